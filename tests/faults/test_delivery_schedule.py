@@ -213,6 +213,71 @@ async def test_the_72_hours_go_on_where_they_stopped(flow: DeliveryFlow, sender:
     assert await state(flow, message_id) == ("failed", 2)
 
 
+@pytest.mark.parametrize("looks", [(), (1,), (0, 47, 95)], ids=["never looked at", "once", "three times"])
+async def test_suspended_time_never_counts_whatever_ran(
+    flow: DeliveryFlow, sender: Sender, looks: tuple[int, ...]
+) -> None:
+    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
+    await flow.run_due()
+    await advance(flow, timedelta(hours=70))
+    await flow.steps.operator.suspend(sender.account_id)
+    for hours in range(96):
+        if hours in looks:
+            await flow.run_due()
+        await advance(flow, timedelta(hours=1))
+    await flow.steps.operator.resume(sender.account_id)
+    await flow.run_due()
+    # 70 hours of its own, as if it had never been suspended.
+    assert await state(flow, message_id) == ("deferred", 2)
+    await advance(flow, timedelta(hours=2) + SECOND)
+    await flow.run_due()
+    assert await state(flow, message_id) == ("failed", 2)
+
+
+async def test_mail_first_tried_after_a_suspension_loses_no_time(flow: DeliveryFlow, sender: Sender) -> None:
+    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
+    await flow.steps.operator.suspend(sender.account_id)
+    await advance(flow, timedelta(hours=50))
+    await flow.steps.operator.resume(sender.account_id)
+    await flow.run_due()
+    assert await state(flow, message_id) == ("deferred", 1)
+    await advance(flow, timedelta(hours=30))
+    await flow.run_due()
+    assert await state(flow, message_id) == ("deferred", 2)
+
+
+@pytest.mark.parametrize("looked_at", [(False, False), (True, False), (False, True), (True, True)])
+async def test_the_time_of_two_suspensions_is_added_up(
+    flow: DeliveryFlow, sender: Sender, looked_at: tuple[bool, bool]
+) -> None:
+    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
+    await flow.run_due()
+    for is_looked_at in looked_at:
+        await advance(flow, timedelta(hours=20))
+        await flow.steps.operator.suspend(sender.account_id)
+        if is_looked_at:
+            await flow.run_due()
+        await advance(flow, timedelta(hours=60))
+        await flow.steps.operator.resume(sender.account_id)
+    # 160 hours old, 40 of its own.
+    await flow.run_due()
+    assert await state(flow, message_id) == ("deferred", 2)
+    await advance(flow, timedelta(hours=32) + SECOND)
+    await flow.run_due()
+    assert await state(flow, message_id) == ("failed", 2)
+
+
+async def test_a_suspension_before_the_mail_was_accepted_adds_nothing(flow: DeliveryFlow, sender: Sender) -> None:
+    await flow.steps.operator.suspend(sender.account_id)
+    await advance(flow, timedelta(hours=60))
+    await flow.steps.operator.resume(sender.account_id)
+    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
+    await flow.run_due()
+    await advance(flow, timedelta(hours=72) + SECOND)
+    await flow.run_due()
+    assert await state(flow, message_id) == ("failed", 1)
+
+
 async def test_mail_that_was_held_for_seven_days_has_failed(flow: DeliveryFlow, sender: Sender) -> None:
     message_id = await flow.steps.accept(["ada@example.org"], sender=sender)
     await flow.steps.operator.suspend(sender.account_id)

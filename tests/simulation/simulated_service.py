@@ -328,7 +328,7 @@ async def open_simulation(
     clock = VirtualClock()
     planted = faults or Faults()
     loop = asyncio.get_running_loop()
-    operator = await Operator.open(service_settings(url))
+    operator = await Operator.open(service_settings(url), clock)
     observer = await asyncpg.connect(url, server_settings={"jit": "off"})
     database = await Database.open(url, connections_max=1)
     sealer = Sealer({"1": bytes(32)}, "1")

@@ -48,6 +48,7 @@ async def attempts(steps: DeliverySteps, claimed: ClaimedRecipient) -> int:
 
 
 async def hold(steps: DeliverySteps, wait: timedelta) -> None:
+    await steps.suspend()
     now = steps.clock.now()
     (ticket,) = await steps.lease()
     held = DeliveryPostponement(
@@ -85,6 +86,7 @@ async def test_what_is_older_than_it_may_be_is_over_and_time_held_does_not_count
     # The hold went on until now: all of that time was not its own.
     claimed = await again(steps)
     assert (claimed.is_over, claimed.held) == (False, timedelta(days=2, hours=1))
+    await steps.resume()
     await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, next_at=steps.clock.now() + LIFETIME - MOMENT))
     steps.clock.advance(LIFETIME - MOMENT)
     claimed = await again(steps)

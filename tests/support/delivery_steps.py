@@ -8,9 +8,9 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from posthouse.rules.credential import Mode
-from posthouse.rules.ids import MessageId
+from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule
+from posthouse.store import accounts, delivery_claims, delivery_outcomes, delivery_schedule
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent, RecordedOutcomes
 from posthouse.store.postgres import Connection, Database
@@ -63,6 +63,15 @@ class DeliverySteps:
         async with self.database.transaction() as tx:
             now = self.clock.now()
             return await delivery_claims.claim(tx, worker_id or self.worker_id, tickets, now, now + LONGEST_ATTEMPT)
+
+    async def suspend(self) -> None:
+        """The sender's account, from now on."""
+        async with self.database.transaction() as tx:
+            await accounts.suspend(tx, AccountId(self.sender.account_id), "a test", self.clock.now())
+
+    async def resume(self) -> None:
+        async with self.database.transaction() as tx:
+            await accounts.resume(tx, AccountId(self.sender.account_id), self.clock.now())
 
     async def renew(self, worker_id: UUID | None = None) -> None:
         async with self.database.transaction() as tx:
@@ -124,7 +133,7 @@ def outcome(
 @asynccontextmanager
 async def open_delivery_steps(database_url: str) -> AsyncIterator[DeliverySteps]:
     clock = SettableClock()
-    operator = await Operator.open(service_settings(database_url))
+    operator = await Operator.open(service_settings(database_url), clock)
     try:
         sender = await new_sender(operator, "acme")
         async with open_accept_flow(database_url, clock) as accept_flow:

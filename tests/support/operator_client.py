@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from posthouse.clock import Clock
 from posthouse.compose.operator import OperatorServices, operator_services
 from posthouse.config import Settings
+from posthouse.flows.operate.accounts import KNOWN_EVERYWHERE
 from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.ids import AccountId
+from tests.support.clock import SettableClock
 
 WHY: Final = "acceptance tests"
 
@@ -38,19 +41,23 @@ class MadeKey:
 class Operator:
     """The operator services, with accounts, credentials and keys named by UUID."""
 
-    def __init__(self, services: OperatorServices, stack: AsyncExitStack) -> None:
+    def __init__(self, services: OperatorServices, stack: AsyncExitStack, clock: Clock | None = None) -> None:
         self._services = services
         self._accounts = services.accounts
         self.domains = services.domains
         self.credentials = services.credentials
         self.upkeep = services.upkeep
         self._stack = stack
+        self._clock = clock
 
     @classmethod
-    async def open(cls, settings: Settings) -> "Operator":
+    async def open(cls, settings: Settings, clock: Clock | None = None) -> "Operator":
+        """With the test's own clock, if it has one; the database's otherwise."""
         stack = AsyncExitStack()
         services = await stack.enter_async_context(operator_services(settings))
-        return cls(services, stack)
+        if clock is not None:
+            services.accounts._clock = services.domains._clock = services.credentials._clock = clock
+        return cls(services, stack, clock)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -87,7 +94,10 @@ class Operator:
         await self._accounts.suspend(_account(account), WHY)
 
     async def resume(self, account: UUID) -> None:
+        """A clock that the test moves is moved to when held mail is due."""
         await self._accounts.resume(_account(account))
+        if isinstance(self._clock, SettableClock):
+            self._clock.advance(KNOWN_EVERYWHERE)
 
     async def create_credential(self, account: UUID, name: str, allowed_networks: Sequence[str] = ()) -> MadeCredential:
         made = await self.credentials.create_credential(AccountId(account), name, allowed_networks, OPERATOR)

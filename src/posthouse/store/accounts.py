@@ -59,9 +59,20 @@ SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, availab
 FROM accounts ORDER BY lower(name) LIMIT $1
 """
 _IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
-_SUSPEND: Final = "UPDATE accounts SET suspended_at = $2, suspended_reason = $3 WHERE id = $1"
+_SUSPEND: Final = """
+WITH began AS (
+    INSERT INTO suspensions (account_id, started_at) VALUES ($1, $2)
+    ON CONFLICT (account_id, started_at) DO UPDATE SET ended_at = NULL
+)
+UPDATE accounts SET suspended_at = $2, suspended_reason = $3 WHERE id = $1
+"""
 # The operator who resumes it has seen its reputation, which is counted from now on.
-_RESUME: Final = "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, conduct_since = $2 WHERE id = $1"
+_RESUME: Final = """
+WITH ended AS (
+    UPDATE suspensions SET ended_at = greatest(started_at, $2) WHERE account_id = $1 AND ended_at IS NULL
+)
+UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, conduct_since = $2 WHERE id = $1
+"""
 
 _SET_LIMITS: Final = statement("""
 UPDATE accounts SET rate_per_second = :rate_per_second, rate_burst = :rate_burst, warmup_exempt = :warmup_exempt,

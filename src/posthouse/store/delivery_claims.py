@@ -50,9 +50,9 @@ class ClaimedRecipient:
     """One recipient to be tried, under a fence of its own.
 
     `attempt_count` includes this attempt, and any whose worker died before it reported; `held` is how long the
-    recipient was held since it was accepted. A recipient that is suppressed (for all mail, or because it `has_left`
-    the message's list), or over (its attempts, lifetime or time held are used up), is not to be tried: no attempt is
-    written or counted for it, only its outcome is to be recorded.
+    account was suspended since the recipient was accepted. A recipient that is suppressed (for all mail, or because
+    it `has_left` the message's list), or over (its attempts, lifetime or time held are used up), is not to be tried:
+    no attempt is written or counted for it, only its outcome is to be recorded.
     """
 
     account_id: AccountId
@@ -74,18 +74,18 @@ class ClaimedRecipient:
 
 
 # Nearly all mail belongs to no list, and then unsubscriptions are not read.
-_CLAIM: Final = statement("""
+_CLAIM: Final = statement(f"""
 WITH asked AS MATERIALIZED (
     SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
         leaver.email IS NOT NULL AS has_left,
-        now.attempt_count >= :attempts_max
-            OR now.held + coalesce(:now::timestamptz - now.held_since, interval '0') >= :hold_max::interval
-            OR due.accepted_at + :lifetime::interval + now.held
-                + coalesce(:now - now.held_since, interval '0') < :now AS is_over
+        suspended.time AS held,
+        now.attempt_count >= :attempts_max OR suspended.time >= :hold_max::interval
+            OR due.accepted_at + :lifetime::interval + suspended.time < :now AS is_over
     FROM unnest(:places::tid[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
         :accepted_at::timestamptz[], :mailing_lists::text[])
         due(place, account_id, message_id, position, accepted_at, mailing_list)
-    CROSS JOIN LATERAL (SELECT attempt_count, held, held_since FROM schedule WHERE ctid = due.place) now
+    CROSS JOIN LATERAL (SELECT attempt_count FROM schedule WHERE ctid = due.place) now
+    CROSS JOIN LATERAL ({delivery_schedule.SUSPENDED_TIME}) suspended
     CROSS JOIN LATERAL (
         SELECT email FROM recipients
         WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
@@ -100,10 +100,11 @@ WITH asked AS MATERIALIZED (
 ), claimed AS (
     UPDATE schedule SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
         attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
-        held_since = NULL, held = held + greatest(coalesce(:now::timestamptz - held_since, interval '0'), interval '0')
+        held_since = NULL, held = asked.held
     FROM asked WHERE schedule.ctid = asked.place
     RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
-        asked.email, attempt_count, held, asked.is_suppressed, asked.has_left, coalesce(asked.is_over, false) AS is_over
+        asked.email, attempt_count, schedule.held, asked.is_suppressed, asked.has_left,
+        coalesce(asked.is_over, false) AS is_over
 ), started AS (
     INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at)
     SELECT account_id, message_id, position, fence, :worker_id, :now FROM claimed WHERE NOT is_suppressed

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import AccountId, MessageId, time_of
 from posthouse.rules.retry import HOLD_MAX
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store.postgres import Connection
@@ -33,8 +33,7 @@ Columns = list[list[object]]
 class DeliveryPostponement(NamedTuple):
     """A ticket's recipient can't be tried before `next_at`, for a reason that isn't the destination's.
 
-    `is_held`: the account is suspended or the lane paused, and the time until the next claim is not
-    the recipient's.
+    `is_held`: the account is suspended.
     """
 
     account_id: AccountId
@@ -106,23 +105,31 @@ WHERE ctid = ANY(ARRAY(
 RETURNING 1
 """
 
-HELD_TOO_LONG: Final = statement("""
-SELECT asked.number
-FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
-    asked(account_id, message_id, position, fence, number)
+# Of `due`'s account since its acceptance, whatever was done with its mail meanwhile.
+SUSPENDED_TIME: Final = """
+    SELECT coalesce(sum(least(coalesce(ended_at, :now), :now) - greatest(started_at, due.accepted_at)), interval '0')
+        AS time
+    FROM suspensions
+    WHERE account_id = due.account_id AND started_at < :now::timestamptz
+      AND coalesce(ended_at, :now) > due.accepted_at
+"""
+
+HELD_TOO_LONG: Final = statement(f"""
+SELECT due.number
+FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[],
+    :accepted_at::timestamptz[]) WITH ORDINALITY due(account_id, message_id, position, fence, accepted_at, number)
 CROSS JOIN LATERAL (
-    SELECT held + coalesce(:now::timestamptz - held_since, interval '0') AS time FROM schedule
-    WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
-      AND fence = asked.fence
-    LIMIT 1) held
-WHERE held.time >= :hold_max::interval
+    SELECT FROM schedule
+    WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
+      AND fence = due.fence
+    LIMIT 1) scheduled
+CROSS JOIN LATERAL ({SUSPENDED_TIME}) suspended
+WHERE suspended.time >= :hold_max::interval
 """)
 
 POSTPONE: Final = statement("""
 UPDATE schedule SET next_at = given.next_at, fence = fence + 1, worker_id = NULL,
-    held_since = CASE WHEN given.is_held THEN coalesce(schedule.held_since, :now) END,
-    held = held + CASE WHEN given.is_held OR schedule.held_since IS NULL THEN interval '0'
-                       ELSE greatest(:now - schedule.held_since, interval '0') END
+    held_since = CASE WHEN given.is_held THEN coalesce(schedule.held_since, :now) END
 FROM unnest(:places::tid[], :next_at::timestamptz[], :are_held::boolean[]) given(place, next_at, is_held)
 WHERE schedule.ctid = given.place
 """)
@@ -170,7 +177,7 @@ async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit:
 
 
 async def held_too_long(connection: Connection, keys: Sequence[RecipientKey], now: datetime) -> set[RecipientKey]:
-    """Those that have been held, all in all, for HOLD_MAX or longer."""
+    """Those whose account was suspended, all in all, for HOLD_MAX or longer since they were accepted."""
     account_ids, message_ids, positions, fences = columns(keys, 4)
     rows = await connection.fetch(
         *HELD_TOO_LONG.bind(
@@ -180,6 +187,7 @@ async def held_too_long(connection: Connection, keys: Sequence[RecipientKey], no
             message_ids=message_ids,
             positions=positions,
             fences=fences,
+            accepted_at=[time_of(key[1]) for key in keys],
         )
     )
     return {keys[number - 1] for (number,) in rows}

@@ -61,7 +61,7 @@ OutcomeT = TypeVar("OutcomeT", bound=KeyedOutcome)
 
 
 class Postponement(NamedTuple, Generic[TicketT]):
-    """`is_held`: the account is suspended, and the time until the next claim does not count."""
+    """`is_held`: the account is suspended."""
 
     ticket: TicketT
     next_at: datetime
