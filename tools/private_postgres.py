@@ -68,8 +68,17 @@ class PostgresError(RuntimeError):
 class PrivatePostgres:
     """A running cluster. Make one with `PrivatePostgres.start()`; stop it, or leave its `with` block."""
 
-    def __init__(self, directory: Path, port: int, settings: Mapping[str, str], *, temporary: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str],
+        *,
+        temporary: bool,
+    ) -> None:
         self.directory = directory
+        self._environment = environment
         self.port = port
         self._settings = {**DEFAULT_SETTINGS, **settings}
         self._temporary = temporary
@@ -84,11 +93,12 @@ class PrivatePostgres:
         settings: Mapping[str, str] | None = None,
         *,
         below: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> PrivatePostgres:
         """Makes the cluster if `directory` holds none, starts it, returns when it answers.
 
         Without a directory the data lives in a temporary one (made `below` that one, if it is given) and goes
-        away on `stop`.
+        away on `stop`. The server gets `environment` besides its own.
         """
         temporary = directory is None
         home = (
@@ -96,7 +106,7 @@ class PrivatePostgres:
             if directory is None
             else directory.resolve()
         )
-        cluster = cls(home, port or free_port(), settings or {}, temporary=temporary)
+        cluster = cls(home, port or free_port(), settings or {}, environment or {}, temporary=temporary)
         try:
             cluster._make()
             cluster._run()
@@ -211,6 +221,9 @@ class PrivatePostgres:
         postgres = [str(self._binaries / "postgres"), "-D", str(self._data)]
         for name, value in settings.items():
             postgres += ["-c", f"{name}={value}"]
+        if self._environment:
+            # For the server alone: the program that changes the user must not see it.
+            postgres = ["env", *(f"{name}={value}" for name, value in self._environment.items()), *postgres]
         with self.log.open("ab") as log:
             # In a session of its own, so that Ctrl-C reaches this program first and stops it in order.
             self._process = subprocess.Popen(
