@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0012"
-down_revision = "0011"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
