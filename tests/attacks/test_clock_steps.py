@@ -17,8 +17,9 @@ import pytest
 
 from tests.support import fresh_database
 from tests.support.database_checks import database_faults
+from tests.support.eventually import eventually
 from tests.support.server_process import ServerProcess, environment
-from tests.support.service import Tenant, eventually
+from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tools.private_postgres import PrivatePostgres
 
