@@ -9,24 +9,29 @@ round. After every phase the database is checked: a figure counts only messages 
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import bare, ground, harness, report, served
-from bench.ground import ACCOUNTS, Ground
+from bench import accept_floor, dataset, harness, message, report, wrk_load
+from bench.dataset import ACCOUNTS, Dataset
 from bench.harness import Run
-from bench.load import Load
-from bench.report import BLUE, GREY, LIGHT_GREY, PALE_BLUE, Bar, Goal, Plot, Report, Rows, goal, medians
-from bench.served import CONNECTIONS
+from bench.processes import Measured
+from bench.report import BLUE, GREY, LIGHT_GREY, PALE_BLUE, Goal, Plot, RateAndCost, Report, Rows, Runs, goal, middle
+from bench.wrk_load import CONNECTIONS
 from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 3
 SECONDS: Final = 8
 QUICK_SECONDS: Final = 2
+# How often an account sends to a process before the load counts.
+WARM_REQUESTS: Final = 4
+# Whatever a stopped load left unanswered is committed, or given up, by then.
+SETTLE_SECONDS: Final = 0.5
 
 REFERENCE: Final = "bare, 1 message a transaction, 8 clients"
 ONE_PROCESS: Final = "HTTP, 1 process, 1,000 accounts"
@@ -38,175 +43,158 @@ ONE_PROCESS_MIN: Final = 0.60
 TWO_PROCESSES_MIN: Final = 0.90
 HOT_DIFFERENCE_MAX: Final = 0.20
 
-Loads = Mapping[str, Sequence[Load]]
+_COLOURS: Final = {"Python": BLUE, "PostgreSQL": PALE_BLUE}
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     name: str
-    is_ours: bool
     colour: str
-    run: Callable[[Ground, int], Load]
+    run: Callable[[Dataset, int], Measured]
+
+    @property
+    def is_ours(self) -> bool:
+        return self.colour == BLUE
 
 
-def _bare(name: str, batch: int, clients: int) -> Phase:
-    def run(ready: Ground, seconds: int) -> Load:
-        return bare.run(ready, batch=batch, clients=clients, seconds=seconds)
+def _floor(name: str, batch: int, clients: int) -> Phase:
+    def run(data: Dataset, seconds: int) -> Measured:
+        return accept_floor.run(data, batch=batch, clients=clients, seconds=seconds)
 
-    return Phase(name, is_ours=False, colour=LIGHT_GREY if batch > 1 else GREY, run=run)
+    return Phase(name, LIGHT_GREY if batch > 1 else GREY, run)
 
 
-def _served(name: str, processes: int, accounts: int, *, keeps_alive: bool = True) -> Phase:
-    def run(ready: Ground, seconds: int) -> Load:
-        return served.run(
-            ready,
-            processes=processes,
-            accounts=accounts,
-            keeps_alive=keeps_alive,
-            seconds=seconds,
-            warm_runs_max=seconds,
-        )
+def _http(name: str, processes: int, accounts: int, *, keeps_alive: bool = True) -> Phase:
+    def run(data: Dataset, seconds: int) -> Measured:
+        return _run_http(data, processes, accounts, seconds, keeps_alive=keeps_alive)
 
-    return Phase(name, is_ours=True, colour=BLUE, run=run)
+    return Phase(name, BLUE, run)
 
 
 PHASES: Final = (
-    _bare("bare, 1 message a transaction, 1 client", batch=1, clients=1),
-    _bare(REFERENCE, batch=1, clients=8),
-    _bare("bare, 1 message a transaction, 32 clients", batch=1, clients=32),
-    _bare("bare, 20 messages a transaction, 2 clients", batch=20, clients=2),
-    _bare("bare, 100 messages a transaction, 2 clients", batch=100, clients=2),
-    _served(ONE_PROCESS, processes=1, accounts=ACCOUNTS),
-    _served(ONE_PROCESS_HOT, processes=1, accounts=1),
-    _served(TWO_PROCESSES, processes=2, accounts=ACCOUNTS),
-    _served(TWO_PROCESSES_HOT, processes=2, accounts=1),
-    _served("HTTP, 1 process, a connection for each request", processes=1, accounts=ACCOUNTS, keeps_alive=False),
-    _served("HTTP, 2 processes, a connection for each request", processes=2, accounts=ACCOUNTS, keeps_alive=False),
+    _floor("bare, 1 message a transaction, 1 client", batch=1, clients=1),
+    _floor(REFERENCE, batch=1, clients=8),
+    _floor("bare, 1 message a transaction, 32 clients", batch=1, clients=32),
+    _floor("bare, 20 messages a transaction, 2 clients", batch=20, clients=2),
+    _floor("bare, 100 messages a transaction, 2 clients", batch=100, clients=2),
+    _http(ONE_PROCESS, processes=1, accounts=ACCOUNTS),
+    _http(ONE_PROCESS_HOT, processes=1, accounts=1),
+    _http(TWO_PROCESSES, processes=2, accounts=ACCOUNTS),
+    _http(TWO_PROCESSES_HOT, processes=2, accounts=1),
+    _http("HTTP, 1 process, a connection for each request", processes=1, accounts=ACCOUNTS, keeps_alive=False),
+    _http("HTTP, 2 processes, a connection for each request", processes=2, accounts=ACCOUNTS, keeps_alive=False),
 )
+
+
+def _run_http(data: Dataset, processes: int, accounts: int, seconds: int, *, keeps_alive: bool) -> Measured:
+    """Messages accepted over HTTP; raises unless every message answered with 202 is stored."""
+    data.clear()
+    with wrk_load.http_server(data.environment, data.workplace, processes) as server:
+        requests = [
+            wrk_load.post(sender.basic, message.fields(sender.domain), server.port, keeps_alive=keeps_alive)
+            for sender in data.senders[:accounts]
+        ]
+        runs, answered = 0, 0
+        # Until each process has most probably met every account: what is unknown is looked up first.
+        while runs == 0 or (answered < WARM_REQUESTS * accounts * processes and runs < seconds):
+            runs += 1
+            answered += wrk_load.measure(server, data.cluster.pid, requests, name=f"warm{runs}", seconds=1).count
+        measured = wrk_load.measure(server, data.cluster.pid, requests, seconds=seconds)
+        time.sleep(SETTLE_SECONDS)
+    answered += measured.count
+    # Every run may end with one request in flight on each connection.
+    data.require_messages(answered, answered + (runs + 1) * CONNECTIONS)
+    return measured
 
 
 def measure(run: Run) -> Report:
     seconds = QUICK_SECONDS if run.is_quick else max(1, run.options.seconds)
-    loads: dict[str, list[Load]] = {phase.name: [] for phase in PHASES}
-    with PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS) as cluster:
+    rows: dict[str, list[Measured]] = {phase.name: [] for phase in PHASES}
+    with PrivatePostgres.start(settings=dataset.CLUSTER_SETTINGS) as cluster:
         with run.status("creating a cluster, a database, a thousand accounts"):
-            ready = ground.lay(cluster, run.workplace)
+            data = dataset.make(cluster, run.workplace)
         for round_name, phase in run.interleaved(PHASES):
             with run.status(f"{round_name}: {phase.name}"):
-                load = phase.run(ready, seconds)
-            loads[phase.name].append(load)
-            run.say(
-                f"{round_name}: {phase.name}: [bold]{load.per_second:,.0f}[/] a second, p50 {load.p50_ms:.1f} ms, "
-                f"p99 {load.p99_ms:.1f} ms, {load.messages:,} messages stored"
-            )
+                rows[phase.name].append(phase.run(data, seconds))
+            run.say(f"{round_name}: {phase.name}: {rows[phase.name][-1]}")
     return Report(
         name="accept",
         title="The accept path",
         target="bench",
         machine=report.machine(),
-        tables=[_table(loads)],
-        goals=goals(loads),
-        notes=_notes(loads, run.rounds, seconds),
-        plot=Plot("accept.png", "Messages a second and processor time a message", lambda pyplot: _plot(pyplot, loads)),
+        tables=[_table(rows)],
+        goals=goals(rows),
+        notes=report.notes(
+            "accept",
+            repeated=report.repeated(run.rounds),
+            seconds=seconds,
+            reference=REFERENCE,
+            variation=report.variation(rows),
+            connections=CONNECTIONS,
+            accounts=f"{ACCOUNTS:,}",
+            mail_bytes=f"{len(accept_floor.stored_mail()):,}",
+        ),
+        plot=Plot("accept.png", "Messages a second and processor time a message", lambda pyplot: _plot(pyplot, rows)),
     )
 
 
-def _to_reference(loads: Loads, name: str) -> float:
-    found = report.ratio(loads[name], loads[REFERENCE])
-    assert found is not None
-    return found
+def _to_reference(rows: Runs, runs: Sequence[Measured]) -> float:
+    return report.ratio(runs, rows[REFERENCE]) or 0.0
 
 
-def goals(loads: Loads) -> list[Goal]:
+def goals(rows: Runs) -> list[Goal]:
     found = []
     for words, many, hot, least in (
         ("one process", ONE_PROCESS, ONE_PROCESS_HOT, ONE_PROCESS_MIN),
         ("two processes", TWO_PROCESSES, TWO_PROCESSES_HOT, TWO_PROCESSES_MIN),
     ):
-        ratio = _to_reference(loads, many)
-        found.append(
-            goal(ratio >= least, f"{words} at {least:.0%} or more of bare PostgreSQL with 8 clients: {ratio:.0%}")
-        )
-        difference = (report.ratio(loads[hot], loads[many]) or 0.0) - 1
-        found.append(
-            goal(
-                abs(difference) <= HOT_DIFFERENCE_MAX,
-                f"with {words}, one hot account is within ± {HOT_DIFFERENCE_MAX:.0%} of the thousand: "
-                f"{difference:+.0%}",
-            )
-        )
+        ratio = _to_reference(rows, rows[many])
+        difference = (report.ratio(rows[hot], rows[many]) or 0.0) - 1
+        hot_text = f"with {words}, one hot account is within ± {HOT_DIFFERENCE_MAX:.0%} of the thousand"
+        found += [
+            goal(ratio >= least, f"{words} at {least:.0%} or more of bare PostgreSQL with 8 clients: {ratio:.0%}"),
+            goal(abs(difference) <= HOT_DIFFERENCE_MAX, f"{hot_text}: {difference:+.0%}"),
+        ]
     return found
 
 
-def _table(loads: Loads) -> Rows:
-    columns = ("Phase", "messages/s", "of bare", "p50 ms", "p99 ms", "CPU µs: Python", "PostgreSQL", "generator")
-    rows = [
-        [
-            phase.name,
-            f"{medians(measured, 'per_second'):,.0f}",
-            f"{_to_reference(loads, phase.name):.0%}",
-            f"{medians(measured, 'p50_ms'):.1f}",
-            f"{medians(measured, 'p99_ms'):.1f}",
-            f"{medians(measured, 'server_cpu_us'):.0f}" if phase.is_ours else "–",
-            f"{medians(measured, 'postgres_cpu_us'):.0f}",
-            f"{medians(measured, 'generator_cpu_us'):.0f}",
-        ]
-        for phase in PHASES
-        for measured in [loads[phase.name]]
+def _python_us(runs: Sequence[Measured]) -> str:
+    return f"{report.costs(runs)['Python']:.0f}" if "Python" in runs[0].server_us else "–"
+
+
+def _table(rows: Runs) -> Rows:
+    columns = [
+        ("messages/s", middle("{:,.0f}", lambda run: run.per_second)),
+        ("of bare", lambda runs: f"{_to_reference(rows, runs):.0%}"),
+        ("p50 ms", middle("{:.1f}", lambda run: run.p50_ms)),
+        ("p99 ms", middle("{:.1f}", lambda run: run.p99_ms)),
+        ("CPU µs: Python", _python_us),
+        ("PostgreSQL", middle("{:.0f}", lambda run: run.server_us["PostgreSQL"])),
+        ("generator", middle("{:.0f}", lambda run: run.load_us)),
     ]
-    styles = ["bold" if phase.is_ours else None for phase in PHASES]
-    return Rows("The accept path: medians of interleaved rounds", columns, rows, styles)
+    ours = [phase.name for phase in PHASES if phase.is_ours]
+    return report.table("The accept path: medians of interleaved rounds", "Phase", rows, columns, ours)
 
 
-def _notes(loads: Loads, rounds: int, seconds: int) -> str:
-    rates = {name: [load.per_second for load in measured] for name, measured in loads.items()}
-    repeated, varied = report.variation(rates, rounds)
-    return f"""\
-What was measured: {repeated} of {seconds} s each, all against one private PostgreSQL with `fsync` on. The
-ratios are to "{REFERENCE}" of the same round. {varied}: compare ratios and processor time rather than rates.
-
-- *bare* is `pgbench -M prepared`, on connections set like the server's, running the server's own accepting
-  statements (imported, not copied): begin, lock, recall, write, commit. A batch row has a batch's latency, and messages
-  a second. Nothing is in front of PostgreSQL: no HTTP, no check, no rule. The statements are made for sets, and a lone
-  message pays for their whole start: this is the limit of these statements, not of PostgreSQL.
-- *HTTP* is `posthouse run http --processes N` under `wrk`, {CONNECTIONS} connections, Basic
-  authentication, a new Idempotency-Key for every request, rate limit, warm-up and credits all applied (with
-  numbers too high to refuse). One account, or {ACCOUNTS:,} in turn, each with its own credential and domain.
-  Connections are kept alive, except in the last two rows ({ACCOUNTS:,} accounts, too), where every request opens
-  its own, as clients and proxies without a pool do.
-- Every message is the same mail to one recipient, text and HTML, {len(bare.written()):,} bytes as stored.
-- Processor time is user and system time a message, of all the server's processes, of all of PostgreSQL's
-  (those that ended included), and of the load generator, which shares the cores with them.
-- Before each phase the tables are emptied, the accounts refilled and a checkpoint made; after it, every
-  message must be stored with its recipient, body, schedule row, key and reserved credit, and every account
-  must balance, or there is no result."""
-
-
-def _plot(pyplot: Any, loads: Loads) -> Any:
-    figure, (rates, costs) = pyplot.subplots(
-        1, 2, figsize=(12, 4.8), sharey=True, width_ratios=(1.2, 1), layout="constrained"
+def _plot(pyplot: Any, rows: Runs) -> Any:
+    figure, panels = pyplot.subplots(1, 2, figsize=(12, 4.8), sharey=True, width_ratios=(1.2, 1), layout="constrained")
+    bars = [
+        RateAndCost(phase.name, rows[phase.name], f" ({_to_reference(rows, rows[phase.name]):.0%})", phase.colour)
+        for phase in PHASES
+    ]
+    titles = (
+        "Messages accepted a second\n(of bare PostgreSQL with 8 clients: dashed)",
+        "Processor time a message, µs\n",
     )
-    colours = {"Python": BLUE, "PostgreSQL": PALE_BLUE}
-    speed, cost = [], []
-    for phase in PHASES:
-        measured = loads[phase.name]
-        rate, python, postgres = (
-            medians(measured, name) for name in ("per_second", "server_cpu_us", "postgres_cpu_us")
-        )
-        label = f"{rate:,.0f} ({_to_reference(loads, phase.name):.0%})"
-        speed.append(Bar(phase.name, {"rate": rate}, label, phase.colour))
-        words = f"{python:.0f} + {postgres:.0f}" if python else f"{postgres:.0f}"
-        cost.append(Bar(phase.name, {"Python": python, "PostgreSQL": postgres}, words))
-    report.bar_panel(rates, "Messages accepted a second\n(of bare PostgreSQL with 8 clients: dashed)", speed, {})
-    report.limit_line(rates, x=medians(loads[REFERENCE], "per_second"))
-    report.bar_panel(costs, "Processor time a message, µs\n", cost, colours)
-    report.legend(figure, colours)
+    report.rates_and_costs(tuple(panels), titles, bars, _COLOURS)
+    report.limit_line(panels[0], x=report.rate(rows[REFERENCE]))
+    report.legend(figure, _COLOURS)
     return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = harness.parser(__doc__, rounds=ROUNDS, seconds=SECONDS).parse_args(arguments)
-    return harness.main(options, measure, bare.missing, served.missing)
+    return harness.main(options, measure, accept_floor.missing, wrk_load.missing)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     make bench-backlog                                      (or: python bench/backlog.py)
     python bench/backlog.py --sizes 10000 50000 --rounds 2 --output /tmp/bench
 
-A private cluster has a database for each size, with messages, recipients and a calendar that were made by SQL. Then
+A private cluster has a database for each size, with messages, recipients and a schedule that were made by SQL. Then
 the flow and the statements of the service take rows from each in turn, over several rounds.
 """
 
@@ -11,25 +11,26 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
 
-from bench import backlog_ground, backlog_plans, backlog_report, ground, harness
-from bench.backlog_ground import MIXED, OVERDUE, QUIET, SCATTERED, Calendar
-from bench.backlog_report import Act, Findings, Measured, Phase
-from bench.ground import Ground
+from bench import backlog_dataset, dataset, harness, report, statement_plans
+from bench.backlog_dataset import BODY_BYTES, MIXED, OVERDUE, QUIET, QUIET_PERCENT, SCATTERED, Backlog, Shape
+from bench.dataset import Dataset
 from bench.harness import Run
-from bench.load import LoadError
-from bench.processes import Pace
-from bench.report import Report
+from bench.processes import BenchError, Measured, Pace
+from bench.report import Goal, Report, Rows, goal
+from bench.statement_plans import Explained
 from posthouse.flows.deliver.claim_store import CLAIM_LONGEST
 from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 from posthouse.rules.limits import BATCH_ITEMS_MAX
@@ -43,207 +44,375 @@ from tools.private_postgres import PrivatePostgres
 SIZES: Final = (10_000, 100_000, 1_000_000)
 SIZES_QUICK: Final = (3_000, 9_000)
 ROUNDS: Final = 5
-# A turn is so many cycles, of which the first is to make connections and plans, and to let leases grow. A cycle hands
-# out what is due, or as much of it as two of the largest leases take, and claims some of that.
+# A turn is so many cycles, of which the first is to make connections and plans, and to let leases grow. A cycle
+# publishes what is due, or as much of it as two of the largest leases take, and claims some of that.
 CYCLES: Final = 4
-HANDED_OUT_MAX: Final = 2 * DISPATCHED_AT_ONCE_MAX
+PUBLISHED_MAX: Final = 2 * DISPATCHED_AT_ONCE_MAX
 CLAIMED_MAX: Final = 3_000
-PUT_OFF_MAX: Final = timedelta(hours=1)
+POSTPONED_MAX: Final = timedelta(hours=1)
+# How often every row is postponed before the schedule counts as worn.
+TURNS: Final = 3
 BYTES_A_ROW: Final = 3_000
 # However often a row is claimed here, it is never its last time.
 RETRIES: Final = Schedule(DELIVERY.waits)
+DIFFERENCE_MAX: Final = 0.20
+
+SOME_DUE: Final = "some due, most later"
+CHECKPOINTED: Final = "the same, just after a checkpoint"
+WORN: Final = "the same, worn and not vacuumed"
+VACUUMED: Final = "the same, vacuumed"
+UNORDERED: Final = "due in no order at all"
+FULL: Final = "all overdue, lanes full"
+
+
+class Act(StrEnum):
+    DISPATCH = "dispatch"
+    CLAIM = "claim"
+    POSTPONE = "postpone"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A shape of the schedules, how they get into it, and what happens to what is published."""
+
+    name: str
+    shape: Shape
+    prepare: Callable[[Backlog], Awaitable[object]] | None
+    is_checkpointed: bool = False
+    is_full: bool = False
+
+
+PHASES: Final = (
+    Phase(SOME_DUE, MIXED, lambda backlog: backlog.fill(MIXED)),
+    Phase(CHECKPOINTED, MIXED, None, is_checkpointed=True),
+    Phase(WORN, MIXED, lambda backlog: backlog.postpone_all(MIXED, TURNS)),
+    Phase(VACUUMED, MIXED, lambda backlog: backlog.admin.execute("VACUUM schedule")),
+    Phase(UNORDERED, SCATTERED, lambda backlog: backlog.fill(SCATTERED)),
+    Phase(FULL, OVERDUE, lambda backlog: backlog.fill(OVERDUE), is_full=True),
+)
+
+
+class State(NamedTuple):
+    """The table after a phase."""
+
+    dead: int
+    autovacuums: int
+    table_bytes: int
+    index_bytes: int
+
+
+@dataclass(slots=True)
+class Findings:
+    """By the name of the phase and the number of rows, among others."""
+
+    sizes: Sequence[int]
+    rounds: int
+    measured: dict[tuple[str, Act, int], list[Measured]] = field(default_factory=dict)
+    plans: dict[tuple[str, str], dict[int, Explained]] = field(default_factory=dict)
+    states: dict[tuple[str, int], State] = field(default_factory=dict)
+    prepared_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def ratio(self, name: str, act: Act, size: int, read: Callable[[Measured], float]) -> float:
+        """To the smallest schedule: the median of the rounds' ratios."""
+        runs, smallest = self.measured[name, act, size], self.measured[name, act, self.sizes[0]]
+        return report.ratio(runs, smallest, read) or 0.0
 
 
 @dataclass(slots=True)
 class Meter:
-    """What the acts of one turn took, put together."""
+    """The sums of each act in a turn: rows, seconds, seconds of the processor (ours, PostgreSQL's), bytes of WAL."""
 
-    pid: int = 0
-    taken: dict[Act, list[float]] = field(default_factory=dict)
+    pid: int
+    sums: dict[Act, list[float]] = field(default_factory=dict)
 
-    async def read(self, act: Act, calendar: Calendar, work: Awaitable[int]) -> int:
-        """Do the work, which tells how many rows it was."""
-        written = await calendar.admin.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'")
-        before = _reading(self.pid)
+    async def measure(self, act: Act, backlog: Backlog, work: Awaitable[int]) -> int:
+        """Do the work, which returns its number of rows."""
+        wal_before = await self._wal_bytes(backlog)
+        before = self._reading()
         rows = await work
-        after = _reading(self.pid)
-        written = await calendar.admin.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'") - written
-        passed = [rows, *(late - early for early, late in zip(before, after, strict=True)), float(written)]
-        self.taken[act] = [one + other for one, other in zip(self.taken.get(act, [0.0] * 5), passed, strict=True)]
+        passed = [late - early for early, late in zip(before, self._reading(), strict=True)]
+        wal_bytes = await self._wal_bytes(backlog) - wal_before
+        known = self.sums.get(act, [0.0] * 5)
+        self.sums[act] = [sum(pair) for pair in zip(known, [rows, *passed, wal_bytes], strict=True)]
         return rows
 
     def measured(self) -> dict[Act, Measured]:
-        return {act: Measured(*taken) for act, taken in self.taken.items()}
+        found = {}
+        for act, (rows, seconds, ours, postgres, wal_bytes) in self.sums.items():
+            server_us = {"Python": ours / rows * 1e6, "PostgreSQL": postgres / rows * 1e6}
+            found[act] = Measured(int(rows), seconds, server_us, figures={"wal_bytes": wal_bytes / rows})
+        return found
+
+    def _reading(self) -> tuple[float, float, float]:
+        """The time, and the processor time of this process and of the connection's process in PostgreSQL."""
+        postgres = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+        return time.perf_counter(), time.process_time(), postgres
+
+    async def _wal_bytes(self, backlog: Backlog) -> float:
+        return float(await backlog.admin.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'"))
 
 
-def _reading(pid: int) -> tuple[float, float, float]:
-    """The time, and the processor time of this process and of the one of PostgreSQL that serves it."""
-    served = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-    return time.perf_counter(), time.process_time(), served
-
-
-def phases() -> list[Phase]:
-    async def lay_mixed(calendar: Calendar) -> None:
-        await calendar.lay(MIXED)
-
-    async def wear(calendar: Calendar) -> None:
-        await calendar.wear(MIXED, backlog_report.TURNS)
-
-    async def vacuum(calendar: Calendar) -> None:
-        await calendar.admin.execute("VACUUM schedule")
-
-    async def lay_scattered(calendar: Calendar) -> None:
-        await calendar.lay(SCATTERED)
-
-    async def lay_overdue(calendar: Calendar) -> None:
-        await calendar.lay(OVERDUE)
-
-    return [
-        Phase(backlog_report.MIXED, MIXED, lay_mixed),
-        Phase(backlog_report.CHECKPOINTED, MIXED, None, is_checkpointed=True),
-        Phase(backlog_report.WORN, MIXED, wear),
-        Phase(backlog_report.VACUUMED, MIXED, vacuum),
-        Phase(backlog_report.SCATTERED, SCATTERED, lay_scattered),
-        Phase(backlog_report.FULL, OVERDUE, lay_overdue, is_full=True),
-    ]
-
-
-async def measure(ready: Ground, sizes: Sequence[int], run: Run) -> Findings:
-    rounds = run.rounds
-    findings = Findings(sizes=tuple(sizes), rounds=rounds)
+async def measure(data: Dataset, sizes: Sequence[int], run: Run) -> Findings:
+    findings = Findings(sizes, run.rounds)
     async with AsyncExitStack() as opened:
-        calendars = []
+        backlogs = []
         for size in sizes:
-            calendars.append(await backlog_ground.open_calendar(ready, size, run.say))
-            opened.push_async_callback(calendars[-1].close)
-        for phase in phases():
-            for calendar in calendars:
-                started = time.monotonic()
-                if phase.prepare is not None:
-                    await phase.prepare(calendar)
-                findings.prepared[phase.name, calendar.rows] = time.monotonic() - started
-                run.say(f"{phase.name}, {calendar.rows:,}: ready after {time.monotonic() - started:.1f} s")
-            for number in range(rounds):
-                # Each size is first and last in turn.
-                for calendar in _from(calendars, number):
-                    for act, one in (await _turn(calendar, phase)).items():
-                        findings.add(phase, act, calendar.rows, one)
-                        run.say(f"{number + 1}/{rounds} {phase.name}, {calendar.rows:,}, {act}: {one}")
-            for calendar in calendars:
-                found = await backlog_plans.explain(
-                    calendar, RETRIES, phase.shape, leased=DISPATCHED_AT_ONCE_MIN, is_full=phase.is_full
-                )
-                findings.add_plans(phase, calendar.rows, found)
-                findings.add_state(phase, calendar.rows, await _state(calendar))
+            backlogs.append(await backlog_dataset.make(data, size, run.say))
+            opened.push_async_callback(backlogs[-1].close)
+        for phase in PHASES:
+            await _measure_phase(phase, backlogs, findings, run)
     return findings
 
 
-def _from(calendars: Sequence[Calendar], number: int) -> Iterator[Calendar]:
-    for place in range(len(calendars)):
-        yield calendars[(number + place) % len(calendars)]
+async def _measure_phase(phase: Phase, backlogs: Sequence[Backlog], findings: Findings, run: Run) -> None:
+    for backlog in backlogs:
+        started = time.monotonic()
+        if phase.prepare is not None:
+            await phase.prepare(backlog)
+        findings.prepared_seconds[phase.name, backlog.rows] = time.monotonic() - started
+        run.say(f"{phase.name}, {backlog.rows:,}: ready after {time.monotonic() - started:.1f} s")
+    for number in range(run.rounds):
+        # Each size is first and last in turn.
+        first = number % len(backlogs)
+        for backlog in (*backlogs[first:], *backlogs[:first]):
+            for act, measured in (await _turn(backlog, phase)).items():
+                findings.measured.setdefault((phase.name, act, backlog.rows), []).append(measured)
+                run.say(f"{number + 1}/{run.rounds} {phase.name}, {backlog.rows:,}, {act}: {measured}")
+    for backlog in backlogs:
+        for explained in await statement_plans.explain(
+            backlog, RETRIES, phase.shape, leased=DISPATCHED_AT_ONCE_MIN, is_full=phase.is_full
+        ):
+            findings.plans.setdefault((phase.name, explained.name), {})[backlog.rows] = explained
+        findings.states[phase.name, backlog.rows] = await _state(backlog)
 
 
-async def _turn(calendar: Calendar, phase: Phase) -> dict[Act, Measured]:
+async def _turn(backlog: Backlog, phase: Phase) -> dict[Act, Measured]:
     if phase.is_checkpointed:
-        await calendar.admin.execute("CHECKPOINT")
-    await _cycle(calendar, phase, Meter(await _pid(calendar)))
-    meter = Meter(await _pid(calendar))
+        await backlog.admin.execute("CHECKPOINT")
+    await _cycle(backlog, phase, Meter(await _pid(backlog)))
+    meter = Meter(await _pid(backlog))
     for _ in range(CYCLES - 1):
-        await _cycle(calendar, phase, meter)
+        await _cycle(backlog, phase, meter)
     return meter.measured()
 
 
-async def _pid(calendar: Calendar) -> int:
-    async with calendar.database.connection() as connection:
+async def _pid(backlog: Backlog) -> int:
+    async with backlog.database.connection() as connection:
         pid: int = await connection.fetchval("SELECT pg_backend_pid()")
     return pid
 
 
-async def _cycle(calendar: Calendar, phase: Phase, meter: Meter) -> None:
-    """What is longest due is handed out; it is claimed, or its lane is full and it is put off; and time passes."""
-    handed_out = await meter.read(Act.DISPATCH, calendar, _hand_out(calendar))
-    tickets = await calendar.tickets()
-    if not handed_out or len(tickets) != handed_out:
-        raise LoadError(f"{handed_out} rows were handed out and {len(tickets)} tickets came")
-    late = [one for one in tickets if phase.is_full and not one.destination.startswith(QUIET)]
-    in_time = [one for one in tickets if not phase.is_full or one.destination.startswith(QUIET)]
+async def _cycle(backlog: Backlog, phase: Phase, meter: Meter) -> None:
+    """What is longest due is published; it is claimed, or its lane is full and it is postponed; and time passes."""
+    published = await meter.measure(Act.DISPATCH, backlog, _publish(backlog))
+    tickets = await backlog.tickets()
+    if not published or len(tickets) != published:
+        raise BenchError(f"{published} rows were published and {len(tickets)} tickets came")
+    in_time = [ticket for ticket in tickets if not phase.is_full or ticket.destination.startswith(QUIET)]
     to_claim = in_time[:CLAIMED_MAX]
-    claimed = await meter.read(Act.CLAIM, calendar, _claim(calendar, to_claim))
+    claimed = await meter.measure(Act.CLAIM, backlog, _claim(backlog, to_claim))
     if claimed != len(to_claim):
-        raise LoadError(f"{claimed} of {len(to_claim)} were claimed")
-    if phase.is_full:
-        put_off = await meter.read(Act.POSTPONE, calendar, _put_off(calendar, late))
-        if put_off != len(late):
-            raise LoadError(f"{put_off} of {len(late)} were put off")
-        await calendar.put_back(in_time, calendar.clock.now() + PUT_OFF_MAX / 2, PUT_OFF_MAX / 2)
-        calendar.clock.advance(PUT_OFF_MAX)
-    else:
-        await calendar.pass_time(tickets, phase.shape)
+        raise BenchError(f"{claimed} of {len(to_claim)} were claimed")
+    if not phase.is_full:
+        await backlog.pass_time(tickets, phase.shape)
+        return
+    late = [ticket for ticket in tickets if not ticket.destination.startswith(QUIET)]
+    postponed = await meter.measure(Act.POSTPONE, backlog, _postpone(backlog, late))
+    if postponed != len(late):
+        raise BenchError(f"{postponed} of {len(late)} were postponed")
+    await backlog.put_back(in_time, backlog.clock.now() + POSTPONED_MAX / 2, POSTPONED_MAX / 2)
+    backlog.clock.advance(POSTPONED_MAX)
 
 
-async def _hand_out(calendar: Calendar) -> int:
-    handed_out, more = 0, DISPATCHED_AT_ONCE_MIN
-    while more >= DISPATCHED_AT_ONCE_MIN and handed_out < HANDED_OUT_MAX:
-        more = await calendar.dispatch.step()
-        handed_out += more
-    return handed_out
+async def _publish(backlog: Backlog) -> int:
+    published, more = 0, DISPATCHED_AT_ONCE_MIN
+    while more >= DISPATCHED_AT_ONCE_MIN and published < PUBLISHED_MAX:
+        more = await backlog.dispatch.step()
+        published += more
+    return published
 
 
-async def _claim(calendar: Calendar, tickets: Sequence[DeliveryTicket]) -> int:
+async def _claim(backlog: Backlog, tickets: Sequence[DeliveryTicket]) -> int:
     claimed = 0
-    now = calendar.clock.now()
+    now = backlog.clock.now()
     for batch in _batches(tickets):
-        async with calendar.database.transaction() as tx:
-            found = await delivery_claims.claim(tx, calendar.worker_id, batch, now, now + CLAIM_LONGEST, RETRIES)
-        claimed += sum(not one.is_over and one.message.mime is not None for one in found)
+        async with backlog.database.transaction() as tx:
+            claims = await delivery_claims.claim(tx, backlog.worker_id, batch, now, now + CLAIM_LONGEST, RETRIES)
+        claimed += sum(not claim.is_over and claim.message.mime is not None for claim in claims)
     return claimed
 
 
-async def _put_off(calendar: Calendar, tickets: Sequence[DeliveryTicket]) -> int:
-    put_off = 0
-    now = calendar.clock.now()
+async def _postpone(backlog: Backlog, tickets: Sequence[DeliveryTicket]) -> int:
+    postponed = 0
+    now = backlog.clock.now()
     chance = random.Random(7)
     for batch in _batches(tickets):
         postponements = [
             DeliveryPostponement(
-                one.account_id, one.message_id, one.position, one.fence, now + PUT_OFF_MAX * (0.5 + chance.random() / 2)
+                ticket.account_id,
+                ticket.message_id,
+                ticket.position,
+                ticket.fence,
+                now + POSTPONED_MAX * (0.5 + chance.random() / 2),
             )
-            for one in batch
+            for ticket in batch
         ]
-        async with calendar.database.transaction() as tx:
-            put_off += await delivery_schedule.postpone(tx, postponements, now)
-    return put_off
+        async with backlog.database.transaction() as tx:
+            postponed += await delivery_schedule.postpone(tx, postponements, now)
+    return postponed
 
 
 def _batches(tickets: Sequence[DeliveryTicket]) -> Iterable[Sequence[DeliveryTicket]]:
     return (tickets[at : at + BATCH_ITEMS_MAX] for at in range(0, len(tickets), BATCH_ITEMS_MAX))
 
 
-async def _state(calendar: Calendar) -> backlog_report.State:
-    await calendar.admin.execute("SELECT pg_stat_force_next_flush()")
-    row: Any = await calendar.admin.fetchrow("""
+async def _state(backlog: Backlog) -> State:
+    await backlog.admin.execute("SELECT pg_stat_force_next_flush()")
+    row: Any = await backlog.admin.fetchrow("""
         SELECT n_dead_tup, autovacuum_count, pg_relation_size('schedule'), pg_relation_size('schedule_next_at')
         FROM pg_stat_user_tables WHERE relname = 'schedule'""")
-    return backlog_report.State(*row)
+    return State(*row)
 
 
 def report_of(run: Run) -> Report:
     sizes = SIZES_QUICK if run.is_quick else sorted(set(run.options.sizes))
     if sizes[0] < SIZES_QUICK[0]:
-        raise LoadError(f"a schedule of fewer than {SIZES_QUICK[0]:,} rows has too few that are due")
-    settings = ground.CLUSTER_SETTINGS | {
+        raise BenchError(f"a schedule of fewer than {SIZES_QUICK[0]:,} rows has too few that are due")
+    settings = dataset.CLUSTER_SETTINGS | {
         "shared_buffers": f"{max(256, sum(sizes) * BYTES_A_ROW // 2**20)}MB",
         "max_wal_size": "32GB",
     }
     with PrivatePostgres.start(below=run.options.below, settings=settings) as cluster:
-        ready = ground.lay(cluster, run.workplace)
+        data = dataset.make(cluster, run.workplace)
         pace = Pace.start()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
-                findings = runner.run(measure(ready, sizes, run))
+                findings = runner.run(measure(data, sizes, run))
             except Refusal as refusal:
-                raise LoadError(str(refusal)) from refusal
-        return backlog_report.made(findings, pace.text())
+                raise BenchError(str(refusal)) from refusal
+        return Report(
+            name="backlog",
+            title="Dispatch and claims under a backlog",
+            target="bench-backlog",
+            machine=report.machine(),
+            state=pace.text(),
+            tables=[_table(findings)],
+            goals=goals(findings),
+            notes=_notes(findings),
+        )
+
+
+def goals(findings: Findings) -> list[Goal]:
+    found = []
+    small, large = findings.sizes[0], findings.sizes[-1]
+    for name, act in (
+        (SOME_DUE, Act.DISPATCH),
+        (SOME_DUE, Act.CLAIM),
+        (FULL, Act.DISPATCH),
+        (FULL, Act.POSTPONE),
+        (UNORDERED, Act.DISPATCH),
+    ):
+        rate = findings.ratio(name, act, large, lambda run: run.per_second)
+        cost = findings.ratio(name, act, large, lambda run: run.cpu_us)
+        text = f"{name}, {act} of {large:,} at {1 - DIFFERENCE_MAX:.0%} or more of the rate of {small:,}: {rate:.0%}"
+        found.append(goal(rate >= 1 - DIFFERENCE_MAX, f"{text} (processor time a row {cost - 1:+.0%})"))
+    return found
+
+
+def _table(findings: Findings) -> Rows:
+    names = [phase.name for phase in PHASES]
+    ordered = sorted(findings.measured, key=lambda key: (names.index(key[0]), list(Act).index(key[1]), key[2]))
+    rows = []
+    for name, act, size in ordered:
+        runs = findings.measured[name, act, size]
+        costs = report.costs(runs)
+        rows.append(
+            [
+                name,
+                act.value,
+                f"{size:,}",
+                f"{report.rate(runs):,.0f}",
+                f"{findings.ratio(name, act, size, lambda run: run.per_second):.0%}",
+                f"{costs['Python']:.1f}",
+                f"{costs['PostgreSQL']:.1f}",
+                f"{median(run.figures['wal_bytes'] for run in runs):,.0f}",
+            ]
+        )
+    title = "Dispatch and claims under a backlog: medians of interleaved rounds"
+    columns = ("Schedule", "act", "rows", "rows/s", "of smallest", "CPU µs: Python", "PostgreSQL", "WAL bytes")
+    styles = ["bold" if act is Act.DISPATCH else None for _, act, _ in ordered]
+    return Rows(title, columns, rows, styles, text_columns=2)
+
+
+def _pages(findings: Findings) -> Rows:
+    rows = [
+        [name, f"`{statement}`", *(_pages_a_row(by_size.get(size)) for size in findings.sizes)]
+        for (name, statement), by_size in findings.plans.items()
+    ]
+    return Rows("", ["Schedule", "statement", *(f"{size:,}" for size in findings.sizes)], rows, text_columns=2)
+
+
+def _pages_a_row(explained: Explained | None) -> str:
+    return "–" if explained is None else f"{explained.pages / max(1, explained.rows):.1f}"
+
+
+def _states(findings: Findings) -> Rows:
+    rows = [
+        [
+            name,
+            f"{size:,}",
+            f"{state.dead:,}",
+            f"{state.autovacuums}",
+            f"{state.table_bytes / 2**20:,.1f}",
+            f"{state.index_bytes / 2**20:,.1f}",
+        ]
+        for (name, size), state in findings.states.items()
+    ]
+    return Rows("", ("Schedule", "rows", "dead rows", "autovacuums", "table MiB", "index of times MiB"), rows)
+
+
+def _plans(findings: Findings) -> str:
+    """Each statement's plan once, and where it was used if it differed."""
+    used_at: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    for (name, statement), by_size in findings.plans.items():
+        for size, explained in by_size.items():
+            used_at.setdefault(statement, {}).setdefault(explained.plan, []).append(f"{name}, {size:,}")
+    parts = []
+    for statement, known in used_at.items():
+        for plan, where in known.items():
+            words = "" if len(known) == 1 else f" ({'; '.join(where)})"
+            parts.append(f"{statement}{words}\n" + "\n".join(f"    {line}" for line in plan))
+    changed = [statement for statement, known in used_at.items() if len(known) > 1]
+    verdict = f"Not the same everywhere: {', '.join(changed)}." if changed else "Each is the same at every size."
+    return f"{verdict}\n\n```\n{chr(10).join(parts)}\n```"
+
+
+def _notes(findings: Findings) -> str:
+    largest = findings.sizes[-1]
+    through_seconds = largest * sum(
+        median(run.seconds / run.count for run in findings.measured[FULL, act, largest])
+        for act in (Act.DISPATCH, Act.POSTPONE)
+    )
+    vacuums = [f"{findings.prepared_seconds[VACUUMED, size]:.1f} s at {size:,}" for size in findings.sizes]
+    return report.notes(
+        "backlog",
+        pages=_pages(findings).markdown(),
+        states=_states(findings).markdown(),
+        plans=_plans(findings),
+        repeated=report.repeated(findings.rounds),
+        lease_min=f"{DISPATCHED_AT_ONCE_MIN:,}",
+        lease_max=f"{DISPATCHED_AT_ONCE_MAX:,}",
+        body_bytes=f"{BODY_BYTES:,}",
+        some_due=SOME_DUE,
+        unordered=UNORDERED,
+        worn=WORN,
+        turns=TURNS,
+        vacuumed=VACUUMED,
+        vacuums=", ".join(vacuums),
+        full=FULL,
+        quiet_percent=QUIET_PERCENT,
+        through_seconds=f"{through_seconds:,.0f}",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

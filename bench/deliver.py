@@ -9,29 +9,43 @@ sink that counts. Rounds of all relays in turn, medians over the rounds, ratios 
 only when the sink has every mail exactly once.
 """
 
+import asyncio
+import itertools
+import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import delivered, ground, haraka, harness, postfix, report, served, source
-from bench.deliver_letter import written
-from bench.delivered import Installation
+from bench import dataset, harness, message, peer_servers, report, smtp_sink, wrk_load
+from bench.dataset import EmptyServices, with_connection
 from bench.harness import Contestant, Run
-from bench.relay import Relay, Relayed, measured
-from bench.report import BLUE, PALE_BLUE, Goal, Plot, Report, Rows, goal, medians
-from bench.sink import Sink
+from bench.processes import LOAD, BenchError, Measured, Process, metered, microseconds
+from bench.report import BLUE, GREY, PALE_BLUE, Goal, Plot, RateAndCost, Report, Rows, Runs, goal, middle
+from bench.smtp_sink import Sink
+from bench.wrk_load import HttpServer
+from posthouse.mail import dkim
+from tests.support.service_processes import ServiceProcesses
 from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 3
 # The share of the mails in a quick run.
 QUICK_SHARE: Final = 0.02
 MAILS_MIN: Final = 100
+LOAD_SECONDS_MAX: Final = 600
+LOAD_STOP_SECONDS_MAX: Final = 30.0
+RECORD_SECONDS_MAX: Final = 60.0
+POLL_SECONDS: Final = 0.05
+# What a relay still does after its last mail: the end of a queue file, of a connection.
+SETTLE_SECONDS: Final = 0.5
 
 BARE: Final = "bare: smtp-source to smtp-sink"
 POSTFIX: Final = "Postfix"
@@ -46,6 +60,27 @@ BARE_SESSIONS: Final = 32
 POSTFIX_SESSIONS: Final = 16
 HARAKA_SESSIONS: Final = 64
 
+# Of ours: each sender has its own domain and its own keys.
+SENDERS: Final = 10
+# As many as have their turn in the stream's shards: a single destination would be one shard's, and one process'.
+DESTINATIONS: Final = 16
+TTL_SECONDS: Final = 3600
+# Too high to be what is measured.
+CREDITS: Final = 1_000_000_000
+RATE: Final = (1_000_000, 1_000_000)
+LANES: Final = {"LANES__PER_SECOND": "1000000", "LANES__BURST": "1000000", "LANES__CONNECTIONS_MAX": "100"}
+SIGNATURES: Final = 300
+
+_OPEN: Final = "SELECT count(*) FROM schedule"
+# The message, its recipient, its only attempt and its event agree.
+_OUTCOMES: Final = """
+SELECT (SELECT count(*) FROM messages WHERE status = 'delivered' AND billing_status = 'settled') AS messages,
+       (SELECT count(*) FROM recipients WHERE status = 'delivered' AND attempt_count = 1) AS recipients,
+       (SELECT count(*) FROM attempts WHERE outcome = 'delivered' AND fence = 1) AS attempts,
+       (SELECT count(*) FROM events WHERE type = 'email.delivered') AS events,
+       (SELECT count(*) FROM ledger WHERE kind = 'settle') AS settled
+"""
+
 _COLOURS: Final = {
     "http": "#1d4e80",
     "dispatch": "#4f89c4",
@@ -54,18 +89,107 @@ _COLOURS: Final = {
     "NATS": "#b5cfea",
 }
 
-Rounds = Mapping[str, Sequence[Relayed]]
+
+@dataclass(frozen=True, slots=True)
+class SmtpRelay:
+    """A relay whose load comes over SMTP; it does not say when it is done. Without processes it is the sink itself.
+
+    `families` are the processes, by id, whose time is the relay's, with all their descendants'.
+    """
+
+    file: Path
+    port: int
+    sessions: int
+    processes: Mapping[str, Process]
+
+    @property
+    def families(self) -> Mapping[str, Sequence[int]]:
+        return {name: [process.pid] for name, process in self.processes.items()}
+
+    def start_load(self, mails: int) -> Process:
+        return smtp_sink.start_source(self.file, port=self.port, mails=mails, sessions=self.sessions)
+
+    def end_load(self, load: Process, mails: int) -> None:
+        _, errors = load.communicate(timeout=LOAD_STOP_SECONDS_MAX)
+        if load.returncode != 0:
+            raise BenchError(f"the load of {mails:,} mails failed: {errors.decode(errors='replace')[-2000:]}")
+
+    def require_running(self) -> None:
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                raise BenchError(f"{name} ended ({process.returncode}) before the sink had every mail")
+
+    def finish(self, mails: int) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class PosthouseRelay:
+    """Each part is a process of its own, on NATS, so that it is seen which part needs what."""
+
+    processes: ServiceProcesses
+    postgres: int
+    requests: list[str]
+    _sent: int = 0
+    _loads: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def families(self) -> Mapping[str, Sequence[int]]:
+        assert self.processes.nats is not None
+        parts = {part.words[0]: [part.running.pid] for part in self.processes.parts}
+        return {**parts, "PostgreSQL": [self.postgres], "NATS": [self.processes.nats.pid]}
+
+    def start_load(self, mails: int) -> Process:
+        http = self.processes.parts[0]
+        return wrk_load.start(
+            HttpServer(http.running, http.port, http.log),
+            self.requests,
+            seconds=LOAD_SECONDS_MAX,
+            connections=min(wrk_load.CONNECTIONS, mails),
+            name=f"run{next(self._loads)}",
+            most=mails,
+        )
+
+    def end_load(self, load: Process, mails: int) -> None:
+        if load.poll() is None:
+            load.send_signal(signal.SIGINT)
+        said = wrk_load.result(load, LOAD_STOP_SECONDS_MAX)
+        if (said["requests"], said["refused"], said["broken"]) != (mails, 0, 0):
+            raise BenchError(f"not every one of {mails:,} requests was answered with 202: {said}")
+
+    def require_running(self) -> None:
+        self.processes.check()
+
+    def finish(self, mails: int) -> None:
+        """Returns once every outcome is recorded; raises unless all were delivered, at the first attempt."""
+        self._sent += mails
+        url = self.processes.database_url
+        deadline = time.monotonic() + RECORD_SECONDS_MAX
+        while with_connection(url, lambda connection: connection.fetchval(_OPEN)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        outcomes = dict(with_connection(url, lambda connection: connection.fetchrow(_OUTCOMES)))
+        if set(outcomes.values()) != {self._sent}:
+            raise BenchError(
+                f"the sink has {self._sent:,} mails, and the database disagrees: {outcomes}; "
+                f"delivery's log ends:\n{self.processes.parts[-1].said()}"
+            )
+
+
+Relay = SmtpRelay | PosthouseRelay
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """What the relays share: the sink, and a directory. What only one needs is optional."""
+class Setup:
+    """What the relays share: the sink, and a directory. What only some need is optional."""
 
     sink: Sink
     workplace: Path
-    letter: Path
     haraka: Path | None = None
-    installation: Installation | None = None
+    services: EmptyServices | None = None
+
+    @property
+    def mail_file(self) -> Path:
+        return self.workplace / "mail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,212 +198,223 @@ class RelayUnderTest(Contestant):
 
     mails: int
     warm_mails: int
-    running: Callable[[Field], AbstractContextManager[Relay]]
+    running: Callable[[Setup], AbstractAsyncContextManager[Relay]]
 
 
-@contextmanager
-def _bare(field: Field) -> Iterator[Relay]:
-    yield source.relay(field.letter, port=field.sink.port, sessions=BARE_SESSIONS, processes={})
+@asynccontextmanager
+async def _bare(setup: Setup) -> AsyncIterator[Relay]:
+    yield SmtpRelay(setup.mail_file, setup.sink.port, BARE_SESSIONS, {})
 
 
-def _postfix(*, is_tuned: bool) -> Callable[[Field], AbstractContextManager[Relay]]:
-    @contextmanager
-    def running(field: Field) -> Iterator[Relay]:
-        with postfix.running(field.workplace, field.sink.port, is_tuned=is_tuned) as (port, process):
-            yield source.relay(field.letter, port=port, sessions=POSTFIX_SESSIONS, processes={"Postfix": process})
-
-    return running
+@asynccontextmanager
+async def _postfix(setup: Setup) -> AsyncIterator[Relay]:
+    with peer_servers.postfix_relay(setup.workplace, setup.sink.port) as peer:
+        yield SmtpRelay(setup.mail_file, peer.port, POSTFIX_SESSIONS, {POSTFIX: peer.process})
 
 
-def _haraka(*, workers: int) -> Callable[[Field], AbstractContextManager[Relay]]:
-    @contextmanager
-    def running(field: Field) -> Iterator[Relay]:
-        assert field.haraka is not None
-        with haraka.running(field.workplace, field.haraka, field.sink.port, workers=workers) as (port, process):
-            yield source.relay(field.letter, port=port, sessions=HARAKA_SESSIONS, processes={"Haraka": process})
-
-    return running
+@asynccontextmanager
+async def _haraka(setup: Setup) -> AsyncIterator[Relay]:
+    assert setup.haraka is not None
+    with peer_servers.haraka_relay(setup.workplace, setup.haraka, setup.sink.port) as peer:
+        yield SmtpRelay(setup.mail_file, peer.port, HARAKA_SESSIONS, {HARAKA: peer.process})
 
 
-def _posthouse(*, is_signing: bool) -> Callable[[Field], AbstractContextManager[Relay]]:
-    def running(field: Field) -> AbstractContextManager[Relay]:
-        assert field.installation is not None
-        return delivered.running(field.installation, is_signing=is_signing)
-
-    return running
+@asynccontextmanager
+async def _posthouse(setup: Setup, *, is_signing: bool) -> AsyncIterator[Relay]:
+    assert setup.services is not None
+    settings = {
+        **LANES,
+        "DELIVERY__PORT": str(setup.sink.port),
+        "DELIVERY__DKIM_ENABLED": "true" if is_signing else "false",
+    }
+    async with setup.services.prepared(settings) as processes:
+        http = await processes.start_http()
+        processes.nameserver.ttl = TTL_SECONDS
+        destinations = [processes.destination(f"customer{number}.example") for number in range(DESTINATIONS)]
+        senders = [await processes.service.account(credits=CREDITS, rate=RATE) for _ in range(SENDERS)]
+        # Long ago: a server drops an account that changed lately from its cache.
+        await processes.service.sql("UPDATE accounts SET changed_at = now() - interval '1 hour'")
+        await processes.service.sql("CHECKPOINT")
+        for part in ("dispatch", "delivery"):
+            processes.start(part)
+        requests = []
+        for domain, sender in itertools.product(destinations, senders):
+            fields = message.fields(sender.domain, to=f"ada@{domain}", text=message.LONG_TEXT)
+            requests.append(wrk_load.post(sender.basic, fields, http.port))
+        yield PosthouseRelay(processes, setup.services.cluster.pid, requests)
 
 
 RELAYS: Final = (
-    RelayUnderTest("bare", BARE, source.missing, 60_000, 5_000, _bare),
-    RelayUnderTest("postfix", POSTFIX, postfix.missing, 5_000, 500, _postfix(is_tuned=False)),
-    RelayUnderTest("haraka", HARAKA, haraka.missing, 4_000, 2_000, _haraka(workers=haraka.ALONE)),
-    RelayUnderTest("posthouse", SIGNED, served.missing, 8_000, 2_000, _posthouse(is_signing=True)),
-    RelayUnderTest("unsigned", UNSIGNED, served.missing, 8_000, 2_000, _posthouse(is_signing=False)),
-)
-# To see again which way a peer is fastest: named with --only, never in the page by themselves.
-VARIANTS: Final = (
-    RelayUnderTest("postfix-tuned", "Postfix, tuned", postfix.missing, 5_000, 500, _postfix(is_tuned=True)),
-    RelayUnderTest("haraka-workers", "Haraka, two workers", haraka.missing, 4_000, 4_000, _haraka(workers=2)),
+    RelayUnderTest("bare", BARE, smtp_sink.missing, 60_000, 5_000, _bare),
+    RelayUnderTest("postfix", POSTFIX, peer_servers.postfix_missing, 5_000, 500, _postfix),
+    RelayUnderTest("haraka", HARAKA, peer_servers.haraka_missing, 4_000, 2_000, _haraka),
+    RelayUnderTest("posthouse", SIGNED, wrk_load.missing, 8_000, 2_000, partial(_posthouse, is_signing=True)),
+    RelayUnderTest("unsigned", UNSIGNED, wrk_load.missing, 8_000, 2_000, partial(_posthouse, is_signing=False)),
 )
 
 
-def measure(run: Run, chosen: Sequence[RelayUnderTest]) -> Report:
+def _measured(relay: Relay, sink: Sink, mails: int) -> Measured:
+    """From the load's start to the sink's last mail; raises unless exactly so many came."""
+    expected = sink.count + mails
+    with metered({**relay.families, "sink": [sink.pid]}) as used:
+        started_at = time.monotonic()
+        load = relay.start_load(mails)
+
+        def require_running() -> None:
+            if load.poll() not in (None, 0):
+                relay.end_load(load, mails)
+            relay.require_running()
+
+        try:
+            ended_at = sink.wait_for(expected, require_running)
+            relay.end_load(load, mails)
+        finally:
+            if load.poll() is None:
+                load.kill()
+                load.wait()
+        relay.finish(mails)
+        finished_at = time.monotonic()
+        time.sleep(SETTLE_SECONDS)
+    if sink.count != expected:
+        raise BenchError(f"{mails:,} mails were sent, and the sink has {sink.count - expected + mails:,}")
+    each_us = microseconds(used, mails)
+    return Measured(
+        count=mails,
+        seconds=ended_at - started_at,
+        server_us={name: each_us[name] for name in relay.families},
+        load_us=each_us[LOAD],
+        figures={"sink_us": each_us["sink"], "finished_seconds": finished_at - ended_at},
+    )
+
+
+def signing_us() -> float:
+    """What the two signatures of a mail cost by themselves, here and now: the least that DKIM can cost."""
+    keys = [
+        dkim.load_signing_key("mail0.example", "selector", pair.private_der)
+        for pair in (dkim.new_key_pair(), dkim.new_ed25519_key_pair())
+    ]
+    mail, now = message.mail(), datetime.now(UTC)
+    dkim.signatures(mail, keys, now)  # the first call prepares the keys
+    started = time.process_time()
+    for _ in range(SIGNATURES):
+        dkim.signatures(mail, keys, now)
+    return (time.process_time() - started) / SIGNATURES * 1e6
+
+
+async def measure(run: Run, chosen: Sequence[RelayUnderTest], setup: Setup) -> tuple[Runs, list[float]]:
     share = QUICK_SHARE if run.is_quick else run.options.share
-    rounds: dict[str, list[Relayed]] = {relay.name: [] for relay in chosen}
-    signing_us: list[float] = []
-    with _prepared(run, [relay.key for relay in chosen]) as (field, programs):
-        for round_name, contestant in run.interleaved(chosen):
-            with run.status(f"{round_name}: {contestant.name}"), contestant.running(field) as relay:
-                measured(relay, field.sink, max(MAILS_MIN, round(contestant.warm_mails * share)))
-                relayed = measured(relay, field.sink, max(MAILS_MIN, round(contestant.mails * share)))
-            rounds[contestant.name].append(relayed)
-            run.say(
-                f"{round_name}: {contestant.name}: [bold]{relayed.per_second:,.0f}[/] mails a second, "
-                f"{relayed.mails:,} in {relayed.seconds:.1f} s; CPU µs a mail: relay {relayed.cpu_us:,.0f}, "
-                f"sink {relayed.sink_cpu_us:,.0f}, load {relayed.load_cpu_us:,.0f}"
-            )
-            if contestant.name == SIGNED:
-                signing_us.append(delivered.signing_us())
+    rows: dict[str, list[Measured]] = {relay.name: [] for relay in chosen}
+    signing: list[float] = []
+    for round_name, contestant in run.interleaved(chosen):
+        with run.status(f"{round_name}: {contestant.name}"):
+            async with contestant.running(setup) as relay:
+                # The loop goes on meanwhile: it answers DNS.
+                for mails in (contestant.warm_mails, contestant.mails):
+                    count = max(MAILS_MIN, round(mails * share))
+                    measured = await asyncio.to_thread(_measured, relay, setup.sink, count)
+        rows[contestant.name].append(measured)
+        run.say(f"{round_name}: {contestant.name}: {measured}")
+        if contestant.name == SIGNED:
+            signing.append(signing_us())
+    return rows, signing
+
+
+def report_of(run: Run, chosen: Sequence[RelayUnderTest]) -> Report:
+    keys = {relay.key for relay in chosen}
+    programs = []
+    with ExitStack() as started:
+        setup = Setup(started.enter_context(Sink()), run.workplace)
+        smtp_sink.write_mail(setup.mail_file)
+        if "postfix" in keys:
+            programs.append(peer_servers.postfix_version())
+        if "haraka" in keys:
+            directory = peer_servers.install_haraka(run)
+            setup = replace(setup, haraka=directory)
+            programs.append(peer_servers.haraka_version(directory))
+        if {"posthouse", "unsigned"} & keys:
+            cluster = started.enter_context(PrivatePostgres.start(settings=dataset.CLUSTER_SETTINGS))
+            dataset.migrate(cluster, run.workplace)
+            setup = replace(setup, services=EmptyServices(cluster, run.workplace))
+        rows, signing = asyncio.run(measure(run, chosen, setup))
     return Report(
         name="deliver",
         title="The delivery path",
         target="bench-deliver",
         machine=report.machine(*programs),
-        tables=[_table(rounds)],
-        goals=goals(rounds),
-        more=_costs(rounds, signing_us),
-        notes=_notes(rounds, run.rounds),
-        plot=Plot("deliver.png", "Mails a second and processor time a mail", lambda pyplot: _plot(pyplot, rounds)),
+        tables=[_table(rows)],
+        goals=goals(rows),
+        more=_costs(rows, signing),
+        notes=report.notes(
+            "deliver",
+            repeated=report.repeated(run.rounds),
+            variation=report.variation(rows),
+            mail_bytes=f"{len(message.mail()):,}",
+        ),
+        plot=Plot("deliver.png", "Mails a second and processor time a mail", lambda pyplot: _plot(pyplot, rows)),
     )
 
 
-@contextmanager
-def _prepared(run: Run, keys: Sequence[str]) -> Iterator[tuple[Field, list[str]]]:
-    """The field with what the chosen relays need, and the versions of the programs."""
-    letter = run.workplace / "letter"
-    source.write_letter(letter)
-    with ExitStack() as started:
-        field = Field(started.enter_context(Sink()), run.workplace, letter)
-        programs = []
-        if any(key.startswith("postfix") for key in keys):
-            programs.append(f"Postfix {postfix.version()}")
-        if any(key.startswith("haraka") for key in keys):
-            directory = haraka.installed(run)
-            field = replace(field, haraka=directory)
-            programs.append(f"Haraka {haraka.version(directory)}")
-        if {"posthouse", "unsigned"} & set(keys):
-            with run.status("creating a cluster, a database, accounts, keys"):
-                cluster = started.enter_context(PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS))
-                accounts = ground.lay(cluster, run.workplace)
-                field = replace(field, installation=started.enter_context(delivered.opened(accounts, field.sink.port)))
-        yield field, programs
-
-
-def _to(rounds: Rounds, name: str, peer: str) -> str:
-    found = report.ratio(rounds[name], rounds.get(peer))
-    return "–" if found is None else f"{found:.2f}"
-
-
-def goals(rounds: Rounds) -> list[Goal]:
+def goals(rows: Runs) -> list[Goal]:
     """As far as what they are about was measured."""
     found = []
     for peer, least in LEAST.items():
-        ratio = report.ratio(rounds[SIGNED], rounds.get(peer)) if SIGNED in rounds else None
+        ratio = report.ratio(rows[SIGNED], rows.get(peer)) if SIGNED in rows else None
         if ratio is not None:
             found.append(goal(ratio >= least, f"{SIGNED}, end to end, at {least:.1f}× {peer} or more: {ratio:.2f}×"))
     return found
 
 
-def _table(rounds: Rounds) -> Rows:
-    columns = ("Relay", "mails/s", "× Postfix", "× Haraka", "CPU µs: relay", "sink", "load", "mails", "seconds")
-    rows = [
-        [
-            name,
-            f"{medians(runs, 'per_second'):,.0f}",
-            _to(rounds, name, POSTFIX),
-            _to(rounds, name, HARAKA),
-            f"{medians(runs, 'cpu_us'):,.0f}" if runs[0].relay_cpu_us else "–",
-            f"{medians(runs, 'sink_cpu_us'):,.0f}",
-            f"{medians(runs, 'load_cpu_us'):,.0f}",
-            f"{runs[0].mails:,}",
-            f"{medians(runs, 'seconds'):.1f}",
-        ]
-        for name, runs in rounds.items()
+def _table(rows: Runs) -> Rows:
+    columns = [
+        ("mails/s", middle("{:,.0f}", lambda run: run.per_second)),
+        ("× Postfix", lambda runs: report.times(report.ratio(runs, rows.get(POSTFIX)))),
+        ("× Haraka", lambda runs: report.times(report.ratio(runs, rows.get(HARAKA)))),
+        ("CPU µs: relay", lambda runs: f"{median(run.cpu_us for run in runs):,.0f}" if runs[0].server_us else "–"),
+        ("sink", middle("{:,.0f}", lambda run: run.figures["sink_us"])),
+        ("load", middle("{:,.0f}", lambda run: run.load_us)),
+        ("mails", middle("{:,.0f}", lambda run: run.count)),
+        ("seconds", middle("{:.1f}", lambda run: run.seconds)),
     ]
-    styles = ["bold" if name in OURS else None for name in rounds]
-    return Rows("The delivery path: medians of interleaved rounds", columns, rows, styles)
+    return report.table("The delivery path: medians of interleaved rounds", "Relay", rows, columns, OURS)
 
 
-def _costs(rounds: Rounds, signing_us: Sequence[float]) -> list[str]:
+def _costs(rows: Runs, signing_us: Sequence[float]) -> list[str]:
     lines = []
     for name in OURS:
-        if name in rounds:
-            costs = report.median_of_each(rounds[name], "relay_cpu_us")
-            parts = ", ".join(f"{part} {cost:,.0f}" for part, cost in costs.items())
+        if name in rows:
+            after = median(run.figures["finished_seconds"] for run in rows[name])
             lines.append(
-                f"{name}: of {sum(costs.values()):,.0f} µs a mail, {parts}; the last outcome was recorded "
-                f"{medians(rounds[name], 'finished_seconds'):.2f} s after the sink's last mail"
+                f"{report.costs_text(name, rows[name])}; the last outcome was recorded {after:.2f} s after the sink's "
+                "last mail"
             )
     if signing_us:
         lines.append(f"A mail's two signatures by themselves, made one after the other: {median(signing_us):,.0f} µs")
     return lines
 
 
-def _notes(rounds: Rounds, count: int) -> str:
-    rates = {name: [relayed.per_second for relayed in runs] for name, runs in rounds.items()}
-    repeated, varied = report.variation(rates, count)
-    return f"""\
-What was measured: {repeated}, each from the start of the load to the moment at which the sink had counted its last
-mail. The sink is one `smtp-sink -c` for all of them and for the whole run. The ratios are to the peer in the same
-round. {varied}: compare ratios and processor time rather than rates.
-
-- Every mail is the same, text and HTML, {len(written()):,} bytes before a relay adds its own lines; the load sends it
-  as fast as it is accepted, and has no part in what happens then.
-- *bare* has no relay in between: what the load and the sink can do with connections that are kept.
-- *Postfix* and *Haraka* get the mail from `smtp-source`, over connections that it keeps, and send it to one
-  next hop, so that they ask no DNS; they sign nothing. Each was given the settings with which it was fastest
-  here, in `bench/peers/`. Both sync a mail's file to the disk before they answer, as they do by default.
-  Postfix logs to a syslog that is not stored, Haraka logs errors only.
-- *Posthouse* is `posthouse run http`, `run dispatch` and `run delivery` on PostgreSQL with `fsync` on and on NATS.
-  `wrk` sends the mail to `POST /emails`, with authentication and a new Idempotency-Key each time, for ten accounts
-  in turn, each with its own domain, to sixteen destinations, which are looked up in DNS. With DKIM, every mail
-  has two signatures, RSA with 2048 bits and Ed25519. Afterwards every mail must be recorded as delivered at
-  its first attempt, with its event, and settled, or there is no result.
-- Processor time is user and system time a mail, of all processes of the relay (PostgreSQL and NATS are ours), of the
-  sink, and of the load, which share the cores. It is read after the relay has finished its work after the last mail."""
-
-
-def _plot(pyplot: Any, rounds: Rounds) -> Any:
+def _plot(pyplot: Any, rows: Runs) -> Any:
     # The bare rate is not a relay's; drawn to scale it would leave no room for theirs.
-    shown = {name: runs for name, runs in rounds.items() if runs[0].relay_cpu_us}
-    figure, (rates, costs) = pyplot.subplots(
+    shown = {name: runs for name, runs in rows.items() if runs[0].server_us}
+    figure, panels = pyplot.subplots(
         1, 2, figsize=(12, 1.6 + 0.6 * len(shown)), sharey=True, width_ratios=(1.2, 1), layout="constrained"
     )
-    without = f"\n(without a relay: {medians(rounds[BARE], 'per_second'):,.0f})" if BARE in rounds else "\n"
-    report.rates_and_costs(
-        (rates, costs),
-        (f"Mails relayed a second{without}", "Processor time a mail, µs\n"),
-        [
-            report.RateAndCost(
-                name,
-                medians(runs, "per_second"),
-                report.median_of_each(runs, "relay_cpu_us"),
-                note="" if _to(rounds, name, POSTFIX) == "–" else f" ({_to(rounds, name, POSTFIX)}× {POSTFIX})",
-                is_ours=name in OURS,
-            )
-            for name, runs in shown.items()
-        ],
-        _COLOURS,
-    )
+    without = f"\n(without a relay: {report.rate(rows[BARE]):,.0f})" if BARE in rows else "\n"
+    bars = []
+    for name, runs in shown.items():
+        ratio = report.ratio(runs, rows.get(POSTFIX)) if name in OURS else None
+        note = "" if ratio is None else f" ({ratio:.2f}× {POSTFIX})"
+        bars.append(RateAndCost(name, runs, note, BLUE if name in OURS else GREY))
+    titles = (f"Mails relayed a second{without}", "Processor time a mail, µs\n")
+    report.rates_and_costs(tuple(panels), titles, bars, _COLOURS)
     if any(name in OURS for name in shown):
         report.legend(figure, _COLOURS)
     return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = harness.parser(__doc__, rounds=ROUNDS)
-    chosen = harness.chosen(parser, RELAYS, VARIANTS, arguments)
-    return harness.main(chosen.options, lambda run: measure(run, chosen.contestants), *chosen.missing, source.missing)
+    options, chosen = harness.chosen(harness.parser(__doc__, rounds=ROUNDS), RELAYS, arguments)
+    missing = [relay.missing for relay in chosen]
+    return harness.main(options, lambda run: report_of(run, chosen), smtp_sink.missing, *missing)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 
-from bench.load import LoadError
+from bench.processes import BenchError, Missing
 from bench.report import Report
 from tools.private_postgres import PostgresError
 
@@ -69,47 +69,29 @@ class Contestant:
 
     key: str
     name: str
-    missing: Callable[[], str | None]
+    missing: Missing
 
 
 Compared = TypeVar("Compared", bound=Contestant)
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen(Generic[Compared]):
-    options: argparse.Namespace
-    contestants: Sequence[Compared]
-
-    @property
-    def missing(self) -> list[Callable[[], str | None]]:
-        return [contestant.missing for contestant in self.contestants]
-
-
 def chosen(
-    parser: argparse.ArgumentParser,
-    contestants: Sequence[Compared],
-    variants: Sequence[Compared],
-    arguments: Sequence[str] | None,
-) -> Chosen[Compared]:
-    """Adds the options of a comparison with peers, and parses; variants are measured only when they are named."""
-    known = {contestant.key: contestant for contestant in (*contestants, *variants)}
+    parser: argparse.ArgumentParser, contestants: Sequence[Compared], arguments: Sequence[str] | None
+) -> tuple[argparse.Namespace, list[Compared]]:
+    """Adds the options of a comparison with peers, and parses them: the options, and the contestants of --only."""
+    known = {contestant.key: contestant for contestant in contestants}
+    names = ",".join(known)
     parser.add_argument("--share", type=float, default=1.0, help="share of the usual number of mails (1.0)")
-    parser.add_argument(
-        "--only",
-        default=",".join(contestant.key for contestant in contestants),
-        help=f"which ones, of {','.join(known)} (the last {len(variants)} only when named)",
-    )
+    parser.add_argument("--only", default=names, help=f"some of {names}")
     parser.add_argument("--haraka", type=Path, help="where Haraka is, or is to be installed and kept (temporary)")
     options = parser.parse_args(arguments)
-    keys = set(options.only.split(","))
-    if not keys <= set(known):
-        parser.error(f"--only takes some of {','.join(known)}")
-    return Chosen(options, [contestant for key, contestant in known.items() if key in keys])
+    keys = options.only.split(",")
+    if not set(keys) <= set(known):
+        parser.error(f"--only takes some of {names}")
+    return options, [contestant for key, contestant in known.items() if key in keys]
 
 
-def main(
-    options: argparse.Namespace, measure: Callable[[Run], Report | None], *missing: Callable[[], str | None]
-) -> int:
+def main(options: argparse.Namespace, measure: Callable[[Run], Report | None], *missing: Missing) -> int:
     """Measures, prints the report and writes it; 1 with the reason when there is no result.
 
     `missing` say what has to be installed first. A benchmark that returns no report has printed what it found.
@@ -117,12 +99,12 @@ def main(
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         if absent := [text for check in dict.fromkeys(missing) if (text := check())]:
-            raise LoadError("\n".join(absent))
+            raise BenchError("\n".join(absent))
         with tempfile.TemporaryDirectory(prefix="posthouse-bench-") as directory:
             workplace = Path(directory)
             workplace.chmod(0o755)  # daemons of other users work in it
             report = measure(Run(options, workplace, console))
-    except (LoadError, PostgresError, AssertionError) as error:
+    except (BenchError, PostgresError, AssertionError) as error:
         console.print(f"[bold red]failed:[/] {error}", highlight=False)
         return 1
     if report is not None:

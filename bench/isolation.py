@@ -4,10 +4,9 @@
     python bench/isolation.py --rounds 3 --seconds 120
     python bench/isolation.py --quick --output /tmp/bench
 
-A thousand destinations and one more, which gets every fifth mail and is alive or dead, in turn, at half of
-what the machine was found to carry. Then one slow lane with a backlog in it, and a mail now and then from
-another account. Everything is real and runs here: PostgreSQL, NATS, DNS, the service's own processes, and a
-server that takes the mail.
+A thousand destinations and a single further destination, which gets every fifth mail and is alive or dead, in turn, at
+half of the machine's capacity. Then a slow lane with a backlog in it, and a mail now and then from another account.
+Everything is real and runs here: PostgreSQL, NATS, DNS, the service's own processes, and a server for the mail.
 """
 
 import asyncio
@@ -18,16 +17,15 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import ground, harness, isolation_report, letter
+from bench import dataset, harness, message, report
+from bench.dataset import EmptyServices
 from bench.harness import Run
-from bench.isolation_report import Findings, Sizes
-from bench.report import Report
-from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.retry import DELIVERY
+from bench.report import BLUE, GREY, RED, Goal, Plot, Report, Rows, goal
 from tests.support.delivery_isolation import (
     DEAD_ADDRESS,
     ONE,
@@ -36,62 +34,81 @@ from tests.support.delivery_isolation import (
     FairShares,
     NotDeliveredError,
     OthersMail,
+    Wait,
+    percentile,
 )
 from tests.support.rate_load import request
-from tests.support.server_process import environment
 from tests.support.service import Tenant
-from tests.support.service_processes import ServiceProcesses, run_processes
+from tests.support.service_processes import ServiceProcesses
 from tests.support.unresponsive_server import UnresponsiveServer
 from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 2
-# A whole round of the dead one: a connection's time-out, the pause, and another mail that finds out.
+# A whole round of the dead destination: a connection's time-out, the pause, and another mail that finds out.
 SECONDS: Final = 75
-FULL: Final = Sizes(domains=1_000, senders=10, capacity_mails=6_000, backlog=20_000, small_mails=60, lane_per_second=50)
-QUICK: Final = Sizes(domains=50, senders=3, capacity_mails=300, backlog=500, small_mails=5, lane_per_second=50)
 QUICK_SECONDS: Final = 5
 
 EVERY: Final = 5
 LOAD_PART: Final = 0.5
 LATE_SECONDS_MAX: Final = 120.0
-# The one's lane may carry what is meant for it: only its being dead stands in the way.
+# The single destination's lane may carry what is meant for it: only its being dead stands in the way.
 LANE_PER_SECOND_MIN: Final = 100.0
-TEMPLATE: Final = "posthouse_template"
 
-# The service's own defaults, where the tests that share these processes hurry.
-DEFAULTS: Final = {
-    "DELIVERY__RETRY_MINUTES": json.dumps([wait.total_seconds() / 60 for wait in DELIVERY.waits]),
-    "WORKERS__LEASE_SECONDS": str(WORKER_LEASE.total_seconds()),
-    "WORKERS__TICKET_LEASE_SECONDS": "60",
-    "LANES__PER_SECOND": "100",
-    "LANES__BURST": "100",
-}
+RATIO_MAX: Final = 1.5
+SMALL_SECONDS_MAX: Final = 5.0
+
+# The service's own, as it comes.
+LANES: Final = {"LANES__PER_SECOND": "100", "LANES__BURST": "100"}
 
 
-def usual_letter(tenant: Tenant, to: str) -> bytes:
-    return request(tenant, to, subject=letter.SUBJECT, text=letter.TEXT, html=letter.HTML)
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    domains: int
+    senders: int
+    capacity_mails: int
+    backlog: int
+    small_mails: int
+    lane_per_second: int
+
+
+FULL: Final = Sizes(domains=1_000, senders=10, capacity_mails=6_000, backlog=20_000, small_mails=60, lane_per_second=50)
+QUICK: Final = Sizes(domains=50, senders=3, capacity_mails=300, backlog=500, small_mails=5, lane_per_second=50)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    sizes: Sizes
+    capacity: float
+    per_second: float
+    seconds: int
+    alive: Sequence[OthersMail]
+    dead: Sequence[OthersMail]
+    turns: FairShares
+
+    def ratios(self, part: float) -> list[float]:
+        """Dead to alive, within each round."""
+        pairs = zip(self.dead, self.alive, strict=True)
+        return [dead.percentile(part) / alive.percentile(part) for dead, alive in pairs]
 
 
 @dataclass(slots=True)
 class Bench:
     """Every phase has its own empty service, on one cluster and one receiver."""
 
-    cluster: PrivatePostgres
-    workplace: Path
+    services: EmptyServices
     receiver_port: int
     sizes: Sizes
-    _phases: int = 0
 
     async def capacity(self) -> float:
         async with self._processes({}) as processes:
-            experiment = await self._prepared(processes)
+            experiment = await self._experiment(processes)
             await experiment.warm(LANE_PER_SECOND_MIN, LATE_SECONDS_MAX)
             return await experiment.capacity(self.sizes.capacity_mails, LATE_SECONDS_MAX)
 
     async def one_among_many(self, *, is_dead: bool, per_second: float, seconds: int) -> OthersMail:
         lane = {"per_second": max(LANE_PER_SECOND_MIN, 2 * per_second / EVERY)}
         async with self._processes({ONE: lane}) as processes:
-            experiment = await self._prepared(processes)
+            experiment = await self._experiment(processes)
             await experiment.warm(per_second, LATE_SECONDS_MAX)
             return await experiment.one_among_many(
                 DEAD_ADDRESS if is_dead else "127.0.0.1",
@@ -103,34 +120,31 @@ class Bench:
 
     async def fair_turns(self) -> FairShares:
         async with self._processes({SLOW: {"per_second": self.sizes.lane_per_second}}) as processes:
-            experiment = await Experiment.prepared(processes, senders=2, request=usual_letter)
+            experiment = await Experiment.prepared(processes, senders=2, request=_request)
             return await experiment.fair_turns(
                 backlog=self.sizes.backlog, seconds=self.sizes.small_mails, late_seconds_max=LATE_SECONDS_MAX
             )
 
-    async def _prepared(self, processes: ServiceProcesses) -> Experiment:
-        return await Experiment.prepared(
-            processes, senders=self.sizes.senders, domains=self.sizes.domains, request=usual_letter
-        )
+    async def _experiment(self, processes: ServiceProcesses) -> Experiment:
+        sizes = self.sizes
+        return await Experiment.prepared(processes, senders=sizes.senders, domains=sizes.domains, request=_request)
 
     @asynccontextmanager
     async def _processes(self, lanes: Mapping[str, Mapping[str, float]]) -> AsyncIterator[ServiceProcesses]:
-        self._phases += 1
-        name = f"phase_{self._phases}"
-        directory = self.workplace / name
-        directory.mkdir()
-        await asyncio.to_thread(self.cluster.create_database, name, TEMPLATE)
-        settings: dict[str, Any] = {
-            **DEFAULTS,
-            "DELIVERY__PORT": str(self.receiver_port),
-            "LANES__BY_NAME": json.dumps(lanes),
-        }
-        async with run_processes(self.cluster.url(name), directory, keeps_mail=False, **settings) as processes:
+        settings = {**LANES, "DELIVERY__PORT": str(self.receiver_port), "LANES__BY_NAME": json.dumps(lanes)}
+        async with self.services.prepared(settings) as processes:
+            processes.start("dispatch")
+            processes.start("delivery")
+            await processes.start_http()
             yield processes
 
 
+def _request(tenant: Tenant, to: str) -> bytes:
+    return request(tenant, to, subject=message.SUBJECT, text=message.TEXT, html=message.HTML)
+
+
 @contextmanager
-def receiving(workplace: Path) -> Iterator[int]:
+def receiver(workplace: Path) -> Iterator[int]:
     """The receiver, a process of its own, which logs a mail before it accepts it; its port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.smtp_receiver", "--log", str(workplace / "received.jsonl")],
@@ -147,18 +161,6 @@ def receiving(workplace: Path) -> Iterator[int]:
         process.wait()
 
 
-def migrate(cluster: PrivatePostgres, workplace: Path) -> None:
-    cluster.create_database(TEMPLATE)
-    subprocess.run(
-        [sys.executable, "-m", "posthouse", "migrate"],
-        env=environment(cluster.url(TEMPLATE)),
-        cwd=workplace,  # away from any posthouse.toml
-        check=True,
-        stdout=subprocess.DEVNULL,
-        timeout=ground.MIGRATE_SECONDS_MAX,
-    )
-
-
 async def measure(bench: Bench, seconds: int, run: Run) -> Findings:
     with run.status("how much the machine carries"):
         capacity = await bench.capacity()
@@ -172,11 +174,8 @@ async def measure(bench: Bench, seconds: int, run: Run) -> Findings:
         with run.status(words):
             others = await bench.one_among_many(is_dead=is_dead, per_second=per_second, seconds=seconds)
         found[is_dead].append(others)
-        run.say(
-            f"{words}: the others' p50 {others.percentile(0.5) * 1e3:,.0f} ms, "
-            f"p99 [bold]{others.percentile(0.99) * 1e3:,.0f}[/] ms, most {others.percentile(1) * 1e3:,.0f} ms "
-            f"({len(others.waits):,} mails; {others.to_the_one:,} to the one)"
-        )
+        waits = ", ".join(f"{name} {_ms(others.percentile(part))}" for name, part in (("p50", 0.5), ("p99", 0.99)))
+        run.say(f"{words}: the others' {waits} ms ({len(others.waits):,} mails; {others.to_the_one:,} to the one)")
     with run.status("a backlog in a slow lane"):
         turns = await bench.fair_turns()
     return Findings(bench.sizes, capacity, per_second, seconds, found[False], found[True], turns)
@@ -185,16 +184,115 @@ async def measure(bench: Bench, seconds: int, run: Run) -> Findings:
 def report_of(run: Run) -> Report:
     seconds = QUICK_SECONDS if run.is_quick else max(1, run.options.seconds)
     with (
-        PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS) as cluster,
-        receiving(run.workplace) as port,
+        PrivatePostgres.start(settings=dataset.CLUSTER_SETTINGS) as cluster,
+        receiver(run.workplace) as port,
         UnresponsiveServer(DEAD_ADDRESS, port) as dead_end,
     ):
-        migrate(cluster, run.workplace)
-        bench = Bench(cluster, run.workplace, port, QUICK if run.is_quick else FULL)
+        dataset.migrate(cluster, run.workplace)
+        bench = Bench(EmptyServices(cluster, run.workplace), port, QUICK if run.is_quick else FULL)
         findings = asyncio.run(measure(bench, seconds, run))
         if not dead_end.hangs():
-            raise NotDeliveredError("the dead destination took a connection")
-    return isolation_report.made(findings)
+            raise NotDeliveredError("the dead destination accepted a connection")
+    columns = ("Whose mail", "mails", "p50 ms", "p99 ms", "most, ms", "p99 of 202, ms")
+    return Report(
+        name="isolation",
+        title="Isolation",
+        target="bench-isolation",
+        machine=report.machine(),
+        tables=[Rows("Isolation: from acceptance to delivery", columns, _rows(findings))],
+        goals=goals(findings),
+        notes=_notes(findings),
+        plot=Plot(
+            "isolation.png",
+            "How long mails took, the one dead and alive; and beside a backlog",
+            lambda pyplot: _plot(pyplot, findings),
+        ),
+    )
+
+
+def goals(findings: Findings) -> list[Goal]:
+    ratio, small = median(findings.ratios(0.99)), findings.turns.percentile(0.99)
+    ratio_text = f"the others' p99 at {RATIO_MAX}× or less when the one is dead: {ratio:.2f}×"
+    small_text = f"beside a backlog, another account's p99 under {SMALL_SECONDS_MAX:.0f} s: {small:.2f} s"
+    return [
+        goal(ratio <= RATIO_MAX, f"{ratio_text} (p50 {median(findings.ratios(0.5)):.2f}×)"),
+        goal(small < SMALL_SECONDS_MAX, small_text),
+    ]
+
+
+def _rows(findings: Findings) -> list[list[str]]:
+    rows = []
+    for state, rounds in (("alive", findings.alive), ("dead", findings.dead)):
+        p50, p99 = (median(others.percentile(part) for others in rounds) for part in (0.5, 0.99))
+        most = max(others.percentile(1) for others in rounds)
+        accepted = median(percentile(others.accepted.waits, 0.99) for others in rounds)
+        mails = sum(len(others.waits) for others in rounds)
+        name = f"{findings.sizes.domains:,} destinations, the one {state}"
+        rows.append([name, f"{mails:,}", *map(_ms, (p50, p99, most, accepted))])
+    for name, waits in (
+        ("slow lane: the account with a mail a second", findings.turns.waits),
+        ("slow lane: the backlog, as far as delivered", findings.turns.backlog_waits),
+    ):
+        shown = [_ms(percentile(_seconds(waits), part)) for part in (0.5, 0.99, 1)]
+        rows.append([name, f"{len(waits):,}", *shown, "–"])
+    return rows
+
+
+def _seconds(waits: Sequence[Wait]) -> list[float]:
+    return [wait.seconds for wait in waits]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.0f}"
+
+
+def _notes(findings: Findings) -> str:
+    sizes, turns, rounds = findings.sizes, findings.turns, len(findings.alive)
+    return report.notes(
+        "isolation",
+        repeated=f"{rounds} interleaved rounds" if rounds > 1 else "One round",
+        seconds=findings.seconds,
+        domains=f"{sizes.domains:,}",
+        per_second=f"{findings.per_second:,.0f}",
+        capacity=f"{findings.capacity:,.0f}",
+        capacity_mails=f"{sizes.capacity_mails:,}",
+        ratios=", ".join(f"{ratio:.2f}" for ratio in findings.ratios(0.99)),
+        lane_per_second=sizes.lane_per_second,
+        backlog=f"{sizes.backlog:,}",
+        posted_seconds=f"{turns.backlog_posted_seconds:.1f}",
+        small_mails=sizes.small_mails,
+        lane_carried=f"{turns.lane_per_second:.1f}",
+    )
+
+
+def _plot(pyplot: Any, findings: Findings) -> Any:
+    figure, (shares, moments) = pyplot.subplots(1, 2, figsize=(12, 4.4), width_ratios=(1, 1), layout="constrained")
+    sizes, turns = findings.sizes, findings.turns
+    for name, rounds, colour in (("the one alive", findings.alive, GREY), ("the one dead", findings.dead, BLUE)):
+        for number, others in enumerate(rounds):
+            ordered = sorted(_seconds(others.waits))
+            longer = [1 - place / len(ordered) for place in range(len(ordered))]
+            shares.plot(ordered, longer, color=colour, linewidth=1.6, label=None if number else name)
+    report.limit_line(shares, y=0.01)
+    shares.text(1, 0.0105, "p99 ", transform=shares.get_yaxis_transform(), fontsize=8, ha="right", color="#52606d")
+    shares.set(xscale="log", yscale="log", xlabel="seconds from acceptance to delivery")
+    shares.set_title(
+        f"Share of the other {sizes.domains:,} destinations' mail that took longer", fontsize=10, loc="left"
+    )
+    for name, waits, colour, size in (
+        (f"the backlog of {sizes.backlog:,}", turns.backlog_waits, GREY, 2),
+        ("another account's mail, one a second", turns.waits, BLUE, 14),
+    ):
+        delivered_at = [wait.at + wait.seconds for wait in waits]
+        moments.scatter(delivered_at, _seconds(waits), s=size, color=colour, label=name, linewidths=0)
+    report.limit_line(moments, y=SMALL_SECONDS_MAX, colour=RED)
+    moments.set(yscale="log", xlabel="seconds from the start, when it was delivered")
+    title = f"Seconds from acceptance to delivery in a lane of {sizes.lane_per_second} a second"
+    moments.set_title(title, fontsize=10, loc="left")
+    for axes in (shares, moments):
+        axes.legend(fontsize=8, frameon=False)
+        report.plain(axes)
+    return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

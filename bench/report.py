@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from string import Template
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.processes import Measured
 from tools.private_postgres import find_binaries
 
 RESULTS: Final = "RESULTS.md"
+NOTES: Final = Path(__file__).parent / "notes"
 
 GREY: Final = "#9aa5b1"
 LIGHT_GREY: Final = "#cbd2d9"
@@ -62,6 +65,33 @@ class Rows:
         lines = (f"| {' | '.join(row)} |" for row in (self.columns, *self.rows))
         head, *rest = lines
         return "\n".join([head, f"|{rule}|", *rest])
+
+
+Runs = Mapping[str, Sequence[Measured]]
+"""By name, a run for each round."""
+Cell = Callable[[Sequence[Measured]], str]
+
+
+def middle(form: str, read: Callable[[Measured], float]) -> Cell:
+    """The median of the runs, in that form."""
+    return lambda runs: form.format(median(read(run) for run in runs))
+
+
+def table(
+    title: str,
+    first: str,
+    rows: Runs,
+    columns: Sequence[tuple[str, Cell]],
+    marked: Sequence[str] = (),
+    style: str = "bold",
+) -> Rows:
+    """A row for each name, its cells made from its runs; the marked ones have that style."""
+    return Rows(
+        title,
+        (first, *(name for name, _ in columns)),
+        [[name, *(cell(runs) for _, cell in columns)] for name, runs in rows.items()],
+        [style if name in marked else None for name in rows],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +157,11 @@ def _replaced(page: str, name: str, text: str) -> str:
     return f"{page.rstrip()}\n\n{section}\n"
 
 
+def notes(name: str, **values: object) -> str:
+    """What was measured, in words: the benchmark's file in `bench/notes`, with the values filled in."""
+    return Template((NOTES / f"{name}.md").read_text()).substitute(values)
+
+
 def machine(*programs: str) -> str:
     """One line that names the machine and the programs that ran on it."""
     processor = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -145,95 +180,99 @@ def machine(*programs: str) -> str:
     return ", ".join(parts)
 
 
-def ratio(measured: Sequence[Any], peer: Sequence[Any] | None, of: str = "per_second") -> float | None:
+def ratio(
+    measured: Sequence[Measured],
+    peer: Sequence[Measured] | None,
+    read: Callable[[Measured], float] = lambda run: run.per_second,
+) -> float | None:
     """The median of the ratios within each round; None where the peer was not measured."""
     if peer is None:
         return None
-    return float(median(getattr(own, of) / getattr(other, of) for own, other in zip(measured, peer, strict=True)))
+    return median(read(run) / read(other) for run, other in zip(measured, peer, strict=True))
 
 
-def medians(measured: Sequence[Any], name: str) -> float:
-    return float(median(getattr(run, name) for run in measured))
+def times(found: float | None) -> str:
+    """A ratio in a table."""
+    return "–" if found is None else f"{found:.2f}"
 
 
-def median_of_each(measured: Sequence[Any], name: str) -> dict[str, float]:
-    """Of an attribute that is a mapping: the median of each of its values."""
-    return {key: median(getattr(run, name)[key] for run in measured) for key in getattr(measured[0], name)}
+def rate(runs: Sequence[Measured]) -> float:
+    return median(run.per_second for run in runs)
 
 
-def spread(rates: Sequence[float]) -> float:
-    return max(rates) / min(rates)
+def costs(runs: Sequence[Measured]) -> dict[str, float]:
+    """The median processor time of each part."""
+    return {part: median(run.server_us[part] for run in runs) for part in runs[0].server_us}
 
 
-def variation(rates: Mapping[str, Sequence[float]], rounds: int) -> tuple[str, str]:
-    """How often it was repeated, and how much the same thing varied between rounds, in words."""
-    name = max(rates, key=lambda each: spread(rates[each]))
-    repeated = f"medians of {rounds} interleaved rounds" if rounds > 1 else "a single round"
-    return repeated, f"The same phase varied by up to {spread(rates[name]):.2f}× between rounds ({name})"
+def costs_text(name: str, runs: Sequence[Measured]) -> str:
+    parts = costs(runs)
+    listed = ", ".join(f"{part} {cost:,.0f}" for part, cost in parts.items())
+    return f"{name}: of {sum(parts.values()):,.0f} µs a mail, {listed}"
+
+
+def repeated(rounds: int) -> str:
+    return f"medians of {rounds} interleaved rounds" if rounds > 1 else "a single round"
+
+
+def variation(rows: Runs) -> str:
+    """How much the same thing varied between rounds, in words."""
+
+    def spread(name: str) -> float:
+        rates = [run.per_second for run in rows[name]]
+        return max(rates) / min(rates)
+
+    name = max(rows, key=spread)
+    return (
+        f"The same phase varied by up to {spread(name):.2f}× between rounds ({name}): compare ratios and processor "
+        "time rather than rates."
+    )
 
 
 # Plots
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A horizontal bar: parts that are stacked, by name, and what is written at its end."""
-
-    name: str
-    parts: dict[str, float]
-    label: str
-    colour: str = GREY
-
-    @property
-    def length(self) -> float:
-        return sum(self.parts.values())
-
-
-def bar_panel(axes: Any, title: str, bars: Sequence[Bar], colours: dict[str, str]) -> None:
-    """Bars from top to bottom in their order; `colours` are of the parts, else the bar's own."""
-    places = range(len(bars) - 1, -1, -1)
-    widest = max((bar.length for bar in bars), default=1.0)
-    for place, bar in zip(places, bars, strict=True):
-        left = 0.0
-        for part, length in bar.parts.items():
-            axes.barh(place, length, left=left, color=colours.get(part, bar.colour), height=0.62)
-            left += length
-        axes.text(left + widest * 0.012, place, bar.label, va="center", fontsize=9, color=_TEXT)
-    axes.set_xlim(0, widest * 1.3)
-    axes.set_yticks(list(places), [bar.name for bar in bars], fontsize=9)
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    plain(axes, grid_axis="x")
-
-
-@dataclass(frozen=True, slots=True)
 class RateAndCost:
-    """One row of two panels: its rate, and its processor time by part."""
+    """A row of two panels: its rate, with a note at its end, and its processor time by part."""
 
     name: str
-    rate: float
-    costs: dict[str, float]
+    runs: Sequence[Measured]
     note: str = ""
-    is_ours: bool = False
+    colour: str = GREY
 
 
 def rates_and_costs(
     panels: tuple[Any, Any], titles: tuple[str, str], rows: Sequence[RateAndCost], colours: dict[str, str]
 ) -> None:
-    """A panel of rates beside a panel of processor time."""
-    speed = [
-        Bar(
-            row.name,
-            {"rate": row.rate},
-            f"{row.rate:,.0f}{row.note if row.is_ours else ''}",
-            BLUE if row.is_ours else GREY,
-        )
-        for row in rows
-    ]
-    cost = [Bar(row.name, row.costs, f"{sum(row.costs.values()):,.0f}") for row in rows]
-    bar_panel(panels[0], titles[0], speed, {})
-    bar_panel(panels[1], titles[1], cost, colours)
+    """A panel of rates beside a panel of processor time, whose parts have these colours, or else the row's."""
+    rates = [({"rate": rate(row.runs)}, row.note) for row in rows]
+    _bars(panels[0], titles[0], rows, rates, {})
+    _bars(panels[1], titles[1], rows, [(costs(row.runs), "") for row in rows], colours)
+
+
+def _bars(
+    axes: Any,
+    title: str,
+    rows: Sequence[RateAndCost],
+    bars: Sequence[tuple[dict[str, float], str]],
+    colours: dict[str, str],
+) -> None:
+    """Horizontal bars of stacked parts, from top to bottom in their order, each with its sum and note at the end."""
+    places = range(len(rows) - 1, -1, -1)
+    widest = max((sum(parts.values()) for parts, _ in bars), default=1.0)
+    for place, row, (parts, note) in zip(places, rows, bars, strict=True):
+        left = 0.0
+        for part, length in parts.items():
+            axes.barh(place, length, left=left, color=colours.get(part, row.colour), height=0.62)
+            left += length
+        axes.text(left + widest * 0.012, place, f"{left:,.0f}{note}", va="center", fontsize=9, color=_TEXT)
+    axes.set_xlim(0, widest * 1.3)
+    axes.set_yticks(list(places), [row.name for row in rows], fontsize=9)
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    plain(axes, grid_axis="x")
 
 
 def plain(axes: Any, grid_axis: str = "both") -> None:

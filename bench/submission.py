@@ -9,11 +9,17 @@ mail and in sessions of twenty. Rounds of all servers in turn, medians over the 
 figure is given only when every mail that was answered with 250 is on the server's disk, and nothing else is.
 """
 
+import asyncio
+import json
 import os
+import ssl
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,13 +27,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import trustme
 
-from bench import ground, haraka, harness, postfix, reception, report, submitted
-from bench.ground import Ground
+from bench import dataset, harness, message, peer_servers, report
+from bench.dataset import DATABASE, Dataset, with_connection
 from bench.harness import Contestant, Run
-from bench.load import LoadError
-from bench.reception import Load, Reception, Taken, Terms
-from bench.report import BLUE, PALE_BLUE, Goal, Plot, Report, Rows, goal, medians
-from tools.private_postgres import PrivatePostgres
+from bench.peer_servers import SubmissionTerms, greets
+from bench.processes import (
+    LOAD,
+    BenchError,
+    MachineTime,
+    Measured,
+    Process,
+    ends_with_parent,
+    metered,
+    microseconds,
+    posthouse_command,
+    running,
+)
+from bench.report import BLUE, GREY, PALE_BLUE, Goal, Plot, RateAndCost, Report, Rows, Runs, goal, middle
+from posthouse.rules import ids
+from tests.support.idle_clients import Cost, may_open, open_clients, reset
+from tests.support.smtp_listeners import plain
+from tools.private_postgres import PrivatePostgres, free_port
 
 ROUNDS: Final = 3
 # Each has its own domain and its own password.
@@ -37,15 +57,29 @@ IDLE_SESSIONS: Final = 2_000
 # The share of the mails in a quick run.
 QUICK_SHARE: Final = 0.03
 MAILS_MIN: Final = 80
+LOAD_SECONDS_MAX: Final = 300
+# What a server still does after its last reply.
+SETTLE_SECONDS: Final = 0.3
+# Too many to be what is measured: the load comes from one address.
+CONNECTIONS_MAX: Final = 4_000
 
 POSTFIX: Final = "Postfix"
 HARAKA: Final = "Haraka"
-ONE_PROCESS: Final = "Posthouse, one process"
-TWO_PROCESSES: Final = "Posthouse, two processes"
-OURS: Final = (ONE_PROCESS, TWO_PROCESSES)
+OURS: Final = "Posthouse, one process"
 RATIO_MIN: Final = 2.0
 
 _COLOURS: Final = {"submission": BLUE, "PostgreSQL": PALE_BLUE}
+_LOAD_PROGRAM: Final = Path(__file__).with_name("submission_load.py")
+
+# Every mail with its recipient, its body, its reserved credit and its schedule row.
+_STORED: Final = """
+SELECT (SELECT count(*) FROM messages WHERE source = 'smtp') AS messages,
+       (SELECT count(*) FROM recipients) AS recipients,
+       (SELECT count(*) FROM bodies) AS bodies,
+       (SELECT count(*) FROM ledger WHERE kind = 'reserve') AS reserved,
+       (SELECT count(*) FROM schedule) AS scheduled,
+       (SELECT count(*) FROM messages WHERE id = ANY($1::uuid[])) AS named
+"""
 
 
 class Shape(NamedTuple):
@@ -56,18 +90,52 @@ class Shape(NamedTuple):
 SINGLE: Final = Shape("one mail a session", 1)
 MANY: Final = Shape("20 mails a session", 20)
 
-Found = Mapping[Shape, Mapping[str, Sequence[Taken]]]
+Found = Mapping[Shape, Runs]
+
+
+@dataclass(slots=True)
+class Server:
+    """`families` are the processes, by id, whose time is the server's, with all their descendants'.
+
+    `require_stored` raises unless exactly the mails with these replies are in its database or its queue.
+    """
+
+    port: int
+    families: Mapping[str, Sequence[int]]
+    require_stored: Callable[[Sequence[str]], None]
+    replies: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """What the servers share."""
+class Setup:
+    """What the servers share, and the processors on which the load runs."""
 
     workplace: Path
-    terms: Terms
-    ground: Ground
+    terms: SubmissionTerms
+    data: Dataset
     haraka: Path | None
-    load: Load
+    processors: Sequence[int]
+
+    def start_load(self, port: int, mails: int, mails_per_session: int) -> Process:
+        senders = [
+            {
+                "username": sender.username,
+                "password": sender.password,
+                "sender": f"orders@{sender.domain}",
+                "recipient": message.RECIPIENT,
+                "content": message.mail(sender.domain).decode(),
+            }
+            for sender in self.terms.senders
+        ]
+        plan = self.workplace / "plan.json"
+        numbers = {"port": port, "mails": mails, "mails_per_session": mails_per_session, "sessions": SESSIONS}
+        plan.write_text(json.dumps({**numbers, "senders": senders, "processors": self.processors}))
+        return subprocess.Popen(
+            [*ends_with_parent(), sys.executable, str(_LOAD_PROGRAM), str(plan)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,64 +144,119 @@ class ServerUnderTest(Contestant):
 
     mails: Mapping[Shape, int]
     warm_mails: int
-    running: Callable[[Field], AbstractContextManager[Reception]]
+    running: Callable[[Setup], AbstractContextManager[Server]]
 
 
-def _postfix(field: Field) -> AbstractContextManager[Reception]:
-    return postfix.taking(field.workplace, field.terms)
+@contextmanager
+def _postfix(setup: Setup) -> Iterator[Server]:
+    with peer_servers.postfix_submission(setup.workplace, setup.terms) as peer:
+        yield Server(peer.port, {POSTFIX: [peer.process.pid]}, partial(peer_servers.require_in_postfix, peer))
 
 
-def _haraka(workers: int) -> Callable[[Field], AbstractContextManager[Reception]]:
-    def running(field: Field) -> AbstractContextManager[Reception]:
-        assert field.haraka is not None
-        return haraka.taking(field.workplace, field.haraka, field.terms, workers=workers)
-
-    return running
-
-
-def _posthouse(processes: int) -> Callable[[Field], AbstractContextManager[Reception]]:
-    return lambda field: submitted.running(field.ground, field.terms, processes=processes)
+@contextmanager
+def _haraka(setup: Setup) -> Iterator[Server]:
+    assert setup.haraka is not None
+    with peer_servers.haraka_submission(setup.workplace, setup.haraka, setup.terms) as peer:
+        yield Server(peer.port, {HARAKA: [peer.process.pid]}, partial(peer_servers.require_in_haraka, peer))
 
 
-def _nothing_missing() -> str | None:
-    return None
+@contextmanager
+def _posthouse(setup: Setup) -> Iterator[Server]:
+    data, port = setup.data, free_port()
+    data.clear()
+    settings = {
+        # On one machine, as the peers' processes talk to each other.
+        "DATABASE__URL": f"postgresql://postgres@/{DATABASE}?host={data.cluster.directory}&port={data.cluster.port}",
+        "SMTP__TLS_CERTIFICATE_FILE": str(setup.terms.certificate_file),
+        "SMTP__TLS_KEY_FILE": str(setup.terms.key_file),
+        "SUBMISSION__PORT": "0",
+        "SUBMISSION__TLS_PORT": str(port),
+        "SMTP__CONNECTIONS_MAX": str(CONNECTIONS_MAX),
+        "SMTP__CONNECTIONS_PER_ADDRESS_MAX": str(CONNECTIONS_MAX),
+        "SERVICE__HOSTNAME": "mail.posthouse.example",
+    }
+    command, log = posthouse_command("run", "submission"), data.workplace / "submission.log"
+    is_ready = partial(greets, port, is_secure=True)
+    with running(command, log, is_ready, environment=data.with_settings(settings)) as process:
+        families = {"submission": [process.pid], "PostgreSQL": [data.cluster.pid]}
+        yield Server(port, families, partial(_require_in_database, data))
 
 
-_OURS_MAILS: Final = {SINGLE: 5_000, MANY: 12_000}
-_HARAKA_MAILS: Final = {SINGLE: 3_000, MANY: 4_000}
+def _require_in_database(data: Dataset, replies: Sequence[str]) -> None:
+    named = {ids.parse(ids.MESSAGE, reply.rpartition(" ")[2]) for reply in replies}
+    stored = dict(with_connection(data.url, lambda connection: connection.fetchrow(_STORED, list(named))))
+    if {len(named), *stored.values()} != {len(replies)}:
+        raise BenchError(
+            f"{len(replies):,} mails were answered with 250, naming {len(named):,}, and the database has: {stored}"
+        )
+
+
 SERVERS: Final = (
-    ServerUnderTest("postfix", POSTFIX, postfix.missing_for_submission, {SINGLE: 3_000, MANY: 6_000}, 400, _postfix),
-    ServerUnderTest("haraka", HARAKA, haraka.missing, _HARAKA_MAILS, 1_000, _haraka(haraka.ALONE)),
-    ServerUnderTest("posthouse", ONE_PROCESS, _nothing_missing, _OURS_MAILS, 400, _posthouse(1)),
+    ServerUnderTest(
+        "postfix", POSTFIX, peer_servers.postfix_submission_missing, {SINGLE: 3_000, MANY: 6_000}, 400, _postfix
+    ),
+    ServerUnderTest("haraka", HARAKA, peer_servers.haraka_missing, {SINGLE: 3_000, MANY: 4_000}, 1_000, _haraka),
+    ServerUnderTest("posthouse", OURS, lambda: None, {SINGLE: 5_000, MANY: 12_000}, 400, _posthouse),
 )
-# To see again which way a server is fastest: named with --only, never in the page by themselves. Two processes of ours
-# share the port; they are of use where the servers have more than one processor.
-VARIANTS: Final = (
-    ServerUnderTest("posthouse-two", TWO_PROCESSES, _nothing_missing, _OURS_MAILS, 400, _posthouse(2)),
-    ServerUnderTest("haraka-workers", "Haraka, two workers", haraka.missing, _HARAKA_MAILS, 1_000, _haraka(2)),
-)
+
+
+@dataclass(slots=True)
+class Load:
+    """Mails to a server, as fast as it accepts them; `protocols` are those of its TLS."""
+
+    setup: Setup
+    protocols: set[str] = field(default_factory=set)
+
+    def measured(self, server: Server, mails: int, mails_per_session: int) -> Measured:
+        """From the load's first connection to the last 250; raises unless every mail got one, and is stored."""
+        began, began_at = MachineTime.now(), time.monotonic()
+        with metered(server.families) as used:
+            process = self.setup.start_load(server.port, mails, mails_per_session)
+            try:
+                output, errors = process.communicate(timeout=LOAD_SECONDS_MAX)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+            time.sleep(SETTLE_SECONDS)
+        if process.returncode != 0:
+            raise BenchError(f"the load failed: {errors.decode(errors='replace')[-2000:]}")
+        found: dict[str, Any] = json.loads(output)
+        others = MachineTime.now().busy - began.busy - sum(used.values())
+        server.replies += found["replies"]
+        server.require_stored(server.replies)
+        self.protocols.add(found["protocol"])
+        each_us = microseconds(used, mails)
+        return Measured(
+            count=mails,
+            seconds=found["seconds"],
+            server_us={name: each_us[name] for name in server.families},
+            load_us=each_us[LOAD],
+            p50_ms=found["p50_ms"],
+            p99_ms=found["p99_ms"],
+            # Of the processors' time meanwhile: what programs had that are no part of this.
+            figures={"others": max(0.0, others / (time.monotonic() - began_at) / (os.cpu_count() or 1))},
+        )
 
 
 def measure(run: Run, chosen: Sequence[ServerUnderTest]) -> Report:
-    found: dict[Shape, dict[str, list[Taken]]] = {
+    share = QUICK_SHARE if run.is_quick else run.options.share
+    found: dict[Shape, dict[str, list[Measured]]] = {
         shape: {server.name: [] for server in chosen} for shape in (SINGLE, MANY)
     }
     idle: list[str] = []
-    with _prepared(run, [server.key for server in chosen]) as (field, programs):
+    with _prepared(run, [server.key for server in chosen]) as (setup, programs):
+        load = Load(setup)
         for round_name, contestant in run.interleaved(chosen):
-            with run.status(f"{round_name}: {contestant.name}"), contestant.running(field) as server:
-                for shape, taken in _shapes(run, contestant, server, field.load):
-                    found[shape][contestant.name].append(taken)
-                    parts = ", ".join(f"{name} {cost:,.0f}" for name, cost in taken.server_cpu_us.items())
-                    run.say(
-                        f"{round_name}: {contestant.name}, {shape.name}: [bold]{taken.per_second:,.0f}[/] mails a "
-                        f"second, {taken.mails:,} in {taken.seconds:.1f} s, p50 {taken.p50_ms:.0f} ms, p99 "
-                        f"{taken.p99_ms:.0f} ms; CPU µs a mail: {parts}, load {taken.load_cpu_us:,.0f}; other "
-                        f"programs had {taken.others_share:.0%} of the processors"
-                    )
-        if run.options.idle and any(server.name in OURS for server in chosen):
-            idle.append(_idle(field, run.options.idle))
-        size_bytes = len(reception.letter(field.terms.callers[0]))
+            with run.status(f"{round_name}: {contestant.name}"), contestant.running(setup) as server:
+                load.measured(server, max(MAILS_MIN, round(contestant.warm_mails * share)), 2)
+                for shape, mails in contestant.mails.items():
+                    measured = load.measured(server, max(MAILS_MIN, round(mails * share)), shape.mails)
+                    found[shape][contestant.name].append(measured)
+                    run.say(f"{round_name}: {contestant.name}, {shape.name}: {measured}")
+        if run.options.idle and OURS in found[SINGLE]:
+            idle.append(_idle(setup, run.options.idle))
+    rows = _flat(found)
     return Report(
         name="submission",
         title="Submission",
@@ -142,71 +265,68 @@ def measure(run: Run, chosen: Sequence[ServerUnderTest]) -> Report:
         tables=[_table(found)],
         goals=goals(found),
         more=[*_costs(found), *idle],
-        notes=_notes(found, run.rounds, size_bytes),
+        notes=report.notes(
+            "submission",
+            repeated=report.repeated(run.rounds),
+            variation=report.variation(rows),
+            others=f"{max(measured.figures['others'] for runs in rows.values() for measured in runs):.0%}",
+            protocols=" or ".join(sorted(load.protocols)),
+            mail_bytes=f"{len(message.mail('shop0.example')):,}",
+            sessions=SESSIONS,
+        ),
         plot=Plot(
             "submission.png", "Mails accepted a second and processor time a mail", lambda pyplot: _plot(pyplot, found)
         ),
     )
 
 
-def _shapes(run: Run, contestant: ServerUnderTest, server: Reception, load: Load) -> Iterator[tuple[Shape, Taken]]:
-    share = QUICK_SHARE if run.is_quick else run.options.share
-    sessions = run.options.sessions
-
-    def taken(mails: int, mails_per_session: int) -> Taken:
-        count = max(MAILS_MIN, round(mails * share))
-        return reception.measured(server, load, mails=count, mails_per_session=mails_per_session, sessions=sessions)
-
-    taken(contestant.warm_mails, 2)
-    for shape, mails in contestant.mails.items():
-        yield shape, taken(mails, shape.mails)
-
-
-def _idle(field: Field, sessions: int) -> str:
+def _idle(setup: Setup, sessions: int) -> str:
     """The memory of sessions that have authenticated and then send nothing, in words."""
-    with submitted.running(field.ground, field.terms, processes=1) as server:
-        reception.measured(server, field.load, mails=MAILS_MIN, mails_per_session=2, sessions=10)
+    may_open(sessions)
+    sender = setup.terms.senders[0]
+    words = [b"EHLO idle.example\r\n", f"{plain(sender.username, sender.password)}\r\n".encode()]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+
+    async def resident_bytes(pid: int, port: int) -> int:
+        clients = await open_clients(sessions, port, words, context=context)
+        after = Cost.of(pid).resident_bytes
+        if lost := sum(client.closed_at is not None for client in clients):
+            raise BenchError(f"{lost} of {sessions} idle sessions were closed")
+        for client in clients:
+            reset(client)
+        return after
+
+    with _posthouse(setup) as server:
+        Load(setup).measured(server, MAILS_MIN, 2)
         (pid,) = server.families["submission"]
-        before = _resident_bytes(pid)
-        process = field.load.start(server.port, mails=0, mails_per_session=0, sessions=sessions)
-        try:
-            assert process.stdout is not None
-            if process.stdout.readline() != b"idle\n":
-                raise LoadError(f"sessions could not be opened: {process.communicate()[1].decode()[-2000:]}")
-            after = _resident_bytes(pid)
-        finally:
-            process.kill()
-            process.communicate()
+        before = Cost.of(pid).resident_bytes
+        after = asyncio.run(resident_bytes(pid, server.port))
     return (
         f"{sessions:,} idle sessions of ours, authenticated: {(after - before) / sessions / 1024:.0f} KB each "
         f"({before / 2**20:.0f} MB resident before, {after / 2**20:.0f} MB with them)"
     )
 
 
-def _resident_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 @contextmanager
-def _prepared(run: Run, keys: Sequence[str]) -> Iterator[tuple[Field, list[str]]]:
-    """The field with what the chosen servers need, and the versions of the programs."""
+def _prepared(run: Run, keys: Sequence[str]) -> Iterator[tuple[Setup, list[str]]]:
+    """What the chosen servers need, and the versions of the programs."""
     programs = []
-    directory = haraka.installed(run) if any(key.startswith("haraka") for key in keys) else None
-    if directory is not None:
-        programs.append(f"Haraka {haraka.version(directory)}")
+    haraka = peer_servers.install_haraka(run) if "haraka" in keys else None
+    if haraka is not None:
+        programs.append(peer_servers.haraka_version(haraka))
     if "postfix" in keys:
-        programs.append(f"Postfix {postfix.version()}")
-    processors = _parted()
-    with PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS) as cluster:
+        programs.append(peer_servers.postfix_version())
+    processors = _processors_for_load()
+    with PrivatePostgres.start(settings=dataset.CLUSTER_SETTINGS) as cluster:
         with run.status("creating a cluster, a database, accounts, a certificate"):
-            accounts = ground.lay(cluster, run.workplace)
-            terms = Terms(*_certified(run.workplace), accounts.callers[:SENDERS])
-        load = Load.written(run.workplace, terms.callers, processors)
-        yield Field(run.workplace, terms, accounts, directory, load), programs
+            data = dataset.make(cluster, run.workplace)
+            terms = SubmissionTerms(*_certificate(run.workplace), data.senders[:SENDERS])
+        yield Setup(run.workplace, terms, data, haraka, processors), programs
 
 
-def _parted() -> list[int]:
+def _processors_for_load() -> list[int]:
     """The processors that are left for the load; processes started from now on run on the others.
 
     A client needs more for a handshake than a server does: on the same processors, all servers would look alike.
@@ -217,7 +337,7 @@ def _parted() -> list[int]:
     return [last]
 
 
-def _certified(workplace: Path) -> tuple[Path, Path]:
+def _certificate(workplace: Path) -> tuple[Path, Path]:
     """A certificate with an ECDSA key on P-256, and that key, as files."""
     issued = trustme.CA().issue_cert("mail.posthouse.example", key_type=trustme.KeyType.ECDSA)
     certificate, key = workplace / "certificate.pem", workplace / "key.pem"
@@ -227,97 +347,53 @@ def _certified(workplace: Path) -> tuple[Path, Path]:
 
 
 def goals(found: Found) -> list[Goal]:
-    """By the faster of ours, as far as what they are about was measured."""
+    """As far as what they are about was measured."""
     reached = []
     for shape, servers in found.items():
-        ours = [name for name in OURS if name in servers]
-        if not ours:
-            continue
-        best = max(ours, key=lambda name: medians(servers[name], "per_second"))
         for peer in (POSTFIX, HARAKA):
-            ratio = report.ratio(servers[best], servers.get(peer))
+            ratio = report.ratio(servers[OURS], servers.get(peer)) if OURS in servers else None
             if ratio is not None:
-                text = f"{shape.name}, {best}, at {RATIO_MIN:.1f}× {peer} or more: {ratio:.2f}×"
+                text = f"{shape.name}, {OURS}, at {RATIO_MIN:.1f}× {peer} or more: {ratio:.2f}×"
                 reached.append(goal(ratio >= RATIO_MIN, text))
     return reached
 
 
-def _times(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{ratio:.2f}"
+def _flat(found: Found) -> dict[str, Sequence[Measured]]:
+    return {f"{name}, {shape.name}": runs for shape, servers in found.items() for name, runs in servers.items()}
 
 
 def _table(found: Found) -> Rows:
-    columns = (
-        *("Server", "mails/s", "× Postfix", "× Haraka", "p50 ms", "p99 ms"),
-        *("CPU µs: server", "× less than Postfix", "load", "mails"),
-    )
-    rows = [
-        [
-            f"{name}, {shape.name}",
-            f"{medians(runs, 'per_second'):,.0f}",
-            _times(report.ratio(runs, servers.get(POSTFIX))),
-            _times(report.ratio(runs, servers.get(HARAKA))),
-            f"{medians(runs, 'p50_ms'):.0f}",
-            f"{medians(runs, 'p99_ms'):.0f}",
-            f"{medians(runs, 'cpu_us'):,.0f}",
-            _times(report.ratio(servers[POSTFIX], runs, "cpu_us") if POSTFIX in servers else None),
-            f"{medians(runs, 'load_cpu_us'):,.0f}",
-            f"{runs[0].mails:,}",
-        ]
-        for shape, servers in found.items()
-        for name, runs in servers.items()
+    rows = _flat(found)
+
+    def to(peer: str, runs: Sequence[Measured], *, is_cost: bool = False) -> str:
+        """The ratio to the peer in sessions of the same shape."""
+        (servers,) = [servers for servers in found.values() if any(runs is known for known in servers.values())]
+        others = servers.get(peer)
+        if not is_cost:
+            return report.times(report.ratio(runs, others))
+        return report.times(None if others is None else report.ratio(others, runs, lambda run: run.cpu_us))
+
+    columns = [
+        ("mails/s", middle("{:,.0f}", lambda run: run.per_second)),
+        ("× Postfix", lambda runs: to(POSTFIX, runs)),
+        ("× Haraka", lambda runs: to(HARAKA, runs)),
+        ("p50 ms", middle("{:.0f}", lambda run: run.p50_ms)),
+        ("p99 ms", middle("{:.0f}", lambda run: run.p99_ms)),
+        ("CPU µs: server", middle("{:,.0f}", lambda run: run.cpu_us)),
+        ("× less than Postfix", lambda runs: to(POSTFIX, runs, is_cost=True)),
+        ("load", middle("{:,.0f}", lambda run: run.load_us)),
+        ("mails", middle("{:,.0f}", lambda run: run.count)),
     ]
-    styles = ["bold" if name in OURS else None for servers in found.values() for name in servers]
-    return Rows("Submission: medians of interleaved rounds", columns, rows, styles)
+    ours = [name for name in rows if name.startswith(OURS)]
+    return report.table("Submission: medians of interleaved rounds", "Server", rows, columns, ours)
 
 
 def _costs(found: Found) -> list[str]:
-    lines = []
-    for shape, servers in found.items():
-        for name in OURS:
-            if name in servers:
-                costs = report.median_of_each(servers[name], "server_cpu_us")
-                parts = ", ".join(f"{part} {cost:,.0f}" for part, cost in costs.items())
-                lines.append(f"{name}, {shape.name}: of {sum(costs.values()):,.0f} µs a mail, {parts}")
-    return lines
-
-
-def _notes(found: Found, count: int, size_bytes: int) -> str:
-    runs = {f"{name}, {shape.name}": taken for shape, servers in found.items() for name, taken in servers.items()}
-    repeated, varied = report.variation(
-        {name: [run.per_second for run in taken] for name, taken in runs.items()}, count
-    )
-    protocols = " or ".join(sorted({run.protocol for taken in runs.values() for run in taken}))
-    others = max(run.others_share for taken in runs.values() for run in taken)
-    return f"""\
-What was measured: {repeated}, each from the load's first connection to its last 250. The ratios are to the peer in the
-same round. {varied}: compare ratios and processor time rather than rates. The load has one processor to itself, and
-each server in its turn, with all its processes, the others: here that is one as well. Programs that are no part of this
-had up to {others:.0%} of the processors meanwhile. The less, the better: one process beside them gets a smaller share
-than forty do.
-
-- Every session is a new TLS handshake ({protocols}, never resumed) with the same certificate (ECDSA, P-256), within
-  TLS from the first byte on, then EHLO and AUTH PLAIN, ten accounts in turn. Then mails of {size_bytes:,} bytes, text
-  and HTML, to one recipient. The load sends MAIL, RCPT and DATA together, waits for a mail's reply before the next
-  one, and keeps {SESSIONS} sessions open.
-- Every server answers 250 when the mail is on its disk, as strace shows: *Postfix* gives its queue file its last name
-  and syncs it, *Haraka* syncs its queue file and then gives it its name (a power cut can undo that, and it removes
-  unnamed ones when it starts); neither syncs the directory. *Posthouse* has committed to PostgreSQL with `fsync` on;
-  mails that arrive together share a transaction. Nothing is delivered: Postfix holds the mail, Haraka's delivery may
-  open no connection, Posthouse runs no worker.
-- *Postfix* checks passwords by Cyrus SASL in its own processes (sasldb), and asks no DNS; *Haraka* checks them against
-  a list in memory, in one process. Their settings, made for speed, are in `bench/peers/`. Postfix logs to a syslog
-  that is not stored, Haraka logs errors only. *Posthouse* is `posthouse run submission`, one process, with all
-  that it does for a customer: rate limit, warm-up and credits (with numbers too high
-  to refuse), the sender's domain, the mail's header read and checked.
-- Afterwards every mail that was answered with 250 must be there, by its name in PostgreSQL (with its recipient, its
-  body, its reserved credit and its schedule row) and in Postfix' queue, by number in Haraka's; and nothing
-  else, or there is no result.
-- Processor time is user and system time a mail, of all processes of the server (PostgreSQL is ours) and of the load."""
+    return [report.costs_text(name, runs) for name, runs in _flat(found).items() if name.startswith(OURS)]
 
 
 def _plot(pyplot: Any, found: Found) -> Any:
-    servers = len({name for names in found.values() for name in names})
+    servers = len(found[SINGLE])
     figure, grid = pyplot.subplots(
         len(found),
         2,
@@ -327,30 +403,22 @@ def _plot(pyplot: Any, found: Found) -> Any:
         squeeze=False,
     )
     for (shape, by_name), panels in zip(found.items(), grid, strict=True):
-        rows = []
+        bars = []
         for name, runs in by_name.items():
-            ratio = report.ratio(runs, by_name.get(POSTFIX))
-            rows.append(
-                report.RateAndCost(
-                    name,
-                    medians(runs, "per_second"),
-                    report.median_of_each(runs, "server_cpu_us"),
-                    note="" if ratio is None else f" ({ratio:.1f}× {POSTFIX})",
-                    is_ours=name in OURS,
-                )
-            )
+            ratio = report.ratio(runs, by_name.get(POSTFIX)) if name == OURS else None
+            note = "" if ratio is None else f" ({ratio:.1f}× {POSTFIX})"
+            bars.append(RateAndCost(name, runs, note, BLUE if name == OURS else GREY))
         titles = (f"Mails accepted a second, {shape.name}", "Processor time a mail, µs")
-        report.rates_and_costs(tuple(panels), titles, rows, _COLOURS)
+        report.rates_and_costs(tuple(panels), titles, bars, _COLOURS)
     report.legend(figure, _COLOURS)
     return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = harness.parser(__doc__, rounds=ROUNDS)
-    parser.add_argument("--sessions", type=int, default=SESSIONS, help=f"how many are open at a time ({SESSIONS})")
     parser.add_argument("--idle", type=int, default=IDLE_SESSIONS, help=f"idle sessions, 0: none ({IDLE_SESSIONS})")
-    chosen = harness.chosen(parser, SERVERS, VARIANTS, arguments)
-    return harness.main(chosen.options, lambda run: measure(run, chosen.contestants), *chosen.missing)
+    options, chosen = harness.chosen(parser, SERVERS, arguments)
+    return harness.main(options, lambda run: measure(run, chosen), *(server.missing for server in chosen))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from bench.idle_sessions import is_bounded, measure_both
 from posthouse.entrypoints.http import connection, request_body
 from tests.support.eventually import eventually
 from tests.support.idle_clients import Cost, IdleClient, may_open, open_clients, reset
+from tests.support.idle_sessions import is_bounded, measure_both
 from tests.support.service_processes import prepare_processes
 from tests.support.short_deadline_server import DEADLINES
 from tests.support.smtp_service import SmtpConnection

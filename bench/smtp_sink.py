@@ -1,6 +1,6 @@
-"""The sink that every relay delivers to: one smtp-sink for a whole run, and its counter.
+"""smtp-sink, which every relay delivers to and which counts for a whole run; and smtp-source, the SMTP load.
 
-With -c it writes its counters anew at every message, each time followed by a carriage return. They go
+With -c the sink writes its counters anew at every message, each time followed by a carriage return. They go
 into a pipe that is emptied every few milliseconds, so that the reading costs the machine nothing, and
 the moment of a message is known to within that time.
 """
@@ -14,24 +14,27 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Self
 
-from bench.load import LoadError
+from bench import message
+from bench.processes import BenchError, Process, ends_with_parent, installed
 from tools.private_postgres import free_port
 
 CONNECTIONS_MAX: Final = 1_000
 READ_SECONDS: Final = 0.005
 # 200,000 updates: more than ever come within one reading.
 PIPE_BYTES: Final = 2**20
-START_SECONDS_MAX: Final = 10.0
 STALL_SECONDS_MAX: Final = 60.0
 
 _COUNTER: Final = b"mesg="
 _END: Final = b"\r"
 
 
-def program() -> str | None:
-    return shutil.which("smtp-sink") or shutil.which("smtp-sink", path="/usr/sbin")
+def missing() -> str | None:
+    if installed("smtp-source") is None or installed("smtp-sink") is None:
+        return "smtp-source or smtp-sink is missing: they come with Postfix (Debian, Ubuntu: `apt install postfix`)"
+    return None
 
 
 class Sink:
@@ -41,7 +44,7 @@ class Sink:
         self.port = free_port()
         self.count = 0
         self.counted_at = time.monotonic()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._reader: threading.Thread | None = None
         self._is_over = threading.Event()
 
@@ -53,8 +56,8 @@ class Sink:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [
-                *_as_nobody(),
-                str(program()),
+                *_unprivileged(),
+                str(installed("smtp-sink")),
                 "-c",
                 *("-m", str(CONNECTIONS_MAX)),
                 f"127.0.0.1:{self.port}",
@@ -92,7 +95,7 @@ class Sink:
             if self.count > seen:
                 seen, seen_at = self.count, time.monotonic()
             elif time.monotonic() - seen_at > STALL_SECONDS_MAX:
-                raise LoadError(f"the sink waits for {count - self.count:,} more mails, and none come")
+                raise BenchError(f"the sink waits for {count - self.count:,} more mails, and none come")
         return self.counted_at
 
     def _read(self, pipe: int) -> None:
@@ -112,14 +115,39 @@ class Sink:
                 self.count = int(number)
 
 
-def _as_nobody() -> list[str]:
-    """The words before a command that let it end with its parent, and not be root, which the sink refuses to be."""
+def _unprivileged() -> list[str]:
+    """The words before a command that let it end with its parent, and not be root: the sink refuses that."""
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0:
-        return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+        return ends_with_parent()
     if setpriv is None:
-        raise LoadError("run this as an ordinary user, or install util-linux (for `setpriv`)")
-    nobody = pwd.getpwnam("nobody")
+        raise BenchError("run this as an ordinary user, or install util-linux (for `setpriv`)")
+    user = pwd.getpwnam("nobody")
     # The kernel forgets the signal when the user changes, so setpriv sets both, in order.
-    who = [f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
+    who = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     return [setpriv, *who, "--pdeathsig", "TERM"]
+
+
+def write_mail(file: Path) -> None:
+    file.write_bytes(message.mail().replace(b"\r\n", b"\n"))  # smtp-source ends the lines itself
+
+
+def start_source(file: Path, *, port: int, mails: int, sessions: int) -> Process:
+    """The file so many times; it ends when the server has accepted every mail, or with an error."""
+    return subprocess.Popen(
+        [
+            *ends_with_parent(),
+            str(installed("smtp-source")),
+            "-d",  # the next mail over the same connection
+            *("-s", str(min(sessions, mails))),
+            *("-m", str(mails)),
+            *("-M", "source.example"),
+            *("-f", f"orders@{message.SENDER_DOMAIN}"),
+            *("-t", message.RECIPIENT),
+            *("-F", str(file)),
+            f"127.0.0.1:{port}",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )

@@ -1,4 +1,4 @@
-"""The bare limit: the server's own accepting statements, run by pgbench with nothing in front of them.
+"""The floor of acceptance: the server's own accepting statements, run by pgbench with nothing in front of them.
 
 The statements are those of `posthouse.store.acceptance`, word for word, but for their parameters:
 each `$n` becomes an expression that pgbench or PostgreSQL fills in. What goes where is not written
@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from bench import letter
-from bench.ground import ACCOUNT_PREFIX, ACCOUNTS, CREDENTIAL_PREFIX, NUMBER_MIN, Ground
-from bench.load import Load, LoadError, watched
-from posthouse.mail import mime
+from bench import message
+from bench.dataset import ACCOUNT_PREFIX, ACCOUNTS, CREDENTIAL_PREFIX, NUMBER_MIN, Dataset
+from bench.processes import LOAD, BenchError, Measured, metered, microseconds
 from posthouse.rules import ids
-from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.store import acceptance
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage, Spending
 from posthouse.store.postgres import SETTINGS
+from tests.support.delivery_isolation import percentile
 from tools.private_postgres import find_binaries
 
 # pgbench knows numbers only. A message's id is a prefix of 14 digits, today's time, and a number of 18.
@@ -41,6 +40,7 @@ _REQUEST: Final = RequestId(UUID(int=4))
 _KEY: Final = IdempotencyKey(_ACCOUNT, _CREDENTIAL, "the key")
 _NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MIME_MARK: Final = b"the message"
+_DOMAIN: Final = "shop500.example"
 
 _PARAMETER: Final = re.compile(r"\$(\d+)::(\w+)(\[\])?")
 _PROCESSED: Final = re.compile(r"number of transactions actually processed: (\d+)")
@@ -58,21 +58,22 @@ def missing() -> str | None:
     return "pgbench is missing: it comes with PostgreSQL (Debian, Ubuntu: `apt install postgresql-contrib`)"
 
 
-def run(ground: Ground, *, batch: int, clients: int, seconds: int) -> Load:
-    """Messages accepted in transactions of `batch`; raises unless every one of them is on the books."""
-    ground.clear()
-    with watched(postgres=ground.cluster.pid) as watch:
-        said, latencies_ms = _pgbench(ground, batch, clients, seconds)
+def run(data: Dataset, *, batch: int, clients: int, seconds: int) -> Measured:
+    """Messages accepted in transactions of `batch`; raises unless every one of them is stored."""
+    data.clear()
+    with metered({"PostgreSQL": [data.cluster.pid]}) as used:
+        said, latencies_ms = _pgbench(data, batch, clients, seconds)
     messages = int(_number(_PROCESSED, said)) * batch
-    ground.require_messages(messages)
-    return Load(
-        messages=messages,
-        per_second=_number(_PER_SECOND, said) * batch,
-        p50_ms=_percentile(latencies_ms, 0.50),
-        p99_ms=_percentile(latencies_ms, 0.99),
-        server_cpu_us=0.0,
-        postgres_cpu_us=watch.postgres / messages * 1e6,
-        generator_cpu_us=watch.generator / messages * 1e6,
+    data.require_messages(messages)
+    each_us = microseconds(used, messages)
+    load_us = each_us.pop(LOAD)
+    return Measured(
+        count=messages,
+        seconds=messages / (_number(_PER_SECOND, said) * batch),
+        server_us=each_us,
+        load_us=load_us,
+        p50_ms=percentile(latencies_ms, 0.50),
+        p99_ms=percentile(latencies_ms, 0.99),
     )
 
 
@@ -101,19 +102,13 @@ def script(batch: int, now: datetime) -> str:
     )
 
 
-def written() -> bytes:
-    """The mail as the server writes it."""
-    now = datetime.now(UTC)
-    return mime.write(
-        _draft().mail_content(None),
-        date=now,
-        message_id=f"{ids.text('', ids.new_message_id(now, bytes(10)))}@localhost.localdomain",
-        boundary="0" * 24,
-    )
+def stored_mail() -> bytes:
+    """The mail as the server stores it."""
+    return message.mail(_DOMAIN, message.TEXT, "localhost.localdomain")
 
 
 def _entry() -> PreparedMessage:
-    draft = _draft()
+    draft = message.draft(_DOMAIN)
     return PreparedMessage(
         account_id=_ACCOUNT,
         credential_id=_CREDENTIAL,
@@ -124,23 +119,12 @@ def _entry() -> PreparedMessage:
         source="api",
         sender=draft.request_fields.sender,
         envelope_sender=draft.sender.address,
-        subject=letter.SUBJECT,
+        subject=message.SUBJECT,
         tags=(),
         template=None,
         recipients=draft.recipients,
         credits=1,
         mime=_MIME_MARK,
-    )
-
-
-def _draft() -> Draft:
-    fields = letter.fields("shop500.example")
-    return compose(
-        sender=fields["from"],
-        to=[fields["to"]],
-        subject=fields["subject"],
-        text=fields["text"],
-        html=fields["html"],
     )
 
 
@@ -199,11 +183,11 @@ def _scalar(value: object, kind: str, marks: Mapping[object, str]) -> str:
             raise TypeError(f"no SQL for {value!r}")
 
 
-def _pgbench(ground: Ground, batch: int, clients: int, seconds: int) -> tuple[str, list[float]]:
-    file = ground.workplace / f"accept-{batch}.sql"
+def _pgbench(data: Dataset, batch: int, clients: int, seconds: int) -> tuple[str, list[float]]:
+    file = data.workplace / f"accept-{batch}.sql"
     file.write_text(script(batch, datetime.now(UTC)))
-    log = ground.workplace / "pgbench-log"
-    for old in ground.workplace.glob("pgbench-log*"):
+    log = data.workplace / "pgbench-log"
+    for old in data.workplace.glob("pgbench-log*"):
         old.unlink()
     done = subprocess.run(
         [
@@ -217,8 +201,8 @@ def _pgbench(ground: Ground, batch: int, clients: int, seconds: int) -> tuple[st
             "--log",
             f"--log-prefix={log}",
             "--define=turn=0",
-            f"--define=mime={_escaped(written())}",
-            ground.url,
+            f"--define=mime={_escaped(stored_mail())}",
+            data.url,
         ],
         env={**os.environ, "PGOPTIONS": _options()},
         capture_output=True,
@@ -226,8 +210,8 @@ def _pgbench(ground: Ground, batch: int, clients: int, seconds: int) -> tuple[st
         check=False,
     )
     if done.returncode != 0 or _number(_FAILED, done.stdout) != 0:
-        raise LoadError(f"pgbench failed ({done.returncode}):\n{done.stderr[-3000:]}\n{done.stdout[-1000:]}")
-    lines = [line for part in ground.workplace.glob("pgbench-log*") for line in part.read_text().splitlines()]
+        raise BenchError(f"pgbench failed ({done.returncode}):\n{done.stderr[-3000:]}\n{done.stdout[-1000:]}")
+    lines = [line for part in data.workplace.glob("pgbench-log*") for line in part.read_text().splitlines()]
     return done.stdout, [int(line.split()[2]) / 1000 for line in lines]
 
 
@@ -244,10 +228,5 @@ def _escaped(content: bytes) -> str:
 def _number(pattern: re.Pattern[str], said: str) -> float:
     found = pattern.search(said)
     if found is None:
-        raise LoadError(f"pgbench said something else than expected:\n{said[-2000:]}")
+        raise BenchError(f"pgbench printed something else than expected:\n{said[-2000:]}")
     return float(found[1])
-
-
-def _percentile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.backlog_ground import QUIET, Calendar, Shape
+from bench.backlog_dataset import QUIET, Backlog, Shape
 from posthouse.flows.deliver.claim_store import CLAIM_LONGEST
 from posthouse.flows.shared.tickets import LEASE
 from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.retry import Schedule
-from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_claims, delivery_schedule
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from tests.support import query_plans
@@ -44,55 +43,54 @@ class Explained:
     plan: tuple[str, ...]
 
 
-async def explain(
-    calendar: Calendar, retries: Schedule, shape: Shape, *, leased: int, is_full: bool
-) -> list[Explained]:
-    """A batch is leased, a batch of it claimed, and where lanes are full, a batch of the rest put off."""
-    now = calendar.clock.now()
+async def explain(backlog: Backlog, retries: Schedule, shape: Shape, *, leased: int, is_full: bool) -> list[Explained]:
+    """A batch is leased, a batch of it claimed, and where lanes are full, a batch of the rest postponed."""
+    now = backlog.clock.now()
     found: list[Explained] = []
-    messages: list[str] = []
-    async with calendar.database.connection() as connection:
+    notices: list[str] = []
+    async with backlog.database.connection() as connection:
         for statement in _EXPLAINING:
             await connection.execute(statement)
 
         def listen(_: object, notice: Any) -> None:
-            messages.append(notice.message)
+            notices.append(notice.message)
 
         listened: Any = connection
         listened.add_log_listener(listen)
         async with connection.transaction():
             tickets = await delivery_schedule.lease_due(connection, now, now + LEASE, leased)
-        found += _explained(messages, len(tickets))
-        some = [one for one in tickets if not is_full or one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
+        found += _explained(notices, len(tickets))
+        in_time = [ticket for ticket in tickets if not is_full or ticket.destination.startswith(QUIET)]
         async with connection.transaction():
-            taken = await delivery_claims.claim(connection, calendar.worker_id, some, now, now + CLAIM_LONGEST, retries)
-        found += _explained(messages, len(taken))
+            claimed = await delivery_claims.claim(
+                connection, backlog.worker_id, in_time[:BATCH_ITEMS_MAX], now, now + CLAIM_LONGEST, retries
+            )
+        found += _explained(notices, len(claimed))
         if is_full:
-            late = [one for one in tickets if not one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
+            late = [ticket for ticket in tickets if not ticket.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
+            postponements = [
+                DeliveryPostponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, now + LEASE)
+                for ticket in late
+            ]
             async with connection.transaction():
-                await delivery_schedule.postpone(connection, [_put_off(one, calendar) for one in late], now)
-            found += [one for one in _explained(messages, len(late)) if one.name == "delivery_schedule.POSTPONE"]
+                await delivery_schedule.postpone(connection, postponements, now)
+            found += [known for known in _explained(notices, len(late)) if known.name == "delivery_schedule.POSTPONE"]
         await connection.execute(_NO_LONGER)
         listened.remove_log_listener(listen)
-    await calendar.pass_time(tickets, shape)
+    await backlog.pass_time(tickets, shape)
     return found
 
 
-def _put_off(ticket: DeliveryTicket, calendar: Calendar) -> DeliveryPostponement:
-    next_at = calendar.clock.now() + LEASE
-    return DeliveryPostponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, next_at)
-
-
-def _explained(messages: list[str], rows: int) -> list[Explained]:
+def _explained(notices: list[str], rows: int) -> list[Explained]:
     found = []
-    for text in messages:
+    for text in notices:
         if " plan:\n" in text:
             explained = json.loads(text.partition(" plan:\n")[2])
             name = _NAMES.get(explained["Query Text"].strip())
             if name is not None:
                 plan = explained["Plan"]
                 found.append(Explained(name, rows, _pages(plan), tuple(_lines(plan))))
-    messages.clear()
+    notices.clear()
     return found
 
 
@@ -105,11 +103,11 @@ def _pages(plan: dict[str, Any]) -> int:
         for node in nodes
         if (name := node.get("Subplan Name", "")).startswith("CTE ") and name.removeprefix("CTE ") not in read_from
     ]
-    return sum(int(one["Shared Hit Blocks"]) + int(one["Shared Read Blocks"]) for one in (plan, *apart))
+    return sum(int(node["Shared Hit Blocks"]) + int(node["Shared Read Blocks"]) for node in (plan, *apart))
 
 
 def _lines(plan: dict[str, Any], depth: int = 0) -> Iterator[str]:
-    """The plan's parts, each under the one that reads from it; those of different days are shown once."""
+    """The plan's parts, each under the part that reads from it; those of different days are shown once."""
     kind = plan["Operation"] if plan["Node Type"] == "ModifyTable" else plan["Node Type"]
     words = [
         f"{plan['Subplan Name']}:" if "Subplan Name" in plan else "",

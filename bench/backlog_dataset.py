@@ -1,10 +1,10 @@
-"""Calendars of a given length: messages of a day with their recipients and bodies, and what of them is due when.
+"""Schedules of a given length: messages of a day with their recipients and bodies, and what of them is due when.
 
-Everything is made by SQL, as acceptance and deferrals would have left it. A calendar is laid anew for each shape;
+Everything is made by SQL, as acceptance and deferrals would have left it. A schedule is filled anew for each shape;
 the messages stay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from bench import ground
-from bench.ground import Ground
+from bench import dataset
+from bench.dataset import Dataset
 from posthouse.flows.deliver.dispatch import Dispatch
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules.retry import DELIVERY
@@ -31,11 +31,12 @@ DOMAINS: Final = 2_000
 QUIET: Final = "quiet"
 QUIET_PERCENT: Final = 2
 TICKETS_AT_ONCE_MAX: Final = 100_000
+POSTPONED_AT_ONCE: Final = 10_000
 PATIENCE: Final = 10.0
 
 
 class Shape(NamedTuple):
-    """When the rows of a calendar are due: evenly from `first` to `last`, counted from now.
+    """When the rows of a schedule are due: evenly from `first` to `last`, counted from now.
 
     They are due in the order in which they were accepted, give or take `scatter` of that time.
     """
@@ -56,26 +57,26 @@ OVERDUE: Final = Shape(timedelta(minutes=-60), timedelta(0), DELIVERY.spread)
 
 # Twelve recipients are in ten messages: nine have one, the tenth has three. Large accounts send most of it. `$1` is
 # the number of recipients, `$2` the time at which the last message was accepted.
-_LETTERS: Final = f"""
-CREATE TEMPORARY TABLE letter AS
+_DRAWN: Final = f"""
+CREATE TEMPORARY TABLE drawn AS
 SELECT number, least(3, recipients) AS recipients,
-    ('{ground.ACCOUNT_PREFIX}' || {ground.NUMBER_MIN} + (random() * random() * {ground.ACCOUNTS - 1})::integer)::uuid
+    ('{dataset.ACCOUNT_PREFIX}' || {dataset.NUMBER_MIN} + (random() * random() * {dataset.ACCOUNTS - 1})::integer)::uuid
         AS account_id,
     (lpad(to_hex((extract(epoch FROM created_at) * 1000)::bigint), 12, '0')
         || '7' || substr(chance, 1, 3) || '8' || substr(chance, 4, 13) || '00')::uuid AS id,
     created_at
 FROM (
-    SELECT number, md5('letter ' || number) AS chance,
+    SELECT number, md5('message ' || number) AS chance,
         CASE WHEN number % 10 = 9 THEN 3 ELSE 1 END AS recipients,
         $2::timestamptz - interval '24 hours' * (1 - number * 1.2 / $1) AS created_at
-    FROM generate_series(0, ceil($1 / 1.2)::bigint - 1) number) drawn
+    FROM generate_series(0, ceil($1 / 1.2)::bigint - 1) number) numbered
 """
 
 _MESSAGES: Final = """
 INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
     recipient_count, credits_reserved, open_count, created_at)
 SELECT account_id, id, account_id, id, 'api', 'orders@shop.example', 'orders@shop.example', 'Your order ' || number,
-    recipients, recipients, recipients, created_at FROM letter
+    recipients, recipients, recipients, created_at FROM drawn
 """
 
 _RECIPIENTS: Final = f"""
@@ -84,14 +85,14 @@ SELECT account_id, id, position, 'to', 'person' || number || '.' || position || 
     WHEN chance < {QUIET_PERCENT / 100} THEN '{QUIET}' || (random() * 499)::integer || '.example'
     WHEN chance < 0.6 THEN (ARRAY{list(PROVIDERS)})[1 + (random() * random() * {len(PROVIDERS) - 1})::integer]
     ELSE 'mail' || (random() * {DOMAINS - 1})::integer || '.example' END
-FROM (SELECT *, random() AS chance FROM letter CROSS JOIN generate_series(0, recipients - 1) position) placed
+FROM (SELECT *, random() AS chance FROM drawn CROSS JOIN generate_series(0, recipients - 1) position) placed
 """
 
-_BODIES: Final = f"INSERT INTO bodies SELECT account_id, id, convert_to(repeat('x', {BODY_BYTES}), 'UTF8') FROM letter"
+_BODIES: Final = f"INSERT INTO bodies SELECT account_id, id, convert_to(repeat('x', {BODY_BYTES}), 'UTF8') FROM drawn"
 
-# Rows lie in the order of acceptance. They are due in that order too, give or take `$4` of the calendar's length: what
+# Rows lie in the order of acceptance. They are due in that order too, give or take `$4` of the schedule's length: what
 # was tried at the same time is tried again at about the same. Every hundredth is of a suspended account.
-_CALENDAR: Final = """
+_SCHEDULE: Final = """
 INSERT INTO schedule (account_id, message_id, position, destination, next_at, fence, attempt_count, held_since)
 SELECT account_id, message_id, position, split_part(email, '@', 2),
     $1::timestamptz + $2::interval * mod((number / $3::float8 + $4 * (2 * random() - 1) + 1)::numeric, 1)::float8, 1, 1,
@@ -110,20 +111,18 @@ WHERE schedule.account_id = asked.account_id AND schedule.message_id = asked.mes
   AND schedule.position = asked.position
 """
 
-_WEAR: Final = """
+_POSTPONE: Final = """
 UPDATE schedule SET next_at = next_at + $1::interval, fence = fence + 1
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM schedule WHERE next_at < $2 ORDER BY next_at LIMIT $3 FOR NO KEY UPDATE))
 """
-WORN_AT_ONCE: Final = 10_000
 
 
 @dataclass(slots=True)
-class Calendar:
-    """A database with a calendar of so many rows, and the flow that hands them out to a stream in memory."""
+class Backlog:
+    """A database with a schedule of so many rows, and the flow that publishes them to a stream in memory."""
 
     rows: int
-    url: str
     admin: Any
     database: Database
     clock: SettableClock
@@ -131,39 +130,39 @@ class Calendar:
     dispatch: Dispatch
     worker_id: UUID
 
-    async def lay(self, shape: Shape) -> None:
-        """The calendar is new, and has the given shape; its statistics are those of a table in use."""
+    async def fill(self, shape: Shape) -> None:
+        """The schedule is new, and has the given shape; its statistics are those of a table in use."""
         await self.admin.execute("TRUNCATE schedule, attempts")
         await self.admin.execute("ALTER TABLE schedule RESET (autovacuum_enabled)")
-        await self.admin.execute(_CALENDAR, self.clock.now() + shape.first, shape.span, self.rows, shape.scatter)
+        await self.admin.execute(_SCHEDULE, self.clock.now() + shape.first, shape.span, self.rows, shape.scatter)
         await self.admin.execute("VACUUM (ANALYZE) schedule")
 
     async def tickets(self) -> list[DeliveryTicket]:
-        """What was handed out; the stream is empty afterwards."""
+        """What was published; the stream is empty afterwards."""
         found = []
         for carried in await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), TICKETS_AT_ONCE_MAX, 0.0):
-            found += [one for one in unpack(carried.payload) if isinstance(one, DeliveryTicket)]
+            found += [ticket for ticket in unpack(carried.payload) if isinstance(ticket, DeliveryTicket)]
             await carried.ack()
         return found
 
-    async def put_back(self, tickets: list[DeliveryTicket], begin: datetime, time: timedelta) -> None:
-        """What these stand for is due from `begin` on, within that time."""
-        keys = [[one.account_id for one in tickets], [one.message_id for one in tickets]]
-        positions = [one.position for one in tickets]
+    async def put_back(self, tickets: Sequence[DeliveryTicket], begin: datetime, time: timedelta) -> None:
+        """The tickets' rows are due from `begin` on, within that time."""
+        keys = [[ticket.account_id for ticket in tickets], [ticket.message_id for ticket in tickets]]
+        positions = [ticket.position for ticket in tickets]
         await self.admin.execute(_PUT_BACK, begin, time, max(1, len(tickets)), *keys, positions)
 
-    async def pass_time(self, tickets: list[DeliveryTicket], shape: Shape) -> None:
-        """What these stand for is at the calendar's end, and it is so much later that as many as before are due."""
+    async def pass_time(self, tickets: Sequence[DeliveryTicket], shape: Shape) -> None:
+        """The tickets' rows are at the schedule's end, and it is so much later that as many as before are due."""
         passed = shape.span * len(tickets) / self.rows
         await self.put_back(tickets, self.clock.now() + shape.last, passed)
         self.clock.advance(passed)
 
-    async def wear(self, shape: Shape, turns: int) -> None:
-        """Every row has been put off so many times by as much as the calendar is long, and nothing was vacuumed."""
+    async def postpone_all(self, shape: Shape, turns: int) -> None:
+        """Every row is postponed so many times by the schedule's whole length, and nothing is vacuumed."""
         await self.admin.execute("ALTER TABLE schedule SET (autovacuum_enabled = off)")
         for _ in range(turns):
             end = self.clock.now() + shape.last
-            while await self.admin.execute(_WEAR, shape.span, end, WORN_AT_ONCE) != "UPDATE 0":
+            while await self.admin.execute(_POSTPONE, shape.span, end, POSTPONED_AT_ONCE) != "UPDATE 0":
                 pass
             self.clock.advance(shape.span)
 
@@ -172,17 +171,17 @@ class Calendar:
         await self.admin.close()
 
 
-async def open_calendar(laid: Ground, rows: int, say: Callable[[str], None]) -> Calendar:
-    """A database of its own, copied from the ground, with messages for so many recipients; its calendar is empty."""
-    name = f"{ground.DATABASE}_{rows}"
-    laid.cluster.create_database(name, ground.DATABASE)
-    url = laid.cluster.url(name)
+async def make(data: Dataset, rows: int, say: Callable[[str], None]) -> Backlog:
+    """A database of its own, copied from the dataset's, with messages for so many recipients; nothing is scheduled."""
+    name = f"{dataset.DATABASE}_{rows}"
+    data.cluster.create_database(name, dataset.DATABASE)
+    url = data.cluster.url(name)
     admin = await asyncpg.connect(url, server_settings={"work_mem": "256MB"})
     clock = SettableClock()
     async with admin.transaction():
         # A statement that makes a table takes no parameters: these are values of ours.
-        await admin.execute(_LETTERS.replace("$1", str(rows)).replace("$2", f"'{clock.now()}'"))
-        for statement in (_MESSAGES, _RECIPIENTS, _BODIES, "DROP TABLE letter"):
+        await admin.execute(_DRAWN.replace("$1", str(rows)).replace("$2", f"'{clock.now()}'"))
+        for statement in (_MESSAGES, _RECIPIENTS, _BODIES, "DROP TABLE drawn"):
             await admin.execute(statement)
     await admin.execute("VACUUM (ANALYZE, FREEZE) messages, recipients, bodies, attempts")
     say(f"{rows:,} recipients with their messages are there")
@@ -191,4 +190,4 @@ async def open_calendar(laid: Ground, rows: int, say: Callable[[str], None]) -> 
     database = await Database.open(url, connections_max=1, patience=PATIENCE)
     stream = MemoryStream()
     dispatch = Dispatch(database=database, clock=clock, tickets=Tickets(stream, SHARDS))
-    return Calendar(rows, url, admin, database, clock, stream, dispatch, uuid4())
+    return Backlog(rows, admin, database, clock, stream, dispatch, uuid4())

@@ -1,12 +1,11 @@
-"""The bare limit of webhooks: a loop that only signs and posts, with the HTTP client that the service uses.
+"""The floor of webhooks: a loop that only signs and posts, with the HTTP client that the service uses.
 
-    python bench/bare_webhooks.py FILE --authority FILE --host NAME --port PORT --calls 100
+    python bench/webhooks_floor.py FILE AUTHORITY_FILE HOST PORT CALLS
 
-Each line of the file is a JSON array of a path, a secret and a body. Nothing is claimed, recorded or judged. At its
-end it says how many seconds of processor time that took.
+Each line of the file is a JSON array of a path, a secret and a body. Nothing is claimed, recorded or checked. At its
+end it prints how many seconds of processor time that took.
 """
 
-import argparse
 import asyncio
 import json
 import socket
@@ -26,7 +25,7 @@ from posthouse.rules import event
 
 
 class Loopback(AbstractResolver):
-    """Every name is here."""
+    """Every name resolves to this machine."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -64,17 +63,11 @@ async def call_all(lines: Sequence[str], host: str, port: int, authority: Path, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--authority", type=Path, required=True)
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--calls", type=int, required=True)
-    given = parser.parse_args()
+    file, authority, host, port, calls = sys.argv[1:]
+    lines = Path(file).read_text().splitlines()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        lines = given.file.read_text().splitlines()
         before = time.process_time()  # starting up does not count
-        runner.run(call_all(lines, given.host, given.port, given.authority, given.calls))
+        runner.run(call_all(lines, host, int(port), Path(authority), int(calls)))
         print(time.process_time() - before)
 
 

@@ -1,14 +1,11 @@
-"""An account's archive to search in: messages over thirty days, their recipients and their catalogue, made by SQL.
+"""An account's archive to search in: messages over thirty days, their recipients and their search index, by SQL.
 
-What is written is what the list reads, as acceptance, delivery and cataloguing would have left it; the terms are those
+What is written is what the list reads, as acceptance, delivery and upkeep would have left it; the terms are those
 of `rules/search`, worked out for every value that occurs and joined to the messages in PostgreSQL.
 """
 
-import asyncio
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -16,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-import asyncpg
-
-from bench import ground
-from bench.ground import Ground
+from bench import dataset
+from bench.dataset import Dataset, environment_of, with_connection
+from bench.processes import posthouse_command
 from posthouse.rules import ids, search
 from posthouse.rules.search import SearchField
 from posthouse.store import partitions
@@ -35,7 +31,7 @@ RARE_SENDERS: Final = 200
 QUEUED: Final = 2_000
 EMAIL: Final = "owner@bench.example"
 PASSWORD: Final = "correct horse battery staple"
-ENVIRONMENT: Final = "environment.json"
+DESCRIPTION: Final = "archive.json"
 
 SENDERS: Final = ("orders", "billing", "hello", "no-reply", "alerts")
 TEMPLATES: Final = tuple(
@@ -69,8 +65,8 @@ SUBJECTS: Final = (
     "Gift card {} for Ångström & Søn",
 )
 
-MAIN: Final = UUID(f"{ground.ACCOUNT_PREFIX}{ground.NUMBER_MIN}")
-CREDENTIALS: Final = tuple(UUID(f"{ground.CREDENTIAL_PREFIX}{ground.NUMBER_MIN + number}") for number in range(4))
+MAIN: Final = UUID(f"{dataset.ACCOUNT_PREFIX}{dataset.NUMBER_MIN}")
+CREDENTIALS: Final = tuple(UUID(f"{dataset.CREDENTIAL_PREFIX}{dataset.NUMBER_MIN + number}") for number in range(4))
 
 _POOLS: Final = "recipient", "order", "subject", "sender", "tag", "template", "credential", "source", "status"
 _POOL: Final = "CREATE TEMPORARY TABLE pool_{kind} (number integer, text text, terms bigint[])"
@@ -88,7 +84,7 @@ FROM (
         lpad(to_hex($1 + (n - $3) * 86400000 / $2), 12, '0') AS time,
         to_timestamp(($1 + (n - $3) * 86400000 / $2) / 1000.0) AS created_at,
         CASE WHEN n % 20 <> 0 THEN '{MAIN}'::uuid
-             ELSE ('{ground.ACCOUNT_PREFIX}' || {ground.NUMBER_MIN} + 1 + (n / 20) % 100)::uuid END AS account_id,
+             ELSE ('{dataset.ACCOUNT_PREFIX}' || {dataset.NUMBER_MIN} + 1 + (n / 20) % 100)::uuid END AS account_id,
         n % 5 = 1 AS is_second,
         (random() * random() * {RECIPIENTS - 1})::integer AS recipient,
         (random() * {RECIPIENTS - 1})::integer AS second,
@@ -180,6 +176,7 @@ INSERT INTO catalogue_progress (messages_to, events_to) VALUES ($1, $1)
 ON CONFLICT (is_the_only_row) DO UPDATE SET messages_to = excluded.messages_to, events_to = excluded.events_to
 """
 
+_FILL_SETTINGS: Final = {"work_mem": "512MB", "maintenance_work_mem": "512MB", "synchronous_commit": "off"}
 
 # All but the rows of the search index, which are not read: its key has all columns.
 _READ: Final = """
@@ -196,9 +193,9 @@ SELECT message.id FROM unnest($1::uuid[]) asked(id) CROSS JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A ground with an archive: everything was accepted before `end`, over the days before it."""
+    """A dataset with messages: all were accepted before `end`, over the days before it."""
 
-    ground: Ground
+    data: Dataset
     rows: int
     start: datetime
     end: datetime
@@ -206,57 +203,41 @@ class Archive:
 
 def open_archive(cluster: PrivatePostgres, workplace: Path, rows: int, say: Callable[[str], None]) -> Archive:
     """The archive in the cluster, which is made if there is none yet."""
-    file = cluster.directory / ENVIRONMENT
+    file = cluster.directory / DESCRIPTION
     if not file.exists():
-        laid = ground.lay(cluster, workplace)
-        _make_user(laid)
-        start, end = asyncio.run(_fill(laid.url, rows, say))
-        kept = {"environment": {k: v for k, v in laid.environment.items() if k.startswith("POSTHOUSE_")}}
-        file.write_text(json.dumps(kept | {"rows": rows, "start": start.isoformat(), "end": end.isoformat()}))
-    kept = json.loads(file.read_text())
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
-    environment |= kept["environment"] | {"POSTHOUSE_DATABASE__URL": cluster.url(ground.DATABASE)}
-    return Archive(
-        Ground(cluster, environment, (), workplace),
-        kept["rows"],
-        datetime.fromisoformat(kept["start"]),
-        datetime.fromisoformat(kept["end"]),
-    )
+        data = dataset.make(cluster, workplace)
+        _make_user(data)
+        start, end = with_connection(data.url, lambda connection: _fill(connection, rows, say), **_FILL_SETTINGS)
+        file.write_text(json.dumps({"rows": rows, "start": start.isoformat(), "end": end.isoformat()}))
+    known = json.loads(file.read_text())
+    start, end = (datetime.fromisoformat(known[name]) for name in ("start", "end"))
+    return Archive(Dataset(cluster, environment_of(cluster), (), workplace), known["rows"], start, end)
 
 
 def warm(archive: Archive) -> int:
-    """Has PostgreSQL read everything that a list reads, as it has in a service that runs for long; how many bytes."""
+    """PostgreSQL reads all that a list reads, as it has in a service that runs for long; how many bytes."""
 
-    async def read() -> int:
-        connection = await asyncpg.connect(archive.ground.url)
-        try:
-            await connection.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
-            return 8192 * int(await connection.fetchval(_READ) or 0)
-        finally:
-            await connection.close()
+    async def read(connection: Any) -> int:
+        await connection.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
+        return 8192 * int(await connection.fetchval(_READ) or 0)
 
-    return asyncio.run(read())
+    return with_connection(archive.data.url, read)
 
 
-def some_messages(archive: Archive, times: Sequence[datetime]) -> list[str]:
+def messages_after(archive: Archive, times: Sequence[datetime]) -> list[str]:
     """The ids of the large account's messages that were accepted next after these times."""
-
-    async def read() -> list[str]:
-        connection = await asyncpg.connect(archive.ground.url, server_settings={"enable_seqscan": "off"})
-        try:
-            rows = await connection.fetch(_SOME, [ids.lowest_id(one) for one in times])
-            return [ids.text(ids.MESSAGE, row["id"]) for row in rows]
-        finally:
-            await connection.close()
-
-    return asyncio.run(read())
+    lowest = [ids.lowest_id(at) for at in times]
+    rows: list[Any] = with_connection(
+        archive.data.url, lambda connection: connection.fetch(_SOME, lowest), enable_seqscan="off"
+    )
+    return [ids.text(ids.MESSAGE, row["id"]) for row in rows]
 
 
-def _make_user(laid: Ground) -> None:
+def _make_user(data: Dataset) -> None:
     subprocess.run(
-        [sys.executable, "-m", "posthouse", "user", "create", "shop0.example", EMAIL, "--password-stdin"],
-        env=laid.environment,
-        cwd=laid.workplace,
+        posthouse_command("user", "create", "shop0.example", EMAIL, "--password-stdin"),
+        env=data.environment,
+        cwd=data.workplace,
         input=f"{PASSWORD}\n",
         text=True,
         check=True,
@@ -281,7 +262,7 @@ def pools() -> dict[str, list[tuple[str, list[int]]]]:
         "sender": of(SearchField.SENDER, senders),
         "tag": of(SearchField.TAG, [*TAGS, *(rare_tag(number) for number in range(RARE_TAGS))]),
         "template": of(SearchField.TEMPLATE, TEMPLATES),
-        "credential": [(str(one), [search.term(SearchField.CREDENTIAL, one.hex)]) for one in CREDENTIALS],
+        "credential": [(str(uuid), [search.term(SearchField.CREDENTIAL, uuid.hex)]) for uuid in CREDENTIALS],
         "source": of(SearchField.SOURCE, ("api", "smtp", "test")),
         "status": of(SearchField.STATUS, ("delivered", "partial", "failed")),
     }
@@ -299,30 +280,24 @@ def rare_tag(number: int) -> str:
     return f"campaign-{number}"
 
 
-async def _fill(url: str, rows: int, say: Callable[[str], None]) -> tuple[datetime, datetime]:
-    connection = await asyncpg.connect(
-        url, server_settings={"work_mem": "512MB", "maintenance_work_mem": "512MB", "synchronous_commit": "off"}
-    )
-    try:
-        await _load_pools(connection)
-        today = datetime.now(UTC).date()
-        days = [today - timedelta(days=back) for back in range(DAYS, 0, -1)]
-        there = set(await partitions.attached(connection))
-        for number, day in enumerate(days):
-            first, after = rows * number // DAYS, rows * (number + 1) // DAYS
-            async with connection.transaction():
-                await _fill_day(connection, day, first, after - first, there)
-            say(f"{day}: {after:,} of {rows:,} messages")
-        finals = [search.term(SearchField.STATUS, one) for one in ("delivered", "partial", "failed")]
-        await connection.execute(_QUEUE, finals)
-        start, end = (datetime.combine(day, time(), UTC) for day in (days[0], today))
-        await connection.execute(_PROGRESS, ids.lowest_id(end))
-        say("vacuuming …")
-        await connection.execute("VACUUM (ANALYZE, FREEZE) messages, recipients, catalogue, schedule")
-        await connection.execute("CHECKPOINT")
-        return start, end
-    finally:
-        await connection.close()
+async def _fill(connection: Any, rows: int, say: Callable[[str], None]) -> tuple[datetime, datetime]:
+    await _load_pools(connection)
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=back) for back in range(DAYS, 0, -1)]
+    there = set(await partitions.attached(connection))
+    for number, day in enumerate(days):
+        first, after = rows * number // DAYS, rows * (number + 1) // DAYS
+        async with connection.transaction():
+            await _fill_day(connection, day, first, after - first, there)
+        say(f"{day}: {after:,} of {rows:,} messages")
+    finals = [search.term(SearchField.STATUS, status) for status in ("delivered", "partial", "failed")]
+    await connection.execute(_QUEUE, finals)
+    start, end = (datetime.combine(day, time(), UTC) for day in (days[0], today))
+    await connection.execute(_PROGRESS, ids.lowest_id(end))
+    say("vacuuming …")
+    await connection.execute("VACUUM (ANALYZE, FREEZE) messages, recipients, catalogue, schedule")
+    await connection.execute("CHECKPOINT")
+    return start, end
 
 
 async def _load_pools(connection: Any) -> None:

@@ -5,15 +5,14 @@ are the very plans that were used, with the partitions that they opened and the 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from bench import search_load
-from bench.load import LoadError
-from bench.search_ground import Archive
-from bench.search_load import Readers
+from bench.processes import BenchError
+from bench.search_dataset import Archive
 from posthouse.store import partitions
 
 # The first times a connection looks up what it then knows.
@@ -44,27 +43,33 @@ class Plan:
     text: str
 
 
-def plans(archive: Archive, asked: Mapping[str, str]) -> dict[str, list[Plan]]:
-    """By the name of what is asked for, its statements that read partitioned tables, in their order."""
-    url = f"{archive.ground.environment['POSTHOUSE_DATABASE__URL']}?{urlencode(_EXPLAINED)}"
-    environment = {**archive.ground.environment, "POSTHOUSE_DATABASE__URL": url}
+def explained(archive: Archive) -> Archive:
+    """The archive for a server whose statements PostgreSQL explains in its log."""
+    url = f"{archive.data.environment['POSTHOUSE_DATABASE__URL']}?{urlencode(_EXPLAINED)}"
+    environment = archive.data.with_settings({"DATABASE__URL": url})
+    return replace(archive, data=replace(archive.data, environment=environment))
+
+
+def plans(log: Path, ask: Callable[[str], bool], pages: Mapping[str, str]) -> dict[str, list[Plan]]:
+    """By the name of each page, its statements that read partitioned tables, in their order.
+
+    `ask` reads a page, and returns whether it was answered; `log` is PostgreSQL's.
+    """
+
+    def logged(page: str) -> str:
+        with log.open() as written:
+            written.seek(0, 2)
+            return written.read() if ask(page) else ""
+
     found = {}
-    with search_load.reading(replace(archive, ground=replace(archive.ground, environment=environment))) as readers:
-        for name, page in asked.items():
-            for _ in range(ASKED_BEFORE):
-                readers.ask(page)
-            logged = next(filter(None, (_logged(readers, page) for _ in range(ASKED_MAX))), "")
-            found[name] = [_plan(text) for text in _LOGGED.findall(logged) if _PARTITION.search(text)]
-            if not found[name]:
-                raise LoadError(f"{name}: PostgreSQL's log {archive.ground.cluster.log} has no plan of it")
+    for name, page in pages.items():
+        for _ in range(ASKED_BEFORE):
+            ask(page)
+        text = next(filter(None, (logged(page) for _ in range(ASKED_MAX))), "")
+        found[name] = [_plan(plan) for plan in _LOGGED.findall(text) if _PARTITION.search(plan)]
+        if not found[name]:
+            raise BenchError(f"{name}: PostgreSQL's log {log} has no plan of it")
     return found
-
-
-def _logged(readers: Readers, page: str) -> str:
-    """What PostgreSQL wrote about a page; nothing when the page was not answered."""
-    with readers.archive.ground.cluster.log.open() as log:
-        log.seek(0, 2)
-        return log.read() if readers.ask(page) else ""
 
 
 def _plan(logged: str) -> Plan:
@@ -75,9 +80,9 @@ def _plan(logged: str) -> Plan:
     opened, read = ([found for line in some if (found := _PARTITION.search(line))] for some in (lines, run))
     pages = next((found for line in run if (found := _PAGES.search(line))), None)
     return Plan(
-        tables=tuple(dict.fromkeys(one[2] for one in opened)),
-        opened=len({one[1] for one in opened}),
-        read=len({one[1] for one in read}),
+        tables=tuple(dict.fromkeys(match[2] for match in opened)),
+        opened=len({match[1] for match in opened}),
+        read=len({match[1] for match in read}),
         pages=0 if pages is None else sum(int(number or 0) for number in pages.groups()),
         text="\n".join(line[:CHARACTERS_SHOWN_MAX].rstrip() for line in run),
     )
