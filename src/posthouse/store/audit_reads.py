@@ -28,8 +28,8 @@ Value = TypeVar("Value")
 _ACCOUNTS: Final = "SELECT id, name FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
 
 _MESSAGES: Final = """
-SELECT m.account_id, m.id, m.source, m.status, m.billing_status, m.sender, m.envelope_sender, m.recipient_count,
-    m.credits_reserved, m.open_count, m.delivered_count, m.released_count, m.created_at,
+SELECT m.account_id, m.id, m.credential_id, m.source, m.status, m.billing_status, m.sender, m.envelope_sender,
+    m.recipient_count, m.credits_reserved, m.open_count, m.delivered_count, m.released_count, m.created_at,
     EXISTS (SELECT FROM credentials c WHERE c.account_id = m.account_id AND c.id = m.credential_id) AS has_credential,
     EXISTS (SELECT FROM bodies b WHERE b.account_id = m.account_id AND b.message_id = m.id) AS has_body
 FROM messages m
@@ -117,6 +117,11 @@ SELECT asked.id AS message_id, a.id AS account_id
 FROM unnest($1::uuid[], $2::bytea[]) asked(id, tail)
 JOIN accounts a ON substring(uuid_send(a.id) FROM 13) = asked.tail
 WHERE EXISTS (SELECT FROM messages m WHERE m.account_id = a.id AND m.id = asked.id)
+"""
+_ROTATED_AT: Final = """
+SELECT greatest(endpoint.created_at, (
+    SELECT max(at) FROM audit_log WHERE account_id = endpoint.account_id AND action = 'webhook.secret_rotated'))
+FROM webhook_endpoints endpoint WHERE account_id = $1
 """
 # Reads each account's part of the one day that the id names.
 _EVENT: Final = """
@@ -312,3 +317,9 @@ async def event(tx: Connection, event_id: UUID) -> AccountEvent | None:
     """The event's account and body."""
     row = await tx.fetchrow(_EVENT, event_id)
     return None if row is None else AccountEvent(**row)
+
+
+async def webhook_secret_since(tx: Connection, account_id: AccountId) -> datetime | None:
+    """When the present secret of the account's webhook was made; None without a webhook."""
+    since: datetime | None = await tx.fetchval(_ROTATED_AT, account_id)
+    return since

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -18,6 +19,7 @@ from posthouse.store.webhooks import secret_purpose
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
 from tests.support.smtp_conversation import Delivered
 
+RECIPIENTS = "SELECT email FROM recipients WHERE message_id = $1 ORDER BY position"
 SECRET = f"{event.SECRET_PREFIX}of-the-tests"
 
 
@@ -318,6 +320,69 @@ async def test_two_messages_for_one_key_are_found(audited: Audited) -> None:
     first, second, *_ = audited.messages
     lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": row} for row in (first, second)]
     assert (2, "duplicated") in found(await audited.audit(sender=lines))
+
+
+async def test_one_key_under_several_credentials_is_no_duplicate(audited: Audited) -> None:
+    account_id = audited.delivery_flow.steps.sender.account_id
+    others = [uuid4() for _ in range(2)]
+    for number, credential_id in enumerate(others, 1):
+        await audited.sql(
+            "INSERT INTO credentials (account_id, id, username, name, secret_hash, is_default, created_at)"
+            " SELECT account_id, $2, username || $3, name || $3, secret_hash, false, created_at FROM credentials"
+            " WHERE account_id = $1 AND is_default",
+            account_id,
+            credential_id,
+            f"-{number}",
+        )
+        message_id = ids.parse(ids.MESSAGE, audited.messages[number])
+        for table, column in (("messages", "id"), ("idempotency", "message_id")):
+            await audited.sql(f"UPDATE {table} SET credential_id = $2 WHERE {column} = $1", message_id, credential_id)
+    await audited.sql("UPDATE idempotency SET key = 'order-1'")
+    lines = [{"via": "http", "outcome": "accepted", "key": "order-1", "id": row} for row in audited.messages]
+    tally = await audited.audit(sender=lines)
+    assert tally.findings == []
+    assert tally.counts[Promise.IDEMPOTENT].checked >= 3
+
+
+async def test_a_key_used_again_after_a_day_is_no_duplicate(audited: Audited) -> None:
+    audited.delivery_flow.clock.advance(hours=25)
+    later = ids.text(ids.MESSAGE, await audited.delivery_flow.steps.accept(["late@example.org"]))
+    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": row} for row in (audited.messages[0], later)]
+    assert (2, "duplicated") not in found(await audited.audit(sender=lines))
+
+
+async def test_mail_with_an_empty_sender_is_found_at_its_recipient(audited: Audited) -> None:
+    message_id = ids.parse(ids.MESSAGE, audited.messages[0])
+    before = audited.arrivals
+    await audited.sql("UPDATE messages SET envelope_sender = '' WHERE id = $1", message_id)
+    named = [email for (email,) in await audited.sql(RECIPIENTS, message_id)]
+    lines = [line | {"sender": ""} if line["recipient"] in named else line for line in before]
+    tally = await audited.audit(receiver=lines)
+    assert tally.findings == []
+    lost = [line for line in lines if line["recipient"] != named[0]]
+    assert (3, "lost") in found(await audited.audit(receiver=lost))
+    stray = [*lines, lines[0] | {"sender": "", "recipient": "eve@example.org"}]
+    tally = await audited.audit(receiver=stray)
+    assert (found(tally), tally.is_broken) == ({(11, "unknown")}, False)
+
+
+async def test_a_call_signed_before_the_secret_was_rotated_is_no_breach(audited: Audited) -> None:
+    ((body,),) = await audited.sql("SELECT body FROM events WHERE type = 'email.bounced'")
+    account_id = audited.delivery_flow.steps.sender.account_id
+    rotated_at = 1_800_000_000.0
+    await audited.sql(
+        "INSERT INTO audit_log (account_id, id, at, actor, action, target, detail)"
+        " VALUES ($1, $2, to_timestamp($3), 'ada@example.org', 'webhook.secret_rotated', 'webhook', '{}')",
+        account_id,
+        uuid4(),
+        rotated_at,
+    )
+    tally = await audited.audit(webhooks=[_call(body, at=rotated_at - 60, secret="whsec_of_before")])
+    assert (found(tally), tally.is_broken) == ({(7, "unknown")}, False)
+    tally = await audited.audit(webhooks=[_call(body, at=rotated_at + 60, secret="whsec_of_before")])
+    assert tally.counts[Promise.WEBHOOKS].is_broken
+    tally = await audited.audit(webhooks=[_call(body, at=rotated_at + 60)])
+    assert tally.findings == []
 
 
 def _call(body: bytes, *, at: float = 1_800_000_000.0, secret: str = SECRET, status: int = 200) -> dict[str, Any]:

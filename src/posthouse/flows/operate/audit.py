@@ -16,11 +16,11 @@ from posthouse.flows.operate.audit_logs import OutsideLogs as OutsideLogs
 from posthouse.flows.shared.snapshot import snapshot
 from posthouse.rules import ids
 from posthouse.rules.audit import message_record, outside_logs
-from posthouse.rules.audit.message_record import MessageRecord
+from posthouse.rules.audit.message_record import MessageRecord, RecipientRecord
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId
 from posthouse.store import audit_reads, partitions
-from posthouse.store.audit_reads import EventWithRecipient, WebhookDeliveryRecord
+from posthouse.store.audit_reads import EventWithRecipient, IdempotencyRecord, WebhookDeliveryRecord
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 
@@ -88,8 +88,12 @@ class Audit:
             async for deliveries in self._webhook_deliveries(account_id):
                 for delivery in deliveries:
                     tally.check(Promise.WEBHOOKS, 1, _webhook_findings(delivery, logs, seen))
-            await self._check_keys(account_id, logs, seen, tally)
+            await self._check_keys(account_id, seen, tally)
             await self._check_ledger(account_id, tally)
+        for key, answered in seen.keys.items():
+            findings = outside_logs.compare_key(key, list(answered), seen.credentials)
+            tally.check(Promise.IDEMPOTENT, 1, list(findings))
+        tally.check(Promise.REGISTERED, seen.unnamed.total(), _unnamed(seen))
         tally.check(Promise.DURABLE, len(seen.accepted), _missing(seen))
         return tally
 
@@ -106,7 +110,10 @@ class Audit:
             if recipient.email.rpartition("@")[2].lower() != self._simulator_domain
         ]
         if real:
-            arrivals = {recipient.position: counts[recipient.email.lower()] for recipient in real}
+            if record.envelope_sender:
+                arrivals = {recipient.position: counts[recipient.email.lower()] for recipient in real}
+            else:
+                arrivals = _taken(real, seen)
             outside_logs.compare_arrivals(record, real, arrivals, tally)
 
     # The database.
@@ -148,9 +155,7 @@ class Audit:
                 return
             after = page[-1].id
 
-    async def _check_keys(
-        self, account_id: AccountId, logs: OutsideLogs, seen: Observations, tally: AuditTally
-    ) -> None:
+    async def _check_keys(self, account_id: AccountId, seen: Observations, tally: AuditTally) -> None:
         after: tuple[UUID, str] = (_FIRST, "")
         while True:
             async with snapshot(self._database) as tx:
@@ -161,8 +166,7 @@ class Audit:
                 if not row.has_message:
                     what = "its key is remembered, and it is gone"
                     findings.append(AuditFinding(Promise.IDEMPOTENT, FaultKind.LOST, where, what))
-                answered = seen.keys.get(row.key)
-                if logs.sender is not None and answered not in (None, row.message_id):
+                if _was_answered_otherwise(row, seen):
                     what = f"its key {row.key!r} was answered with another message"
                     findings.append(AuditFinding(Promise.IDEMPOTENT, FaultKind.DUPLICATED, where, what))
                 tally.check(Promise.IDEMPOTENT, 1, findings)
@@ -197,6 +201,7 @@ def _unasked(record: MessageRecord, seen: Observations) -> list[AuditFinding]:
     """A sender without an answer may have left a message; every other message must be known to its sender."""
     if record.id in seen.accepted:
         seen.accepted.discard(record.id)
+        seen.credentials[record.id] = record.credential_id
         return []
     if record.source == "smtp" and seen.smtp_unanswered > 0:
         seen.smtp_unanswered -= 1
@@ -204,6 +209,36 @@ def _unasked(record: MessageRecord, seen: Observations) -> list[AuditFinding]:
     if record.source != "smtp":
         return []  # by its key, if at all
     return [AuditFinding(Promise.IDEMPOTENT, FaultKind.UNEXPECTED, record.name, "no sender knows of it")]
+
+
+def _was_answered_otherwise(row: IdempotencyRecord, seen: Observations) -> bool:
+    """Whether the key gave another message of the same credential before it had expired."""
+    made_at = ids.time_of(row.message_id)
+    return any(
+        message_id != row.message_id
+        and seen.credentials.get(message_id) == row.credential_id
+        and abs(ids.time_of(message_id) - made_at) < outside_logs.KEY_LIFETIME
+        for message_id in seen.keys.get(row.key, ())
+    )
+
+
+def _taken(recipients: Sequence[RecipientRecord], seen: Observations) -> dict[int, int]:
+    """An arrival with the empty sender for each recipient that is delivered, as long as its address has any left."""
+    taken = {}
+    for recipient in recipients:
+        email = recipient.email.lower()
+        if recipient.status == "delivered" and seen.unnamed[email] > 0:
+            seen.unnamed[email] -= 1
+            taken[recipient.position] = 1
+    return taken
+
+
+def _unnamed(seen: Observations) -> list[AuditFinding]:
+    what = "it arrived from the empty sender, which names no message"
+    return [
+        AuditFinding(Promise.REGISTERED, FaultKind.UNKNOWN, address, what)
+        for address in sorted(seen.unnamed.elements())
+    ]
 
 
 def _missing(seen: Observations) -> list[AuditFinding]:

@@ -6,6 +6,7 @@ Each log is read in one pass; of every arrival only a count is kept.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
@@ -13,12 +14,11 @@ from uuid import UUID
 from posthouse.flows.shared.snapshot import snapshot
 from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.envelope import parse_return_path
-from posthouse.rules import ids
 from posthouse.rules.audit import outside_logs
 from posthouse.rules.audit.message_record import MessageRecord
 from posthouse.rules.audit.outside_logs import ArrivalLine, OutsideLogError, SenderLine, WebhookLine
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import AccountId, CredentialId, MessageId
 from posthouse.store import audit_reads, webhooks
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer, SealError
@@ -45,10 +45,14 @@ class Observations:
     """What the outside logs say, in short."""
 
     accepted: set[MessageId] = field(default_factory=set)
-    keys: dict[str, MessageId | None] = field(default_factory=dict)
+    # The messages that each key was answered with, and the credentials of those that are on record.
+    keys: defaultdict[str, set[MessageId]] = field(default_factory=lambda: defaultdict(set))
+    credentials: dict[MessageId, CredentialId] = field(default_factory=dict)
     smtp_unanswered: int = 0
     # By message, and in it by address: how often it arrived.
     arrivals: defaultdict[UUID, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    # By address: mail with the empty sender, which names no message.
+    unnamed: Counter[str] = field(default_factory=Counter)
     # The statuses that the receiver answered each event's webhooks with.
     webhooks: defaultdict[UUID, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -63,22 +67,15 @@ class OutsideLogReader:
     async def read(self, logs: OutsideLogs, tally: AuditTally) -> Observations:
         """Check each line against the database; an OutsideLogError names a line that can't be read."""
         seen = Observations()
-        self._read_senders(logs, seen, tally)
+        self._read_senders(logs, seen)
         await self._read_receivers(logs, seen, tally)
         await self._read_webhooks(logs, seen, tally)
         return seen
 
-    def _read_senders(self, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
+    def _read_senders(self, logs: OutsideLogs, seen: Observations) -> None:
         for line in _read(logs.sender, outside_logs.parse_sender_line):
-            if line.key is not None:
-                known = seen.keys.get(line.key)
-                findings = []
-                if known is not None and line.message_id not in (None, known):
-                    where = ids.text(ids.MESSAGE, known)
-                    what = f"a second message was accepted for its key {line.key!r}"
-                    findings = [AuditFinding(Promise.IDEMPOTENT, FaultKind.DUPLICATED, where, what)]
-                tally.check(Promise.IDEMPOTENT, 1, findings)
-                seen.keys[line.key] = known or line.message_id
+            if line.key is not None and line.message_id is not None:
+                seen.keys[line.key].add(line.message_id)
             _note_outcome(line, seen)
 
     async def _read_receivers(self, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
@@ -109,6 +106,9 @@ class OutsideLogReader:
                 }
                 stored |= await audit_reads.bodies(tx, account_id, message_ids)
         for arrived, origin in zip(batch, origins, strict=True):
+            if not arrived.sender:
+                seen.unnamed[arrived.recipient] += 1
+                continue
             record = None if origin is None else found.get(origin.message_id)
             if record is None:
                 tally.check(Promise.REGISTERED, 1, [_stray(arrived)])
@@ -123,7 +123,7 @@ class OutsideLogReader:
             await self._note_webhooks(batch, seen, tally)
 
     async def _note_webhooks(self, batch: Sequence[WebhookLine], seen: Observations, tally: AuditTally) -> None:
-        secrets: dict[AccountId, str | None] = {}
+        secrets: dict[AccountId, tuple[str | None, datetime | None]] = {}
         async with snapshot(self._database) as tx:
             for line in batch:
                 event_id = outside_logs.event_id(line.body)
@@ -137,8 +137,9 @@ class OutsideLogReader:
                     tally.check(Promise.WEBHOOKS, 1, list(outside_logs.compare_call(line, None, None)))
                     continue
                 if known.account_id not in secrets:
-                    secrets[known.account_id] = self._secret(await webhooks.find(tx, known.account_id))
-                findings = outside_logs.compare_call(line, known.body, secrets[known.account_id])
+                    secret = self._secret(await webhooks.find(tx, known.account_id))
+                    secrets[known.account_id] = secret, await audit_reads.webhook_secret_since(tx, known.account_id)
+                findings = outside_logs.compare_call(line, known.body, *secrets[known.account_id])
                 tally.check(Promise.WEBHOOKS, 1, list(findings))
 
     def _secret(self, endpoint: EndpointRow | None) -> str | None:
@@ -168,9 +169,6 @@ def _note_outcome(line: SenderLine, seen: Observations) -> None:
 
 
 def _stray(arrived: ArrivalLine) -> AuditFinding:
-    if not arrived.sender:
-        what = "it arrived from the empty sender, which names no message"
-        return AuditFinding(Promise.REGISTERED, FaultKind.UNKNOWN, arrived.recipient, what)
     what = f"it arrived from {arrived.sender}, and no account has a message with this return path"
     return AuditFinding(Promise.REGISTERED, FaultKind.UNEXPECTED, arrived.recipient, what)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from posthouse.rules import ids
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import AccountId, CredentialId, MessageId
 
 FINAL: Final = frozenset({"delivered", "bounced", "failed"})
 CLOSES: Final = {"delivered": "settle", "failed": "settle", "bounced": "release"}
@@ -68,6 +68,7 @@ class EventRecord:
 class MessageRecord:
     account_id: AccountId
     id: MessageId
+    credential_id: CredentialId
     source: str
     status: str
     billing_status: str

@@ -7,20 +7,22 @@ never has too many.
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
 from posthouse.mail import encoded_words
-from posthouse.rules import event, ids
+from posthouse.rules import event, ids, limits
 from posthouse.rules.audit.message_record import AttemptRecord, MessageRecord, RecipientRecord, unproven_attempts
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
-from posthouse.rules.ids import MessageId
+from posthouse.rules.ids import CredentialId, MessageId
 
 LINE_BYTES_MAX: Final = 998
 # By how much a receiver's clock may differ from ours.
 CLOCKS_SECONDS_MAX: Final = 30.0
+KEY_LIFETIME: Final = timedelta(seconds=limits.IDEMPOTENCY_LIFETIME_SECONDS)
 
 
 class OutsideLogError(ValueError):
@@ -99,6 +101,26 @@ def _object(line: str) -> dict[str, Any]:
     return given
 
 
+def compare_key(
+    key: str, answered: Sequence[MessageId], credentials: Mapping[MessageId, CredentialId]
+) -> Iterator[AuditFinding]:
+    """Compare the messages that a key was answered with: one a credential, until the key has expired.
+
+    `credentials` has those messages that are on record; the others are lost in any case.
+    """
+    first: dict[CredentialId, MessageId] = {}
+    for message_id in sorted(answered):
+        credential_id = credentials.get(message_id)
+        if credential_id is None:
+            continue
+        known = first.get(credential_id)
+        if known is not None and ids.time_of(message_id) - ids.time_of(known) < KEY_LIFETIME:
+            what = f"a second message was accepted for its key {key!r}"
+            yield AuditFinding(Promise.IDEMPOTENT, FaultKind.DUPLICATED, ids.text(ids.MESSAGE, known), what)
+        else:
+            first[credential_id] = message_id
+
+
 def compare_arrivals(
     record: MessageRecord, recipients: Sequence[RecipientRecord], arrivals: dict[int, int], tally: AuditTally
 ) -> None:
@@ -174,8 +196,10 @@ def _bytes(record: MessageRecord, content: bytes, stored: bytes | None) -> Itera
         yield finding(FaultKind.UNEXPECTED, "its body arrived with other bytes than were stored")
 
 
-def compare_call(call: WebhookLine, stored: bytes | None, secret: str | None) -> Iterator[AuditFinding]:
-    """Compare a call with its stored event."""
+def compare_call(
+    call: WebhookLine, stored: bytes | None, secret: str | None, secret_since: datetime | None = None
+) -> Iterator[AuditFinding]:
+    """Compare a call with its stored event. A signature from before `secret_since` can't be checked."""
     name = _event_name(call.body)
     if stored is None:
         yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNKNOWN, name, "the event is not stored, or not any more")
@@ -186,7 +210,11 @@ def compare_call(call: WebhookLine, stored: bytes | None, secret: str | None) ->
         yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNEXPECTED, name, "the signature's time is not that of the call")
     elif secret is None:
         yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNKNOWN, name, "the account has no secret any more")
-    elif event.sign(secret, call.body, int(moment)) != call.signature:
+    elif event.sign(secret, call.body, int(moment)) == call.signature:
+        return
+    elif secret_since is not None and int(moment) <= secret_since.timestamp():
+        yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNKNOWN, name, "it was signed before the secret was replaced")
+    else:
         yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNEXPECTED, name, "the signature is not of this body")
 
 
