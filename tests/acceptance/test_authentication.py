@@ -1,5 +1,6 @@
 """Authentication: Basic, API keys, tokens, login, roles, networks, and storage of secrets."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -9,12 +10,14 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiohttp
 import jwt
 import pytest
 
+from posthouse.rules import limits
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
-from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Service, Tenant, basic
+from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Service, StartService, Tenant, basic
 
 LOGIN = "/v1/auth/login"
 
@@ -498,14 +501,40 @@ async def test_secrets_appear_in_no_error_and_no_log(service: Service, tenant: T
 
 @pytest.mark.rule("LOGIN-04")
 async def test_a_successful_login_does_not_excuse_guessing(service: Service, tenant: Tenant) -> None:
-    async def count() -> int:
-        return int(
-            await service.value("SELECT coalesce(sum(count), 0) FROM login_failures WHERE subject LIKE 'peer %'")
-        )
+    address, other = await tenant.user(), await tenant.user()
+    for _ in range(limits.LOGIN_FAILURES_FREE + 1):
+        assert (await service.login(address, "a wrong password")).status == 401
+        assert (await service.login(other, PASSWORD)).status == 200
+    assert (await service.login(address, "a wrong password")).is_refusal(429, "rate_limited")
 
-    await tenant.jwt()
-    before = await count()
-    for number in range(3):
-        assert (await service.login(f"nobody-{number}@example.com", "wrong")).status == 401
-    await tenant.jwt("member")
-    assert await count() == before + 3
+
+@pytest.mark.rule("LOGIN-07")
+async def test_failures_with_other_addresses_lock_no_one_out(start_service: StartService) -> None:
+    service = await start_service()
+    address = await (await service.account()).user()
+    for number in range(limits.LOGIN_NETWORK_FAILURES_FREE + 3):
+        assert (await service.login(f"unknown-{number}@example.com", "a wrong password")).status == 401
+        if number % 10 == 0:
+            assert (await service.login(address, PASSWORD)).status == 200
+    assert (await service.login(address, PASSWORD)).status == 200
+
+
+@pytest.mark.rule("LOGIN-08")
+async def test_one_network_can_not_take_all_places_for_passwords(start_service: StartService) -> None:
+    service = await start_service()
+    address = await (await service.account()).user()
+    elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+
+    async def guess(number: int) -> Answer:
+        return await service.login(f"unknown-{number}@example.com", "a wrong password")
+
+    async with aiohttp.ClientSession(connector=elsewhere) as client:
+        guesses = [asyncio.create_task(guess(number)) for number in range(120)]
+        await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+        body = {"email": address, "password": PASSWORD}
+        async with client.post(f"{service.url}/v1/auth/login", json=body) as response:
+            assert response.status == 200
+        answers = await asyncio.gather(*guesses)
+    assert {answer.status for answer in answers} == {401, 503}
+    busy = next(answer for answer in answers if answer.status == 503)
+    assert busy.is_refusal(503, "temporary_failure", "try again")

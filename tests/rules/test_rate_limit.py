@@ -13,6 +13,7 @@ from posthouse.rules.rate_limit import (
     RateReading,
     RateWait,
     day_number,
+    login_delay_seconds,
     login_wait_seconds,
     reading,
     seconds_to_midnight,
@@ -174,3 +175,8 @@ def test_a_time_written_by_a_clock_that_was_ahead_does_not_limit(ahead: timedelt
     assert isinstance(taken, RateReading)
     assert taken.remaining == 39
     assert reading(rate, NOON + ahead, NOON).remaining == 40
+
+
+def test_a_login_is_delayed_by_a_bounded_time() -> None:
+    delays = [login_delay_seconds(failures) for failures in (-3, 0, 1, 2, 3, 5, 6, 10**9)]
+    assert delays == [0, 0, 0.1, 0.2, 0.4, 1.6, 2.0, 2.0]

@@ -114,7 +114,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
             )
 
     rate = Rate(settings.http.unauthenticated_per_second, settings.http.unauthenticated_burst)
-    return create_app(open_services, clock, chance, rate)
+    return create_app(open_services, clock, chance, rate, names_proxies=bool(settings.http.trusted_proxies))
 
 
 def _dry_run(

@@ -79,6 +79,8 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
                 disk_space=disk_space(settings, database),
                 stream_probes=stream_probes(settings),
                 clock_step=lambda: clock.step,
+                public_url=settings.http.public_url,
+                trusted_proxies=settings.http.trusted_proxies,
             ),
             upkeep=upkeep(settings, database, clock, chance),
             clock=ServiceClock(database=database, clock=clock),

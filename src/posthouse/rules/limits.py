@@ -101,6 +101,10 @@ PARTITION_DAYS_AHEAD: Final = 7
 # Logins: this many failures in a row count as typing errors; then the wait doubles.
 LOGIN_FAILURES_FREE: Final = 4
 LOGIN_WAIT_SECONDS_MAX: Final = 900
+# Failures of a network, or with an address from elsewhere, delay further logins and refuse none.
+LOGIN_NETWORK_FAILURES_FREE: Final = 40
+LOGIN_DELAY_SECONDS_MIN: Final = 0.1
+LOGIN_DELAY_SECONDS_MAX: Final = 2.0
 
 # The Authorization header: far longer than our tokens, far shorter than what would be slow to decode.
 AUTHORIZATION_CHARACTERS_MAX: Final = 8 * 1024

@@ -89,6 +89,14 @@ def login_wait_seconds(failures: int) -> int:
     return min(1 << doublings, limits.LOGIN_WAIT_SECONDS_MAX)
 
 
+def login_delay_seconds(failures: int) -> float:
+    """How long to delay a login after this many failures beyond those that are free; never longer than the limit."""
+    if failures <= 0:
+        return 0.0
+    doublings = min(failures - 1, 10)
+    return min(limits.LOGIN_DELAY_SECONDS_MIN * (1 << doublings), limits.LOGIN_DELAY_SECONDS_MAX)
+
+
 def _interval(rate: Rate) -> timedelta:
     # Rounded up, so that a rate that doesn't divide a second is never exceeded; the burst is counted in the same
     # intervals, so it is never too small.

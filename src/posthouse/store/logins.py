@@ -1,6 +1,5 @@
-"""Failed logins: how often a user or a network failed, and until when it is blocked."""
+"""Failed logins: how often a person at a network failed, or a user's codes, and until when that is blocked."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,7 +10,7 @@ FAILURES_KEPT: Final = timedelta(days=1)
 # recorded a little earlier, or it would block those that are later by as little.
 _AT_ONCE: Final = timedelta(seconds=5)
 
-_BLOCKED_UNTIL: Final = "SELECT max(blocked_until) FROM login_failures WHERE subject = ANY($1::text[])"
+_BLOCKED_UNTIL: Final = "SELECT blocked_until FROM login_failures WHERE subject = $1"
 
 # Whether the subject is blocked is judged under the row's lock, so that of many tries at once only the first passes.
 _COUNT: Final = """
@@ -23,9 +22,6 @@ RETURNING count
 """
 
 _BLOCK: Final = "UPDATE login_failures SET blocked_until = $2 WHERE subject = $1"
-_FORGIVE: Final = """
-UPDATE login_failures SET count = count - 1, blocked_until = $2 WHERE subject = $1 AND count > 1
-"""
 _CLEAR: Final = "DELETE FROM login_failures WHERE subject = $1"
 _FORGET: Final = """
 WITH old AS (
@@ -37,9 +33,8 @@ SELECT count(*) FROM forgotten
 """
 
 
-async def blocked_until(connection: Connection, subjects: Sequence[str]) -> datetime | None:
-    """When none of them is blocked any more."""
-    until: datetime | None = await connection.fetchval(_BLOCKED_UNTIL, subjects)
+async def blocked_until(connection: Connection, subject: str) -> datetime | None:
+    until: datetime | None = await connection.fetchval(_BLOCKED_UNTIL, subject)
     return until
 
 
@@ -55,11 +50,6 @@ async def count_try(tx: Connection, subject: str, now: datetime) -> int | None:
 async def block(tx: Connection, subject: str, now: datetime, wait_seconds: int) -> None:
     until = now + timedelta(seconds=wait_seconds) if wait_seconds else now - _AT_ONCE
     await tx.execute(_BLOCK, subject, until)
-
-
-async def forgive(tx: Connection, subject: str, now: datetime) -> None:
-    """Take one try back, and nothing of those before it."""
-    await tx.execute(_FORGIVE, subject, now - _AT_ONCE)
 
 
 async def clear(tx: Connection, subject: str) -> None:

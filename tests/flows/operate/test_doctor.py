@@ -88,6 +88,17 @@ async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(data
     assert "disk_space.directory" in lost.advice
 
 
+async def test_a_public_address_without_a_named_proxy_is_not_well(database: Database) -> None:
+    url = "https://mail.example.com"
+    for proxies, is_well in (("", False), ("10.0.0.1", True)):
+        doctor = Doctor(
+            database=database, clock=DatabaseClock(), sealer=SEALER, public_url=url, trusted_proxies=proxies
+        )
+        (check,) = [check for check in await doctor.check_up() if "proxy" in check.name]
+        assert check.is_well is is_well
+        assert is_well or "http.trusted_proxies" in check.advice
+
+
 async def test_an_empty_database_wants_its_tables(postgres: PrivatePostgres) -> None:
     postgres.create_database("empty_for_health")
     async with open_database(postgres.url("empty_for_health")) as database:

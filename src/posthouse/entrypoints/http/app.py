@@ -66,6 +66,8 @@ def create_app(
     clock: Clock,
     chance: Chance,
     unauthenticated_rate: Rate = unauthenticated.RATE,
+    *,
+    names_proxies: bool = True,
 ) -> Frame:
     request_ids = RequestIds(clock, chance)
     reader = BodyReader()
@@ -81,7 +83,8 @@ def create_app(
             await services.intake.drain()
 
     limit = UnauthenticatedLimit(clock, unauthenticated_rate)
-    return Frame(create_router(send_endpoint, lifespan), send_endpoint, request_ids, limit)
+    router = create_router(send_endpoint, lifespan)
+    return Frame(router, send_endpoint, request_ids, limit, names_proxies=names_proxies)
 
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:

@@ -19,6 +19,11 @@ log = structlog.get_logger(__name__)
 # Dashboard responses carry secrets and personal data: no cache may keep them.
 _NO_STORE: Final = (b"cache-control", b"no-store")
 
+_NAME_THE_PROXY: Final = (
+    "X-Forwarded-For came from a proxy that http.trusted_proxies doesn't name: all of its clients count as one "
+    "address, for failed logins and allow-lists. Name the proxy there."
+)
+
 
 class Frame:
     """POST /emails goes straight to its endpoint; every other request goes through the application's router."""
@@ -29,12 +34,16 @@ class Frame:
         send_endpoint: ASGIApp,
         request_ids: RequestIds,
         unauthenticated: UnauthenticatedLimit,
+        *,
+        names_proxies: bool = True,
     ) -> None:
+        """Without named proxies, a forwarded request is taken for the proxy's own, which is logged once."""
         self._application = application
         self._send_endpoint = send_endpoint
         self._request_ids = request_ids
         self._unauthenticated = unauthenticated
         self._response_limits = ResponseLimits()
+        self._expects_no_proxy = not names_proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,6 +59,9 @@ class Frame:
         id_header = (b"x-request-id", request_id_text.encode())
         is_private = scope["path"].startswith("/v1/")
         has_started = False
+        if is_private and self._expects_no_proxy and any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
+            self._expects_no_proxy = False
+            log.warning("unnamed_proxy", client=scope.get("client"), advice=_NAME_THE_PROXY)
 
         async def send_with_id(message: Message) -> None:
             nonlocal has_started

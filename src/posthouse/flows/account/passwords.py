@@ -1,13 +1,15 @@
 """Passwords and second factors, checked at a rate that makes guessing hopeless.
 
-Every check of a password is made here, so that every attempt counts. An attempt counts against the person at that
-network, and against the network. A right password clears the network's attempt, and the person's once the code of the
-second factor, if there is one, is right as well. Codes count against their user from all networks together: there are
-only a million codes, and an attacker who guesses codes has the password, and may have many addresses.
+Every check of a password is made here, so that every attempt counts. An attempt counts against the person, who is an
+e-mail address at a network: after some failures that pair is blocked for a time, and no other. A right password
+clears it, once the code of the second factor, if there is one, is right as well. Failures of a network with any
+address, and with an address from any network, only delay further attempts (decision record 0027). Codes count against
+their user from all networks together: there are only a million codes, and an attacker who guesses codes has the
+password, and may have many addresses.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,6 +18,8 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.account.login_delays import LoginDelays
+from posthouse.flows.shared.turns import Turns
 from posthouse.rules import credential, limits, rate_limit, totp
 from posthouse.rules.ids import UserId
 from posthouse.rules.refusal import Code, Refusal
@@ -24,10 +28,9 @@ from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 from posthouse.store.users import UserRow
 
-# Each check holds 64 MiB and a core for a while.
-PASSWORD_CHECKS_AT_ONCE_MAX: Final = 2
-# Many people can share a network, so it is blocked later than a person in it.
-PEER_FAILURES_PER_PERSON: Final = 10
+# Each check holds 64 MiB and a core for a while; networks take turns.
+CHECKS_AT_ONCE_MAX: Final = 2
+CHECKS_MAX: Final = 64
 # By this header a program sees that only a code is missing.
 SECOND_FACTOR_HEADER: Final = "Second-Factor"
 _WRONG: Final = "The e-mail address or the password is wrong."
@@ -49,13 +52,18 @@ class Passwords:
         sealer: Sealer,
         pepper: bytes,
         hasher: PasswordHasher | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._database = database
         self._clock = clock
         self._sealer = sealer
         self._pepper = pepper
         self._hasher = hasher or PasswordHasher()
-        self._checks = asyncio.Semaphore(PASSWORD_CHECKS_AT_ONCE_MAX)
+        self._checks: Turns[str] = Turns(
+            at_once_max=CHECKS_AT_ONCE_MAX, in_progress_max=CHECKS_MAX, work="Many passwords are being checked"
+        )
+        self._delays = LoginDelays()
+        self._pause = pause
         self._dummy_password = chance.bytes(16).hex()
         self._dummy_hash = ""
 
@@ -78,27 +86,39 @@ class Passwords:
         email = email.strip().lower()
         if len(email) > limits.ADDRESS_CHARACTERS_MAX or not email.isprintable():
             return None
-        place = _place(peer)
-        await self._count_attempt({place: PEER_FAILURES_PER_PERSON, person(email, peer, self._pepper): 1})
-        async with self._database.connection() as connection:
-            known = await users.find_by_email(connection, email)
-        is_right = await self.is_right(None if known is None else known.password_hash, password)
+        network = credential.peer_network(peer)
+        with self._checks.place(network):
+            await self._count_attempt(person(email, peer, self._pepper))
+            await self._delay(email, network)
+            async with self._database.connection() as connection:
+                known = await users.find_by_email(connection, email)
+            is_right = await self._is_right(None if known is None else known.password_hash, password, network)
         if known is None or not is_right:
+            # Not cleared by a right password: an attacker at the network may have a login of their own.
+            self._delays.count(network, self._clock.monotonic())
+            self._delays.count(email, self._clock.monotonic())
             return None
-        async with self._database.transaction() as tx:
-            # Only this attempt of the network is cleared: an attacker there may have a login of their own.
-            await logins.forgive(tx, place, self._clock.now())
         return known
+
+    async def _delay(self, email: str, network: str) -> None:
+        now = self._clock.monotonic()
+        seconds = max(
+            self._delays.seconds(network, limits.LOGIN_NETWORK_FAILURES_FREE, now),
+            self._delays.seconds(email, limits.LOGIN_FAILURES_FREE, now),
+        )
+        if seconds:
+            await self._pause(seconds)
 
     async def trust(self, email: str, peer: str) -> None:
         """The person is authenticated: their failed attempts are cleared."""
+        self._delays.clear(email)
         async with self._database.transaction() as tx:
             await logins.clear(tx, person(email, peer, self._pepper))
 
     async def is_code(self, user_id: UserId, given: str) -> bool:
         """Whether it is a code of the user's second factor, or a recovery code; either is good once."""
         subject = f"code {user_id}"
-        await self._count_attempt({subject: 1})
+        await self._count_attempt(subject)
         async with self._database.transaction() as tx:
             is_right = await self._use(tx, user_id, given)
             if is_right:
@@ -116,15 +136,17 @@ class Passwords:
         step = totp.matching_step(secret, given, self._clock.now(), factor.last_step)
         return step is not None and await second_factors.use_step(tx, user_id, step)
 
-    async def hashed(self, password: str) -> str:
+    async def hashed(self, password: str, peer: str = "") -> str:
         """What is stored in place of a password."""
+        network = credential.peer_network(peer)
         # Made slow on purpose: not on the event loop, and never inside a transaction.
-        async with self._checks:
-            return await asyncio.to_thread(self._hasher.hash, password)
+        with self._checks.place(network):
+            async with self._checks.turn(network):
+                return await asyncio.to_thread(self._hasher.hash, password)
 
-    async def is_right(self, password_hash: str | None, password: str) -> bool:
+    async def _is_right(self, password_hash: str | None, password: str, network: str) -> bool:
         """An unknown user is checked against a dummy hash: the time taken must not reveal whether a user exists."""
-        async with self._checks:
+        async with self._checks.turn(network):
             # Made at the first check.
             if not self._dummy_hash:
                 self._dummy_hash = await asyncio.to_thread(self._hasher.hash, self._dummy_password)
@@ -133,22 +155,18 @@ class Passwords:
             except (VerificationError, InvalidHashError):
                 return False
 
-    async def _count_attempt(self, per_failure: Mapping[str, int]) -> None:
-        """Count this attempt against each of the subjects, or, while a subject is blocked, against none.
-
-        The order of the subjects is always the same, the network before its persons, so that there are no deadlocks.
-        """
+    async def _count_attempt(self, subject: str) -> None:
+        """Count this attempt against the subject; raises, without counting it, while the subject is blocked."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
             # Most blocked attempts are refused without a write.
-            until = await logins.blocked_until(tx, list(per_failure))
+            until = await logins.blocked_until(tx, subject)
             if until is not None and until > now:
                 raise _blocked(until, now)
-            for subject, failures in per_failure.items():
-                count = await logins.count_try(tx, subject, now)
-                if count is None:
-                    raise _blocked(await logins.blocked_until(tx, [subject]), now)
-                await logins.block(tx, subject, now, rate_limit.login_wait_seconds(count // failures))
+            count = await logins.count_try(tx, subject, now)
+            if count is None:
+                raise _blocked(await logins.blocked_until(tx, subject), now)
+            await logins.block(tx, subject, now, rate_limit.login_wait_seconds(count))
 
 
 def _blocked(until: datetime | None, now: datetime) -> Refusal:
@@ -160,7 +178,3 @@ def _blocked(until: datetime | None, now: datetime) -> Refusal:
 def person(email: str, peer: str, pepper: bytes) -> str:
     """Hashed, because people type their password into the address field, and this is kept for a day."""
     return f"person {credential.secret_hash(email, pepper).hex()} {credential.peer_network(peer)}"
-
-
-def _place(peer: str) -> str:
-    return f"peer {credential.peer_network(peer)}"

@@ -137,7 +137,7 @@ class Sessions:
         user = await self._passwords.recognised(member.email, current, peer)
         if user is None:
             raise Refusal(Code.FORBIDDEN, "`current_password` is wrong.")
-        await self._replace_password(user, await self._passwords.hashed(new), member.session_id, member.actor)
+        await self._replace_password(user, await self._passwords.hashed(new, peer), member.session_id, member.actor)
         await self._passwords.trust(user.email, peer)
 
     async def begin_totp(self, member: Member, password: str, peer: str) -> NewSecret:

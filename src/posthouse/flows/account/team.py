@@ -175,7 +175,7 @@ class Team:
             await _require_standing(connection, invitation)
             known = await users.find_by_email(connection, invitation.email)
         if known is None:
-            user = await self._new_user(invitation.email, password)
+            user = await self._new_user(invitation.email, password, peer)
         else:
             user = await self._passwords.proven(invitation.email, password, peer, code)
         async with self._database.transaction() as tx:
@@ -208,9 +208,9 @@ class Team:
         if member is None or member.role is not Role.OWNER:
             raise Refusal(Code.FORBIDDEN, "You are no longer an owner of this account: ask one of them.")
 
-    async def _new_user(self, email: str, password: str) -> UserRow:
+    async def _new_user(self, email: str, password: str, peer: str = "") -> UserRow:
         input_checks.check_password(password)
-        password_hash = await self._passwords.hashed(password)
+        password_hash = await self._passwords.hashed(password, peer)
         now = self._clock.now()
         return UserRow(UserId(new_id(self._chance, now)), email, now, password_hash)
 

@@ -44,6 +44,8 @@ class Doctor:
         disk_space: DiskSpace | None = None,
         stream_probes: Mapping[str, Callable[[], Awaitable[str]]] = MappingProxyType({}),
         clock_step: Callable[[], timedelta | None] = lambda: None,
+        public_url: str = "",
+        trusted_proxies: str = "",
     ) -> None:
         self._database = database
         self._clock = clock
@@ -51,6 +53,8 @@ class Doctor:
         self._disk_space = disk_space or DiskSpace()
         self._stream_probes = stream_probes
         self._clock_step = clock_step
+        self._public_url = public_url
+        self._trusted_proxies = trusted_proxies
 
     async def check_up(self) -> Sequence[DoctorCheck]:
         try:
@@ -64,7 +68,7 @@ class Doctor:
                 ]
                 if tables.is_well:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
-            return [*checks, *await self._room(), *await self._stream()]
+            return [*checks, *await self._room(), *await self._stream(), *self._proxy()]
         except Refusal as refusal:
             cause = str(refusal.__cause__ or "").strip().splitlines()
             advice = "Start PostgreSQL, and see that database_url names its host, port, user and database."
@@ -99,6 +103,20 @@ class Doctor:
         if not gauges:
             return [DoctorCheck("room in storage", True, f"not checked: {NOT_MEASURED}")]
         return [await _room_of(gauge) for gauge in gauges]
+
+    def _proxy(self) -> list[DoctorCheck]:
+        """An https address means a proxy in front, because this service speaks HTTP without TLS."""
+        if not self._public_url:
+            return []
+        return [
+            _expect(
+                "the proxy in front is named",
+                bool(self._trusted_proxies),
+                self._trusted_proxies or f"{self._public_url} needs a proxy, and http.trusted_proxies is empty",
+                "Set http.trusted_proxies to the proxy's address: without it all of its clients count as one address, "
+                "for failed logins and allow-lists.",
+            )
+        ]
 
     async def _stream(self) -> list[DoctorCheck]:
         return [await _answer_of(address, probe) for address, probe in self._stream_probes.items()]
