@@ -293,3 +293,20 @@ async def test_a_removed_domain_cannot_send_and_returns_as_a_new_domain(owner: T
     log = await owner.call("GET", "/v1/audit-log?limit=100")
     actions = [entry["action"] for entry in log.body["entries"][::-1] if entry["target"] == name]
     assert actions == ["domain.added", "domain.verified", "domain.removed", "domain.added"]
+
+
+@pytest.mark.rule("REG-14")
+async def test_an_account_adds_domains_at_a_rate(owner: Tenant, registrar: Service) -> None:
+    answers = [
+        await owner.call("POST", "/v1/domains", {"name": f"r{number}.example.com"})
+        for number in range(limits.DOMAIN_KEYS_BURST)
+    ]
+    assert {answer.status for answer in answers} == {201}
+
+    async def another() -> Answer:
+        return await owner.call("POST", "/v1/domains", {"name": f"more-{owner.new_key()}.example.com"})
+
+    refused = await eventually(another, lambda answer: answer.status == 429, within=30)
+    assert refused.is_refusal(429, "rate_limited", "a minute")
+    other = await registrar.account(domain=None)
+    assert (await other.call("POST", "/v1/domains", {"name": "r1.example.com"})).status == 201

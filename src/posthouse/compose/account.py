@@ -6,6 +6,7 @@ from posthouse.compose.connections import resolver
 from posthouse.compose.keys import sealer
 from posthouse.config import Settings
 from posthouse.flows.account.credentials import Credentials
+from posthouse.flows.account.dkim_keys import DkimKeys
 from posthouse.flows.account.domains import Domains
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.account.sessions import Sessions
@@ -42,7 +43,7 @@ def team(settings: Settings, database: Database, clock: Clock, chance: Chance, p
     )
 
 
-def domains(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Domains:
+def domains(settings: Settings, database: Database, clock: Clock, chance: Chance, *, keys_ahead: int = 0) -> Domains:
     return Domains(
         database=database,
         clock=clock,
@@ -50,6 +51,7 @@ def domains(settings: Settings, database: Database, clock: Clock, chance: Chance
         sealer=sealer(settings),
         resolver=resolver(settings),
         return_path=settings.return_path,
+        dkim_keys=DkimKeys(ahead=keys_ahead),
     )
 
 

@@ -25,6 +25,7 @@ from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.server import ServerOptions, serve, serve_on_running_loop
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.accept.dry_run import DryRun, Installation
+from posthouse.flows.account import dkim_keys
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.suppressions import Suppressions
@@ -101,7 +102,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 usage_and_ledger=UsageAndLedger(
                     database=database, clock=clock, defaults=accept.account_limits(settings)
                 ),
-                domains=account.domains(settings, database, clock, chance),
+                domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
                 message_search=MessageSearch(database=database, clock=clock),
                 suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),

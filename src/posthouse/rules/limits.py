@@ -86,6 +86,9 @@ THREAD_BODY_BYTES_MIN: Final = 256 * 1024
 DOMAIN_RECHECK_SECONDS: Final = 24 * 3600
 DOMAIN_GRACE_SECONDS: Final = 7 * 24 * 3600
 DOMAINS_MAX: Final = 1_000
+# Domains added and keys rotated, of an account; each takes an RSA key.
+DOMAIN_KEYS_PER_MINUTE: Final = 10
+DOMAIN_KEYS_BURST: Final = 20
 # New keys start to sign within this time after their record is published.
 DOMAIN_PENDING_RECHECK_SECONDS: Final = 3600
 DOMAIN_KEYS_RETIRED_SECONDS: Final = 7 * 24 * 3600

@@ -5,6 +5,7 @@ again; each request moves it forward by an interval, and a request that would mo
 burst has to wait. All times are whole microseconds, as PostgreSQL stores them, so rounding errors don't add up.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +20,9 @@ _DAY: Final = timedelta(days=1)
 
 
 class Rate(NamedTuple):
-    per_second: int
+    """`per_second` is a whole number, or a fraction for what happens a few times a minute."""
+
+    per_second: float
     burst: int
 
 
@@ -100,7 +103,7 @@ def login_delay_seconds(failures: int) -> float:
 def _interval(rate: Rate) -> timedelta:
     # Rounded up, so that a rate that doesn't divide a second is never exceeded; the burst is counted in the same
     # intervals, so it is never too small.
-    return timedelta(microseconds=-(-1_000_000 // rate.per_second))
+    return timedelta(microseconds=math.ceil(1_000_000 / rate.per_second))
 
 
 def _seconds_rounded_up(span: timedelta) -> int:

@@ -435,3 +435,18 @@ async def test_an_account_has_a_thousand_domains_at_most(flows: AccountFlows) ->
     )
     await assert_refused(flows.domains.add(acme, "example.net", ADA), Code.CONFLICT, "remove one first")
     assert len(await flows.domains.all(acme)) == limits.DOMAINS_MAX
+
+
+async def test_an_account_adds_domains_at_a_rate_and_an_operator_at_any(flows: AccountFlows) -> None:
+    acme, other = await flows.account(), await flows.account("Other")
+    for number in range(limits.DOMAIN_KEYS_BURST):
+        await flows.domains.add(acme, f"d{number}.example.com", ADA)
+    refused = await assert_refused(flows.domains.add(acme, "more.example.com", ADA), Code.RATE_LIMITED, "a minute")
+    assert refused.retry_after_seconds == 60 / limits.DOMAIN_KEYS_PER_MINUTE
+    await assert_refused(flows.domains.rotate(acme, "d1.example.com", ADA), Code.RATE_LIMITED)
+    # What is refused for another reason takes nothing from the rate.
+    await assert_refused(flows.domains.add(acme, "d1.example.com", ADA), Code.CONFLICT)
+    await flows.domains.add(acme, "more.example.com", OPERATOR)
+    await flows.domains.add(other, "d1.example.com", ADA)
+    flows.clock.time += timedelta(seconds=60 / limits.DOMAIN_KEYS_PER_MINUTE)
+    await flows.domains.add(acme, "again.example.com", ADA)

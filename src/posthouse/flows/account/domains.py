@@ -1,6 +1,5 @@
 """An account's domains, the DNS records that verify them, and the keys that sign for them."""
 
-import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,16 +9,18 @@ from typing import Final
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.account.dkim_keys import DkimKeys
+from posthouse.flows.shared.account_rates import AccountRates
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.domain_check import DomainCheck, FoundRecords, records_of, waiting_among
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of
-from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair
 from posthouse.rules import domain, ids, input_checks, limits
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.domain import DomainRecords, RecordCheck, RecordChecks, TxtRecord
 from posthouse.rules.ids import AccountId, DomainId
+from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.store import accounts, domains
 from posthouse.store.domains import DomainKeysRow
@@ -29,8 +30,7 @@ from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 
 LIST_MAX: Final = limits.DOMAINS_MAX
-# An RSA key takes a good part of a second of a core: keys are made one after another, and few requests may wait.
-MAKING_MAX: Final = 10
+_KEY_RATE: Final = Rate(limits.DOMAIN_KEYS_PER_MINUTE / 60, limits.DOMAIN_KEYS_BURST)
 # Each check has a few sockets open for seconds when name servers are slow.
 CHECKS_MAX: Final = 50
 _TOKEN_BYTES: Final = 20
@@ -118,6 +118,7 @@ class Domains:
         sealer: Sealer,
         resolver: Resolver,
         return_path: str,
+        dkim_keys: DkimKeys | None = None,
     ) -> None:
         """`return_path` is the domain that bounces are addressed to."""
         self._database = database
@@ -127,8 +128,8 @@ class Domains:
         self._sealer = sealer
         self._return_path = return_path
         self._domain_check = DomainCheck(database=database, clock=clock, chance=chance, resolver=resolver)
-        self._making = asyncio.Lock()
-        self._making_count = 0
+        self._dkim_keys = dkim_keys or DkimKeys()
+        self._key_rates = AccountRates()
         self._checks = 0
 
     async def add(self, account_id: AccountId, given: str, actor: Actor) -> DomainView:
@@ -136,7 +137,7 @@ class Domains:
         name = input_checks.domain_name(given)
         async with self._database.connection() as connection:
             await _require_room(connection, account_id, name)
-        rsa, ed25519 = await self._new_pairs()
+        rsa, ed25519 = await self._new_pairs(account_id, actor)
         now = self._clock.now()
         domain_id, selector = DomainId(new_id(self._chance, now)), self._new_selector()
         row = DomainRow(
@@ -206,7 +207,7 @@ class Domains:
         async with self._database.connection() as connection:
             row, keys = await _found(connection, account_id, given)
         _require_no_rotation(row, keys)
-        rsa, ed25519 = await self._new_pairs()
+        rsa, ed25519 = await self._new_pairs(account_id, actor)
         now = self._clock.now()
         selector = self._new_selector()
         waiting = DomainKeysRow(
@@ -269,15 +270,17 @@ class Domains:
         finally:
             self._checks -= 1
 
-    async def _new_pairs(self) -> tuple[KeyPair, KeyPair]:
-        if self._making_count >= MAKING_MAX:
-            raise Refusal(Code.TEMPORARY_FAILURE, "Many keys are being made at this moment: try again.", 2)
-        self._making_count += 1
-        try:
-            async with self._making:
-                return await asyncio.to_thread(lambda: (dkim.new_key_pair(), dkim.new_ed25519_key_pair()))
-        finally:
-            self._making_count -= 1
+    async def _new_pairs(self, account_id: AccountId, actor: Actor) -> tuple[KeyPair, KeyPair]:
+        if actor != OPERATOR:
+            taken = self._key_rates.take(account_id, _KEY_RATE, self._clock.now())
+            if isinstance(taken, RateWait):
+                raise Refusal(
+                    Code.RATE_LIMITED,
+                    f"An account may add domains and rotate their keys {limits.DOMAIN_KEYS_PER_MINUTE} times a minute "
+                    f"and {limits.DOMAIN_KEYS_BURST} times at once: try again in {taken.seconds} s.",
+                    taken.seconds,
+                )
+        return await self._dkim_keys.new_pairs(account_id)
 
     def _view(self, row: DomainRow, keys: Sequence[DomainKeysRow], found: FoundRecords | None = None) -> DomainView:
         findings = {} if found is None else {finding.record.name: finding for finding in found.findings}

@@ -1,7 +1,7 @@
 """Turns for work that takes a core for a while, such as a password's hash or an RSA key.
 
-Little is done at once, and holders (accounts, networks) take turns, so that a holder with much to do delays the others by
-little. What is in progress is bounded, with a share for each holder: what goes beyond it is refused for the moment.
+Little is done at once, and holders (accounts, networks) take turns, so that a holder with much to do hardly delays the
+others. What is in progress is bounded, with a share for each holder: what goes beyond it is refused for the moment.
 """
 
 import asyncio
