@@ -30,7 +30,7 @@ from posthouse.store.users import UserRow
 
 # Each check holds 64 MiB and a core for a while; networks take turns.
 CHECKS_AT_ONCE_MAX: Final = 2
-CHECKS_MAX: Final = 64
+CHECKS_MAX: Final = 40
 # By this header a program sees that only a code is missing.
 SECOND_FACTOR_HEADER: Final = "Second-Factor"
 _WRONG: Final = "The e-mail address or the password is wrong."

@@ -14,6 +14,7 @@ from posthouse.rules.fair_share import FairShare
 from posthouse.rules.refusal import Code, Refusal
 
 RETRY_SECONDS: Final = 2
+WAITING_SECONDS_MAX: Final = 4.0
 
 Holder = TypeVar("Holder", bound=Hashable)
 
@@ -31,7 +32,7 @@ class Turns(Generic[Holder]):
     def place(self, holder: Holder) -> Iterator[None]:
         """A place in what is in progress; raises when the holder has its share already."""
         if not self._share.take(holder):
-            raise Refusal(Code.TEMPORARY_FAILURE, f"{self._work} at this moment: try again.", RETRY_SECONDS)
+            raise self._busy()
         try:
             yield
         finally:
@@ -39,8 +40,12 @@ class Turns(Generic[Holder]):
 
     @asynccontextmanager
     async def turn(self, holder: Holder) -> AsyncIterator[None]:
-        """The holder's turn to do the work."""
-        await self._wait(holder)
+        """The holder's turn to do the work; raises when it doesn't come in time for an answer."""
+        try:
+            async with asyncio.timeout(WAITING_SECONDS_MAX):
+                await self._wait(holder)
+        except TimeoutError:
+            raise self._busy() from None
         try:
             yield
         finally:
@@ -58,6 +63,9 @@ class Turns(Generic[Holder]):
             if turn.done() and not turn.cancelled():
                 self._pass_on()
             raise
+
+    def _busy(self) -> Refusal:
+        return Refusal(Code.TEMPORARY_FAILURE, f"{self._work} at this moment: try again.", RETRY_SECONDS)
 
     def _pass_on(self) -> None:
         """To the holder whose turn it is; what was cancelled has none."""
