@@ -507,7 +507,7 @@ async def test_a_successful_login_does_not_excuse_guessing(service: Service, ten
         assert (await service.login(other, PASSWORD)).status == 200
         return await service.login(address, "a wrong password")
 
-    answer = await eventually(fail, lambda seen: seen.status == 429, within=20)
+    answer = await eventually(fail, lambda seen: seen.status == 429, within=60)
     assert answer.is_refusal(429, "rate_limited")
 
 
