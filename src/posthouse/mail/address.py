@@ -17,7 +17,7 @@ DOMAIN_CHARACTERS_MAX: Final = 253
 ADDRESS_CHARACTERS_MAX: Final = 254
 NAME_CHARACTERS_MAX: Final = 256
 # A quoted name with every character escaped, and the longest address, fit with room to spare.
-_GIVEN_CHARACTERS_MAX: Final = 1_024
+GIVEN_CHARACTERS_MAX: Final = 1_024
 
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
 _LOCAL: Final = rf"{_ATOM}(?:\.{_ATOM})*"
@@ -67,8 +67,8 @@ def parse_mailbox(given: str) -> Mailbox:
         local, domain = plain.groups()
         if len(local) <= LOCAL_CHARACTERS_MAX:
             return Mailbox("", local, domain.lower())
-    if len(given) > _GIVEN_CHARACTERS_MAX:
-        raise AddressError(f"is longer than {_GIVEN_CHARACTERS_MAX} characters; give one address only")
+    if len(given) > GIVEN_CHARACTERS_MAX:
+        raise AddressError(f"is longer than {GIVEN_CHARACTERS_MAX} characters; give one address only")
     if not given:
         raise AddressError(f"is empty; write {_EXAMPLE}")
     if _find_forbidden(given):

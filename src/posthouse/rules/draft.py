@@ -181,7 +181,7 @@ def _mailboxes(field: str, given: Sequence[str]) -> tuple[Mailbox, ...]:
         return (_mailbox(field, given[0]),)
     # Bounded before parsing: a list of a million addresses costs nothing. Duplicates are allowed, so unique
     # addresses are counted later.
-    if len(given) > limits.RECIPIENTS_MAX * 20:
+    if len(given) > limits.RECIPIENTS_GIVEN_MAX:
         raise _too_many(len(given))
     return tuple([_mailbox(f"{field}[{index}]", address) for index, address in enumerate(given)])
 

@@ -8,6 +8,8 @@ GIB: Final = 1024 * MIB
 # The send request.
 SUBJECT_CHARACTERS_MAX: Final = 500
 RECIPIENTS_MAX: Final = 50
+# Of one field, duplicates included.
+RECIPIENTS_GIVEN_MAX: Final = 20 * RECIPIENTS_MAX
 MIME_BYTES_MAX: Final = 10 * MIB
 # A 10 MiB message whose attachments are JSON strings of base64 needs some room around it.
 HTTP_BODY_BYTES_MAX: Final = 16 * MIB

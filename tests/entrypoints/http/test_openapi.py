@@ -10,6 +10,7 @@ import schemathesis
 from schemathesis.core.result import Ok
 
 from posthouse.entrypoints.refusals import REPLIES
+from posthouse.mail.address import GIVEN_CHARACTERS_MAX
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code
 from tools.write_openapi import FILE, document, written
@@ -160,7 +161,27 @@ def test_limits_that_a_schema_can_express_are_in_the_schema() -> None:
     assert send["attachments"]["maxItems"] == limits.ATTACHMENTS_MAX
     assert send["variables"]["maxProperties"] == limits.VARIABLES_MAX
     assert send["headers"]["maxProperties"] == limits.HEADERS_MAX
-    assert model("Attachment")["properties"]["filename"]["maxLength"] == limits.FILENAME_CHARACTERS_MAX
+    assert send["subject"]["maxLength"] == limits.SUBJECT_CHARACTERS_MAX
+    assert send["tags"]["maxItems"] == limits.TAGS_MAX
+    tag, tags, _ = send["tags"]["anyOf"]
+    for schema in (tag, tags["items"]):
+        assert (schema["minLength"], schema["maxLength"]) == (1, limits.TAG_CHARACTERS_MAX)
+    assert (send["to"]["minItems"], send["to"]["maxItems"]) == (1, limits.RECIPIENTS_GIVEN_MAX)
+    assert send["cc"]["maxItems"] == send["bcc"]["maxItems"] == limits.RECIPIENTS_GIVEN_MAX
+    addresses = [send["from"], send["reply_to"], send["to"]["anyOf"][0], send["bcc"]["anyOf"][1]["items"]]
+    assert {schema["maxLength"] for schema in addresses} == {GIVEN_CHARACTERS_MAX}
+    assert send["headers"]["propertyNames"]["maxLength"] == limits.HEADER_NAME_CHARACTERS_MAX
+    assert send["headers"]["anyOf"][0]["additionalProperties"]["maxLength"] == limits.HEADER_VALUE_BYTES_MAX
+    assert send["template"]["pattern"] == model("TemplateRequest")["properties"]["alias"]["pattern"]
+    attachment = model("Attachment")["properties"]
+    assert attachment["filename"]["maxLength"] == limits.FILENAME_CHARACTERS_MAX
+    assert attachment["content_type"]["maxLength"] == limits.CONTENT_TYPE_CHARACTERS_MAX
+    assert attachment["content_id"]["maxLength"] == limits.CONTENT_ID_CHARACTERS_MAX
+    for name in ("TemplateRequest", "TemplateVersionRequest"):
+        parts = model(name)["properties"]
+        assert parts["subject"]["maxLength"] == limits.SUBJECT_CHARACTERS_MAX
+        assert parts["text"]["maxLength"] == parts["html"]["maxLength"] == limits.TEMPLATE_PART_CHARACTERS_MAX
+    assert model("PreviewRequest")["properties"]["variables"]["maxProperties"] == limits.VARIABLES_MAX
     key = DOCUMENT["paths"]["/emails"]["post"]["parameters"][0]
     assert (key["name"], key["required"]) == ("Idempotency-Key", True)
     assert key["schema"] == {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX}

@@ -4,11 +4,23 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import OptionalTimestamp, Request, Response, Timestamp, described
+from posthouse.entrypoints.http.schemas.shapes import (
+    ALIAS_PATTERN,
+    OptionalTimestamp,
+    Request,
+    Response,
+    Timestamp,
+    described,
+)
+from posthouse.mail.address import GIVEN_CHARACTERS_MAX
 from posthouse.rules import limits
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.template import VariableValue
 
+# Limits that only document, like those of `described`.
+GivenAddress = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": GIVEN_CHARACTERS_MAX})]
+Tag = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": limits.TAG_CHARACTERS_MAX})]
+HeaderValue = Annotated[str, Field(json_schema_extra={"maxLength": limits.HEADER_VALUE_BYTES_MAX})]
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
 
 
@@ -20,12 +32,17 @@ class Attachment(Request):
     content_type: Annotated[
         str | None,
         described(
-            "Default from the file extension, otherwise `application/octet-stream`; no `multipart/*` or `message/*`."
+            "Default from the file extension, otherwise `application/octet-stream`; no `multipart/*` or `message/*`.",
+            maxLength=limits.CONTENT_TYPE_CHARACTERS_MAX,
         ),
     ] = None
     content_id: Annotated[
         str | None,
-        described("Marks an inline image, `cid:<content_id>` in HTML. Up to 128 letters, digits and `. _ @ + -`."),
+        described(
+            "Marks an inline image, `cid:<content_id>` in HTML. Up to 128 letters, digits and `. _ @ + -`.",
+            minLength=1,
+            maxLength=limits.CONTENT_ID_CHARACTERS_MAX,
+        ),
     ] = None
 
 
@@ -45,24 +62,39 @@ class SendRequest(Request):
     )
 
     sender: Annotated[
-        str, Field(alias="from", description=f"{_ADDRESS} Must belong to a verified domain of the account.")
+        GivenAddress, Field(alias="from", description=f"{_ADDRESS} Must belong to a verified domain of the account.")
     ]
     to: Annotated[
-        str | list[str],
-        described(f"One address or a list. {_ADDRESS} At most 50 unique addresses across `to`, `cc` and `bcc`."),
+        GivenAddress | list[GivenAddress],
+        described(
+            f"One address or a list. {_ADDRESS} At most 50 unique addresses across `to`, `cc` and `bcc`.",
+            minItems=1,
+            maxItems=limits.RECIPIENTS_GIVEN_MAX,
+        ),
     ]
-    cc: Annotated[str | list[str] | None, described("Like `to`.")] = None
-    bcc: Annotated[str | list[str] | None, described("Like `to`; never written into the message.")] = None
-    reply_to: Annotated[str | None, described(f"A single address. {_ADDRESS}")] = None
+    cc: Annotated[
+        GivenAddress | list[GivenAddress] | None, described("Like `to`.", maxItems=limits.RECIPIENTS_GIVEN_MAX)
+    ] = None
+    bcc: Annotated[
+        GivenAddress | list[GivenAddress] | None,
+        described("Like `to`; never written into the message.", maxItems=limits.RECIPIENTS_GIVEN_MAX),
+    ] = None
+    reply_to: Annotated[
+        str | None, described(f"A single address. {_ADDRESS}", minLength=1, maxLength=GIVEN_CHARACTERS_MAX)
+    ] = None
     subject: Annotated[
         str | None,
-        described("Required unless a template supplies it; overrides the template's. At most 500 characters."),
+        described(
+            "Required unless a template supplies it; overrides the template's. At most 500 characters.",
+            maxLength=limits.SUBJECT_CHARACTERS_MAX,
+        ),
     ] = None
     text: Annotated[str | None, described("Plain-text body.")] = None
     html: Annotated[str | None, described("HTML body.")] = None
-    template: Annotated[str | None, described("Alias of a published template; not together with `text` or `html`.")] = (
-        None
-    )
+    template: Annotated[
+        str | None,
+        described("Alias of a published template; not together with `text` or `html`.", pattern=ALIAS_PATTERN),
+    ] = None
     variables: Annotated[
         dict[str, VariableValue] | None,
         described(
@@ -71,15 +103,19 @@ class SendRequest(Request):
         ),
     ] = None
     headers: Annotated[
-        dict[str, str] | None,
+        dict[str, HeaderValue] | None,
         described(
             "Custom headers. Reserved names (From, To, Subject, Content-* and others) are refused.",
             maxProperties=limits.HEADERS_MAX,
+            propertyNames={"minLength": 1, "maxLength": limits.HEADER_NAME_CHARACTERS_MAX},
         ),
     ] = None
     tags: Annotated[
-        str | list[str] | None,
-        described("Up to 20 tags of 1 to 128 printable characters, written as `X-Service-Tag` headers."),
+        Tag | list[Tag] | None,
+        described(
+            "Up to 20 tags of 1 to 128 printable characters, written as `X-Service-Tag` headers.",
+            maxItems=limits.TAGS_MAX,
+        ),
     ] = None
     attachments: Annotated[
         list[Attachment] | None,

@@ -1,11 +1,14 @@
 """Shapes that several families of schemas share."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.rules import event
 from posthouse.rules.refusal import Code
+
+# Of a template.
+ALIAS_PATTERN: Final = "^[a-z0-9][a-z0-9_-]{0,63}$"
 
 
 def described(text: str, **schema: Any) -> Any:

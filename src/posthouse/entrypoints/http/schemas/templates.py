@@ -4,14 +4,29 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import NextCursor, Request, Response, Timestamp, described
+from posthouse.entrypoints.http.schemas.shapes import ALIAS_PATTERN, NextCursor, Request, Response, Timestamp, described
+from posthouse.rules import limits
 from posthouse.rules.template import VariableValue
 
 
 class TemplateContentBody(Request):
-    subject: Annotated[str | None, described("May hold `{{name}}` placeholders.")] = None
-    text: Annotated[str | None, described("May hold `{{name}}` placeholders; values are inserted unchanged.")] = None
-    html: Annotated[str | None, described("May hold `{{name}}` placeholders; values are HTML-escaped.")] = None
+    subject: Annotated[
+        str | None, described("May hold `{{name}}` placeholders.", maxLength=limits.SUBJECT_CHARACTERS_MAX)
+    ] = None
+    text: Annotated[
+        str | None,
+        described(
+            "May hold `{{name}}` placeholders; values are inserted unchanged.",
+            maxLength=limits.TEMPLATE_PART_CHARACTERS_MAX,
+        ),
+    ] = None
+    html: Annotated[
+        str | None,
+        described(
+            "May hold `{{name}}` placeholders; values are HTML-escaped.",
+            maxLength=limits.TEMPLATE_PART_CHARACTERS_MAX,
+        ),
+    ] = None
     publish: Annotated[bool, described("Publish this version at once.")] = False
 
 
@@ -26,7 +41,7 @@ class TemplateRequest(TemplateContentBody):
         json_schema_extra={"examples": [{"alias": "welcome", "subject": "Welcome, {{name}}", "text": "Good morning."}]},
     )
 
-    alias: Annotated[str, described("Unique in the account.", pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
+    alias: Annotated[str, described("Unique in the account.", pattern=ALIAS_PATTERN)]
     name: Annotated[str | None, described("For people; the alias by default.", maxLength=200)] = None
 
 
@@ -39,7 +54,11 @@ class PublishRequest(Request):
 class PreviewRequest(Request):
     model_config = ConfigDict(json_schema_extra={"examples": [{"variables": {"name": "Ada"}}]})
 
-    variables: dict[str, VariableValue] = Field(default={}, description="Values for the placeholders.")
+    variables: dict[str, VariableValue] = Field(
+        default={},
+        description="Values for the placeholders.",
+        json_schema_extra={"maxProperties": limits.VARIABLES_MAX},
+    )
     version: Annotated[int | None, described("By default the published version, otherwise the latest.")] = None
 
 
