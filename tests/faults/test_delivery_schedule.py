@@ -278,7 +278,9 @@ async def test_a_suspension_before_the_mail_was_accepted_adds_nothing(flow: Deli
     assert await state(flow, message_id) == ("failed", 1)
 
 
-async def test_mail_that_was_held_for_seven_days_has_failed(flow: DeliveryFlow, sender: Sender) -> None:
+async def test_mail_held_for_seven_days_has_failed_and_is_not_charged(flow: DeliveryFlow, sender: Sender) -> None:
+    available = "SELECT available FROM accounts WHERE id = $1"
+    before = await flow.steps.value(available, sender.account_id)
     message_id = await flow.steps.accept(["ada@example.org"], sender=sender)
     await flow.steps.operator.suspend(sender.account_id)
     await flow.run_due()
@@ -288,8 +290,10 @@ async def test_mail_that_was_held_for_seven_days_has_failed(flow: DeliveryFlow, 
     await advance(flow, LOOK_MAX)
     assert await flow.run_due() == 1
     (row,) = await flow.recipients(message_id)
-    assert row[1:5] == ("failed", "settled", 0, None)
+    assert row[1:5] == ("failed", "released", 0, None)
     assert row[5] == "it was held for 7 days because the account was suspended"
+    assert await flow.steps.value("SELECT billing_status FROM messages WHERE id = $1", message_id) == "released"
+    assert await flow.steps.value(available, sender.account_id) == before
     assert (await events(flow, message_id), await attempts(flow, message_id)) == (["email.failed"], 0)
     assert flow.receiver.connections == 0
 

@@ -241,7 +241,9 @@ def test_a_deferred_recipient_fails_after_72_hours() -> None:
 
 
 def test_a_given_up_recipient_is_final_without_attempts() -> None:
-    verdict = judge(GivenUp("it was held for 7 days"))
+    verdict = judge(GivenUp("it was held for 7 days", is_released=True))
+    assert verdict.is_released
+    assert not judge(GivenUp("it was tried 10 times")).is_released
     given_up = recipient_update(verdict, attempts=0, accepted_at=NOON, now=NOON, random=0.5)
     assert given_up == RecipientUpdate(RecipientStatus.FAILED)
 

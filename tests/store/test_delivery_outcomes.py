@@ -276,6 +276,25 @@ async def test_a_bounce_gives_the_credit_back_exactly_once(steps: DeliverySteps)
     assert await database_faults(steps.url) == {}
 
 
+async def test_a_failure_that_is_not_charged_gives_the_credit_back_exactly_once(steps: DeliverySteps) -> None:
+    before = await available(steps)
+    first, second = await steps.claimed(2)
+    released = steps.outcome(first, DeliveryResult.FAILED, is_released=True)
+    await steps.record(released)
+    await steps.record(released)
+    assert await available(steps) == before - 1
+    await steps.record(steps.outcome(second, DeliveryResult.FAILED))
+    assert await steps.fetch("SELECT status, billing_status FROM recipients ORDER BY position") == [
+        ("failed", "released"),
+        ("failed", "settled"),
+    ]
+    assert await steps.fetch("SELECT status, billing_status, released_count FROM messages") == [
+        ("failed", "settled", 1)
+    ]
+    assert await available(steps) == before - 1
+    assert await database_faults(steps.url) == {}
+
+
 async def test_only_what_gives_credits_back_touches_the_account(steps: DeliverySteps) -> None:
     claimed = await steps.claimed(4)
     row = "SELECT xmin::text, ctid::text FROM accounts"

@@ -1,12 +1,18 @@
 """Migrations: any address that the service takes, and any number of hands at once."""
 
 import asyncio
+import contextlib
+import itertools
 import sys
 from collections.abc import Callable
+from datetime import date
+from uuid import uuid4
 
 import asyncpg
 
-from posthouse.store import revision, schema
+from posthouse.rules.ids import lowest_id
+from posthouse.store import partitions, revision, schema
+from posthouse.store.partitions import Partition
 from tools.private_postgres import PrivatePostgres
 
 
@@ -43,3 +49,32 @@ def test_a_migrated_database_stays_as_it_is(new_database: Callable[[], str]) -> 
     url = new_database()
     schema.migrate(url)
     assert asyncio.run(applied(url)) == revision.newest()
+
+
+async def test_days_made_before_allow_released_failures_afterwards(postgres: PrivatePostgres) -> None:
+    postgres.create_database("released_failures")
+    url = postgres.url("released_failures")
+    await asyncio.to_thread(schema.migrate, url, "0015")
+    connection = await asyncpg.connect(url)
+    days = [Partition(date(2026, 11, day), "recipients") for day in (15, 16)]
+    await partitions.create(connection, days[0])
+    await asyncio.to_thread(schema.migrate, url)
+    await partitions.create(connection, days[1])
+    insert = """
+        INSERT INTO recipients (account_id, message_id, position, field, email, status, billing_status,
+            delivered_at, bounced_at, failed_at)
+        VALUES ($1, $2, $3, 'to', '', $4, $5, CASE $4 WHEN 'delivered' THEN now() END,
+            CASE $4 WHEN 'bounced' THEN now() END, CASE $4 WHEN 'failed' THEN now() END)
+    """
+    allowed = set()
+    states = itertools.product(("queued", "delivered", "bounced", "failed"), ("reserved", "settled", "released"))
+    for position, (status, billing) in enumerate(states):
+        for day in days:
+            message_id = lowest_id(partitions.bounds(day.day)[0])
+            with contextlib.suppress(asyncpg.CheckViolationError):
+                await connection.execute(insert, uuid4(), message_id, position, status, billing)
+                allowed.add((day, status, billing))
+    kept = [("queued", "reserved"), ("delivered", "settled"), ("bounced", "released")]
+    expected = [*kept, ("failed", "settled"), ("failed", "released")]
+    assert allowed == {(day, *state) for day in days for state in expected}
+    await connection.close()

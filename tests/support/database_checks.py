@@ -49,18 +49,18 @@ PROMISES: Final = {
         CROSS JOIN LATERAL (
             SELECT count(*) FILTER (WHERE status IN ('queued', 'deferred')) AS open,
                    count(*) FILTER (WHERE status = 'delivered') AS delivered,
-                   count(*) FILTER (WHERE status = 'bounced') AS bounced, count(*) AS total
+                   count(*) FILTER (WHERE billing_status = 'released') AS released, count(*) AS total
             FROM recipients WHERE account_id = m.account_id AND message_id = m.id) r
-        WHERE (m.open_count, m.delivered_count, m.released_count) <> (r.open, r.delivered, r.bounced)
+        WHERE (m.open_count, m.delivered_count, m.released_count) <> (r.open, r.delivered, r.released)
            OR m.status <> CASE WHEN r.open > 0 THEN 'queued' WHEN r.delivered = r.total THEN 'delivered'
                                WHEN r.delivered > 0 THEN 'partial' ELSE 'failed' END
-           OR m.billing_status <> CASE WHEN r.open > 0 THEN 'reserved' WHEN r.bounced = r.total THEN 'released'
+           OR m.billing_status <> CASE WHEN r.open > 0 THEN 'reserved' WHEN r.released = r.total THEN 'released'
                                        ELSE 'settled' END
     """,
     "a recipient's credit is closed exactly when it is final, as its result says": """
         SELECT coalesce(r.message_id, l.message_id), coalesce(r.position, l.position), r.status, l.kind
         FROM (
-            SELECT r.*, CASE r.status WHEN 'bounced' THEN 'release' ELSE 'settle' END AS kind FROM recipients r
+            SELECT r.*, CASE r.billing_status WHEN 'released' THEN 'release' ELSE 'settle' END AS kind FROM recipients r
             JOIN messages m ON m.account_id = r.account_id AND m.id = r.message_id
             WHERE r.status IN ('delivered', 'bounced', 'failed') AND m.credits_reserved > 0) r
         FULL JOIN (SELECT * FROM ledger WHERE position >= 0) l USING (account_id, message_id, position)

@@ -32,7 +32,7 @@ class Source(StrEnum):
 
 
 def message_state(open: int, delivered: int, released: int, total: int) -> tuple[MessageStatus, BillingStatus]:  # noqa: A002
-    """The message's state from its counts: recipients not final (`open`), delivered, and bounced (`released`).
+    """The message's state from its counts: recipients not final (`open`), delivered, and with a returned credit.
 
     The rest has failed. The state changes only when the last recipient is final.
     """
@@ -48,10 +48,13 @@ def message_state(open: int, delivered: int, released: int, total: int) -> tuple
     return MessageStatus.FAILED, billing
 
 
-def billing_of(status: RecipientStatus) -> BillingStatus:
+def billing_of(status: RecipientStatus, *, is_released: bool = False) -> BillingStatus:
+    """`is_released`: it failed through no fault of the recipient's, and its credit is returned."""
     match status:
         case RecipientStatus.QUEUED | RecipientStatus.DEFERRED:
             return BillingStatus.RESERVED
+        case RecipientStatus.FAILED if is_released:
+            return BillingStatus.RELEASED
         case RecipientStatus.DELIVERED | RecipientStatus.FAILED:
             return BillingStatus.SETTLED
         case RecipientStatus.BOUNCED:

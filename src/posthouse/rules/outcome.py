@@ -78,9 +78,13 @@ class Suppressed:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """We stopped trying: too many attempts, too long, or held for too long."""
+    """We stopped trying: too many attempts, too long, or held for too long.
+
+    `is_released`: the recipient had no chance to get it, and the credit is returned.
+    """
 
     reason: str
+    is_released: bool = False
 
 
 AttemptResult = Replied | NoReply | Unresolved | Forbidden | Suppressed | GivenUp
@@ -98,7 +102,8 @@ class DeliveryVerdict:
     """`code` is the server's, None without a reply; `text` is its reply, or our description of what happened.
 
     `next_exchange`: try the destination's next host, if any, before this verdict counts.
-    `ambiguous`: the mail may have arrived anyway. `suppress`: the address gets no more mail.
+    `ambiguous`: the mail may have arrived anyway. `suppress`: the address gets no more mail. `is_released`: the credit
+    is returned although the mail failed.
     """
 
     kind: OutcomeKind
@@ -107,6 +112,7 @@ class DeliveryVerdict:
     next_exchange: bool = False
     ambiguous: bool = False
     suppress: bool = False
+    is_released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +168,8 @@ def judge(result: AttemptResult) -> DeliveryVerdict:
             return DeliveryVerdict(
                 OutcomeKind.BOUNCED, None, f"the address is unsubscribed from the list {unsubscribed_list!r}"
             )
-        case GivenUp(reason):
-            return DeliveryVerdict(OutcomeKind.FAILED, None, reason)
+        case GivenUp(reason, is_released):
+            return DeliveryVerdict(OutcomeKind.FAILED, None, reason, is_released=is_released)
         case _:
             assert_never(result)
 

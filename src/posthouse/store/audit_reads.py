@@ -46,7 +46,7 @@ FROM {table} t JOIN unnest(:message_ids::uuid[]) asked(id) ON t.message_id = ask
 WHERE t.account_id = :account_id AND t.message_id >= :lowest AND t.message_id <= :highest
 """
 _RECIPIENTS: Final = statement(
-    "SELECT message_id, position, field, email, status, attempt_count,"
+    "SELECT message_id, position, field, email, status, billing_status, attempt_count,"
     " coalesce(delivered_at, bounced_at, failed_at) AS final_at, last_smtp_code, last_smtp_response"
     + _OF_THESE.format(table="recipients")
 )
@@ -247,6 +247,7 @@ def _recipient(row: Row) -> RecipientRecord:
         "field",
         "email",
         "status",
+        "billing_status",
         "attempt_count",
         "final_at",
         "last_smtp_code",

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.message import RecipientStatus, billing_of, message_state
+from posthouse.rules.message import BillingStatus, RecipientStatus, billing_of, message_state
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
@@ -69,7 +69,7 @@ class DeliveryOutcome:
     """The result of one claim. Texts are the remote server's, made printable, or our own.
 
     A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
-    more mail of this account.
+    more mail of this account. `is_released`: the credit is returned although the mail failed.
     """
 
     account_id: AccountId
@@ -80,6 +80,7 @@ class DeliveryOutcome:
     event: NewEvent | None = None
     next_at: datetime | None = None
     suppress: bool = False
+    is_released: bool = False
     is_ambiguous: bool = False
     exchange: str | None = None
     address: str | None = None
@@ -97,6 +98,14 @@ class DeliveryOutcome:
     @property
     def key(self) -> RecipientKey:
         return self.account_id, self.message_id, self.position, self.fence
+
+    @property
+    def billing_status(self) -> BillingStatus:
+        return billing_of(RecipientStatus(self.result), is_released=self.is_released)
+
+    @property
+    def releases_credit(self) -> bool:
+        return self.billing_status is BillingStatus.RELEASED
 
 
 class RecordedOutcomes(NamedTuple):
@@ -244,10 +253,10 @@ class _Counts:
     total: int
     credits: int
 
-    def close(self, result: DeliveryResult) -> None:
+    def close(self, outcome: DeliveryOutcome) -> None:
         self.open -= 1
-        self.delivered += result is DeliveryResult.DELIVERED
-        self.released += result is DeliveryResult.BOUNCED
+        self.delivered += outcome.result is DeliveryResult.DELIVERED
+        self.released += outcome.releases_credit
 
 
 _Messages = dict[tuple[AccountId, MessageId], _Counts]
@@ -277,7 +286,7 @@ async def record(
     changed = await _change(tx, batch, messages, schedule, now, low, high)
     closed = [outcome for outcome in changed.values() if outcome.result.is_final]
     for outcome in closed:
-        messages[outcome.key[:2]].close(outcome.result)
+        messages[outcome.key[:2]].close(outcome)
     deliveries = _webhook_deliveries(closed)
     listening = await _write(tx, batch, messages, schedule, changed, closed, deliveries, now)
     tickets: list[WebhookTicket] = []
@@ -357,7 +366,7 @@ async def _change(
             message_ids=[key[1] for key in keys],
             positions=[key[2] for key in keys],
             statuses=[batch[key].result for key in keys],
-            billing_statuses=[billing_of(RecipientStatus(batch[key].result)) for key in keys],
+            billing_statuses=[batch[key].billing_status for key in keys],
             attempt_counts=[schedule[key][1] for key in keys],
             codes=[batch[key].code for key in keys],
             responses=[storable(batch[key].response) for key in keys],
@@ -415,7 +424,7 @@ async def _write(
             ledger_account_ids=[outcome.account_id for outcome in charged],
             ledger_message_ids=[outcome.message_id for outcome in charged],
             ledger_positions=[outcome.position for outcome in charged],
-            ledger_kinds=["release" if outcome.result is DeliveryResult.BOUNCED else "settle" for outcome in charged],
+            ledger_kinds=["release" if outcome.releases_credit else "settle" for outcome in charged],
             event_account_ids=[outcome.account_id for outcome, _ in announced],
             event_ids=[event.id for _, event in announced],
             event_message_ids=[outcome.message_id for outcome, _ in announced],
@@ -485,11 +494,9 @@ async def _suppress(
 
 
 async def _release(tx: Connection, messages: _Messages, closed: Iterable[DeliveryOutcome]) -> None:
-    """Release the credits of bounced recipients: the last locks that the transaction takes."""
+    """Return the credits of recipients that are not charged: the last locks that the transaction takes."""
     freed = Counter(
-        outcome.account_id
-        for outcome in closed
-        if outcome.result is DeliveryResult.BOUNCED and messages[outcome.key[:2]].credits
+        outcome.account_id for outcome in closed if outcome.releases_credit and messages[outcome.key[:2]].credits
     )
     if freed:
         await tx.execute(_LOCK_ACCOUNTS, list(freed))

@@ -235,6 +235,15 @@ async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(
     assert (release.fate.email, release.fate.status, release.fate.code) == ("r0@example.org", "bounced", 550)
 
 
+async def test_the_ledger_says_why_a_failed_message_was_not_charged(flow: Counter) -> None:
+    (claimed,) = await flow.steps.claimed(1)
+    held = flow.steps.outcome(claimed, FAILED, is_released=True, code=None, response="it was held for 7 days")
+    await flow.steps.record(held)
+    release, *_ = await flow.whole()
+    assert (release.entry.kind, release.amount) == (Kind.RELEASE, 1)
+    assert release.why == "Given back: it was held for 7 days."
+
+
 async def test_one_message_one_kind_or_some_days_can_be_asked_for(flow: Counter) -> None:
     first_day = flow.steps.clock.now().astimezone(UTC).date()
     older = await flow.send(DELIVERED, BOUNCED)

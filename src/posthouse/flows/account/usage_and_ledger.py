@@ -219,6 +219,8 @@ def _effect(entry: LedgerEntry, fate: RecipientResult | None) -> tuple[int, str]
         case Kind.SETTLE:
             return 0, f"Spent: {_fate(fate, 'the recipient got it, or was tried to the end')}"
         case Kind.RELEASE:
+            if fate is not None and fate.status == "failed":
+                return credits_, f"Given back: {fate.response or 'the message was given up before it was tried'}."
             return credits_, f"Given back: {_fate(fate, 'the recipient was refused for good')}"
         case Kind.DAY:
             settled, released = others

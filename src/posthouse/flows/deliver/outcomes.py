@@ -42,7 +42,7 @@ class Outcomes:
         if claimed.attempt_count >= self._retries.attempts_max:
             return GivenUp(f"it was tried {claimed.attempt_count} times, and not every time brought an answer")
         if claimed.held >= retry.HOLD_MAX:
-            return GivenUp("it was held for 7 days because the account was suspended")
+            return GivenUp("it was held for 7 days because the account was suspended", is_released=True)
         return GivenUp("it could not be delivered in the time that a message may take")
 
     def of(self, attempt: Attempt) -> DeliveryOutcome:
@@ -67,6 +67,7 @@ class Outcomes:
             event=self._event(claimed, result, verdict, now) if result.is_final else None,
             next_at=consequence.next_at,
             suppress=verdict.suppress,
+            is_released=verdict.is_released,
             is_ambiguous=verdict.ambiguous,
             exchange=carried.exchange if carried else None,
             address=carried.address if carried else None,

@@ -14,7 +14,13 @@ from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, 
 from posthouse.rules.ids import AccountId, CredentialId, MessageId
 
 FINAL: Final = frozenset({"delivered", "bounced", "failed"})
-CLOSES: Final = {"delivered": "settle", "failed": "settle", "bounced": "release"}
+CLOSES: Final = {"settled": "settle", "released": "release"}
+# What failed because its account was suspended for too long is released.
+BILLING: Final = {
+    "delivered": frozenset({"settled"}),
+    "failed": frozenset({"settled", "released"}),
+    "bounced": frozenset({"released"}),
+}
 # An event may be this much older than its result, since processes' clocks differ.
 EVENT_BEFORE: Final = timedelta(seconds=7)
 EVENT_AFTER: Final = timedelta(seconds=1)
@@ -28,6 +34,7 @@ class RecipientRecord:
     field: str
     email: str
     status: str
+    billing_status: str
     attempt_count: int
     final_at: datetime | None
     # The last reply; a response without a code is our own text.
@@ -180,12 +187,12 @@ def _durable(record: MessageRecord) -> Iterator[AuditFinding]:
 def _expected_state(recipients: Sequence[RecipientRecord]) -> tuple[int, int, int, str, str]:
     total = len(recipients)
     delivered = sum(recipient.status == "delivered" for recipient in recipients)
-    bounced = sum(recipient.status == "bounced" for recipient in recipients)
+    released = sum(recipient.billing_status == "released" for recipient in recipients)
     remaining = total - sum(recipient.is_final for recipient in recipients)
     if remaining:
-        return remaining, delivered, bounced, "queued", "reserved"
+        return remaining, delivered, released, "queued", "reserved"
     status = "delivered" if delivered == total else "partial" if delivered else "failed"
-    return 0, delivered, bounced, status, "released" if bounced == total else "settled"
+    return 0, delivered, released, status, "released" if released == total else "settled"
 
 
 def _true(record: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[AuditFinding]:
@@ -224,13 +231,16 @@ def _ledger(record: MessageRecord) -> Iterator[AuditFinding]:
     reserve = record.ledger.get(-1)
     if (0 if reserve is None else reserve[1]) != record.credits_reserved:
         yield finding(f"{record.credits_reserved} credits were reserved, and the ledger says {reserve}")
-    statuses = {recipient.position: recipient.status for recipient in record.recipients}
-    for position, status in statuses.items():
-        wanted = CLOSES.get(status) if record.credits_reserved else None
+    for recipient in record.recipients:
+        position, status, billing = recipient.position, recipient.status, recipient.billing_status
+        if billing not in BILLING.get(status, {"reserved"}):
+            yield finding(f"recipient {position} is {status}, and its credit is {billing}")
+        wanted = CLOSES.get(billing) if record.credits_reserved else None
         closed = record.ledger.get(position)
         if (closed and closed[0]) != wanted:
             yield finding(f"recipient {position} is {status}, and its credit's close is {closed and closed[0]}")
-    for position in sorted(set(record.ledger) - set(statuses) - {-1}):
+    positions = {recipient.position for recipient in record.recipients}
+    for position in sorted(set(record.ledger) - positions - {-1}):
         yield finding(f"a credit was closed for recipient {position}, and there is none")
 
 

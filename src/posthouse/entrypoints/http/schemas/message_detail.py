@@ -136,7 +136,10 @@ class RecipientSuppression(BaseModel):
 
 class Report(BaseModel):
     kind: Annotated[str, described("The kind of report that arrived after delivery.", enum=["bounce", "complaint"])]
-    detail: Annotated[str, described("The address that a bounce names, or the kind of a complaint.")]
+    detail: Annotated[
+        str,
+        described("The address that a bounce names; or the kind of a complaint, and who sent it if it is unverified."),
+    ]
     status: Annotated[str | None, described("The enhanced status code (RFC 3463), such as `5.1.1`.")]
     code: int | None
     response: str | None
