@@ -92,3 +92,11 @@ def test_taken_is_the_sum_of_what_is_held(capacity: int, steps: list[tuple[str, 
             model[holder] -= units
         assert share.taken == sum(model.values()) <= capacity
         assert all(share.held(name) == held for name, held in model.items())
+
+
+def test_a_whole_that_is_taken_in_parts_fits_however_many_others_there_are() -> None:
+    share: FairShare[str] = FairShare(1_000, least=10)
+    for number in range(100):
+        assert share.take(f"other {number}")
+    assert all(share.take("first") for _ in range(10))
+    assert not share.take("first")

@@ -28,6 +28,14 @@ DISK_SPACE_PAUSE_SECONDS: Final = 3.0
 MAINTENANCE_SECONDS_MAX: Final = 30.0
 # Nor while outcomes are recorded; but a statement that takes longer than this delays everything behind it.
 RECORD_SECONDS_MAX: Final = 10.0
+# Of an HTTP process's connections: intake runs one batch at a time, and reads credentials and used keys beside it.
+INTAKE_PART: Final = 0.4
+
+
+def divided(connections_max: int) -> tuple[int, int]:
+    """The connections for intake and for all other requests, so that neither waits for the other; at least one each."""
+    for_intake = max(1, round(connections_max * INTAKE_PART))
+    return for_intake, max(1, connections_max - for_intake)
 
 
 @asynccontextmanager

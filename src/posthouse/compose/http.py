@@ -13,7 +13,7 @@ from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.compose import accept, account
 from posthouse.compose.connections import resolver, target_of
-from posthouse.compose.database import checked_disk_space, open_database, refreshed, synchronized
+from posthouse.compose.database import checked_disk_space, divided, open_database, refreshed, synchronized
 from posthouse.compose.errors import CannotListen
 from posthouse.compose.garbage_collection import collect_rarely
 from posthouse.compose.keys import sealer, unsubscribe_key
@@ -33,6 +33,7 @@ from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
+from posthouse.flows.shared.large_mail import prefer_event_loop
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache
@@ -74,16 +75,21 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
     async def open_services() -> AsyncIterator[Services]:
         async with AsyncExitStack() as stack:
             stream = await stack.enter_async_context(open_stream())
-            database = await stack.enter_async_context(open_database(settings, clock=clock))
-            await stack.enter_async_context(synchronized(clock, database))
-            control_cache = await stack.enter_async_context(refreshed(ControlCache(database, clock.monotonic)))
+            for_intake, for_others = divided(settings.database.pool_max)
+            intake_database = await stack.enter_async_context(
+                open_database(settings, connections_max=for_intake, clock=clock)
+            )
+            database = await stack.enter_async_context(open_database(settings, connections_max=for_others, clock=clock))
+            await stack.enter_async_context(synchronized(clock, intake_database))
+            control_cache = await stack.enter_async_context(refreshed(ControlCache(intake_database, clock.monotonic)))
             last_used = await stack.enter_async_context(accept.open_last_used(database))
             disk_space = await stack.enter_async_context(checked_disk_space(settings, database))
             passwords = account.passwords(settings, database, clock, chance)
             collect_rarely()
+            prefer_event_loop()
             yield Services(
                 admission=accept.admission(settings, control_cache, last_used, clock),
-                intake=accept.intake(settings, database, control_cache, clock, chance, stream, disk_space),
+                intake=accept.intake(settings, intake_database, control_cache, clock, chance, stream, disk_space),
                 message_detail=MessageDetail(
                     database=database, clock=clock, bodies_days=settings.retention.bodies_days
                 ),

@@ -11,6 +11,7 @@ from posthouse.compose.smtp_server import serve_smtp
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.server import Listener
 from posthouse.entrypoints.smtp.submission import Submission
+from posthouse.flows.shared.large_mail import prefer_event_loop
 from posthouse.store.control_cache import ControlCache
 from posthouse.wire.stream import Stream
 
@@ -18,6 +19,7 @@ from posthouse.wire.stream import Stream
 async def run_submission(settings: Settings, stream: Stream | None, stop: asyncio.Event) -> None:
     clock = DatabaseClock()
     chance = SystemChance()
+    prefer_event_loop()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings, clock=clock))
         await stack.enter_async_context(synchronized(clock, database))

@@ -20,7 +20,13 @@ class DatabaseSection(Section):
         description="PostgreSQL 15 or newer: postgresql://user:password@host:port/database. A host that "
         "starts with a slash (…/database?host=/run/postgresql) is a directory of Unix sockets.",
     )
-    pool_max: int = Field(10, ge=1, le=1000, description="Connections that a process opens at most.")
+    pool_max: int = Field(
+        10,
+        ge=1,
+        le=1000,
+        description="Connections that a process opens at most. Of those of an HTTP process, two fifths are for intake "
+        "alone.",
+    )
     patience: float = Field(
         1.0,
         ge=1,

@@ -2,7 +2,7 @@
 
 What was taken can't be taken back, so a part stays free for those who have nothing yet:
 
-- a holder that has nothing may take, as long as anything is free;
+- a holder that has nothing, or whose whole is at most `least`, may take, as long as anything is free;
 - a holder beside others may have its share: `MOST_PART` of the capacity, divided by the number of holders;
 - a holder never has more than `FREE_FACTOR` times what is left. Alone, that is `MOST_PART` of the capacity.
 
@@ -22,12 +22,14 @@ Holder = TypeVar("Holder", bound=Hashable)
 class FairShare(Generic[Holder]):
     """Every operation takes constant time."""
 
-    __slots__ = ("_capacity", "_held", "_taken")
+    __slots__ = ("_capacity", "_held", "_least", "_taken")
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, least: int = 0) -> None:
+        """`least` is for what is taken in parts: a share must not become too small for a single whole."""
         if capacity < 1:
             raise ValueError("there must be something to share")
         self._capacity = capacity
+        self._least = least
         self._held: dict[Holder, int] = {}
         self._taken = 0
 
@@ -44,20 +46,23 @@ class FairShare(Generic[Holder]):
 
     def has_room(self, holder: Holder, units: int = 1) -> bool:
         """Whether the holder may take so many units now."""
+        return self._fits(self._held.get(holder, 0), units)
+
+    def _fits(self, held: int, units: int) -> bool:
         free_after = self._capacity - self._taken - units
         if free_after < 0:
             return False
-        held = self._held.get(holder, 0)
-        if not held:
-            return True
         wanted = held + units
+        if not held or wanted <= self._least:
+            return True
         return wanted <= FREE_FACTOR * free_after and wanted <= MOST_PART * self._capacity / len(self._held)
 
     def take(self, holder: Holder, units: int = 1) -> bool:
         """Take the units, if there is room for them; they must be given back."""
-        if not self.has_room(holder, units):
+        held = self._held.get(holder, 0)
+        if not self._fits(held, units):
             return False
-        self._held[holder] = self._held.get(holder, 0) + units
+        self._held[holder] = held + units
         self._taken += units
         return True
 

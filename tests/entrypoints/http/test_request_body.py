@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from posthouse.entrypoints.http.request_body import HELD_BYTES_MAX, STRUCTURE_MAX, WEIGHT, BodyReader, parsed
+from posthouse.entrypoints.http.request_body import STRUCTURE_MAX, parsed
 from posthouse.rules.refusal import Code, Refusal
 
 
@@ -37,17 +37,6 @@ def test_a_body_of_nothing_but_structure_costs_almost_nothing(body: bytes) -> No
 def test_text_may_hold_any_number_of_commas() -> None:
     text = 'a, [b], {c}, \\" \\\\' * STRUCTURE_MAX
     assert parsed(b'{"text":"' + text.encode() + b'"}')["text"].count(",") == 3 * STRUCTURE_MAX
-
-
-def test_a_body_counts_as_held_while_it_is_processed() -> None:
-    reader = BodyReader()
-    half = bytes(HELD_BYTES_MAX // WEIGHT // 2 + 1)
-    with reader.held(half):
-        with pytest.raises(Refusal) as caught, reader.held(half):
-            pass
-        assert caught.value.code is Code.TEMPORARY_FAILURE
-    with reader.held(half):
-        pass
 
 
 def test_a_sent_refusal_keeps_no_references() -> None:

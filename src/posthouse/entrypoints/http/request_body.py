@@ -2,29 +2,26 @@
 
 import asyncio
 import difflib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope
 
+from posthouse.entrypoints.http.in_progress import InProgress, RequestInProgress
 from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 READ_SECONDS_MAX: Final = 30
-# Of all bodies that this process holds at a time, complete or not.
+# Of all incomplete bodies that this process holds at a time.
 HELD_BYTES_MAX: Final = 512 * limits.MIB
 # Far more than any request needs. Validation would otherwise describe a million errors for a million wrong values.
 ENTRIES_MAX: Final = 5_000
 # Brackets, braces and commas outside strings: each may cost the parser a hundred bytes.
 STRUCTURE_MAX: Final = 20_000
-# Processing a body may take this many times its size.
-WEIGHT: Final = 3
 NAME_CHARACTERS_SHOWN_MAX: Final = 100
-LARGE_AT_ONCE_MAX: Final = 3
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -35,21 +32,8 @@ class Disconnected(Exception):  # noqa: N818 (it is never reported)
 
 class BodyReader:
     def __init__(self) -> None:
+        self.in_progress = InProgress()
         self._held_bytes = 0
-        # Few large mails at a time: processing keeps several copies of each in memory.
-        self.large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
-
-    @contextmanager
-    def held(self, body: bytes) -> Iterator[None]:
-        """Counts the memory of a body and of its copies while the request is processed."""
-        weight = WEIGHT * len(body)
-        if self._held_bytes + weight > HELD_BYTES_MAX:
-            raise _too_much_at_once()
-        self._held_bytes += weight
-        try:
-            yield
-        finally:
-            self._held_bytes -= weight
 
     def check_headers(self, scope: Scope, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> None:
         """Refuses what the headers show, before the body is read."""
@@ -65,7 +49,10 @@ class BodyReader:
         if charset.startswith(b"charset=") and charset != b"charset=utf-8":
             raise invalid("The body must be JSON in UTF-8.")
 
-    async def read(self, receive: Receive, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> bytes:
+    async def read(
+        self, receive: Receive, bytes_max: int = limits.HTTP_BODY_BYTES_MAX, request: RequestInProgress | None = None
+    ) -> bytes:
+        """The body; with a request of an account, its bytes are counted as that account's."""
         try:
             # The first byte counts too: a client that sends nothing must not be waited for.
             async with asyncio.timeout(READ_SECONDS_MAX):
@@ -74,14 +61,16 @@ class BodyReader:
                 if event["type"] == "http.disconnect":
                     raise Disconnected
                 if event.get("more_body"):
-                    return await self._read_rest(receive, body, bytes_max)
+                    return await self._read_rest(receive, body, bytes_max, request)
         except TimeoutError:
             raise invalid(f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.") from None
         if len(body) > bytes_max:
             raise _body_too_large(bytes_max)
         return body
 
-    async def _read_rest(self, receive: Receive, first: bytes, bytes_max: int) -> bytes:
+    async def _read_rest(
+        self, receive: Receive, first: bytes, bytes_max: int, request: RequestInProgress | None
+    ) -> bytes:
         chunks = [first]
         size = len(first)
         self._held_bytes += size
@@ -96,6 +85,8 @@ class BodyReader:
                 self._held_bytes += len(chunk)
                 if size > bytes_max:
                     raise _body_too_large(bytes_max)
+                if request is not None:
+                    await request.grow(size, bytes_max)
                 if self._held_bytes > HELD_BYTES_MAX:
                     raise _too_much_at_once()
                 if not event.get("more_body"):

@@ -1,7 +1,7 @@
 """POST /emails, without the router: headers, body, draft, intake, 202."""
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import pydantic_core
@@ -14,6 +14,7 @@ from posthouse.entrypoints.http.request_body import BodyReader, parsed, validate
 from posthouse.entrypoints.http.schemas.emails import SendRequest
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.accept.intake import AcceptedMessage
+from posthouse.flows.shared.large_mail import in_turn
 from posthouse.mail.mime import Attachment
 from posthouse.rules import ids, limits
 from posthouse.rules.draft import AttachmentRequest, Draft, compose
@@ -39,16 +40,15 @@ class SendEndpoint:
         self._reader.check_headers(scope)
         check_idempotency_key(scope)
         key = idempotency_key(headers)
-        body = await self._reader.read(receive)
-        crash.point("accept.read")
         request_id = responses.request_id_of(scope)
-        if len(body) > limits.THREAD_BODY_BYTES_MIN:
-            with self._reader.held(body):
-                async with self._reader.large:
-                    draft, fingerprint = await asyncio.to_thread(self._read_draft, body)
-                    accepted = await services.intake.accept(principal, key, draft, fingerprint, request_id)
-        else:
-            draft, fingerprint = self._read_draft(body)
+        async with self._reader.in_progress.request(principal.account_id, headers) as request:
+            body = await self._reader.read(receive, request=request)
+            crash.point("accept.read")
+            await request.begin_work(body)
+            if len(body) > limits.THREAD_BODY_BYTES_MIN:
+                draft, fingerprint = await in_turn(partial(self._read_draft, body))
+            else:
+                draft, fingerprint = self._read_draft(body)
             accepted = await services.intake.accept(principal, key, draft, fingerprint, request_id)
         crash.point("accept.before_answer")
         content = content_of(draft, accepted, responses.request_id_text(scope))

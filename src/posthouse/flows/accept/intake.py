@@ -1,6 +1,5 @@
 """Accepting a message: from a valid draft to a committed row, or a refusal that costs nothing."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from hashlib import blake2b
@@ -17,6 +16,7 @@ from posthouse.flows.accept.replay import in_progress, replay
 from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.batching import Batcher
 from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.large_mail import in_turn
 from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
@@ -138,7 +138,7 @@ class Intake:
             )
 
         is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(raw)
-        submitted = await asyncio.to_thread(read) if is_slow else read()
+        submitted = await in_turn(read) if is_slow else read()
         choice = unsubscribe.unsubscribe_option(
             submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe
         )

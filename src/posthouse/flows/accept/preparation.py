@@ -3,11 +3,11 @@
 Checks what a message needs of its account, renders its template and writes its MIME; raises a Refusal where it can't.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from posthouse.flows.shared.large_mail import in_turn
 from posthouse.mail import mime
 from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError
@@ -66,7 +66,7 @@ class Preparation:
             )
 
         try:
-            written = await asyncio.to_thread(write) if large > limits.THREAD_BODY_BYTES_MIN else write()
+            written = await in_turn(write) if large > limits.THREAD_BODY_BYTES_MIN else write()
         except HeaderError as error:
             raise invalid(f"The message {error}.") from error
         if len(written) > limits.MIME_BYTES_MAX:

@@ -1,6 +1,7 @@
 """The routes of test mail and dry runs."""
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -15,6 +16,7 @@ from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmail
 from posthouse.entrypoints.http.schemas.emails import SendRequest
 from posthouse.entrypoints.http.send_email import canonical, content_of, draft_of, headers_of, idempotency_key, peer_of
 from posthouse.flows.accept.dry_run import DryRunRecipient, DryRunReport, SenderDomain
+from posthouse.flows.shared.large_mail import in_turn
 from posthouse.flows.shared.principal import Member
 from posthouse.rules import limits
 from posthouse.rules.draft import Draft
@@ -85,12 +87,13 @@ async def dry_run_email(request: Request) -> Response:
     member = await member_of(request)
     reader: BodyReader = request.app.state.reader
     reader.check_headers(request.scope)
-    body = await reader.read(request.receive)
-    if len(body) <= limits.THREAD_BODY_BYTES_MIN:
-        return await _dry_run_response(request, member, _draft(body))
-    with reader.held(body):
-        async with reader.large:
-            return await _dry_run_response(request, member, await asyncio.to_thread(_draft, body))
+    headers = dict(request.scope["headers"])
+    async with reader.in_progress.request(member.account_id, headers) as taken:
+        body = await reader.read(request.receive, request=taken)
+        await taken.begin_work(body)
+        if len(body) <= limits.THREAD_BODY_BYTES_MIN:
+            return await _dry_run_response(request, member, _draft(body))
+        return await _dry_run_response(request, member, await in_turn(partial(_draft, body)))
 
 
 async def _dry_run_response(request: Request, member: Member, draft: Draft) -> Response:
