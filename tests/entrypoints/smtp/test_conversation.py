@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posthouse.entrypoints.smtp import commands as subject
-from posthouse.entrypoints.smtp.content import ContentMemory
+from posthouse.entrypoints.smtp.content import ContentMemory, content_memory
 from posthouse.entrypoints.smtp.conversation import LINE_BYTES_MAX, Conversation
 from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, StartTls, Step
 from posthouse.entrypoints.smtp.replies import ServerReply, encoded
@@ -28,7 +28,8 @@ class Client:
     policy: Policy = INBOUND
     is_secure: bool = False
     can_secure: bool = False
-    memory: ContentMemory = field(default_factory=lambda: ContentMemory(1 << 20))
+    memory: ContentMemory = field(default_factory=lambda: ContentMemory(1 << 20, least=1 << 20))
+    holder: str = ""
     replied: bytes = b""
     accepted: list[tuple[Envelope, bytes]] = field(default_factory=list)
     logins: list[tuple[str, str]] = field(default_factory=list)
@@ -41,6 +42,7 @@ class Client:
             lambda address, _: ServerReply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None,
             self.memory,
             peer="192.0.2.1",
+            holder=self.holder,
             is_secure=self.is_secure,
             can_secure=self.can_secure,
         )
@@ -81,7 +83,7 @@ class Client:
                 case Authenticate(username, password):
                     self.logins.append((username, password))
                     if (username, password) == (USERNAME, PASSWORD):
-                        step = self.conversation.authenticated()
+                        step = self.conversation.authenticated("account")
                     else:
                         step = self.conversation.not_authenticated(ServerReply(535, "5.7.8", "Wrong."))
                 case AcceptMessage() as effect:
@@ -108,7 +110,7 @@ def test_a_message_is_accepted() -> None:
     assert client.say("Subject: x", "", "..dot", "ende", ".") == ["250 2.0.0 queued as em_1"]
     envelope = Envelope("ada@example.com", ("bob@example.com",), False, "192.0.2.1", "client.example.com")
     assert client.accepted == [(envelope, b"Subject: x\r\n\r\n.dot\r\nende\r\n")]
-    assert client.memory.used_bytes == 0
+    assert client.memory.taken == 0
     assert client.codes("RCPT TO:<bob@example.com>", "DATA") == ["503 5.5.1", "503 5.5.1"]
     assert client.codes("QUIT") == ["221 2.0.0"]
     assert client.is_closed
@@ -330,23 +332,52 @@ def test_the_size_limit_is_without_dot_stuffing(size: int, line: bytes) -> None:
     (reply,) = client.send(OPEN + b"DATA\r\n" + _dotted(content))[3:]
     assert reply[:9] == ("250 2.0.0" if size <= 1_000 else "552 5.3.4")
     assert [received for _, received in client.accepted] == ([content] if size <= 1_000 else [])
-    assert client.memory.used_bytes == 0
+    assert client.memory.taken == 0
     assert client.codes("NOOP") == ["250 2.0.0"]
 
 
+def test_the_reply_to_mail_does_not_depend_on_free_memory() -> None:
+    memory = ContentMemory(1_500, least=1_500)
+    client, other = Client(memory=memory).opened(), Client(memory=memory).opened()
+    client.send(OPEN + b"DATA\r\n" + b"x" * 1_400)
+    assert other.codes("MAIL FROM:<> SIZE=600", "RSET", "MAIL FROM:<> SIZE=1500") == [
+        "250 2.1.0",
+        "250 2.0.0",
+        "250 2.1.0",
+    ]
+
+
+def test_content_counts_for_the_account_once_the_client_is_authenticated() -> None:
+    memory = ContentMemory(10_000)
+    client = Client(SUBMISSION, is_secure=True, memory=memory, holder="network").opened()
+    client.send(OPEN + b"DATA\r\n" + b"x" * 1_000)
+    assert (memory.held("account"), memory.held("network")) == (1_000, 0)
+
+
+def test_a_holder_leaves_memory_for_others() -> None:
+    memory = content_memory(10_000, 600)
+    clients = [Client(memory=memory, holder="first").opened() for _ in range(20)]
+    for client in clients:
+        client.send(OPEN + b"DATA\r\n" + b"x" * 500)
+    assert memory.held("first") == 8_000
+    for number in range(3):
+        other = Client(memory=memory, holder=f"other {number}").opened()
+        assert other.send(OPEN + b"DATA\r\n" + b"x" * 500 + b"\r\n.\r\n")[-1][:3] == "250"
+    assert clients[-1].codes("", ".") == ["452 4.3.1"]
+
+
 def test_a_message_without_free_memory_gets_a_temporary_refusal() -> None:
-    memory = ContentMemory(1_500)
+    memory = ContentMemory(1_500, least=1_500)
     client, other = Client(memory=memory).opened(), Client(memory=memory).opened()
     client.send(OPEN + b"DATA\r\n" + b"x" * 1_000)
-    assert memory.used_bytes == 1_000
-    assert other.codes("MAIL FROM:<> SIZE=600") == ["452 4.3.1"]
+    assert memory.taken == 1_000
     other.send(OPEN + b"DATA\r\n" + b"x" * 600)
-    assert memory.used_bytes == 1_000
+    assert memory.taken == 1_000
     assert other.codes("", ".") == ["452 4.3.1"]
     other.send(OPEN + b"BDAT 600 LAST\r\n" + b"x" * 600)
     assert other.replied.split(b"\r\n")[-2].startswith(b"452 4.3.1")
     client.conversation.disconnected()
-    assert memory.used_bytes == 0
+    assert memory.taken == 0
     assert other.send(OPEN + b"DATA\r\n" + b"x" * 600 + b"\r\n.\r\n")[-1][:3] == "250"
 
 
@@ -413,7 +444,7 @@ def test_chunks_add_up_to_a_message() -> None:
     sent = OPEN + b"BDAT 6\r\nab\r\n.\rBDAT 0\r\nBDAT 3\r\n\nc\rBDAT 1 last\r\n\n"
     assert [line[:3] for line in client.send(sent)] == ["250"] * 6
     assert [received for _, received in client.accepted] == [b"ab\r\n.\r\nc\r\n"]
-    assert client.memory.used_bytes == 0
+    assert client.memory.taken == 0
 
 
 def test_the_last_chunk_may_be_empty_and_a_line_end_is_added() -> None:
@@ -434,7 +465,7 @@ def test_chunks_and_data_are_not_mixed() -> None:
     client.send(OPEN + b"BDAT 3\r\nabc")
     assert client.codes("DATA", "RCPT TO:<bob@example.com>", "MAIL FROM:<>") == ["503 5.5.1"] * 3
     assert client.codes("RSET", "DATA") == ["250 2.0.0", "503 5.5.1"]
-    assert client.memory.used_bytes == 0
+    assert client.memory.taken == 0
 
 
 def test_a_refused_chunk_is_read_to_its_end() -> None:
@@ -449,7 +480,7 @@ def test_a_refused_chunk_is_read_to_its_end() -> None:
     assert [line[:9] for line in replies[-3:]] == ["250 2.0.0", "552 5.3.4", "250 2.0.0"]
     assert client.codes("DATA") == ["503 5.5.1"]
     assert client.accepted == []
-    assert client.memory.used_bytes == 0
+    assert client.memory.taken == 0
 
 
 @pytest.mark.parametrize("argument", ["", "x", "-1", "1 LAST x", "1 FIRST", "9" * 13, "1  LAST"])
@@ -608,7 +639,7 @@ def _result(sent: bytes, cuts: Iterable[int], is_submission: bool = False) -> ob
     for piece in _pieces(sent, cuts):
         client.send(piece)
     client.conversation.disconnected()
-    assert client.memory.used_bytes == 0
+    assert client.memory.taken == 0
     return client.replied, client.accepted, client.logins, client.is_closed
 
 

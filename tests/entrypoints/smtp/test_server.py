@@ -147,13 +147,26 @@ async def test_a_message_that_is_sent_too_slowly_is_cut_off() -> None:
 
 async def test_a_slow_message_within_the_rate_is_received() -> None:
     service = RecordingService()
-    deadlines = replace(SHORT, content_seconds=0.1, content_bytes_per_second=10_000, command_seconds=0.1)
+    deadlines = replace(SHORT, content_seconds=0.5, content_bytes_per_second=2_000, command_seconds=0.1)
     async with run_smtp_server(service, deadlines=deadlines) as server, SmtpConnection.to(server.ports[0]) as line:
         await line.say(*OPEN, "DATA")
-        for _ in range(20):
+        for _ in range(40):
             line.writer.write(b"x" * 998 + b"\r\n")
             await asyncio.sleep(0.025)
         assert (await line.say(b".\r\n"))[0][:3] == "250"
+
+
+@pytest.mark.parametrize("words", [["DATA"], ["BDAT 100000"]], ids=["data", "between chunks"])
+async def test_a_message_that_begins_fast_and_then_stalls_is_cut_off(words: list[str]) -> None:
+    service = RecordingService()
+    deadlines = replace(SHORT, content_seconds=0.2, content_bytes_per_second=1_000, command_seconds=60.0)
+    async with run_smtp_server(service, deadlines=deadlines) as server:
+        async with SmtpConnection.to(server.ports[0]) as line:
+            await line.say(*OPEN)
+            line.writer.write(words[0].encode() + b"\r\n" + b"x" * 100_000)
+            await line.reply()
+            assert (await line.rest()).startswith("421 4.4.2")
+        assert server.held_bytes == 0
 
 
 async def test_a_session_ends_after_its_longest_time() -> None:

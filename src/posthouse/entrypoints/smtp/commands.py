@@ -4,11 +4,11 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from posthouse.entrypoints.smtp import grammar, replies
-from posthouse.entrypoints.smtp.content import NO_MEMORY, TOO_LARGE, Content, ContentMemory
+from posthouse.entrypoints.smtp.content import TOO_LARGE, Content, ContentMemory
 from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, Effect, StartTls
 from posthouse.entrypoints.smtp.login import AuthExchange
 from posthouse.entrypoints.smtp.replies import CLOSING, ServerReply, encoded
@@ -62,6 +62,7 @@ class Commands:
         "_effect",
         "_exchange",
         "_expected",
+        "_holder",
         "_is_authenticated",
         "_is_chunk_last",
         "_is_ending",
@@ -86,6 +87,7 @@ class Commands:
         memory: ContentMemory,
         *,
         peer: str,
+        holder: Hashable = None,
         is_secure: bool,
         can_secure: bool,
     ) -> None:
@@ -93,6 +95,7 @@ class Commands:
         self._check_recipient = check_recipient
         self._memory = memory
         self._peer = peer
+        self._holder = holder
         self._is_secure = is_secure
         self._can_secure = can_secure
         self._expected = LINES
@@ -177,8 +180,6 @@ class Commands:
                 self._refuse_mistake(sender)
             elif sender.size > self._policy.message_bytes_max:
                 self._refuse_mistake(TOO_LARGE)
-            elif not self._memory.has_room(sender.size):
-                self._output.append(encoded(NO_MEMORY))
             else:
                 self._sender = sender.path
                 self._transactions += 1
@@ -227,7 +228,7 @@ class Commands:
             # Not a mistake: a pipelining client doesn't know the replies to RCPT yet.
             self._output.append(encoded(replies.NO_RECIPIENTS))
         else:
-            self._content = Content(self._policy.message_bytes_max, self._memory)
+            self._content = Content(self._policy.message_bytes_max, self._memory, self._holder)
             self._expected = DOTTED
             self._output.append(_START_DATA)
 
@@ -243,7 +244,7 @@ class Commands:
         else:
             content = self._content
             if content is None:
-                self._content = content = Content(self._policy.message_bytes_max, self._memory)
+                self._content = content = Content(self._policy.message_bytes_max, self._memory, self._holder)
             if content.received_bytes + chunk.size > self._policy.message_bytes_max:
                 self._chunk_refusal = TOO_LARGE
             else:

@@ -19,13 +19,15 @@ import structlog
 
 from posthouse.entrypoints.refusals import smtp_reply
 from posthouse.entrypoints.smtp import replies
-from posthouse.entrypoints.smtp.content import ContentMemory
+from posthouse.entrypoints.smtp.content import Content, content_memory
 from posthouse.entrypoints.smtp.conversation import Conversation
 from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, StartTls, Step
 from posthouse.entrypoints.smtp.replies import ServerReply
 from posthouse.entrypoints.smtp.service import Service
 from posthouse.flows.shared.principal import Principal
 from posthouse.rules import credential
+from posthouse.rules.fair_share import FairShare
+from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Refusal
 
 log = structlog.get_logger(__name__)
@@ -54,8 +56,8 @@ class ServerDeadlines:
     # Until authentication.
     authentication_seconds: float = 120.0
     handshake_seconds: float = 10.0
-    # A message may take this long, plus its size divided by the rate below.
-    content_seconds: float = 60.0
+    # A message that was begun must grow by the rate below, over each such time.
+    content_seconds: float = 30.0
     content_bytes_per_second: float = 1_024.0
     session_seconds: float = 1_800.0
     # For a client that doesn't read its replies.
@@ -74,7 +76,11 @@ class ServerState:
         self.service = service
         self.context = context
         self.deadlines = deadlines
-        self.memory = ContentMemory(bounds.content_bytes_max)
+        self.memory = content_memory(bounds.content_bytes_max, service.policy.message_bytes_max)
+        # An account may always have as many sessions as an address, as long as the server takes any.
+        self.account_sessions: FairShare[AccountId] = FairShare(
+            bounds.connections_max, least=bounds.connections_per_address_max
+        )
         self.is_draining = False
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -114,6 +120,9 @@ class Connection(asyncio.Protocol):
         "_is_unread",
         "_loop",
         "_network",
+        "_pace_at",
+        "_pace_bytes",
+        "_paced",
         "_peer",
         "_plain",
         "_principal",
@@ -140,7 +149,9 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._is_accepting = False  # a complete message
         self._peer = self._network = ""
-        self._began_at = self._spoke_at = loop.time()
+        self._began_at = self._spoke_at = self._pace_at = loop.time()
+        self._paced: Content | None = None
+        self._pace_bytes = 0
 
     def register(self, address: object) -> ServerReply | None:
         """None when the connection is within the limits."""
@@ -185,6 +196,7 @@ class Connection(asyncio.Protocol):
             state.service.check_recipient,
             state.memory,
             peer=self._peer,
+            holder=self._network,
             is_secure=self._starts_secure,
             can_secure=state.context is not None,
         )
@@ -216,6 +228,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._state.remove(self, self._network)
+        if self._principal is not None and not self._is_lost:
+            self._state.account_sessions.give_back(self._principal.account_id)
         self._is_lost = True
         # A complete message is still accepted, and counted until then.
         if not self._is_accepting:
@@ -257,18 +271,26 @@ class Connection(asyncio.Protocol):
             if silent_seconds >= (deadlines.closing_seconds if self._is_closing else deadlines.reading_seconds):
                 self._cut()
             return
-        received_bytes = conversation.received_bytes
-        if received_bytes is None:
-            allowed_seconds = deadlines.command_seconds
-        else:
-            allowed_seconds = deadlines.content_seconds + received_bytes / deadlines.content_bytes_per_second
+        content = conversation.content
+        is_slow = silent_seconds >= deadlines.command_seconds if content is None else self._is_slow(content, now)
         session_seconds = now - self._began_at
-        if silent_seconds >= allowed_seconds or (
-            not conversation.is_authenticated and session_seconds >= deadlines.authentication_seconds
-        ):
+        if is_slow or (not conversation.is_authenticated and session_seconds >= deadlines.authentication_seconds):
             self.close_with(replies.TOO_SLOW)
         elif session_seconds >= deadlines.session_seconds:
             self.close_with(replies.TOO_LONG_A_SESSION)
+
+    def _is_slow(self, content: Content, now: float) -> bool:
+        """Whether too little of the message came over the last seconds, however much came before."""
+        deadlines = self._state.deadlines
+        grown_bytes = content.received_bytes - self._pace_bytes
+        if content is not self._paced:
+            self._paced = content
+            self._pace_at, self._pace_bytes = now, 0
+        elif grown_bytes >= deadlines.content_seconds * deadlines.content_bytes_per_second:
+            self._pace_at, self._pace_bytes = now, content.received_bytes
+        else:
+            return now - self._pace_at >= deadlines.content_seconds
+        return False
 
     # Effects of the conversation
 
@@ -349,7 +371,11 @@ class Connection(asyncio.Protocol):
         conversation = self._conversation
         refusal: ServerReply | None = None
         try:
-            self._principal = await self._state.service.authenticate(effect.username, effect.password, self._peer)
+            principal = await self._state.service.authenticate(effect.username, effect.password, self._peer)
+            if self._is_lost or not self._state.account_sessions.take(principal.account_id):
+                refusal = replies.TOO_MANY_SESSIONS
+            else:
+                self._principal = principal
         except Refusal as refused:
             refused.drop_traceback()
             refusal = _login_reply(refused)
@@ -359,8 +385,12 @@ class Connection(asyncio.Protocol):
             refusal = replies.LOGIN_FAULT
         finally:
             self._finished()
-        if conversation is not None and not self._is_lost:
-            self._perform(conversation.authenticated() if refusal is None else conversation.not_authenticated(refusal))
+        if conversation is None or self._is_lost:
+            return
+        if self._principal is not None:
+            self._perform(conversation.authenticated(self._principal.account_id))
+        else:
+            self._perform(conversation.not_authenticated(refusal or replies.LOGIN_FAULT))
 
     async def _secure(self, plain: asyncio.Transport) -> None:
         context, conversation = self._state.context, self._conversation

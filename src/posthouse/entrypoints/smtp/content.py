@@ -5,9 +5,11 @@ be that of the command, so the kept bytes begin with a CRLF. Content with a bare
 refused there.
 """
 
+from collections.abc import Hashable
 from typing import Final
 
 from posthouse.entrypoints.smtp.replies import ServerReply
+from posthouse.rules.fair_share import FairShare
 
 END: Final = b"\r\n.\r\n"
 _LINE_END: Final = b"\r\n"
@@ -21,20 +23,18 @@ BARE: Final = ServerReply(
 )
 
 
-class ContentMemory:
-    """The memory for content, shared by all connections of a server."""
+# The memory for content, in bytes, of all connections of a server. Its holders are accounts, or networks without login.
+ContentMemory = FairShare[Hashable]
 
-    __slots__ = ("_bytes_max", "used_bytes")
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self.used_bytes = 0
+def content_memory(bytes_max: int, message_bytes_max: int) -> ContentMemory:
+    """A holder may always have a single message, as long as anything is free."""
+    return ContentMemory(bytes_max, least=_raw_bytes_max(message_bytes_max))
 
-    def has_room(self, size: int) -> bool:
-        return self.used_bytes + size <= self._bytes_max
 
-    def release(self, size: int) -> None:
-        self.used_bytes -= size
+def _raw_bytes_max(message_bytes_max: int) -> int:
+    # Dot-stuffing makes lines of a single dot a third longer; the limit is for the message without it.
+    return message_bytes_max + message_bytes_max // 3 + len(END)
 
 
 class Content:
@@ -43,6 +43,7 @@ class Content:
         "_bytes_max",
         "_has_dots",
         "_held_bytes",
+        "_holder",
         "_kept",
         "_memory",
         "_raw_bytes_max",
@@ -50,13 +51,13 @@ class Content:
         "received_bytes",
     )
 
-    def __init__(self, bytes_max: int, memory: ContentMemory) -> None:
+    def __init__(self, bytes_max: int, memory: ContentMemory, holder: Hashable) -> None:
         self.fault: ServerReply | None = None
         self.received_bytes = 0
         self._bytes_max = bytes_max
-        # Dot-stuffing makes lines of a single dot a third longer; the limit is for the message without it.
-        self._raw_bytes_max = bytes_max + bytes_max // 3 + len(END)
+        self._raw_bytes_max = _raw_bytes_max(bytes_max)
         self._memory = memory
+        self._holder = holder
         self._held_bytes = 0
         self._kept = bytearray(_LINE_END)
         self._has_dots = False
@@ -111,7 +112,7 @@ class Content:
         return self._whole(kept)
 
     def discard(self) -> None:
-        self._memory.release(self._held_bytes)
+        self._memory.give_back(self._holder, self._held_bytes)
         self._held_bytes = 0
         self._kept = bytearray()
 
@@ -134,15 +135,14 @@ class Content:
             self._bare -= 2
         if self.received_bytes > self._raw_bytes_max:
             self._refuse(TOO_LARGE)
-        elif not self._memory.has_room(size):
-            self._refuse(NO_MEMORY)
-        else:
+        elif self._memory.take(self._holder, size):
             self._held_bytes += size
-            self._memory.used_bytes += size
+        else:
+            self._refuse(NO_MEMORY)
 
     def _refuse(self, fault: ServerReply) -> None:
         self.fault = fault
-        self._memory.release(self._held_bytes)
+        self._memory.give_back(self._holder, self._held_bytes)
         self._held_bytes = 0
         kept = self._kept
         # Cutting off the front would not release the memory of a large bytearray.

@@ -8,6 +8,7 @@ whole, up to its CRLF, so that no part of it can be read as a command.
 """
 
 import re
+from collections.abc import Hashable
 from typing import Final
 
 from posthouse.entrypoints.smtp import replies
@@ -23,6 +24,7 @@ from posthouse.entrypoints.smtp.commands import (
     REFUSED_LINE,
     Commands,
 )
+from posthouse.entrypoints.smtp.content import Content
 from posthouse.entrypoints.smtp.effects import AcceptMessage, StartTls, Step
 from posthouse.entrypoints.smtp.replies import CLOSING, ServerReply, encoded
 
@@ -40,11 +42,9 @@ class Conversation(Commands):
     __slots__ = ()
 
     @property
-    def received_bytes(self) -> int | None:
-        """The received size of the message that the client is sending; None if it is not sending any."""
-        if self._content is None or self._effect is not None or self._expected not in (DOTTED, CHUNK):
-            return None
-        return self._content.received_bytes
+    def content(self) -> Content | None:
+        """The message that the client has begun to send; None if there is none, or if it is being accepted."""
+        return None if self._effect is not None else self._content
 
     @property
     def waiting_bytes(self) -> int:
@@ -71,8 +71,10 @@ class Conversation(Commands):
         self._reset_transaction()
         return self._continue()
 
-    def authenticated(self) -> Step:
+    def authenticated(self, holder: Hashable = None) -> Step:
+        """From here on, content counts as the holder's."""
         self._is_authenticated = True
+        self._holder = holder
         self._output.append(_AUTHENTICATED)
         return self._continue()
 

@@ -39,6 +39,10 @@ LOGIN_FAULT: Final = ServerReply(
     454, "4.7.0", "The password can't be checked now; it has been logged. Try again later."
 )
 
+TOO_MANY_SESSIONS: Final = ServerReply(
+    454, "4.7.0", "This account has too many sessions; reuse those you have, or come back later."
+)
+
 # Of the conversation.
 MALFORMED: Final = ServerReply(
     500, "5.5.2", "The line is too long, or holds a control character or a bare CR or LF: end lines with CR LF."

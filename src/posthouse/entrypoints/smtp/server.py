@@ -65,7 +65,7 @@ class SmtpServer:
     @property
     def held_bytes(self) -> int:
         """Of messages that are being received or accepted."""
-        return self._state.memory.used_bytes
+        return self._state.memory.taken
 
     async def listen(self, listeners: Sequence[Listener]) -> None:
         """Serve until drained. Raises OSError when an address can't be bound; then nothing is served."""

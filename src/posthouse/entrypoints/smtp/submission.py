@@ -16,17 +16,20 @@ from posthouse.entrypoints.smtp.replies import ServerReply
 from posthouse.entrypoints.smtp.service import Envelope, Policy
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
+from posthouse.flows.shared.fair_room import FairRoom
 from posthouse.flows.shared.principal import Principal
 from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.submitted import SubmittedMailError, is_slow_to_read
 from posthouse.rules import credential, ids, limits
-from posthouse.rules.ids import RequestId
+from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
 
-# Few large or slow mails at a time: processing keeps several copies of each in memory.
-LARGE_AT_ONCE_MAX: Final = 3
+# Few large or slow mails at a time: processing keeps several copies of each in memory. An account has three at most.
+LARGE_AT_ONCE_MAX: Final = 4
+# Mail programs wait for minutes.
+LARGE_SECONDS_MAX: Final = 60.0
 # A recipient is parsed at RCPT, and again with its message.
 _read_recipient: Final = functools.lru_cache(maxsize=4_096)(parse_mailbox)
 _UNAVAILABLE: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
@@ -42,7 +45,7 @@ class Submission:
         self._clock = clock
         self._chance = chance
         self._backoff = Backoff()
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
+        self._large: FairRoom[AccountId] = FairRoom(LARGE_AT_ONCE_MAX, wait_seconds_max=LARGE_SECONDS_MAX)
 
     async def authenticate(self, username: str, password: str, peer: str) -> Principal:
         """After failed logins the reply is delayed; only this connection waits."""
@@ -86,8 +89,11 @@ class Submission:
                 raise RuntimeError("a message without authentication")
             await self._admission.recall(principal, envelope.peer)
             if len(content) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(content):
-                async with self._large:
+                await self._large.take(principal.account_id)
+                try:
                     accepted = await self._accept(principal, envelope, content, request_id)
+                finally:
+                    self._large.give_back(principal.account_id)
             else:
                 accepted = await self._accept(principal, envelope, content, request_id)
         except SubmittedMailError as error:
