@@ -154,6 +154,16 @@ async def test_nothing_is_sent_after_72_hours_however_late_its_turn_comes(flow: 
     assert await flow.message(late) == ("failed", "settled")
 
 
+async def test_mail_that_was_never_tried_in_its_time_is_not_charged(flow: DeliveryFlow) -> None:
+    before = await flow.steps.value("SELECT sum(available) FROM accounts")
+    message_id = await flow.steps.accept(["ada@example.org"])
+    await advance(flow, timedelta(hours=72) + SECOND)
+    await flow.run_due()
+    assert await state(flow, message_id) == ("failed", 0)
+    assert await flow.message(message_id) == ("failed", "released")
+    assert await flow.steps.value("SELECT sum(available) FROM accounts") == before
+
+
 async def test_a_first_attempt_within_the_72_hours_is_made_however_late(flow: DeliveryFlow) -> None:
     message_id = await flow.steps.accept(["ada@example.org"])
     await advance(flow, timedelta(hours=72) - SECOND)

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.flows.deliver.dispatch import (
+    ANYWAY_SECONDS,
     BACKLOG_MAX,
     DISPATCHED_AT_ONCE_MAX,
     DISPATCHED_AT_ONCE_MIN,
@@ -215,6 +216,15 @@ async def test_with_a_full_backlog_nothing_more_is_published(dispatcher: Dispatc
     while await dispatcher.taken():
         pass
     assert await dispatcher.dispatch.step() == 2
+
+
+async def test_new_mail_can_not_keep_retries_out_of_the_stream(dispatcher: Dispatcher) -> None:
+    await dispatcher.steps.accept([f"a{number}@one.example" for number in range(50)])
+    for number in range(2 * BACKLOG_MAX):
+        dispatcher.stream.publish(TicketKind.DELIVER, number % SHARDS, b"of intake")
+    assert await dispatcher.dispatch.step() == 0
+    dispatcher.steps.clock.advance(seconds=ANYWAY_SECONDS)
+    assert [await dispatcher.dispatch.step() for _ in range(2)] == [50, 0]
 
 
 async def test_a_stream_that_takes_nothing_costs_a_lease_and_no_mail(steps: DeliverySteps) -> None:

@@ -269,7 +269,8 @@ class Delivery:
             return attempts, Served.WELL
         message = tried[0].message
         if message.mime_bytes is None:
-            attempts += [Attempt(recipient, GivenUp("the message is no longer stored")) for recipient in tried]
+            lost = GivenUp("the message is no longer stored", is_released=True)
+            attempts += [Attempt(recipient, lost) for recipient in tried]
             return attempts, Served.NOT_SENT
         carried = None
         wait = NO_ROOM

@@ -31,6 +31,10 @@ PUBLISHED_AT_ONCE_MAX: Final = 1_000
 # While so many messages are in the stream, more would only repeat the same tickets. Their work is still due when the
 # workers have caught up.
 BACKLOG_MAX: Final = 10_000
+# Intake publishes new mail by itself, and could keep the stream full for days: so many of what is due the longest are
+# published all the same, this often.
+DISPATCHED_ANYWAY: Final = 100
+ANYWAY_SECONDS: Final = 10.0
 # In normal operation the database's time and ours drift apart by less than this.
 JUMP_SECONDS_MAX: Final = 2.0
 # After a longer gap between two checks it is not known whether the database was available all the time.
@@ -49,6 +53,7 @@ class Dispatch:
         self._tickets = tickets
         self._worker_lease_seconds = worker_lease.total_seconds()
         self._at_once = dict.fromkeys(TicketKind, DISPATCHED_AT_ONCE_MIN)
+        self._anyway_at = dict.fromkeys(TicketKind, clock.monotonic())
         self._sure_since: float | None = None
         self._last_check: tuple[datetime, float] | None = None
 
@@ -68,6 +73,8 @@ class Dispatch:
     ) -> int:
         room = BACKLOG_MAX - await self._tickets.backlog(kind)
         if room <= 0:
+            room = self._room_anyway(kind)
+        if not room:
             return 0
         # After an exception it starts with few again.
         at_once, self._at_once[kind] = self._at_once[kind], DISPATCHED_AT_ONCE_MIN
@@ -86,6 +93,13 @@ class Dispatch:
                 await asyncio.sleep(0)
             crash.point(points[2])
         return len(due)
+
+    def _room_anyway(self, kind: TicketKind) -> int:
+        now = self._clock.monotonic()
+        if now - self._anyway_at[kind] < ANYWAY_SECONDS:
+            return 0
+        self._anyway_at[kind] = now
+        return DISPATCHED_ANYWAY
 
     async def reclaim(self) -> int:
         """Make the claims of dead workers due now; how many.

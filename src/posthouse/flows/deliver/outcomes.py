@@ -43,7 +43,9 @@ class Outcomes:
             return GivenUp(f"it was tried {claimed.attempt_count} times, and not every time brought an answer")
         if claimed.held >= retry.HOLD_MAX:
             return GivenUp("it was held for 7 days because the account was suspended", is_released=True)
-        return GivenUp("it could not be delivered in the time that a message may take")
+        # Without one attempt, it was we who did not try.
+        is_released = claimed.attempt_count == 0
+        return GivenUp("it could not be delivered in the time that a message may take", is_released=is_released)
 
     def of(self, attempt: Attempt) -> DeliveryOutcome:
         claimed, attempt_result, carried, again_at = attempt
