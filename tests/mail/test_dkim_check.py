@@ -148,6 +148,14 @@ def test_no_body_takes_longer_than_its_size(canonical: tuple[bytes, bytes], host
     assert time.process_time() - started < 5
 
 
+@pytest.mark.parametrize("canonical", FORMS)
+def test_a_forged_signature_costs_little_whatever_the_body_is(canonical: tuple[bytes, bytes]) -> None:
+    raw = FeedbackLoop("fbl.example", bits=1024).signed(MAIL + b"a b\r\n" * 400_000, canonical=canonical)
+    started = time.process_time()
+    assert not is_valid(raw)
+    assert time.process_time() - started < 0.25
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
