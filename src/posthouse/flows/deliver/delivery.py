@@ -18,6 +18,7 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.deliver.claim_store import DeliveryClaimStore
 from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue, LaneQueues
+from posthouse.flows.deliver.large_bodies import LARGE_BYTES_MAX, LargeBodies
 from posthouse.flows.deliver.outcomes import Attempt, Outcomes, served
 from posthouse.flows.deliver.outgoing_mail import OutgoingMail
 from posthouse.flows.shared.claims import Claims, Postponement, is_claim_of
@@ -49,9 +50,6 @@ HOLD_CHECK: Final = timedelta(minutes=15)
 LINGER_SECONDS: Final = 0.02
 # A mail that can't be prepared (its key can't be opened): a fault of ours, and not counted as an attempt.
 UNREADY: Final = timedelta(minutes=1)
-# Memory for bodies that are too large to be read with their claims; what finds no room is tried again soon.
-LARGE_BYTES_MAX: Final = 256 * 1024 * 1024
-NO_ROOM: Final = timedelta(seconds=5)
 # There is no server behind the simulator.
 SIMULATOR_LIMITS: Final = Limits(per_second=10_000.0, burst=10_000, connections_start=50, connections_max=50)
 CUT_SHORT: Final = "the service was stopped"
@@ -111,8 +109,7 @@ class Delivery:
             start=self._deliver,
             postpone=self._postpone,
         )
-        self._large_bytes_max = large_bytes_max
-        self._large_bytes = 0
+        self._large_bodies = LargeBodies(large_bytes_max)
 
     @property
     def worker_id(self) -> UUID:
@@ -187,6 +184,9 @@ class Delivery:
             items = bundle.items
             if await self._control_cache.is_suspended(bundle.account_id):
                 items = await self._held_too_long(items)
+            elif self._large_bodies.lacks_room(bundle.account_id, bundle.message_id):
+                await self._postpone_large(bundle)
+                items = []
             permit = self._claims.permit(CARRY_LONGEST_SECONDS)
             claimed = await self._claim(queue, bundle, items)
             attempts, how = await self._carry(queue, bundle, claimed, permit)
@@ -247,6 +247,11 @@ class Delivery:
         else:
             self._lane_queues.sort_apart(queue, others)
 
+    async def _postpone_large(self, bundle: Bundle) -> None:
+        seconds = self._large_bodies.wait_seconds(bundle.message_id, self._clock.monotonic())
+        later = self._clock.now() + timedelta(seconds=seconds)
+        await self._claims.postpone([Postponement(item.ticket, later) for item in bundle.items])
+
     # Carry.
 
     async def _carry(
@@ -272,24 +277,27 @@ class Delivery:
             lost = GivenUp("the message is no longer stored", is_released=True)
             attempts += [Attempt(recipient, lost) for recipient in tried]
             return attempts, Served.NOT_SENT
-        carried = None
-        wait = NO_ROOM
         size = 0 if message.mime is not None else message.mime_bytes
-        if self._large_bytes + size <= self._large_bytes_max:
-            self._large_bytes += size
-            try:
-                carried = await self._send(bundle, tried, permit)
-            finally:
-                self._large_bytes -= size
-            wait = timedelta(0) if permit.is_refused or self._claims.is_stopping else UNREADY
+        began_at = self._clock.monotonic()
+        if size and not self._large_bodies.take(bundle.account_id, message.id, size):
+            seconds = self._large_bodies.wait_seconds(message.id, began_at)
+            return attempts + self._not_tried(tried, timedelta(seconds=seconds)), Served.NOT_SENT
+        try:
+            carried = await self._send(bundle, tried, permit)
+        finally:
+            if size:
+                self._large_bodies.give_back(bundle.account_id, size, self._clock.monotonic() - began_at)
         if carried is None:
-            again_at = self._clock.now() + wait
-            attempts += [Attempt(recipient, None, again_at=again_at) for recipient in tried]
-            return attempts, Served.OTHERWISE
+            wait = timedelta(0) if permit.is_refused or self._claims.is_stopping else UNREADY
+            return attempts + self._not_tried(tried, wait), Served.OTHERWISE
         attempts += [
             Attempt(recipient, result, carried) for recipient, result in zip(tried, carried.results, strict=True)
         ]
         return attempts, served(queue.name, carried)
+
+    def _not_tried(self, recipients: Sequence[ClaimedRecipient], wait: timedelta) -> list[Attempt]:
+        again_at = self._clock.now() + wait
+        return [Attempt(recipient, None, again_at=again_at) for recipient in recipients]
 
     async def _send(
         self, bundle: Bundle, tried: Sequence[ClaimedRecipient], permit: SendPermit
