@@ -4,6 +4,7 @@ The web framework takes half a second to import: commands that don't serve HTTP 
 """
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Final
@@ -121,7 +122,21 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
             )
 
     rate = Rate(settings.http.unauthenticated_per_second, settings.http.unauthenticated_burst)
-    return create_app(open_services, clock, chance, rate, names_proxies=bool(settings.http.trusted_proxies))
+    return create_app(
+        open_services,
+        clock,
+        chance,
+        rate,
+        names_proxies=bool(settings.http.trusted_proxies),
+        connections_max=_connections_max(settings),
+    )
+
+
+def _connections_max(settings: Settings) -> int:
+    """Every connection is an open file, and the process needs others."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.http.connections_max
+    return wanted if files == resource.RLIM_INFINITY else max(1, min(wanted, files * 3 // 4))
 
 
 def _dry_run(

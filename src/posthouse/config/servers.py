@@ -37,6 +37,13 @@ class HttpSection(Section):
         "links and invitations begin with it. Empty: mail can't carry unsubscribe links.",
     )
 
+    connections_max: int = Field(
+        8_000,
+        ge=1,
+        le=1_000_000,
+        description="Connections that a process keeps at a time, shared fairly by the addresses (for IPv6, the "
+        "networks) that they come from; at most three quarters of the files that it may have open.",
+    )
     unauthenticated_per_second: int = Field(
         50,
         ge=1,

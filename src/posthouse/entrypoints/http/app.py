@@ -38,6 +38,7 @@ from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.entrypoints.http.services import Services
 from posthouse.entrypoints.http.static_content import StaticContent
 from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
+from posthouse.rules.fair_share import FairShare
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal, invalid
 
@@ -60,6 +61,11 @@ _FAMILIES: Final = (
     docs_page,
 )
 
+# Of all clients of this process.
+CONNECTIONS_MAX: Final = 8_000
+# Clients behind one address may have this part of them in any case, while any is free.
+CONNECTIONS_PART_LEAST: Final = 16
+
 
 def create_app(
     open_services: Callable[[], AbstractAsyncContextManager[Services]],
@@ -68,18 +74,21 @@ def create_app(
     unauthenticated_rate: Rate = unauthenticated.RATE,
     *,
     names_proxies: bool = True,
+    connections_max: int = CONNECTIONS_MAX,
 ) -> Frame:
     request_ids = RequestIds(clock, chance)
     reader = BodyReader()
     send_endpoint = SendEndpoint(reader)
 
     @asynccontextmanager
-    async def lifespan(application: FastAPI) -> AsyncIterator[Mapping[str, RequestIds]]:
+    async def lifespan(application: FastAPI) -> AsyncIterator[Mapping[str, object]]:
         async with open_services() as services:
             application.state.services = services
             application.state.reader = reader
             send_endpoint.services = services
-            yield {responses.REQUEST_IDS: request_ids}
+            least = connections_max // CONNECTIONS_PART_LEAST
+            connections: FairShare[str] = FairShare(connections_max, least=least)
+            yield {responses.REQUEST_IDS: request_ids, responses.CONNECTIONS: connections}
             await services.intake.drain()
 
     limit = UnauthenticatedLimit(clock, unauthenticated_rate)

@@ -7,8 +7,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.request_ids import RequestIds
-from posthouse.rules import ids
-from posthouse.rules.refusal import invalid
+from posthouse.entrypoints.refusals import http_status
+from posthouse.rules import credential, ids
+from posthouse.rules.fair_share import FairShare
+from posthouse.rules.refusal import Code, Refusal, invalid
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_SECONDS_MAX: Final = 20.0
@@ -35,6 +37,7 @@ _DROPPED: Final = _Dropped()
 class BoundedConnection(HttpToolsProtocol):
     """Without limits, a head or a trailer that never ends and a response that is never read would stay in memory."""
 
+    _network: str | None = None  # that the connection counts for
     _head_bytes = 0
     _framing_bytes = 0
     _is_reading_head = False
@@ -47,9 +50,19 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        connections: FairShare[str] | None = self.app_state.get(responses.CONNECTIONS)
+        if connections is not None:
+            network = credential.peer_network(self.client[0]) if self.client else ""
+            if not connections.take(network):
+                self._refuse(_too_many_connections())
+                return
+            self._network = network
         self._start_timer(HEAD_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._network is not None:
+            self.app_state[responses.CONNECTIONS].give_back(self._network)
+            self._network = None
         self._stop_timer()
         self._stop_read_check()
         super().connection_lost(exc)
@@ -105,12 +118,16 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
+        self._refuse(invalid(f"{msg} Speak HTTP/1.1, with a head of at most {HEAD_BYTES_MAX // 1024} KiB."))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Without a request, or instead of its response; the connection is closed."""
         request_ids: RequestIds = self.app_state[responses.REQUEST_IDS]
         request_id = ids.text(ids.REQUEST, request_ids.new())
-        refusal = invalid(f"{msg} Speak HTTP/1.1, with a head of at most {HEAD_BYTES_MAX // 1024} KiB.")
         body = responses.encoded({"error": refusal.text, "code": refusal.code.value, "request_id": request_id})
         lines: list[bytes] = [
-            STATUS_LINE[400],
+            STATUS_LINE[http_status(refusal.code)],
+            *(f"{name}: {value}\r\n".encode() for name, value in responses.error_headers(refusal).items()),
             b"content-type: application/json\r\n",
             b"content-length: %d\r\n" % len(body),
             b"x-request-id: %s\r\n" % request_id.encode(),
@@ -157,3 +174,9 @@ class BoundedConnection(HttpToolsProtocol):
         if self._read_check is not None:
             self._read_check.cancel()
             self._read_check = None
+
+
+def _too_many_connections() -> Refusal:
+    return Refusal(
+        Code.TEMPORARY_FAILURE, "This address has too many connections: reuse those you have, or try again later.", 5
+    )

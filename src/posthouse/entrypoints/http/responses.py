@@ -15,6 +15,7 @@ REQUEST_ID: Final = "posthouse.request_id"
 REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
 # In the state that the lifespan gives to connections.
 REQUEST_IDS: Final = "posthouse.request_ids"
+CONNECTIONS: Final = "posthouse.connections"
 
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,
