@@ -1,10 +1,11 @@
 """Delivery workers that are killed or stopped: no mail is lost, and none is doubled without a record."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
@@ -36,70 +37,72 @@ async def is_busy(processes: ServiceProcesses, worker_id: object) -> None:
     await eventually(under_way, lambda number: number >= 5, within=30)
 
 
-@pytest.mark.long
-async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
+@pytest_asyncio.fixture
+async def processes(new_database: Callable[[], str], tmp_path: Path) -> AsyncIterator[ServiceProcesses]:
+    """HTTP and dispatch, without a worker yet."""
     url = await asyncio.to_thread(new_database)
     async with prepare_processes(url, tmp_path, behaviours=BEHAVIOURS, keeps_mail=False) as processes:
         await processes.start_http()
         processes.start("dispatch")
-        workers = [await processes.start_worker(), await processes.start_worker()]
-        posting = await load(processes)
-        open_at_kills = 0
-        async with posting.sending():
-            for _ in range(KILLS):
-                part, worker_id = workers.pop(0)
-                await is_busy(processes, worker_id)
-                await asyncio.to_thread(part.kill)
-                await asyncio.sleep(0.5)  # PostgreSQL finishes its last statement
-                open_at_kills += await processes.orphans(worker_id)
-                workers.append(await processes.start_worker())
-            await posting.accepts(50)
-        # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender gets 503.
-        assert set(posting.answers) <= {202, 503}
-        assert posting.answers[202] > 0
+        yield processes
 
-        seconds = await processes.wait_until_all_final(FINAL_SECONDS_MAX)
-        orphans, duplicates = await processes.orphans(), await processes.duplicates()
-        print(
-            f"{posting.answers.total()} messages; all final {seconds:.1f} s after the last was accepted; {KILLS} kills "
-            f"with {open_at_kills} attempts open, {orphans} orphans, {duplicates} duplicates"
-        )
-        assert 0 < orphans <= open_at_kills
-        assert duplicates <= orphans
-        assert await processes.broken_promises() == {}
+
+@pytest.mark.long
+async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
+    processes: ServiceProcesses,
+) -> None:
+    workers = [await processes.start_worker(), await processes.start_worker()]
+    posting = await load(processes)
+    open_at_kills = 0
+    async with posting.sending():
+        for _ in range(KILLS):
+            part, worker_id = workers.pop(0)
+            await is_busy(processes, worker_id)
+            await asyncio.to_thread(part.kill)
+            await asyncio.sleep(0.5)  # PostgreSQL finishes its last statement
+            open_at_kills += await processes.orphans(worker_id)
+            workers.append(await processes.start_worker())
+        await posting.accepts(50)
+    # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender gets 503.
+    assert set(posting.answers) <= {202, 503}
+    assert posting.answers[202] > 0
+
+    seconds = await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    orphans, duplicates = await processes.orphans(), await processes.duplicates()
+    print(
+        f"{posting.answers.total()} messages; all final {seconds:.1f} s after the last was accepted; {KILLS} kills "
+        f"with {open_at_kills} attempts open, {orphans} orphans, {duplicates} duplicates"
+    )
+    assert 0 < orphans <= open_at_kills
+    assert duplicates <= orphans
+    assert await processes.broken_promises() == {}
 
 
 @pytest.mark.long
 async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
-    new_database: Callable[[], str], tmp_path: Path
+    processes: ServiceProcesses,
 ) -> None:
-    url = await asyncio.to_thread(new_database)
-    async with prepare_processes(url, tmp_path, behaviours=BEHAVIOURS, keeps_mail=False) as processes:
-        await processes.start_http()
-        processes.start("dispatch")
-        leaving, leaving_id = await processes.start_worker()
-        await processes.start_worker()
-        posting = await load(processes)
-        async with posting.sending():
-            await is_busy(processes, leaving_id)
-            status, seconds = await leaving.timed_terminate()
-            print(f"ended after {seconds:.1f} s with {status}")
-            assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), leaving.said()
-            assert await processes.orphans(leaving_id) == 0
-            claimed = await processes.service.value("SELECT count(*) FROM schedule WHERE worker_id = $1", leaving_id)
-            assert claimed == 0
-            await posting.accepts(50)
+    leaving, leaving_id = await processes.start_worker()
+    await processes.start_worker()
+    posting = await load(processes)
+    async with posting.sending():
+        await is_busy(processes, leaving_id)
+        status, seconds = await leaving.timed_terminate()
+        print(f"ended after {seconds:.1f} s with {status}")
+        assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), leaving.said()
+        assert await processes.orphans(leaving_id) == 0
+        claimed = await processes.service.value("SELECT count(*) FROM schedule WHERE worker_id = $1", leaving_id)
+        assert claimed == 0
+        await posting.accepts(50)
 
-        await processes.wait_until_all_final(FINAL_SECONDS_MAX)
-        assert await processes.broken_promises() == {}
-        assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
-        # Waiting mail was released without using up attempts.
-        odd = await processes.service.sql(
-            "SELECT email, status, attempt_count FROM recipients WHERE email LIKE 'taken+%' AND attempt_count <> 1"
-        )
-        assert [dict(row) for row in odd] == []
+    await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    assert await processes.broken_promises() == {}
+    assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
+    # Waiting mail was released without using up attempts.
+    odd = await processes.service.sql(
+        "SELECT email, status, attempt_count FROM recipients WHERE email LIKE 'taken+%' AND attempt_count <> 1"
+    )
+    assert [dict(row) for row in odd] == []
 
 
 @pytest.mark.long
