@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -115,7 +114,7 @@ async def test_a_test_mail_is_refused_like_any_mail(service: Service, tenant: Te
     assert (await new.call("POST", TEST, {})).is_accepted()
     assert (await new.call("POST", TEST, {"subject": "Another"})).is_refusal(429, "warmup_limited")
     slow = await service.account(rate=(1, 1))
-    await slow.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
+    await slow.use_up_rate()
     assert (await slow.call("POST", TEST, {})).is_refusal(429, "rate_limited")
 
 
@@ -210,7 +209,7 @@ async def test_the_first_refusal_is_returned_in_the_order_of_sending(service: Se
     assert await refusal(to=to[0]) == "insufficient_credits"
     await service.operator.grant_credits(tenant.id, 10)
     assert await refusal(to=to[0]) is None
-    await tenant.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
+    await tenant.use_up_rate()
     result = await dry_run(tenant, tenant.mail(to=to))
     assert result["refusal"]["code"] == "rate_limited"
     # What is shown despite the refusal.

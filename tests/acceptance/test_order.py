@@ -1,7 +1,6 @@
 """The order of refusals: which of several errors is returned."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -132,7 +131,7 @@ async def test_the_sender_domain_comes_before_template_and_mime(tenant: Tenant) 
 
 async def exhausted(tenant: Tenant) -> None:
     """Uses up the account's rate for an hour: its full recovery is set that far ahead."""
-    await tenant.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
+    await tenant.use_up_rate()
 
 
 @pytest.mark.rule("ORDER-08")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from enum import Enum
 from pathlib import Path
@@ -293,6 +294,10 @@ class Tenant:
         assignments = [f"{name} = ${number}" for number, name in enumerate(columns, 2)] + ["changed_at = now()"]
         query = f"UPDATE accounts SET {', '.join(assignments)} WHERE id = $1"
         await self.service.sql(query, self.id, *columns.values())
+
+    async def use_up_rate(self) -> None:
+        """Requests are refused for a minute; a time further ahead would not be believed."""
+        await self.set(rate_full_at=datetime.now(UTC) + timedelta(minutes=1))
 
     async def mime(self, message_id: str) -> bytes:
         raw: bytes = await self.service.value(
