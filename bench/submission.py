@@ -290,7 +290,10 @@ def _idle(setup: Setup, sessions: int) -> str:
     context.verify_mode = ssl.CERT_NONE
 
     async def resident_bytes(pid: int, port: int) -> int:
-        clients = await open_clients(sessions, port, words, context=context)
+        try:
+            clients = await open_clients(sessions, port, words, context=context)
+        except OSError as error:
+            raise BenchError(f"idle sessions could not be opened: {error!r}") from error
         after = Cost.of(pid).resident_bytes
         if lost := sum(client.closed_at is not None for client in clients):
             raise BenchError(f"{lost} of {sessions} idle sessions were closed")
