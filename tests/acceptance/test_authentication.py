@@ -383,6 +383,19 @@ async def test_an_api_key_reads_only_with_the_read_scope(tenant: Tenant) -> None
     assert (await tenant.get(sent["id"], authorization=reading)).status == 200
 
 
+@pytest.mark.rule("CRED-04", "CODE-06")
+async def test_a_test_key_reads_test_messages_alone(tenant: Tenant) -> None:
+    reading = await tenant.key(mode="test", may_read=True)
+    of_test = await tenant.accepts(authorization=reading)
+    live = await tenant.accepts()
+    assert (await tenant.get(of_test["id"], authorization=reading)).body["source"] == "test"
+    assert (await tenant.get(of_test["id"])).status == 200, "a live credential reads both"
+    hidden = await tenant.get(live["id"], authorization=reading)
+    unknown = await tenant.get("em_01k00000000000000000000000", authorization=reading)
+    assert hidden.is_refusal(404, "not_found")
+    assert hidden.error == unknown.error
+
+
 @pytest.mark.rule("CRED-05", "CODE-04")
 async def test_a_viewers_token_reads_and_does_not_send(tenant: Tenant) -> None:
     for role in ("owner", "admin", "member"):

@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.store.acceptance import IdempotencyKey
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
 from tests.support.locks import lock_waits, locked_account
 from tests.support.service import ABSENT, Service, Tenant, basic
 
@@ -161,6 +164,33 @@ async def test_api_keys_and_tokens_share_the_scope_of_their_credential(tenant: T
     assert of_second["id"] != first["id"]
     again = await tenant.send(key=key, authorization=basic(second.username, second.password))
     assert again.body["id"] == of_second["id"]
+
+
+@pytest.mark.rule("IDEM-09")
+async def test_a_tokens_scope_stays_when_the_default_credential_is_revoked(service: Service, tenant: Tenant) -> None:
+    second = await tenant.credential()
+    token, key, of_second = await tenant.jwt(), tenant.new_key(), tenant.new_key()
+    first = await tenant.accepts(key=key, authorization=token)
+    other = await tenant.accepts(key=of_second, authorization=basic(second.username, second.password))
+    await service.operator.revoke_credential(tenant.id, tenant.credential_id)
+    default = "SELECT id FROM credentials WHERE account_id = $1 AND is_default"
+    assert await service.value(default, tenant.id) == second.id
+
+    async def by_token(text: str) -> Answer:
+        return await tenant.send(key=text, authorization=token)
+
+    async def uses_the_new_default() -> bool:
+        sent = await by_token(tenant.new_key())
+        used = "SELECT credential_id FROM messages WHERE account_id = $1 AND id = $2"
+        message_id = ids.parse(ids.MESSAGE, sent.body["id"])
+        return bool(await service.value(used, tenant.id, message_id) == second.id)
+
+    await eventually(uses_the_new_default, bool)
+    again = await by_token(key)
+    assert (again.body["id"], again.headers["Idempotent-Replayed"]) == (first["id"], "true")
+    new = await by_token(of_second)
+    assert new.is_accepted()
+    assert new.body["id"] != other["id"]
 
 
 @pytest.mark.rule("IDEM-10")

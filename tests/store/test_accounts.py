@@ -43,7 +43,7 @@ async def test_accounts_are_listed_by_name_and_no_more_than_asked_for(database: 
         for name in ("b", "C", "a"):
             await made(tx, name)
     async with database.connection() as connection:
-        assert [row.name for row in await accounts.list_all(connection, 2)] == ["a", "b"]
+        assert [row.name for row in await accounts.page(connection, "", 2)] == ["a", "b"]
 
 
 async def test_every_change_is_stamped_and_the_stamp_never_goes_back(database: Database) -> None:

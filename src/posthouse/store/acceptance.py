@@ -167,15 +167,16 @@ WITH charged AS (
         spent(account_id, credits, rate_full_at, warmup_started_on, warmup_day, warmup_used)
     WHERE accounts.id = spent.account_id AND accounts.id = ANY(:spender_ids::uuid[])
 ), accepted AS MATERIALIZED (
-    SELECT * FROM unnest(:account_ids::uuid[], :credential_ids::uuid[], :keys::text[], :body_hashes::bytea[],
-        :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[], :envelope_senders::text[],
-        :subjects::text[], :tags::text[], :templates::text[], :recipient_counts::smallint[], :credits::smallint[],
-        :mimes::bytea[], :mailing_lists::text[], :one_clicks::boolean[])
-        entry(account_id, credential_id, key, body_hash, message_id, request_id, source, sender,
+    SELECT * FROM unnest(:account_ids::uuid[], :credential_ids::uuid[], :scope_ids::uuid[], :keys::text[],
+        :body_hashes::bytea[], :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[],
+        :envelope_senders::text[], :subjects::text[], :tags::text[], :templates::text[],
+        :recipient_counts::smallint[], :credits::smallint[], :mimes::bytea[], :mailing_lists::text[],
+        :one_clicks::boolean[])
+        entry(account_id, credential_id, scope_id, key, body_hash, message_id, request_id, source, sender,
             envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click)
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
-    SELECT account_id, credential_id, key, body_hash, message_id, :keys_expire_at::timestamptz
+    SELECT account_id, scope_id, key, body_hash, message_id, :keys_expire_at::timestamptz
     FROM accepted WHERE key IS NOT NULL
 ), kept AS (
     INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
@@ -285,6 +286,7 @@ def write_call(
         warmups_used=[spending.warmup_used for spending in spendings],
         account_ids=[entry.account_id for entry in entries],
         credential_ids=[entry.credential_id for entry in entries],
+        scope_ids=[None if entry.key is None else entry.key.credential_id for entry in entries],
         keys=[None if entry.key is None else entry.key.text for entry in entries],
         body_hashes=[entry.body_hash for entry in entries],
         message_ids=[entry.message_id for entry in entries],

@@ -56,7 +56,7 @@ FROM accounts WHERE lower(name) = lower($1)
 _LIST: Final = """
 SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,
        rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
-FROM accounts ORDER BY lower(name) LIMIT $1
+FROM accounts WHERE lower(name) > lower($1) ORDER BY lower(name) LIMIT $2
 """
 _IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
 _SUSPEND: Final = """
@@ -119,9 +119,9 @@ async def lock(tx: Connection, account_id: AccountId) -> AccountRow:
     return _account(required(await tx.fetchrow(_BY_ID_LOCKED, account_id)))
 
 
-async def list_all(connection: Connection, limit: int) -> list[AccountRow]:
-    """In the order of their names."""
-    return [_account(row) for row in await connection.fetch(_LIST, limit)]
+async def page(connection: Connection, after: str, limit: int) -> list[AccountRow]:
+    """In the order of their names, those after this name."""
+    return [_account(row) for row in await connection.fetch(_LIST, after, limit)]
 
 
 async def is_suspended(connection: Connection, account_id: AccountId) -> bool:

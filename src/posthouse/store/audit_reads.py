@@ -19,7 +19,7 @@ from posthouse.rules.audit.message_record import (
     RecipientRecord,
     event_windows,
 )
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import AccountId, CredentialId, MessageId
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
 
@@ -159,7 +159,7 @@ class WebhookDeliveryRecord:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyRecord:
-    credential_id: UUID
+    credential_id: CredentialId
     key: str
     message_id: MessageId
     has_message: bool

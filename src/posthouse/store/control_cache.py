@@ -53,7 +53,8 @@ WHERE k.secret_hash = $1
 """
 
 _MEMBERSHIP: Final = """
-SELECT m.account_id, m.role, u.email, c.id AS credential_id
+SELECT m.account_id, m.role, u.email, c.id AS credential_id, (
+    SELECT id FROM credentials WHERE account_id = m.account_id ORDER BY created_at, id LIMIT 1) AS scope_id
 FROM memberships m JOIN users u ON u.id = m.user_id
 JOIN credentials c ON c.account_id = m.account_id AND c.is_default
 WHERE m.account_id = $1 AND m.user_id = $2
@@ -107,6 +108,7 @@ class CachedMembership:
     role: Role
     email: str
     credential_id: CredentialId
+    scope_id: CredentialId
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,9 @@ async def _load_membership(
     row = await connection.fetchrow(_MEMBERSHIP, account_id, user_id)
     if row is None:
         return None
-    return account_id, CachedMembership(account_id, user_id, Role(row["role"]), row["email"], row["credential_id"])
+    return account_id, CachedMembership(
+        account_id, user_id, Role(row["role"]), row["email"], row["credential_id"], row["scope_id"]
+    )
 
 
 async def _load_session(connection: Connection, session_id: SessionId) -> tuple[AccountId, UserId] | None:

@@ -361,6 +361,19 @@ async def test_an_operator_sets_a_password_and_ends_all_sessions(flow: SessionFl
 # The second factor
 
 
+async def test_wrong_codes_count_when_a_factor_is_confirmed(flow: SessionFlow) -> None:
+    member = await flow.member(await flow.login())
+    secret = decoded(await flow.sessions.begin_totp(member, PASSWORD, HOME))
+    for _ in range(limits.LOGIN_FAILURES_FREE + 1):
+        with refused(Code.FORBIDDEN, "clock"):
+            await flow.sessions.confirm_totp(member, "x")
+    with refused(Code.RATE_LIMITED):
+        await flow.sessions.confirm_totp(member, flow.code(secret))
+    flow.clock.advance(minutes=1)
+    await flow.sessions.confirm_totp(member, flow.code(secret))
+    assert await flow.value("SELECT count(*) FROM login_failures WHERE subject LIKE 'code %'") == 0
+
+
 async def test_a_secret_counts_once_it_is_confirmed(flow: SessionFlow) -> None:
     session = await flow.login()
     member = await flow.member(session)

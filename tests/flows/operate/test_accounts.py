@@ -36,6 +36,15 @@ async def test_an_account_is_found_by_name_or_id(flows: AccountFlows) -> None:
     assert [row.name for row in await flows.accounts.list_accounts()] == ["Acme"]
 
 
+async def test_the_list_of_accounts_is_read_page_by_page_to_its_end(
+    flows: AccountFlows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posthouse.flows.operate.accounts.LIST_MAX", 2)
+    for name in ("delta", "Beta", "alpha", "Zoe", "gamma"):
+        await flows.accounts.create_account(name)
+    assert [row.name for row in await flows.accounts.list_accounts()] == ["alpha", "Beta", "delta", "gamma", "Zoe"]
+
+
 @pytest.mark.parametrize("name", ["nobody", "ac_00000000000000000000000000", "ac_"])
 async def test_an_unknown_account_is_not_found(flows: AccountFlows, name: str) -> None:
     await assert_refused(flows.accounts.account(name), Code.NOT_FOUND, "account list")

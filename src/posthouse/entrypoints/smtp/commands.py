@@ -153,7 +153,7 @@ class Commands:
             lines.append("STARTTLS")
         if self._policy.needs_authentication and self._is_secure:
             lines.append("AUTH PLAIN LOGIN")
-        lines += ["ENHANCEDSTATUSCODES", "CHUNKING", "DSN"]
+        lines += ["ENHANCEDSTATUSCODES", "CHUNKING"]
         return ("".join([f"250-{line}\r\n" for line in lines[:-1]]) + f"250 {lines[-1]}\r\n").encode()
 
     def _starttls(self, argument: str) -> None:

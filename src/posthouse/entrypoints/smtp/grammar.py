@@ -20,9 +20,6 @@ _parameter: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~]++))?\Z
 # RFC 1870: at most twenty digits.
 _is_size: Final = re.compile(r"[0-9]{1,20}+\Z").match
 _chunk: Final = re.compile(r"([0-9]{1,12}+)( [Ll][Aa][Ss][Tt])?\Z").match
-# RFC 3461, 4.4: what an envelope id and an original recipient may hold.
-ENVELOPE_ID_CHARACTERS_MAX: Final = 100
-ORIGINAL_RECIPIENT_CHARACTERS_MAX: Final = 500
 # Of lines of at most 2 KB each.
 CACHED_MAX: Final = 1_024
 
@@ -124,10 +121,6 @@ def _read_sender_parameters(path: str, text: str) -> Sender | ServerReply:
                 size = int(value) if value is not None and is_valid else 0
             case "BODY":
                 is_valid = value is not None and value.upper() in ("7BIT", "8BITMIME")
-            case "RET":
-                is_valid = value is not None and value.upper() in ("FULL", "HDRS")
-            case "ENVID":
-                is_valid = value is not None and len(value) <= ENVELOPE_ID_CHARACTERS_MAX
             case "AUTH":
                 pass
             case _:
@@ -138,20 +131,8 @@ def _read_sender_parameters(path: str, text: str) -> Sender | ServerReply:
 
 
 def _check_recipient_parameters(text: str) -> ServerReply | None:
+    """No extension that we offer has any: DSN is not offered, because webhooks report results."""
     parameters = _read_parameters(text)
     if isinstance(parameters, ServerReply):
         return parameters
-    for keyword, value in parameters.items():
-        match keyword:
-            case "NOTIFY":
-                conditions = (value or "").upper().split(",")
-                is_valid = conditions == ["NEVER"] or all(
-                    condition in ("SUCCESS", "FAILURE", "DELAY") for condition in conditions
-                )
-            case "ORCPT":
-                is_valid = value is not None and len(value) <= ORIGINAL_RECIPIENT_CHARACTERS_MAX
-            case _:
-                return NO_SUCH_PARAMETER
-        if not is_valid:
-            return BAD_PARAMETER
-    return None
+    return NO_SUCH_PARAMETER if parameters else None

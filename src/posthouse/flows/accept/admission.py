@@ -37,7 +37,7 @@ class Admission:
                 membership, _ = await self._membership(given)
                 if not credential.may_send(membership.role):
                     raise Refusal(Code.FORBIDDEN, "A viewer may not send mail: ask for the role of a member.")
-                return Principal(membership.account_id, membership.credential_id, Mode.LIVE)
+                return _by_login(membership)
 
     async def password(self, username: str, password: str, peer: str) -> Principal:
         """The holder of an SMTP credential, if the peer's network may use it."""
@@ -70,7 +70,7 @@ class Admission:
                 return self._by_key(key)
             case BearerToken() as given:
                 membership, _ = await self._membership(given)
-                return Principal(membership.account_id, membership.credential_id, Mode.LIVE)
+                return _by_login(membership)
 
     async def member(self, authorization: str | None) -> Member:
         """A member with a dashboard login; SMTP passwords and API keys are not accepted here."""
@@ -122,6 +122,10 @@ class Admission:
             if known is not None:
                 return known, claims.session_id
         raise _unauthorized("The token is invalid, expired or logged out: log in again.")
+
+
+def _by_login(known: CachedMembership) -> Principal:
+    return Principal(known.account_id, known.credential_id, Mode.LIVE, scope_id=known.scope_id)
 
 
 def _is_permitted(peer: str, *lists: Networks) -> bool:

@@ -19,7 +19,6 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import acceptance, domains, suppressions
-from posthouse.store.acceptance import IdempotencyKey
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
@@ -187,7 +186,7 @@ class DryRun:
         now = self._clock.now()
         number = (now - _EPOCH) // DOUBLE_CLICK
         texts = [f"test-email:{member.user_id.hex}:{body_hash.hex()}:{window}" for window in (number - 1, number)]
-        before = IdempotencyKey(principal.account_id, principal.credential_id, texts[0])
+        before = principal.key(texts[0])
         async with self._database.connection() as connection:
             known = (await acceptance.recall(connection, [before])).get(before)
         # The first click may have been in the window before.

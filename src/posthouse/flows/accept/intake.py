@@ -92,7 +92,7 @@ class Intake:
         A used key is answered before anything else is refused. Only a draft that would be refused reads its key
         here: all others read it in the transaction.
         """
-        key = IdempotencyKey(principal.account_id, principal.credential_id, key_text)
+        key = principal.key(key_text)
         if principal.mode is Mode.TEST:
             # Test and live keys of a credential share their scope. Test mail counts as another body, so that it is
             # never taken for the mail itself.

@@ -117,13 +117,20 @@ class Passwords:
 
     async def is_code(self, user_id: UserId, given: str) -> bool:
         """Whether it is a code of the user's second factor, or a recovery code; either is good once."""
-        subject = f"code {user_id}"
-        await self._count_attempt(subject)
+        await self.count_code(user_id)
         async with self._database.transaction() as tx:
             is_right = await self._use(tx, user_id, given)
             if is_right:
-                await logins.clear(tx, subject)
+                await self.clear_codes(tx, user_id)
         return is_right
+
+    async def count_code(self, user_id: UserId) -> None:
+        """Count an attempt at a code of the user's; raises while the user's codes are blocked."""
+        await self._count_attempt(_codes(user_id))
+
+    async def clear_codes(self, tx: Connection, user_id: UserId) -> None:
+        """The user gave a right code."""
+        await logins.clear(tx, _codes(user_id))
 
     async def _use(self, tx: Connection, user_id: UserId, given: str) -> bool:
         code_hash = totp.recovery_code_hash(given, self._pepper)
@@ -173,6 +180,10 @@ def _blocked(until: datetime | None, now: datetime) -> Refusal:
     # The subject may have been cleared since.
     seconds = 1 if until is None else max(1, -((now - until) // timedelta(seconds=1)))
     return Refusal(Code.RATE_LIMITED, f"Too many failed logins: try again in {seconds} s.", seconds)
+
+
+def _codes(user_id: UserId) -> str:
+    return f"code {user_id}"
 
 
 def person(email: str, peer: str, pepper: bytes) -> str:

@@ -23,6 +23,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import second_factors, sessions, users
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
+from posthouse.store.second_factors import SecondFactorRow
 from posthouse.store.sessions import SessionRow
 from posthouse.store.users import AccountOfUser as AccountOfUser
 from posthouse.store.users import UserRow
@@ -168,16 +169,16 @@ class Sessions:
         codes = totp.new_recovery_codes(self._chance.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
         hashes = [code_hash for text in codes if (code_hash := totp.recovery_code_hash(text, self._pepper)) is not None]
         async with self._database.transaction() as tx:
-            factor = await second_factors.lock(tx, member.user_id)
-            if factor is None:
-                raise Refusal(Code.CONFLICT, _NOT_BEGUN)
-            if factor.confirmed_at is not None:
-                raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+            await _unconfirmed(tx, member.user_id)
+        await self._passwords.count_code(member.user_id)
+        async with self._database.transaction() as tx:
+            factor = await _unconfirmed(tx, member.user_id)
             secret = self._sealer.open(factor.secret_sealed, second_factors.secret_purpose(member.user_id))
             step = totp.matching_step(secret, code, now, factor.last_step)
             if step is None:
                 raise Refusal(Code.FORBIDDEN, _WRONG_CODE)
             await second_factors.confirm(tx, member.user_id, step, hashes, now)
+            await self._passwords.clear_codes(tx, member.user_id)
             await sessions.revoke_all(tx, member.user_id, member.session_id, now)
             await self._note(tx, member.user_id, member.actor, "user.totp_enabled", member.email, now)
         return codes
@@ -246,3 +247,13 @@ class Sessions:
             now=self._clock.now(),
         )
         return LoginSession(issued, session.expires_at)
+
+
+async def _unconfirmed(tx: Connection, user_id: UserId) -> SecondFactorRow:
+    """The second factor that was begun, locked."""
+    factor = await second_factors.lock(tx, user_id)
+    if factor is None:
+        raise Refusal(Code.CONFLICT, _NOT_BEGUN)
+    if factor.confirmed_at is not None:
+        raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+    return factor

@@ -102,9 +102,16 @@ class Accounts:
             await self._note(tx, account, "account.created", now)
         return NewAccount(account, created)
 
-    async def list_accounts(self, limit: int = LIST_MAX) -> Sequence[AccountRow]:
-        async with self._database.connection() as connection:
-            return await accounts.list_all(connection, max(1, min(limit, LIST_MAX)))
+    async def list_accounts(self) -> Sequence[AccountRow]:
+        """All of them, in the order of their names."""
+        found: list[AccountRow] = []
+        is_more = True
+        while is_more:
+            async with self._database.connection() as connection:
+                page = await accounts.page(connection, found[-1].name if found else "", LIST_MAX)
+            found += page
+            is_more = len(page) == LIST_MAX
+        return found
 
     async def account(self, account: str) -> AccountDetail:
         async with self._database.connection() as connection:

@@ -160,6 +160,10 @@ class Audit:
         while True:
             async with snapshot(self._database) as tx:
                 page = await audit_reads.keys(tx, account_id, after, ROWS_AT_ONCE)
+            # A login's scope is not always the credential that its message names.
+            seen.credentials |= {
+                row.message_id: row.credential_id for row in page if row.message_id in seen.keys.get(row.key, ())
+            }
             for row in page:
                 findings = []
                 where = ids.text(ids.MESSAGE, row.message_id)

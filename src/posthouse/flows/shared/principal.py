@@ -7,16 +7,22 @@ from typing import NamedTuple
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.ids import AccountId, CredentialId, SessionId, UserId
+from posthouse.store.acceptance import IdempotencyKey
 
 
 class Principal(NamedTuple):
-    """May send or read mail. Idempotency keys are scoped to the credential."""
+    """May send or read mail. Idempotency keys are scoped to the credential, or to `scope_id` if there is one."""
 
     account_id: AccountId
     credential_id: CredentialId
     mode: Mode
     # Of the password that an SMTP session began with: the session ends with it.
     password_hash: bytes | None = None
+    # Of a login: the account's first credential, which stays the same when the default credential is replaced.
+    scope_id: CredentialId | None = None
+
+    def key(self, text: str) -> IdempotencyKey:
+        return IdempotencyKey(self.account_id, self.scope_id or self.credential_id, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ async def get_email(
 ) -> Response:
     services = services_of(request)
     principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
-    message = await services.message_detail.message(principal.account_id, message_id)
+    message = await services.message_detail.message(principal.account_id, message_id, principal.mode)
     return json_response(request, _message(message))
 
 
