@@ -81,6 +81,32 @@ async def test_a_large_response_without_room_is_refused_until_there_is_room() ->
     assert statuses == [503, 200, 200]
 
 
+async def test_unread_responses_of_an_address_leave_room_for_others() -> None:
+    limits = ResponseLimits()
+    statuses: list[int] = []
+
+    async def unread(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def read(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def respond(send: Send, address: str, size: int) -> None:
+        limited = limits.limited({**SCOPE, "client": (address, 1)}, nothing, send)
+        await limited(dict(START))
+        await limited(body(size))
+
+    held = [asyncio.create_task(respond(unread, "192.0.2.1", SENDING_BYTES_MAX // 64)) for _ in range(64)]
+    await asyncio.sleep(0)
+    await respond(read, "192.0.2.1", SENDING_BYTES_MAX // 64)
+    await respond(read, "192.0.2.2", SENDING_BYTES_MAX // 8)
+    assert statuses == [503, 200]
+    for task in held:
+        task.cancel()
+
+
 class Impatient(BoundedConnection):
     read_seconds_max = 0.3
 

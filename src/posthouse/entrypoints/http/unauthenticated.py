@@ -9,8 +9,8 @@ from typing import Final
 from starlette.types import Scope
 
 from posthouse.clock import Clock
+from posthouse.entrypoints.http.peer import network_of
 from posthouse.flows.shared.memory_rates import MemoryRates
-from posthouse.rules import credential
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
 
@@ -42,9 +42,7 @@ class UnauthenticatedLimit:
         return refusal if wait is None else self._too_many(f"{refusal.text} ", wait)
 
     def _take(self, scope: Scope) -> RateWait | None:
-        client = scope.get("client")
-        network = credential.peer_network(client[0]) if client else ""
-        taken = self._rates.take(network, self._rate, self._clock.now())
+        taken = self._rates.take(network_of(scope), self._rate, self._clock.now())
         return taken if isinstance(taken, RateWait) else None
 
     def _too_many(self, text: str, wait: RateWait) -> Refusal:
