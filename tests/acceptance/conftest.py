@@ -55,6 +55,7 @@ async def service(
     """The service with its ordinary settings, on a database of its own."""
     database_url = await asyncio.to_thread(new_database)
     async with _running(pytestconfig, database_url, tmp_path_factory.mktemp("service") / "server.log") as running:
+        await running.prepare_sender()
         yield running
 
 

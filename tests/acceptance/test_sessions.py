@@ -17,7 +17,7 @@ import pytest
 from posthouse.rules import ids, totp
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
-from tests.support.service import ABSENT, PASSWORD, Service, Tenant, person_at
+from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant, person_at
 
 NEW = "another horse, another battery"
 
@@ -433,3 +433,109 @@ async def test_a_second_factors_secrets_are_not_in_tables_or_logs(service: Servi
     said = service.log.read_text() + json.dumps([entry["entry"] for entry in noted])
     secrets = [base64.b32encode(ada.secret).decode(), ada.secret.hex(), ada.token, *codes]
     assert [secret for secret in secrets if secret in said] == []
+
+
+# Sessions of a user, and the account that a login opens.
+
+
+async def as_user(service: Service, method: str, path: str, token: str, body: object = ABSENT) -> Answer:
+    return await service.request(method, path, headers={"Authorization": f"Bearer {token}"}, json=body)
+
+
+@pytest.mark.rule("SES-11")
+async def test_a_user_sees_and_ends_their_sessions(tenant: Tenant) -> None:
+    service, email = tenant.service, await tenant.user("viewer")
+    login = {"email": email, "password": PASSWORD}
+    first = await service.request("POST", "/v1/auth/login", json=login, headers={"User-Agent": "phone/1.0"})
+    old, new = first.body["token"], (await service.login(email, PASSWORD)).body["token"]
+    listed = (await as_user(service, "GET", "/v1/auth/sessions", new)).body["sessions"]
+    assert [session["current"] for session in listed] == [True, False]
+    assert set(listed[1]) == {"id", "created_at", "expires_at", "address", "user_agent", "current"}
+    assert (listed[1]["user_agent"], listed[1]["address"]) == ("phone/1.0", "127.0.0.1")
+    path = f"/v1/auth/sessions/{listed[1]['id']}"
+    other = (await service.login(await tenant.user("viewer"), PASSWORD)).body["token"]
+    assert (await as_user(service, "DELETE", path, other)).is_refusal(404, "not_found")
+    assert (await as_user(service, "DELETE", path, new)).body["deleted"] is True
+
+    async def read() -> Answer:
+        return await as_user(service, "GET", "/v1/auth/me", old)
+
+    assert (await eventually(read, lambda answer: answer.status != 200)).is_refusal(401, "unauthorized")
+    assert (await as_user(service, "DELETE", path, new)).is_refusal(404, "not_found")
+    assert (await as_user(service, "DELETE", "/v1/auth/sessions/x", new)).is_refusal(404, "not_found")
+    assert len((await as_user(service, "GET", "/v1/auth/sessions", new)).body["sessions"]) == 1
+
+
+@pytest.mark.rule("SES-10")
+async def test_a_login_opens_the_account_that_was_used_last(tenant: Tenant, stranger: Tenant) -> None:
+    service, email = tenant.service, await tenant.user("viewer")
+    token = await service.operator.invite(stranger.id, email, "viewer")
+    accepting = {"token": token, "password": PASSWORD}
+    assert (await service.request("POST", "/v1/invitations/accept", json=accepting)).status == 200
+    here, there = (ids.text(ids.ACCOUNT, account.id) for account in (tenant, stranger))
+
+    async def opened() -> tuple[str, str]:
+        session: str = (await service.login(email, PASSWORD)).body["token"]
+        return (await as_user(service, "GET", "/v1/auth/me", session)).body["account_id"], session
+
+    account, session = await opened()
+    assert account == here
+    assert (await as_user(service, "POST", "/v1/auth/switch", session, {"account_id": there})).status == 200
+    assert (await opened())[0] == there
+
+
+# Forgotten passwords.
+
+
+async def forgot(service: Service, email: str) -> Answer:
+    return await service.request("POST", "/v1/auth/forgot", json={"email": email})
+
+
+async def reset(service: Service, token: str, password: str) -> Answer:
+    return await service.request("POST", "/v1/auth/reset", json={"token": token, "password": password})
+
+
+@pytest.mark.rule("PASS-03", "PASS-04")
+async def test_a_forgotten_password_is_replaced_by_mail(start_service: StartService) -> None:
+    service = await start_service()
+    tenant = await service.account()
+    email = await tenant.user()
+    session = (await service.login(email, PASSWORD)).body["token"]
+    known, unknown = await forgot(service, email.upper()), await forgot(service, f"no-{email}")
+    assert [answer.status for answer in (known, unknown)] == [200, 200]
+    assert {name: value for name, value in known.body.items() if name != "request_id"} == {"requested": True}
+    (token,) = await eventually(lambda: service.mailed_tokens(email), lambda tokens: bool(tokens))
+    assert await service.mailed_tokens(f"no-{email}") == []
+    assert (await reset(service, token, "short")).is_refusal(400, "invalid_request")
+    assert (await reset(service, "x" * 43, "a new password, longer")).is_refusal(404, "not_found")
+    assert (await reset(service, token, "a new password, longer")).body["reset"] is True
+    assert (await reset(service, token, "another password, longer")).is_refusal(404, "not_found")
+    assert (await service.login(email, PASSWORD)).status == 401
+    assert (await service.login(email, "a new password, longer")).status == 200
+
+    async def read() -> Answer:
+        return await as_user(service, "GET", "/v1/auth/me", session)
+
+    assert (await eventually(read, lambda answer: answer.status != 200)).is_refusal(401, "unauthorized")
+    assert token not in service.log.read_text()
+
+
+@pytest.mark.rule("PASS-03")
+async def test_requests_for_new_passwords_are_limited(start_service: StartService) -> None:
+    service = await start_service()
+    email = await (await service.account()).user()
+    answers = [await forgot(service, email) for _ in range(12)]
+    assert [answer.status for answer in answers[:10]] == [200] * 10
+    assert answers[-1].is_refusal(429, "rate_limited")
+    tokens = await eventually(lambda: service.mailed_tokens(email), lambda tokens: len(tokens) == 3)
+    assert (await reset(service, tokens[-1], "a new password, longer")).is_refusal(404, "not_found", "replaced")
+
+
+@pytest.mark.rule("PASS-04")
+async def test_a_token_for_a_new_password_ends_after_an_hour(start_service: StartService) -> None:
+    service = await start_service()
+    email = await (await service.account()).user()
+    await forgot(service, email)
+    (token,) = await eventually(lambda: service.mailed_tokens(email), lambda tokens: bool(tokens))
+    await service.sql("UPDATE password_resets SET expires_at = expires_at - interval '1 hour'")
+    assert (await reset(service, token, "a new password, longer")).is_refusal(404, "not_found", "60 minutes")

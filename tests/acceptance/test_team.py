@@ -11,7 +11,7 @@ import pytest
 from posthouse.rules import ids, limits, totp
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
-from tests.support.service import ABSENT, PASSWORD, Service, Tenant, person_at
+from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant, person_at
 
 MEMBER_FIELDS = {"id", "email", "role", "created_at"}
 INVITATION_FIELDS = {"id", "email", "role", "invited_by", "created_at", "expires_at"}
@@ -24,6 +24,12 @@ async def invited(tenant: Tenant, email: str, role: str = "member") -> Answer:
     answer = await tenant.call("POST", "/v1/invitations", {"email": email, "role": role})
     assert answer.status == 201, answer.raw
     return answer
+
+
+async def mailed(tenant: Tenant, email: str, role: str = "member") -> str:
+    """The token of a new invitation, from the mail to its address."""
+    await invited(tenant, email, role)
+    return await tenant.service.mailed_token(email)
 
 
 async def accept(service: Service, token: str, password: str = PASSWORD, code: object = ABSENT) -> Answer:
@@ -107,7 +113,7 @@ async def test_another_role_holds_everywhere_within_seconds(tenant: Tenant) -> N
 @pytest.mark.rule("TEAM-03")
 async def test_a_removed_members_tokens_end_within_seconds(tenant: Tenant, stranger: Tenant) -> None:
     email = await tenant.user("admin")
-    given = (await invited(stranger, email, "viewer")).body["token"]
+    given = await mailed(stranger, email, "viewer")
     assert (await accept(tenant.service, given)).status == 200
     token = (await tenant.service.login(email, PASSWORD)).body["token"]
 
@@ -166,39 +172,73 @@ async def test_an_invalid_role_or_address_is_named(tenant: Tenant) -> None:
 # Invitations.
 
 
-@pytest.mark.rule("TEAM-06")
-async def test_an_invitations_token_is_shown_once(tenant: Tenant) -> None:
+@pytest.mark.rule("TEAM-13")
+async def test_an_invitations_token_is_in_the_mail_alone(tenant: Tenant) -> None:
     email = address(tenant, "Eve")
     answer = await invited(tenant, email)
-    assert set(answer.body) == {"invitation", "token", "link", "request_id"}
+    assert set(answer.body) == {"invitation", "request_id"}
     invitation = answer.body["invitation"]
     assert set(invitation) == INVITATION_FIELDS
     assert (invitation["email"], invitation["role"]) == (email.lower(), "member")
     assert invitation["invited_by"] == await owner_of(tenant)
-    assert len(answer.body["token"]) == 43
-    assert answer.body["link"] is None
+    (token,) = await tenant.service.mailed_tokens(email)
+    assert token not in answer.raw.decode()
     for path in ("/v1/invitations", "/v1/audit-log"):
-        assert answer.body["token"] not in (await tenant.call("GET", path)).raw.decode()
+        assert token not in (await tenant.call("GET", path)).raw.decode()
     stored = await tenant.service.value("SELECT string_agg(row::text, '') FROM invitations row")
-    assert answer.body["token"] not in stored
-    assert answer.body["token"] not in tenant.service.log.read_text()
+    assert token not in stored
+    assert token not in tenant.service.log.read_text()
+
+
+@pytest.mark.rule("TEAM-13")
+async def test_an_invitation_is_a_link_where_the_service_knows_its_address(start_service: StartService) -> None:
+    service = await start_service(HTTP__PUBLIC_URL="https://mail.example.com")
+    tenant = await service.account()
+    await invited(tenant, address(tenant, "eve"))
+    ((body,),) = await service.sql("SELECT mime FROM bodies ORDER BY message_id DESC LIMIT 1")
+    assert b"\r\nhttps://mail.example.com/invitation#" in body
+
+
+@pytest.mark.rule("TEAM-14", "PASS-05")
+async def test_without_a_sender_there_is_no_mail_and_the_setting_is_named(start_service: StartService) -> None:
+    service = await start_service(SERVICE__SENDER="", SERVICE__SENDER_ACCOUNT="")
+    tenant = await service.account()
+    body = {"email": address(tenant, "eve"), "role": "owner"}
+    answer = await tenant.call("POST", "/v1/invitations", body)
+    assert answer.is_refusal(409, "conflict", "service.sender", "posthouse user invite")
+    assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == []
+    forgot = await service.request("POST", "/v1/auth/forgot", json={"email": await tenant.user()})
+    assert forgot.is_refusal(409, "conflict", "service.sender")
+
+
+@pytest.mark.rule("TEAM-15")
+async def test_an_address_is_mailed_few_invitations(tenant: Tenant) -> None:
+    body = {"email": address(tenant, "eve"), "role": "viewer"}
+    answers = [await tenant.call("POST", "/v1/invitations", body) for _ in range(4)]
+    assert [answer.status for answer in answers] == [201, 201, 201, 429]
+    others = [
+        await tenant.call("POST", "/v1/invitations", {**body, "email": address(tenant, f"e{n}")}) for n in range(17)
+    ]
+    assert [answer.status for answer in others] == [201] * 16 + [429]
+    assert others[-1].is_refusal(429, "rate_limited", "invitations")
 
 
 @pytest.mark.rule("TEAM-07")
 async def test_an_address_has_one_open_invitation_and_a_member_none(tenant: Tenant) -> None:
-    first = await invited(tenant, address(tenant, "eve"), "owner")
+    await invited(tenant, address(tenant, "eve"), "owner")
     second = await invited(tenant, address(tenant, "EVE"), "viewer")
+    tokens = await tenant.service.mailed_tokens(address(tenant, "eve"))
     listed = (await tenant.call("GET", "/v1/invitations")).body["invitations"]
     assert listed == [second.body["invitation"]]
-    assert (await accept(tenant.service, first.body["token"])).is_refusal(404, "not_found")
-    assert (await accept(tenant.service, second.body["token"])).body["role"] == "viewer"
+    assert (await accept(tenant.service, tokens[1])).is_refusal(404, "not_found")
+    assert (await accept(tenant.service, tokens[0])).body["role"] == "viewer"
     again = {"email": address(tenant, "eve"), "role": "owner"}
     assert (await tenant.call("POST", "/v1/invitations", again)).is_refusal(409, "conflict", "member already")
 
 
 @pytest.mark.rule("TEAM-07")
 async def test_invitations_and_members_are_limited(tenant: Tenant) -> None:
-    waiting = (await invited(tenant, address(tenant, "eve"))).body["token"]
+    waiting = await mailed(tenant, address(tenant, "eve"))
     account_id, now = tenant.id, datetime.now(UTC)
     await tenant.service.sql(
         "INSERT INTO invitations (account_id, id, email, role, token_hash, inviter, created_at, expires_at)"
@@ -230,7 +270,8 @@ async def test_open_invitations_are_listed_and_revoked(tenant: Tenant) -> None:
     revoked = await tenant.call("DELETE", path)
     assert (revoked.status, revoked.body["deleted"]) == (200, True)
     assert (await tenant.call("DELETE", path)).is_refusal(404, "not_found")
-    assert (await accept(tenant.service, made[2].body["token"])).is_refusal(404, "not_found")
+    token = await tenant.service.mailed_token(address(tenant, "eve"))
+    assert (await accept(tenant.service, token)).is_refusal(404, "not_found")
     assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == shown[1:]
     assert (await tenant.call("GET", "/v1/invitations?cursor=x")).is_refusal(400, "invalid_request", "`cursor`")
 
@@ -238,7 +279,7 @@ async def test_open_invitations_are_listed_and_revoked(tenant: Tenant) -> None:
 @pytest.mark.rule("TEAM-09")
 async def test_a_new_user_joins_with_a_password_of_their_own(tenant: Tenant) -> None:
     email = address(tenant, "eve")
-    token = (await invited(tenant, email, "admin")).body["token"]
+    token = await mailed(tenant, email, "admin")
     for password in ("short", "x" * 257):
         assert (await accept(tenant.service, token, password)).is_refusal(400, "invalid_request", "12 to 256")
     assert (await accept(tenant.service, token, "lone \ud800 surrogate")).status == 400
@@ -255,7 +296,7 @@ async def test_a_new_user_joins_with_a_password_of_their_own(tenant: Tenant) -> 
 @pytest.mark.rule("TEAM-10")
 async def test_an_existing_user_joins_with_their_password(tenant: Tenant, stranger: Tenant) -> None:
     email = await stranger.user("viewer")
-    token = (await invited(tenant, email, "admin")).body["token"]
+    token = await mailed(tenant, email, "admin")
     assert (await accept(tenant.service, token, OTHER_PASSWORD)).is_refusal(401, "unauthorized", "wrong")
     subject = person_at(email)
     assert await tenant.service.value("SELECT count FROM login_failures WHERE subject = $1", subject) == 1
@@ -277,7 +318,7 @@ async def test_a_user_with_a_second_factor_joins_with_its_code(tenant: Tenant, s
     code = totp.code_of(secret, totp.step_at(datetime.now(UTC)))
     confirmed = await tenant.service.request("POST", "/v1/auth/totp/confirm", headers=headers, json={"code": code})
     assert confirmed.status == 200, confirmed.raw
-    token = (await invited(tenant, email)).body["token"]
+    token = await mailed(tenant, email)
     assert (await accept(tenant.service, token)).is_refusal(401, "unauthorized", "`code`")
     assert (await accept(tenant.service, token, code=code)).is_refusal(401, "unauthorized")
     answer = await accept(tenant.service, token, code=confirmed.body["recovery_codes"][0])
@@ -290,13 +331,14 @@ async def test_an_invitation_works_once_and_for_seven_days(tenant: Tenant) -> No
     for answer in (used, late):
         moments = [datetime.fromisoformat(answer.body["invitation"][name]) for name in ("created_at", "expires_at")]
         assert (moments[1] - moments[0]).days == 7
-    assert (await accept(tenant.service, used.body["token"])).status == 200
+    mailed_to = [await tenant.service.mailed_token(address(tenant, name)) for name in ("eve", "late", "olga")]
+    assert (await accept(tenant.service, mailed_to[0])).status == 200
     await tenant.service.sql(
         "UPDATE invitations SET expires_at = now() WHERE account_id = $1 AND email = $2",
         tenant.id, address(tenant, "late"),
     )  # fmt: skip
     await tenant.call("DELETE", f"/v1/invitations/{revoked.body['invitation']['id']}")
-    tokens = [made.body["token"] for made in (used, late, revoked)] + ["x", "", "\0", "é" * 2_000]
+    tokens = [*mailed_to, "x", "", "\0", "é" * 2_000]
     answers = [await accept(tenant.service, token) for token in tokens]
     assert all(answer.is_refusal(404, "not_found", "Ask an owner") for answer in answers)
     assert len({answer.error for answer in answers}) == 1
@@ -306,13 +348,13 @@ async def test_an_invitation_works_once_and_for_seven_days(tenant: Tenant) -> No
 @pytest.mark.rule("TEAM-11")
 async def test_a_removed_member_can_not_rejoin_by_an_old_invitation(tenant: Tenant) -> None:
     email = address(tenant, "eve")
-    token = (await invited(tenant, email)).body["token"]
+    token = await mailed(tenant, email)
     await tenant.service.operator.create_user(tenant.id, email, PASSWORD, "member")
     assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == []
     await tenant.call("DELETE", f"/v1/members/{await member_id(tenant, email)}")
     assert (await accept(tenant.service, token)).is_refusal(404, "not_found")
     # A new invitation works.
-    again = (await invited(tenant, email)).body["token"]
+    again = await mailed(tenant, email)
     assert (await accept(tenant.service, again)).status == 200
 
 
@@ -320,14 +362,14 @@ async def test_a_removed_member_can_not_rejoin_by_an_old_invitation(tenant: Tena
 async def test_an_invitation_ends_with_its_owners_membership(tenant: Tenant) -> None:
     second = await tenant.user("owner")
     session = (await tenant.service.login(second, PASSWORD)).body["token"]
-    made = await tenant.service.request(
+    await tenant.service.request(
         "POST",
         "/v1/invitations",
         headers={"Authorization": f"Bearer {session}"},
         json={"email": address(tenant, "eve"), "role": "owner"},
     )
     await tenant.call("PUT", f"/v1/members/{await member_id(tenant, second)}", {"role": "admin"})
-    answer = await accept(tenant.service, made.body["token"])
+    answer = await accept(tenant.service, await tenant.service.mailed_token(address(tenant, "eve")))
     assert answer.is_refusal(409, "conflict", "ask an owner for a new invitation")
     by_operator = await tenant.service.operator.invite(tenant.id, address(tenant, "olga"), "owner")
     assert (await accept(tenant.service, by_operator)).status == 200
@@ -362,7 +404,7 @@ async def test_the_audit_log_is_shown_to_owners_in_pages(tenant: Tenant) -> None
 async def test_changes_by_members_are_in_the_audit_log(tenant: Tenant) -> None:
     owner, eve = await owner_of(tenant), address(tenant, "eve")
     await invited(tenant, address(tenant, "bob"))
-    token = (await invited(tenant, eve, "viewer")).body["token"]
+    token = await mailed(tenant, eve, "viewer")
     bob = (await tenant.call("GET", "/v1/invitations")).body["invitations"][1]["id"]
     await tenant.call("DELETE", f"/v1/invitations/{bob}")
     await accept(tenant.service, token)
@@ -415,7 +457,7 @@ async def test_changes_by_the_operator_are_in_the_audit_log(tenant: Tenant) -> N
 
 @pytest.mark.rule("LOG-04")
 async def test_neither_refusals_nor_secrets_are_in_the_audit_log(tenant: Tenant) -> None:
-    token = (await invited(tenant, address(tenant, "eve"))).body["token"]
+    token = await mailed(tenant, address(tenant, "eve"))
     await accept(tenant.service, token, OTHER_PASSWORD)
     url = "https://hooks.example.com/inbox?token=hunter2"
     secret = (await tenant.call("PUT", "/v1/webhook", {"url": url})).body["secret"]

@@ -224,6 +224,7 @@ def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFact
 
 async def prepared(server: ServerProcess) -> Bench:
     service = await server.open_client()
+    await service.prepare_sender()
     tenant = await service.account(credits=100_000)
     tokens = {role: await tenant.jwt(role.value) for role in Role}
     await tenant.user("viewer")

@@ -7,6 +7,7 @@ import email.policy
 import io
 import itertools
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,6 +32,9 @@ PEPPER: Final = "acceptance pepper, thirty-two bytes or more"
 JWT_SECRET: Final = "acceptance token secret, thirty-two bytes or more"
 SEAL_KEY: Final = base64.b64encode(bytes(range(32))).decode()
 PASSWORD: Final = "correct horse battery staple"
+# The account that sends the service's own mail, once `Service.prepare_sender` made it.
+SENDER_ACCOUNT: Final = "posthouse-service"
+SENDER_DOMAIN: Final = "service.posthouse.example"
 
 STOP_SECONDS_MAX: Final = 15.0
 ANSWER_SECONDS_MAX: Final = 5.0
@@ -164,6 +168,23 @@ class Service:
         await self.operator.set_limits(made.id, rate=rate, warmup=warmup)
         first = made.credential
         return Tenant(self, made.id, unique, name, first.id, first.username, first.password)
+
+    async def prepare_sender(self) -> None:
+        """Create the account that sends the service's own mail."""
+        made = await self.operator.create_account(SENDER_ACCOUNT)
+        await self.operator.grant_credits(made.id, 100_000)
+        await self.operator.add_verified_domain(made.id, SENDER_DOMAIN)
+        await self.operator.set_limits(made.id, rate=(10_000, 10_000), warmup=())
+
+    async def mailed_tokens(self, email: str) -> list[str]:
+        """The tokens in the service's own mail to the address, the newest first."""
+        rows = await self.sql(_SERVICE_MAIL, SENDER_ACCOUNT, email.lower())
+        texts = [_text_of(row["mime"]) for row in rows]
+        return [found for text in texts for found in re.findall(r"^([0-9A-Za-z]{43})\s*$", text, re.MULTILINE)]
+
+    async def mailed_token(self, email: str) -> str:
+        """The token in the newest of the service's own mails to the address."""
+        return (await self.mailed_tokens(email))[0]
 
     async def login(self, email: str, password: str) -> Answer:
         return await self.request("POST", "/v1/auth/login", json={"email": email, "password": password})
@@ -325,6 +346,12 @@ class Tenant:
         return answer.body
 
 
+_SERVICE_MAIL: Final = """
+SELECT b.mime FROM accounts a JOIN recipients r ON r.account_id = a.id
+JOIN bodies b ON b.account_id = r.account_id AND b.message_id = r.message_id
+WHERE a.name = $1 AND r.email = $2 ORDER BY b.message_id DESC
+"""
+
 _COUNTS: Final = """
 SELECT (SELECT count(*) FROM messages WHERE account_id = $1) AS messages,
        (SELECT count(*) FROM recipients WHERE account_id = $1) AS recipients,
@@ -356,6 +383,8 @@ def settings_for(database_url: str, **settings: str) -> dict[str, str]:
         "HTTP__UNAUTHENTICATED_BURST": "100000",
         # Tests share a volume, and an account does in seconds what people do in a day.
         "DISK_SPACE__DIRECTORY": "",
+        "SERVICE__SENDER": f"Posthouse <no-reply@{SENDER_DOMAIN}>",
+        "SERVICE__SENDER_ACCOUNT": SENDER_ACCOUNT,
         "LIMITS__WRITES_PER_SECOND": "10000",
         "LIMITS__WRITES_BURST": "10000",
         **settings,
@@ -394,6 +423,13 @@ def uuid(message_id: str) -> UUID:
 
 # Starts a further process; takes the arguments of `server_process.start_service`, the database's URL optional.
 StartService = Callable[..., Awaitable[Service]]
+
+
+def _text_of(mime: bytes) -> str:
+    parsed = email.message_from_bytes(mime, policy=email.policy.SMTP)
+    assert isinstance(parsed, EmailMessage)
+    text: str = parsed.get_content()
+    return text
 
 
 def _encode(value: object) -> bytes:

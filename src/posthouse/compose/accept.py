@@ -11,8 +11,10 @@ from posthouse.entrypoints.workers import repeated
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.intake import Intake
 from posthouse.flows.accept.last_used import LastUsed
+from posthouse.flows.accept.service_mailer import ServiceMailer
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.rules.limits import LAST_USED_SECONDS
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Refusal
@@ -71,4 +73,17 @@ def intake(
         tickets=None if stream is None else tickets(settings, stream),
         offers_one_click=bool(settings.http.public_url),
         disk_space=disk_space,
+    )
+
+
+def service_mail(settings: Settings, intake: Intake, database: Database, clock: Clock, chance: Chance) -> ServiceMail:
+    if not settings.service.sender:
+        return NoServiceMail()
+    return ServiceMailer(
+        intake=intake,
+        database=database,
+        clock=clock,
+        chance=chance,
+        sender=settings.service.sender,
+        account=settings.service.sender_account,
     )

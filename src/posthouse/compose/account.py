@@ -8,9 +8,11 @@ from posthouse.config import Settings
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.dkim_keys import DkimKeys
 from posthouse.flows.account.domains import Domains
+from posthouse.flows.account.password_reset import PasswordReset
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.account.team import Team
+from posthouse.flows.shared.service_mail import ServiceMail
 from posthouse.store.postgres import Database
 
 
@@ -32,12 +34,41 @@ def sessions(settings: Settings, database: Database, clock: Clock, chance: Chanc
     )
 
 
-def team(settings: Settings, database: Database, clock: Clock, chance: Chance, passwords: Passwords) -> Team:
+def team(
+    settings: Settings,
+    database: Database,
+    clock: Clock,
+    chance: Chance,
+    passwords: Passwords,
+    service_mail: ServiceMail | None = None,
+) -> Team:
     return Team(
         database=database,
         clock=clock,
         chance=chance,
         passwords=passwords,
+        pepper=settings.secrets.pepper_bytes,
+        public_url=settings.http.public_url,
+        service_mail=service_mail,
+    )
+
+
+def password_reset(
+    settings: Settings,
+    database: Database,
+    clock: Clock,
+    chance: Chance,
+    passwords: Passwords,
+    sessions: Sessions,
+    service_mail: ServiceMail,
+) -> PasswordReset:
+    return PasswordReset(
+        database=database,
+        clock=clock,
+        chance=chance,
+        passwords=passwords,
+        sessions=sessions,
+        service_mail=service_mail,
         pepper=settings.secrets.pepper_bytes,
         public_url=settings.http.public_url,
     )

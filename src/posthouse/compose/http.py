@@ -86,11 +86,14 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
             last_used = await stack.enter_async_context(accept.open_last_used(database))
             disk_space = await stack.enter_async_context(checked_disk_space(settings, database))
             passwords = account.passwords(settings, database, clock, chance)
+            intake = accept.intake(settings, intake_database, control_cache, clock, chance, stream, disk_space)
+            service_mail = accept.service_mail(settings, intake, database, clock, chance)
+            sessions = account.sessions(settings, database, clock, chance, passwords)
             collect_rarely()
             prefer_event_loop()
             yield Services(
                 admission=accept.admission(settings, control_cache, last_used, clock),
-                intake=accept.intake(settings, intake_database, control_cache, clock, chance, stream, disk_space),
+                intake=intake,
                 message_detail=MessageDetail(
                     database=database, clock=clock, bodies_days=settings.retention.bodies_days
                 ),
@@ -104,8 +107,11 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                     check=target_of(settings),
                 ),
                 unsubscribe=Unsubscribe(database=database, clock=clock, key=unsubscribe_key(settings)),
-                sessions=account.sessions(settings, database, clock, chance, passwords),
-                team=account.team(settings, database, clock, chance, passwords),
+                sessions=sessions,
+                password_reset=account.password_reset(
+                    settings, database, clock, chance, passwords, sessions, service_mail
+                ),
+                team=account.team(settings, database, clock, chance, passwords, service_mail),
                 usage_and_ledger=UsageAndLedger(
                     database=database, clock=clock, defaults=accept.account_limits(settings)
                 ),

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from posthouse.config.section import MAKE_SECRETS, Section, Texts
+from posthouse.mail.address import AddressError, parse_mailbox
 
 SECRET_CHARACTERS_MIN: Final = 32
 # A phrase repeated to the required length is long without being hard to guess.
@@ -37,6 +38,17 @@ class ServiceSection(Section):
     own_domains: Texts = Field(
         (), description="Domains of this installation, which no webhook may call; the hostname always counts."
     )
+    sender: str = Field(
+        "",
+        description="The address that invitations and password resets are sent from, such as "
+        "Posthouse <no-reply@mail.example.com>: under a verified domain of sender_account. Empty: they are not sent by "
+        "mail, and only an operator's command makes them.",
+    )
+    sender_account: str = Field(
+        "",
+        description="The account, by name or id, that sends the service's own mail and pays for it. Its members can "
+        "read that mail with its links: name an account of your own.",
+    )
     resolvers: Texts = Field(
         (),
         description="Name servers for DNS queries, each an IP address with an optional port "
@@ -52,6 +64,22 @@ class ServiceSection(Section):
         if len(given) > 253 or not _HOST_NAME.fullmatch(given):
             raise ValueError("is not a host name: write one such as mail.example.com")
         return given
+
+    @field_validator("sender")
+    @classmethod
+    def _is_mailbox(cls, given: str) -> str:
+        try:
+            if given:
+                parse_mailbox(given)
+        except AddressError as error:
+            raise ValueError(str(error)) from None
+        return given
+
+    @model_validator(mode="after")
+    def _has_sender_and_account(self) -> Self:
+        if bool(self.sender) is not bool(self.sender_account):
+            raise ValueError("sender and sender_account belong together: set both, or neither")
+        return self
 
     @field_validator("own_addresses")
     @classmethod

@@ -110,8 +110,8 @@ def new_api_key(mode: Mode, random: bytes) -> str:
     return _KEY_PREFIXES[mode] + _base62(random)
 
 
-def new_invitation_token(random: bytes) -> str:
-    """The token that accepts an invitation, from 32 random bytes."""
+def new_mail_token(random: bytes) -> str:
+    """The token that accepts an invitation or resets a password, from 32 random bytes."""
     return _base62(random)
 
 

@@ -74,6 +74,8 @@ LAST_USED_MAX: Final = 100_000
 MEMBERS_MAX: Final = 100
 INVITATIONS_MAX: Final = 100
 INVITATION_LIFETIME_SECONDS: Final = 7 * 24 * 3600
+PASSWORD_RESET_SECONDS: Final = 3600
+USER_AGENT_CHARACTERS_MAX: Final = 200
 AUDIT_LOG_DAYS: Final = 400
 
 # Accepting: the size of a shared transaction, and of the queue for the next.

@@ -10,7 +10,9 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 # Each role includes the permissions of those before it.
 _FROM_LEAST: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
 
-PUBLIC: Final = frozenset({"login", "acceptInvitation", "showUnsubscribe", "unsubscribe"})
+PUBLIC: Final = frozenset(
+    {"login", "forgotPassword", "resetPassword", "acceptInvitation", "showUnsubscribe", "unsubscribe"}
+)
 
 # Viewers read, members send, admins manage keys and domains, owners manage the team.
 _OPERATIONS: Final = {
@@ -18,6 +20,8 @@ _OPERATIONS: Final = {
         "logout",
         "getMe",
         "switchAccount",
+        "listSessions",
+        "endSession",
         "changePassword",
         "beginTotp",
         "confirmTotp",

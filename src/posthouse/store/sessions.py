@@ -22,13 +22,15 @@ class SessionRow:
     account_id: AccountId
     created_at: datetime
     expires_at: datetime
+    peer: str = ""
+    user_agent: str = ""
 
 
 # The lock makes a change of the password wait, or this for the change, which then finds another hash: no session
 # is begun with a password that is no longer the user's.
 _INSERT: Final = statement("""
-INSERT INTO sessions (id, user_id, account_id, created_at, expires_at)
-SELECT :session_id, id, :account_id, :created_at, :expires_at FROM users WHERE id = :user_id
+INSERT INTO sessions (id, user_id, account_id, created_at, expires_at, peer, user_agent)
+SELECT :session_id, id, :account_id, :created_at, :expires_at, :peer, :user_agent FROM users WHERE id = :user_id
     AND password_hash = :password_hash FOR SHARE
 RETURNING id
 """)
@@ -40,8 +42,12 @@ DELETE FROM sessions WHERE user_id = $1 AND id NOT IN (
 )
 RETURNING account_id
 """
+_LIVE_OF_USER: Final = """
+SELECT id, user_id, account_id, created_at, expires_at, peer, user_agent FROM sessions
+WHERE user_id = $1 AND revoked_at IS NULL AND expires_at > $2 ORDER BY id DESC LIMIT $3
+"""
 _LIVE: Final = """
-SELECT id, user_id, account_id, created_at, expires_at FROM sessions
+SELECT id, user_id, account_id, created_at, expires_at, peer, user_agent FROM sessions
 WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL AND expires_at > $3
 """
 _REVOKE: Final = """
@@ -65,6 +71,8 @@ async def begin(tx: Connection, session: SessionRow, password_hash: str, kept_ma
             account_id=session.account_id,
             created_at=session.created_at,
             expires_at=session.expires_at,
+            peer=session.peer,
+            user_agent=session.user_agent,
             password_hash=password_hash,
         )
     )
@@ -79,8 +87,16 @@ async def live(connection: Connection, session_id: SessionId, user_id: UserId, n
     return None if row is None else SessionRow(**row)
 
 
-async def revoke(tx: Connection, session_id: SessionId, user_id: UserId, now: datetime) -> None:
-    await _touch_each(tx, await tx.fetch(_REVOKE, session_id, user_id, now), now)
+async def live_of_user(connection: Connection, user_id: UserId, now: datetime, limit: int) -> list[SessionRow]:
+    """The newest first."""
+    return [SessionRow(**row) for row in await connection.fetch(_LIVE_OF_USER, user_id, now, limit)]
+
+
+async def revoke(tx: Connection, session_id: SessionId, user_id: UserId, now: datetime) -> bool:
+    """False when the user has no such session, or it was revoked already."""
+    ended = await tx.fetch(_REVOKE, session_id, user_id, now)
+    await _touch_each(tx, ended, now)
+    return bool(ended)
 
 
 async def revoke_all(tx: Connection, user_id: UserId, but: SessionId | None, now: datetime) -> int:

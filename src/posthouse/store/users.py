@@ -49,6 +49,7 @@ INSERT INTO users (id, email, created_at, password_hash) VALUES (:id, :email, :c
 ON CONFLICT (email) DO NOTHING RETURNING id
 """)
 _BY_EMAIL: Final = "SELECT id, email, created_at, password_hash FROM users WHERE email = $1"
+_BY_ID: Final = "SELECT id, email, created_at, password_hash FROM users WHERE id = $1"
 _JOIN: Final = statement("""
 INSERT INTO memberships (account_id, user_id, role, created_at) VALUES (:account_id, :user_id, :role, :now)
 ON CONFLICT DO NOTHING RETURNING 1
@@ -83,6 +84,14 @@ SELECT m.account_id, a.name, m.role
 FROM memberships m JOIN accounts a ON a.id = m.account_id
 WHERE m.user_id = $1 ORDER BY m.created_at, m.account_id LIMIT $2
 """
+# The account that was opened last comes first, if the user is still a member of it.
+_ACCOUNT_TO_OPEN: Final = """
+SELECT m.account_id, a.name, m.role
+FROM memberships m JOIN accounts a ON a.id = m.account_id JOIN users u ON u.id = m.user_id
+WHERE m.user_id = $1
+ORDER BY m.account_id IS NOT DISTINCT FROM u.last_account_id DESC, m.created_at, m.account_id LIMIT 1
+"""
+_OPENED: Final = "UPDATE users SET last_account_id = $2 WHERE id = $1 AND last_account_id IS DISTINCT FROM $2"
 _REPLACE_HASH: Final = """
 UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNING id
 """
@@ -106,6 +115,11 @@ async def find_by_email(connection: Connection, email: str) -> UserRow | None:
     return None if row is None else UserRow(row["id"], row["email"], row["created_at"], row["password_hash"])
 
 
+async def find_by_id(connection: Connection, user_id: UserId) -> UserRow | None:
+    row = await connection.fetchrow(_BY_ID, user_id)
+    return None if row is None else UserRow(row["id"], row["email"], row["created_at"], row["password_hash"])
+
+
 async def replace_password(tx: Connection, user: UserRow, password_hash: str) -> bool:
     """False when it is no longer the one that was read."""
     return await tx.fetchval(_REPLACE_HASH, user.id, user.password_hash, password_hash) is not None
@@ -115,6 +129,16 @@ async def accounts_of(connection: Connection, user_id: UserId, limit: int) -> Se
     """In the order in which they were joined."""
     rows = await connection.fetch(_ACCOUNTS, user_id, limit)
     return [AccountOfUser(row["account_id"], row["name"], Role(row["role"])) for row in rows]
+
+
+async def account_to_open(connection: Connection, user_id: UserId) -> AccountOfUser | None:
+    """The account that the user opened last, else the one joined first; None if they are a member of none."""
+    row = await connection.fetchrow(_ACCOUNT_TO_OPEN, user_id)
+    return None if row is None else AccountOfUser(row["account_id"], row["name"], Role(row["role"]))
+
+
+async def note_opened(tx: Connection, user_id: UserId, account_id: AccountId) -> None:
+    await tx.execute(_OPENED, user_id, account_id)
 
 
 async def join_account(tx: Connection, account_id: AccountId, user_id: UserId, role: Role, now: datetime) -> bool:

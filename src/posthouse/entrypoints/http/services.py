@@ -9,6 +9,7 @@ from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
+from posthouse.flows.account.password_reset import PasswordReset
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.team import Team
@@ -28,6 +29,7 @@ class Services:
     webhook_endpoint: WebhookEndpoint
     unsubscribe: Unsubscribe
     sessions: Sessions
+    password_reset: PasswordReset
     team: Team
     usage_and_ledger: UsageAndLedger
     domains: Domains

@@ -24,7 +24,7 @@ from posthouse.store import second_factors, sessions, users
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 from posthouse.store.second_factors import SecondFactorRow
-from posthouse.store.sessions import SessionRow
+from posthouse.store.sessions import SessionRow as SessionRow
 from posthouse.store.users import AccountOfUser as AccountOfUser
 from posthouse.store.users import UserRow
 
@@ -77,31 +77,49 @@ class Sessions:
         self._pepper = pepper
         self._token_secret = token_secret
 
-    async def login(self, email: str, password: str, code: str | None, peer: str) -> LoginSession:
-        """A new session, in the account that the user joined first."""
+    async def login(self, email: str, password: str, code: str | None, peer: str, user_agent: str = "") -> LoginSession:
+        """A new session, in the account that the user opened last, or else joined first."""
         user = await self._passwords.proven(email, password, peer, code)
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            joined = await users.accounts_of(tx, user.id, 1)
-            if not joined:
+            joined = await users.account_to_open(tx, user.id)
+            if joined is None:
                 raise Refusal(
                     Code.UNAUTHORIZED, "You are a member of no account any more: ask an owner for a new invitation."
                 )
             session = SessionRow(
                 SessionId(new_id(self._chance, now)),
                 user.id,
-                joined[0].account_id,
+                joined.account_id,
                 now,
                 token.end_of_session(now),
+                peer,
+                "".join(filter(str.isprintable, user_agent))[: limits.USER_AGENT_CHARACTERS_MAX],
             )
             if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX):
                 raise Refusal(Code.UNAUTHORIZED, "The password was changed at this moment: log in with the new one.")
-        return self._token(session, joined[0].account_id, joined[0].role)
+        return self._token(session, joined.account_id, joined.role)
 
     async def logout(self, member: Member) -> None:
         """The session ends, and every token of it with it."""
         async with self._database.transaction() as tx:
             await sessions.revoke(tx, member.session_id, member.user_id, self._clock.now())
+
+    async def live(self, member: Member) -> Sequence[SessionRow]:
+        """The user's sessions, the newest first."""
+        async with self._database.connection() as connection:
+            return await sessions.live_of_user(
+                connection, member.user_id, self._clock.now(), limits.SESSIONS_PER_USER_MAX
+            )
+
+    async def end(self, member: Member, given: str) -> None:
+        """End a session of the user, and every token of it."""
+        session_id = ids.parse(ids.SESSION, given)
+        async with self._database.transaction() as tx:
+            if session_id is None or not await sessions.revoke(
+                tx, SessionId(session_id), member.user_id, self._clock.now()
+            ):
+                raise Refusal(Code.NOT_FOUND, "You have no session with this id: GET /v1/auth/sessions lists them.")
 
     async def me(self, member: Member) -> Me:
         async with self._database.connection() as connection:
@@ -119,13 +137,15 @@ class Sessions:
     async def switch(self, member: Member, given: str) -> LoginSession:
         """A token of the same session, until the same end, for another of the user's accounts."""
         account_id = ids.parse(ids.ACCOUNT, given)
-        async with self._database.connection() as connection:
-            session = await sessions.live(connection, member.session_id, member.user_id, self._clock.now())
+        async with self._database.transaction() as tx:
+            session = await sessions.live(tx, member.session_id, member.user_id, self._clock.now())
             if session is None:
                 raise Refusal(Code.UNAUTHORIZED, _OVER)
             joined = None
             if account_id is not None:
-                joined = await users.find_member(connection, AccountId(account_id), member.user_id)
+                joined = await users.find_member(tx, AccountId(account_id), member.user_id)
+            if account_id is not None and joined is not None:
+                await users.note_opened(tx, member.user_id, AccountId(account_id))
         if account_id is None or joined is None:
             raise Refusal(
                 Code.NOT_FOUND, "You are a member of no account with this id: GET /v1/auth/me lists your accounts."
@@ -213,13 +233,22 @@ class Sessions:
             raise Refusal(Code.NOT_FOUND, f"There is no user {address}: `account show` lists an account's users.")
         return user
 
+    async def set_password(self, tx: Connection, user: UserRow, password_hash: str) -> None:
+        """The user proved otherwise who they are: the password is replaced, and all sessions end."""
+        await self._replace(tx, user, password_hash, None, Actor(user.id, user.email))
+
     async def _replace_password(self, user: UserRow, password_hash: str, but: SessionId | None, actor: Actor) -> int:
-        now = self._clock.now()
         async with self._database.transaction() as tx:
-            if not await users.replace_password(tx, user, password_hash):
-                raise Refusal(Code.CONFLICT, "The password was changed by someone else at this moment: try again.")
-            ended = await sessions.revoke_all(tx, user.id, but, now)
-            await self._note(tx, user.id, actor, "user.password_changed", user.email, now)
+            return await self._replace(tx, user, password_hash, but, actor)
+
+    async def _replace(
+        self, tx: Connection, user: UserRow, password_hash: str, but: SessionId | None, actor: Actor
+    ) -> int:
+        now = self._clock.now()
+        if not await users.replace_password(tx, user, password_hash):
+            raise Refusal(Code.CONFLICT, "The password was changed by someone else at this moment: try again.")
+        ended = await sessions.revoke_all(tx, user.id, but, now)
+        await self._note(tx, user.id, actor, "user.password_changed", user.email, now)
         return ended
 
     async def _remove_factor(self, user: UserRow, actor: Actor) -> None:

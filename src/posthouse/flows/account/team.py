@@ -13,12 +13,15 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of, time_cursor, time_position
-from posthouse.rules import credential, ids, input_checks, limits
+from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
+from posthouse.rules import credential, ids, input_checks, limits, service_text
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, audit_log, invitations, users
 from posthouse.store.accounts import AccountRow
@@ -29,6 +32,9 @@ from posthouse.store.postgres import Connection, Database
 from posthouse.store.users import MemberRow as MemberRow
 from posthouse.store.users import UserRow
 
+# Invitations by mail: of an account 20 at once, then 20 an hour; to an address 3 at once, then one an hour.
+ACCOUNT_MAIL_RATE: Final = Rate(20 / 3_600, 20)
+ADDRESS_MAIL_RATE: Final = Rate(1 / 3_600, 3)
 INVITATION_LIFETIME: Final = timedelta(seconds=limits.INVITATION_LIFETIME_SECONDS)
 
 
@@ -57,6 +63,7 @@ class Team:
         passwords: Passwords,
         pepper: bytes,
         public_url: str,
+        service_mail: ServiceMail | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -65,6 +72,8 @@ class Team:
         self._passwords = passwords
         self._pepper = pepper
         self._public_url = public_url
+        self._service_mail = service_mail or NoServiceMail()
+        self._mail_rates: MemoryRates[AccountId | str] = MemoryRates()
 
     # Members.
 
@@ -121,10 +130,31 @@ class Team:
             found = await invitations.page(connection, account_id, before, limit + 1, self._clock.now())
         return page_of(found, limit, lambda row: ids.text(ids.INVITATION, row.id))
 
-    async def invite(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> NewInvitation:
-        """Replaces any invitation of the address; the token is shown this once."""
+    async def invite_by_mail(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> InvitationRow:
+        """Mail the invitation to its address, whose owner alone gets the token: accepting it proves the address."""
+        self._service_mail.require()
         address = input_checks.user_address(email)
-        token = credential.new_invitation_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        for holder, rate in ((account_id, ACCOUNT_MAIL_RATE), (address, ADDRESS_MAIL_RATE)):
+            taken = self._mail_rates.take(holder, rate, self._clock.now())
+            if isinstance(taken, RateWait):
+                raise Refusal(
+                    Code.RATE_LIMITED,
+                    f"Many invitations were mailed for this account, or to {address}: try again in {taken.seconds} s.",
+                    taken.seconds,
+                )
+        made = await self.invite(account_id, address, role, actor)
+        async with self._database.connection() as connection:
+            account = await accounts.find_by_id(connection, account_id)
+        if account is None:
+            raise RuntimeError("an account is gone, which none ever is")
+        text = service_text.invitation(account.name, actor.name, made.token, made.link)
+        await self._service_mail.send(address, *text)
+        return made.invitation
+
+    async def invite(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> NewInvitation:
+        """Replaces any invitation of the address; for an operator, who sees the token this once."""
+        address = input_checks.user_address(email)
+        token = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
         async with self._database.transaction() as tx:
             await self._lock(tx, account_id, actor)
             now = self._clock.now()

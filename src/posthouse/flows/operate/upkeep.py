@@ -25,6 +25,7 @@ from posthouse.store import (
     invitations,
     logins,
     partitions,
+    password_resets,
     sessions,
     suppressions,
 )
@@ -211,6 +212,7 @@ class Upkeep:
         async with self._database.transaction() as tx:
             await domains.forget_keys(tx, now - timedelta(seconds=limits.DOMAIN_KEYS_RETIRED_SECONDS))
         await self._delete_in_batches(lambda tx: invitations.forget_expired(tx, now, KEYS_A_BATCH))
+        await self._delete_in_batches(lambda tx: password_resets.forget_expired(tx, now, KEYS_A_BATCH))
         await self._delete_in_batches(lambda tx: suppressions.forget_lifted(tx, now - reputation.WINDOW, KEYS_A_BATCH))
         keys_ended_before = now - timedelta(days=limits.KEYS_ENDED_DAYS)
         await self._delete_in_batches(lambda tx: credentials.delete_ended_keys(tx, keys_ended_before, KEYS_A_BATCH))

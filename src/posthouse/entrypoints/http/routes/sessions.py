@@ -1,18 +1,23 @@
 """The routes of login, logout, password and second factor."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import body_of, json_response, member_of, services_of, timestamp
 from posthouse.entrypoints.http.schemas import sessions as schemas
+from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.entrypoints.http.send_email import peer_of
+from posthouse.flows.account.sessions import SessionRow
 from posthouse.flows.shared.principal import LoginSession
 from posthouse.rules import ids
+from posthouse.rules.ids import SessionId
 
 router = APIRouter()
+
+_SessionId = Annotated[str, Path(alias="id", description="The id of one of the user's sessions: `se_…`.")]
 
 
 def _login_responses() -> dict[int | str, dict[str, Any]]:
@@ -38,9 +43,67 @@ def _login_responses() -> dict[int | str, dict[str, Any]]:
 async def login(request: Request) -> Response:
     body = await body_of(request, schemas.LoginRequest)
     session = await services_of(request).sessions.login(
-        body.email, body.password, body.code or None, peer_of(request.scope)
+        body.email,
+        body.password,
+        body.code or None,
+        peer_of(request.scope),
+        request.headers.get("user-agent", ""),
     )
     return json_response(request, _session(session))
+
+
+@router.post(
+    "/v1/auth/forgot",
+    operation_id="forgotPassword",
+    summary="Mail a token for a new password to the user of an address, if there is one",
+    tags=["Sessions"],
+    openapi_extra=json_body(schemas.ForgotPasswordRequest, is_public=True),
+    responses=responses_with(200, schemas.ForgotPasswordResponse, 400, 409, 413, 429, 500, 503),
+)
+async def forgot_password(request: Request) -> Response:
+    body = await body_of(request, schemas.ForgotPasswordRequest)
+    services_of(request).password_reset.forgot(body.email, peer_of(request.scope))
+    return json_response(request, {"requested": True})
+
+
+@router.post(
+    "/v1/auth/reset",
+    operation_id="resetPassword",
+    summary="Choose a new password with the token from a mail; all sessions of the user end",
+    tags=["Sessions"],
+    openapi_extra=json_body(schemas.ResetPasswordRequest, is_public=True),
+    responses=responses_with(200, schemas.ResetPasswordResponse, 400, 404, 409, 413, 500, 503),
+)
+async def reset_password(request: Request) -> Response:
+    body = await body_of(request, schemas.ResetPasswordRequest)
+    await services_of(request).password_reset.reset(body.token, body.password, peer_of(request.scope))
+    return json_response(request, {"reset": True})
+
+
+@router.get(
+    "/v1/auth/sessions",
+    operation_id="listSessions",
+    summary="The user's sessions, newest first",
+    tags=["Sessions"],
+    responses=responses_with(200, schemas.SessionListResponse, 401, 500, 503),
+)
+async def list_sessions(request: Request) -> Response:
+    member = await member_of(request)
+    found = await services_of(request).sessions.live(member)
+    return json_response(request, {"sessions": [_row(row, member.session_id) for row in found]})
+
+
+@router.delete(
+    "/v1/auth/sessions/{id}",
+    operation_id="endSession",
+    summary="End a session of the user, and all of its tokens",
+    tags=["Sessions"],
+    responses=responses_with(200, DeletedResponse, 401, 404, 429, 500, 503),
+)
+async def end_session(request: Request, session_id: _SessionId) -> Response:
+    member = await member_of(request)
+    await services_of(request).sessions.end(member, session_id)
+    return json_response(request, {"deleted": True})
 
 
 @router.post(
@@ -160,6 +223,17 @@ async def disable_totp(request: Request) -> Response:
     body = await body_of(request, schemas.DisableTotpRequest)
     await services_of(request).sessions.disable_totp(member, body.password, body.code, peer_of(request.scope))
     return json_response(request, {"disabled": True})
+
+
+def _row(row: SessionRow, current: SessionId) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.SESSION, row.id),
+        "created_at": timestamp(row.created_at),
+        "expires_at": timestamp(row.expires_at),
+        "address": row.peer,
+        "user_agent": row.user_agent,
+        "current": row.id == current,
+    }
 
 
 def _session(session: LoginSession) -> dict[str, Any]:

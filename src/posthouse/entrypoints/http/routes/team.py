@@ -89,7 +89,7 @@ async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT)
 @router.post(
     "/v1/invitations",
     operation_id="inviteMember",
-    summary="Invite a person by a link that works once, for 7 days; it is shown only in this response",
+    summary="Mail a person an invitation, whose link works once, for 7 days",
     tags=["Team"],
     status_code=201,
     openapi_extra=json_body(schemas.InvitationRequest),
@@ -98,11 +98,10 @@ async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT)
 async def invite_member(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.InvitationRequest)
-    made = await services_of(request).team.invite(
+    made = await services_of(request).team.invite_by_mail(
         member.account_id, body.email, role.parse_role(body.role), member.actor
     )
-    content = {"invitation": _invitation(made.invitation), "token": made.token, "link": made.link}
-    return json_response(request, content, 201)
+    return json_response(request, {"invitation": _invitation(made)}, 201)
 
 
 @router.post(

@@ -27,6 +27,29 @@ class LoginRequest(Request):
     code: Annotated[str | None, described(f"Required for a user with a second factor. {_CODE}")] = None
 
 
+class ForgotPasswordRequest(Request):
+    model_config = _example(email="ada@example.com")
+
+    email: Annotated[str, described("The user's address.")]
+
+
+class ResetPasswordRequest(Request):
+    model_config = _example(
+        token="4TqPBcYV0a8mCkJq3Wz9hXyR2nLdEoFgUsI7tA1bKvM",  # noqa: S106
+        password="correct horse battery staple",  # noqa: S106
+    )
+
+    token: Annotated[str, described("The token in the mail: the part of its link after the #.")]
+    password: Annotated[
+        str,
+        described(
+            "The password to set.",
+            minLength=limits.PASSWORD_CHARACTERS_MIN,
+            maxLength=limits.PASSWORD_CHARACTERS_MAX,
+        ),
+    ]
+
+
 class SwitchAccountRequest(Request):
     model_config = _example(account_id=_ACCOUNT_ID)
 
@@ -74,6 +97,31 @@ class LoginResponse(Response):
 
     token: Annotated[str, described("A JWT; send it as `Authorization: Bearer <token>`.")]
     expires_at: Timestamp
+
+
+class ForgotPasswordResponse(Response):
+    model_config = _example(requested=True, request_id=_REQUEST_ID)
+
+    requested: Annotated[bool, described("Always true, whether or not the address is a user's.")]
+
+
+class ResetPasswordResponse(Response):
+    model_config = _example(reset=True, request_id=_REQUEST_ID)
+
+    reset: bool
+
+
+class SessionEntry(BaseModel):
+    id: str
+    created_at: Timestamp
+    expires_at: Timestamp
+    address: Annotated[str, described("Where the login came from.")]
+    user_agent: Annotated[str, described("The `User-Agent` of the login.")]
+    current: Annotated[bool, described("Whether this request's token belongs to it.")]
+
+
+class SessionListResponse(Response):
+    sessions: list[SessionEntry]
 
 
 class LogoutResponse(Response):

@@ -117,10 +117,6 @@ class InvitationListResponse(Response):
 
 class InvitationCreatedResponse(Response):
     invitation: Invitation
-    token: Annotated[str, described("The token that accepts the invitation; keep it secret. It is never shown again.")]
-    link: Annotated[
-        str | None, described("A link with the token; null when the service's public address is not configured.")
-    ]
 
 
 class JoinedAccount(BaseModel):
