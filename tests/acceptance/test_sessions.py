@@ -539,3 +539,43 @@ async def test_a_token_for_a_new_password_ends_after_an_hour(start_service: Star
     (token,) = await eventually(lambda: service.mailed_tokens(email), lambda tokens: bool(tokens))
     await service.sql("UPDATE password_resets SET expires_at = expires_at - interval '1 hour'")
     assert (await reset(service, token, "a new password, longer")).is_refusal(404, "not_found", "60 minutes")
+
+
+# A second factor that the account requires.
+
+
+@pytest.mark.rule("TOTP-10")
+async def test_without_the_second_factor_that_an_account_requires_a_member_sets_it_up(tenant: Tenant) -> None:
+    service = tenant.service
+    owner, bob = await person(tenant), await person(tenant, "member")
+    sent = await tenant.accepts()
+
+    async def require(required: bool) -> Answer:
+        return await as_user(service, "PUT", "/v1/account/second-factor", owner.token, {"required": required})
+
+    assert (await require(True)).is_refusal(409, "conflict", "yourself")
+    await owner.protect()
+    assert (await require(True)).body["required"] is True
+
+    async def read() -> Answer:
+        return await as_user(service, "GET", "/v1/templates", bob.token)
+
+    refused = await eventually(read, lambda answer: answer.status != 200)
+    assert refused.is_refusal(403, "forbidden", "/v1/auth/totp")
+    authorization = f"Bearer {bob.token}"
+    assert (await tenant.send(authorization=authorization)).is_refusal(403, "forbidden", "second factor")
+    assert (await tenant.get(sent["id"], authorization=authorization)).is_refusal(401, "unauthorized")
+    assert (await as_user(service, "GET", "/v1/templates", owner.token)).status == 200
+    assert (await tenant.send()).status == 202, "a key or password of the account is no member"
+    assert (await bob.me())["totp_required"] is True
+    assert (await bob.call("GET", "sessions")).status == 200
+    await bob.protect()
+    assert (await eventually(read, lambda answer: answer.status == 200)).status == 200
+    assert (await tenant.send(authorization=authorization)).status == 202
+    viewer = await person(tenant, "admin")
+    body = {"required": False}
+    assert (await as_user(service, "PUT", "/v1/account/second-factor", viewer.token, body)).status == 403
+    assert (await require(False)).body["required"] is False
+    assert (
+        await eventually(lambda: as_user(service, "GET", "/v1/keys", viewer.token), lambda a: a.status == 200)
+    ).status

@@ -82,6 +82,7 @@ _OPERATIONS: Final = {
         "inviteMember",
         "revokeInvitation",
         "listAuditLog",
+        "requireSecondFactor",
     ),
 }
 # Operations that store more than before; others read, delete, or change what is there.
@@ -100,6 +101,24 @@ STORING: Final = frozenset(
         "rotateDomainKeys",
         "rotateKey",
         "sendTestEmail",
+    }
+)
+
+SECOND_FACTOR_REQUIRED: Final = (
+    "This account requires a second factor, and you have none: begin one with POST /v1/auth/totp."
+)
+# What concerns the user alone; the rest of an account that requires a second factor waits until they have one.
+_WITHOUT_SECOND_FACTOR: Final = frozenset(
+    {
+        "logout",
+        "getMe",
+        "switchAccount",
+        "listSessions",
+        "endSession",
+        "changePassword",
+        "beginTotp",
+        "confirmTotp",
+        "disableTotp",
     }
 )
 
@@ -127,6 +146,12 @@ def require(role: Role, operation: str) -> None:
             Code.FORBIDDEN,
             f"This needs the role of {_spelled(needed)}, and yours is {role.value}: ask an owner of the account.",
         )
+
+
+def require_second_factor(operation: str) -> None:
+    """Refuse a user without a second factor, in an account that requires it, all but what concerns them alone."""
+    if operation not in _WITHOUT_SECOND_FACTOR:
+        raise Refusal(Code.FORBIDDEN, SECOND_FACTOR_REQUIRED)
 
 
 def _spelled(role: Role) -> str:

@@ -58,6 +58,10 @@ SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, availab
        rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
 FROM accounts WHERE lower(name) > lower($1) ORDER BY lower(name) LIMIT $2
 """
+_REQUIRES_TOTP: Final = "SELECT requires_totp FROM accounts WHERE id = $1"
+_REQUIRE_TOTP: Final = """
+UPDATE accounts SET requires_totp = $2, changed_at = greatest(changed_at, $3) WHERE id = $1
+"""
 _IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
 _SUSPEND: Final = """
 WITH began AS (
@@ -175,3 +179,12 @@ async def granted(connection: Connection, account_id: AccountId) -> int:
     """The sum of all grants, corrections included."""
     total: int = await connection.fetchval(_GRANTED, account_id)
     return total
+
+
+async def requires_totp(connection: Connection, account_id: AccountId) -> bool:
+    """Whether its members need a second factor."""
+    return bool(await connection.fetchval(_REQUIRES_TOTP, account_id))
+
+
+async def require_totp(tx: Connection, account_id: AccountId, is_required: bool, now: datetime) -> None:
+    await tx.execute(_REQUIRE_TOTP, account_id, is_required, now)

@@ -54,8 +54,11 @@ WHERE k.secret_hash = $1
 
 _MEMBERSHIP: Final = """
 SELECT m.account_id, m.role, u.email, c.id AS credential_id, (
-    SELECT id FROM credentials WHERE account_id = m.account_id ORDER BY created_at, id LIMIT 1) AS scope_id
-FROM memberships m JOIN users u ON u.id = m.user_id
+    SELECT id FROM credentials WHERE account_id = m.account_id ORDER BY created_at, id LIMIT 1) AS scope_id,
+    a.requires_totp AND NOT EXISTS (
+        SELECT FROM second_factors f WHERE f.user_id = m.user_id AND f.confirmed_at IS NOT NULL
+    ) AS lacks_second_factor
+FROM memberships m JOIN users u ON u.id = m.user_id JOIN accounts a ON a.id = m.account_id
 JOIN credentials c ON c.account_id = m.account_id AND c.is_default
 WHERE m.account_id = $1 AND m.user_id = $2
 """
@@ -109,6 +112,8 @@ class CachedMembership:
     email: str
     credential_id: CredentialId
     scope_id: CredentialId
+    # The account requires a second factor, and the user has none.
+    lacks_second_factor: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +290,13 @@ async def _load_membership(
     if row is None:
         return None
     return account_id, CachedMembership(
-        account_id, user_id, Role(row["role"]), row["email"], row["credential_id"], row["scope_id"]
+        account_id=account_id,
+        user_id=user_id,
+        role=Role(row["role"]),
+        email=row["email"],
+        credential_id=row["credential_id"],
+        scope_id=row["scope_id"],
+        lacks_second_factor=row["lacks_second_factor"],
     )
 
 

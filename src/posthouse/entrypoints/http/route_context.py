@@ -53,6 +53,8 @@ async def member_of(request: Request) -> Member:
     member = await services.admission.member(request.headers.get("authorization"))
     operation: str = request.scope["route"].operation_id
     role.require(member.role, operation)
+    if member.lacks_second_factor:
+        role.require_second_factor(operation)
     if request.method not in _READING:
         services.writes.require(member.account_id, operation)
     if request.method == "POST":

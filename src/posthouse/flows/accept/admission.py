@@ -3,7 +3,7 @@
 from posthouse.clock import Clock
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.shared.principal import Member, Principal
-from posthouse.rules import credential, token
+from posthouse.rules import credential, role, token
 from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode
 from posthouse.rules.ids import SessionId
 from posthouse.rules.refusal import Code, Refusal
@@ -37,6 +37,8 @@ class Admission:
                 membership, _ = await self._membership(given)
                 if not credential.may_send(membership.role):
                     raise Refusal(Code.FORBIDDEN, "A viewer may not send mail: ask for the role of a member.")
+                if membership.lacks_second_factor:
+                    raise Refusal(Code.FORBIDDEN, role.SECOND_FACTOR_REQUIRED)
                 return _by_login(membership)
 
     async def password(self, username: str, password: str, peer: str) -> Principal:
@@ -70,6 +72,8 @@ class Admission:
                 return self._by_key(key)
             case BearerToken() as given:
                 membership, _ = await self._membership(given)
+                if membership.lacks_second_factor:
+                    raise _unauthorized(role.SECOND_FACTOR_REQUIRED)
                 return _by_login(membership)
 
     async def member(self, authorization: str | None) -> Member:
@@ -78,7 +82,14 @@ class Admission:
         if not isinstance(given, BearerToken):
             raise _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
         membership, session_id = await self._membership(given)
-        return Member(membership.account_id, membership.user_id, membership.role, membership.email, session_id)
+        return Member(
+            membership.account_id,
+            membership.user_id,
+            membership.role,
+            membership.email,
+            session_id,
+            membership.lacks_second_factor,
+        )
 
     async def _basic(self, given: BasicCredentials) -> CachedCredential:
         known, _ = await self._matched(given)

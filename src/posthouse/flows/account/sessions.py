@@ -20,7 +20,7 @@ from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import second_factors, sessions, users
+from posthouse.store import accounts, second_factors, sessions, users
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 from posthouse.store.second_factors import SecondFactorRow
@@ -46,6 +46,7 @@ class Me:
     has_second_factor: bool
     recovery_codes_left: int
     accounts: Sequence[AccountOfUser]
+    is_second_factor_required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ class Sessions:
                 await second_factors.is_active(connection, member.user_id),
                 await second_factors.recovery_codes_left(connection, member.user_id),
                 await users.accounts_of(connection, member.user_id, ACCOUNTS_SHOWN_MAX),
+                await accounts.requires_totp(connection, member.account_id),
             )
 
     async def switch(self, member: Member, given: str) -> LoginSession:
@@ -199,6 +201,7 @@ class Sessions:
                 raise Refusal(Code.FORBIDDEN, _WRONG_CODE)
             await second_factors.confirm(tx, member.user_id, step, hashes, now)
             await self._passwords.clear_codes(tx, member.user_id)
+            await self._touch_accounts(tx, member.user_id, now)
             await sessions.revoke_all(tx, member.user_id, member.session_id, now)
             await self._note(tx, member.user_id, member.actor, "user.totp_enabled", member.email, now)
         return codes
@@ -256,7 +259,15 @@ class Sessions:
         async with self._database.transaction() as tx:
             if not await second_factors.remove(tx, user.id):
                 raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
+            await self._touch_accounts(tx, user.id, now)
             await self._note(tx, user.id, actor, "user.totp_disabled", user.email, now)
+
+    @staticmethod
+    async def _touch_accounts(tx: Connection, user_id: UserId, now: datetime) -> None:
+        """Caches hold whether a member has a second factor. In order, and before others: no deadlocks."""
+        joined = await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX)
+        for account_id in sorted(account.account_id for account in joined):
+            await accounts.touch(tx, account_id, now)
 
     async def _note(
         self, tx: Connection, user_id: UserId, actor: Actor, action: str, email: str, now: datetime

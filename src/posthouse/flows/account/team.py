@@ -23,7 +23,7 @@ from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, audit_log, invitations, users
+from posthouse.store import accounts, audit_log, invitations, second_factors, users
 from posthouse.store.accounts import AccountRow
 from posthouse.store.audit_log import AuditLogEntry as AuditLogEntry
 from posthouse.store.audit_log import Detail
@@ -120,6 +120,19 @@ class Team:
             if not await users.insert(tx, user):
                 raise Refusal(Code.CONFLICT, f"There is a user {user.email} already: invite them to this account.")
             return await self._join(tx, account_id, user, role, actor, "member.created")
+
+    async def require_second_factor(self, account_id: AccountId, is_required: bool, actor: Actor) -> None:
+        """From now on, within seconds, members without a second factor may only set one up."""
+        async with self._database.transaction() as tx:
+            await self._lock(tx, account_id, actor)
+            if is_required and (actor.user_id is None or not await second_factors.is_active(tx, UserId(actor.user_id))):
+                raise Refusal(
+                    Code.CONFLICT, "You have no second factor yourself: begin one with POST /v1/auth/totp first."
+                )
+            now = self._clock.now()
+            await accounts.require_totp(tx, account_id, is_required, now)
+            detail: Detail = {"required": is_required}
+            await self._audit_log.note(tx, account_id, actor, "account.second_factor_required", "", now, detail)
 
     # Invitations.
 

@@ -34,6 +34,8 @@ class Member:
     role: Role
     email: str
     session_id: SessionId
+    # The account requires a second factor, and they have none: they may only set one up.
+    lacks_second_factor: bool = False
 
     @property
     def actor(self) -> Actor:

@@ -139,6 +139,7 @@ async def get_me(request: Request) -> Response:
             },
             "account_id": ids.text(ids.ACCOUNT, me.member.account_id),
             "role": me.member.role,
+            "totp_required": me.is_second_factor_required,
             "expires_at": timestamp(me.expires_at),
             "accounts": [
                 {"id": ids.text(ids.ACCOUNT, membership.account_id), "name": membership.name, "role": membership.role}

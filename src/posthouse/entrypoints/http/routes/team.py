@@ -73,6 +73,21 @@ async def remove_member(request: Request, user_id: _MemberId) -> Response:
     return json_response(request, {"deleted": True})
 
 
+@router.put(
+    "/v1/account/second-factor",
+    operation_id="requireSecondFactor",
+    summary="Whether all members need a second factor; those without one can then only set it up",
+    tags=["Team"],
+    openapi_extra=json_body(schemas.RequireSecondFactorRequest),
+    responses=responses_with(200, schemas.RequireSecondFactorResponse, 400, 401, 403, 409, 413, 429, 500, 503),
+)
+async def require_second_factor(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.RequireSecondFactorRequest)
+    await services_of(request).team.require_second_factor(member.account_id, body.required, member.actor)
+    return json_response(request, {"required": body.required})
+
+
 @router.get(
     "/v1/invitations",
     operation_id="listInvitations",

@@ -153,6 +153,7 @@ class MeResponse(Response):
         },
         account_id=_ACCOUNT_ID,
         role="owner",
+        totp_required=False,
         expires_at=_EXPIRES_AT,
         accounts=[{"id": _ACCOUNT_ID, "name": "Acme", "role": "owner"}],
         request_id=_REQUEST_ID,
@@ -161,6 +162,7 @@ class MeResponse(Response):
     user: Person
     account_id: Annotated[str, described("The account that the token is for.")]
     role: Annotated[Role, described("The user's present role in that account.")]
+    totp_required: Annotated[bool, described("Whether that account requires a second factor of its members.")]
     expires_at: Annotated[str, described("When the session ends. RFC 3339, UTC.", format="date-time")]
     accounts: Annotated[
         list[AccountOfUser], described("The accounts of the user, in the order of joining; at most 100.")

@@ -42,6 +42,16 @@ class MemberRoleRequest(Request):
     role: GivenRole
 
 
+class RequireSecondFactorRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"required": True}]})
+
+    required: Annotated[bool, described("Whether members need a second factor.")]
+
+
+class RequireSecondFactorResponse(Response):
+    required: bool
+
+
 class InvitationRequest(Request):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"email": "grace@example.com", "role": "member"}]},
