@@ -572,10 +572,10 @@ async def test_without_the_second_factor_that_an_account_requires_a_member_sets_
     await bob.protect()
     assert (await eventually(read, lambda answer: answer.status == 200)).status == 200
     assert (await tenant.send(authorization=authorization)).status == 202
-    viewer = await person(tenant, "admin")
+    admin = await person(tenant, "admin")
     body = {"required": False}
-    assert (await as_user(service, "PUT", "/v1/account/second-factor", viewer.token, body)).status == 403
+    assert (await as_user(service, "PUT", "/v1/account/second-factor", admin.token, body)).status == 403
     assert (await require(False)).body["required"] is False
     assert (
-        await eventually(lambda: as_user(service, "GET", "/v1/keys", viewer.token), lambda a: a.status == 200)
+        await eventually(lambda: as_user(service, "GET", "/v1/keys", admin.token), lambda a: a.status == 200)
     ).status
