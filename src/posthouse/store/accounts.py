@@ -59,9 +59,7 @@ SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, availab
 FROM accounts WHERE lower(name) > lower($1) ORDER BY lower(name) LIMIT $2
 """
 _REQUIRES_TOTP: Final = "SELECT requires_totp FROM accounts WHERE id = $1"
-_REQUIRE_TOTP: Final = """
-UPDATE accounts SET requires_totp = $2, changed_at = greatest(changed_at, $3) WHERE id = $1
-"""
+_REQUIRE_TOTP: Final = "UPDATE accounts SET requires_totp = $2 WHERE id = $1"
 _IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
 _SUSPEND: Final = """
 WITH began AS (
@@ -187,4 +185,5 @@ async def requires_totp(connection: Connection, account_id: AccountId) -> bool:
 
 
 async def require_totp(tx: Connection, account_id: AccountId, is_required: bool, now: datetime) -> None:
-    await tx.execute(_REQUIRE_TOTP, account_id, is_required, now)
+    await tx.execute(_REQUIRE_TOTP, account_id, is_required)
+    await touch(tx, account_id, now)
