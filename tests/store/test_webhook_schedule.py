@@ -302,6 +302,29 @@ async def test_a_claim_lasts_until_its_end_and_is_due_again_then(
     assert await steps.value("SELECT worker_id FROM calls") is None
 
 
+# Overdue
+
+
+async def test_what_was_due_for_too_long_ends_on_record_however_often_it_was_leased(
+    steps: DeliverySteps, webhook_steps: WebhookSteps
+) -> None:
+    await webhook_steps.save()
+    await webhook_steps.add_events(DELIVERED, BOUNCED, lease=timedelta(0))
+    for _ in range(3):
+        steps.clock.advance(days=1)
+        assert len(await webhook_steps.lease()) == 2
+    (claimed,) = await webhook_steps.claimed(FAILED)
+    steps.clock.advance(MOMENT)
+    due_before = steps.clock.now() - timedelta(days=3)
+    async with steps.database.transaction() as tx:
+        assert await webhook_schedule.end_overdue(tx, due_before, 10) == 2
+        assert await webhook_schedule.end_overdue(tx, due_before, 10) == 0
+    log = await steps.fetch(LOG + " ORDER BY id")
+    assert [row[:2] for row in log] == [("failed", 0), ("failed", 0), ("pending", 0)]
+    assert log[0][3] == webhook_schedule.OVERDUE
+    assert await steps.value("SELECT id FROM calls") == claimed.id
+
+
 # Dead workers, and claims whose answer was lost
 
 
@@ -698,6 +721,8 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
 
 
 STATEMENTS = query_plans.statements(webhook_schedule)
+# Upkeep reads the whole schedule, every few minutes.
+del STATEMENTS["webhook_schedule._END_OVERDUE"]
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

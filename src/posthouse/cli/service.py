@@ -75,6 +75,7 @@ def upkeep(
             "domains_lost": done.domains_lost,
             "secrets_resealed": done.secrets_resealed,
             "domain_keys_made": done.domain_keys_made,
+            "webhooks_ended": done.webhooks_ended,
             "usage_steps": counted.steps,
         }
     )

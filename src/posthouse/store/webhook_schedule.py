@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store.delivery_schedule import Place, columns
 from posthouse.store.postgres import Connection, required, storable
@@ -29,6 +29,7 @@ RESPONSE_BYTES_MAX: Final = 2_048
 ERROR_CHARACTERS_MAX: Final = 500
 DISABLED: Final = "It was cancelled: the webhook endpoint is disabled."
 DELETED: Final = "It was cancelled: the webhook endpoint was deleted."
+OVERDUE: Final = "It was given up: its attempt was due 3 days ago and could not be made."
 
 # Account, webhook delivery, fence.
 WebhookKey = tuple[AccountId, UUID, int]
@@ -274,6 +275,23 @@ SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM postponed)
 """)
 
 
+# The ids narrow it to rows that are old enough; a lease moves `next_at`, so that the log alone says what was due when.
+_END_OVERDUE: Final = statement("""
+WITH overdue AS MATERIALIZED (
+    SELECT calls.ctid AS place, delivery.place AS log_place, delivery.id FROM calls
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, id FROM webhook_deliveries
+        WHERE account_id = calls.account_id AND id = calls.id AND next_attempt_at < :due_before LIMIT 1) delivery
+    WHERE calls.id < :ids_before AND calls.worker_id IS NULL
+    LIMIT :limit FOR NO KEY UPDATE OF calls SKIP LOCKED
+), logged AS (
+    UPDATE webhook_deliveries SET status = 'failed', next_attempt_at = NULL, error = :error::text
+    FROM overdue WHERE webhook_deliveries.ctid = overdue.log_place AND webhook_deliveries.id = overdue.id
+)
+DELETE FROM calls USING overdue WHERE calls.ctid = overdue.place RETURNING 1
+""")
+
+
 async def enter(
     tx: Connection, deliveries: Sequence[NewWebhookDelivery], now: datetime, next_at: datetime, max_attempts: int
 ) -> list[WebhookTicket]:
@@ -302,6 +320,13 @@ async def enter(
 async def lease_due(tx: Connection, now: datetime, lease_until: datetime, limit: int) -> list[WebhookTicket]:
     """Tickets for what is due, the longest due first; there are no others for it before `lease_until`."""
     return [WebhookTicket(*row) for row in await tx.fetch(_LEASE, now, lease_until, limit)]
+
+
+async def end_overdue(tx: Connection, due_before: datetime, limit: int) -> int:
+    """End what was due before then and is claimed by no worker, on record; return how many."""
+    ids_before = lowest_id(due_before)
+    rows = await tx.fetch(*_END_OVERDUE.bind(due_before=due_before, ids_before=ids_before, error=OVERDUE, limit=limit))
+    return len(rows)
 
 
 async def reclaim_expired_workers(tx: Connection, now: datetime, limit: int = RECLAIMED_AT_ONCE_MAX) -> int:

@@ -28,6 +28,7 @@ from posthouse.store import (
     password_resets,
     sessions,
     suppressions,
+    webhook_schedule,
 )
 from posthouse.store.advisory_lock import LockName
 from posthouse.store.domains import DomainRow
@@ -42,6 +43,7 @@ KEYS_A_BATCH: Final = 5_000
 DOMAINS_A_RUN_MAX: Final = 200
 NEW_KEYS_A_RUN_MAX: Final = 200
 DAYS_DROPPED_AT_ONCE_MAX: Final = 2
+WEBHOOK_OVERDUE_MAX: Final = timedelta(days=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class UpkeepRun:
     domains_lost: int = 0
     secrets_resealed: int = 0
     domain_keys_made: int = 0
+    webhooks_ended: int = 0
 
 
 class _Chore(NamedTuple):
@@ -112,6 +115,7 @@ class Upkeep:
             _Chore("drop_partitions", self.drop_partitions, ("partitions_dropped",), deletes=True),
             _Chore("forget_expired", self.forget_expired, ("keys_forgotten",), deletes=True),
             _Chore("forget_sessions", self.forget_sessions, ("sessions_forgotten",), deletes=True),
+            _Chore("end_overdue_webhooks", self.end_overdue_webhooks, ("webhooks_ended",), deletes=True),
             _Chore("recheck_domains", self.recheck_domains, ("domains_checked", "domains_lost")),
             _Chore("reseal", self.reseal, ("secrets_resealed",)),
             _Chore("make_ed25519_keys", self.make_ed25519_keys, ("domain_keys_made",)),
@@ -224,6 +228,11 @@ class Upkeep:
         """Delete logins whose tokens have all expired."""
         now = self._clock.now()
         return await self._delete_in_batches(lambda tx: sessions.delete_expired(tx, now, KEYS_A_BATCH))
+
+    async def end_overdue_webhooks(self) -> int:
+        """End webhook deliveries whose last scheduled attempt was due long ago: they would keep their day for ever."""
+        due_before = self._clock.now() - WEBHOOK_OVERDUE_MAX
+        return await self._delete_in_batches(lambda tx: webhook_schedule.end_overdue(tx, due_before, KEYS_A_BATCH))
 
     async def _delete_in_batches(self, delete: Callable[[Connection], Awaitable[int]]) -> int:
         total = 0
