@@ -11,7 +11,8 @@ from posthouse.store import accounts
 from posthouse.store.accounts import AccountRow
 from posthouse.store.postgres import Connection, Database
 
-NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+# Ahead of the database's clock, which no stamp is before.
+NOW = datetime(2126, 11, 15, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
 
 

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
 import asyncpg
@@ -77,4 +77,41 @@ async def test_days_made_before_allow_released_failures_afterwards(postgres: Pri
     kept = [("queued", "reserved"), ("delivered", "settled"), ("bounced", "released")]
     expected = [*kept, ("failed", "settled"), ("failed", "released")]
     assert allowed == {(day, *state) for day in days for state in expected}
+    await connection.close()
+
+
+async def test_suspensions_of_before_are_taken_from_the_audit_log(postgres: PrivatePostgres) -> None:
+    postgres.create_database("past_suspensions")
+    url = postgres.url("past_suspensions")
+    await asyncio.to_thread(schema.migrate, url, "0014")
+    connection = await asyncpg.connect(url)
+    account, other = uuid4(), uuid4()
+    first, second = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 10, tzinfo=UTC)
+    hour = timedelta(hours=1)
+    for row, suspended_at in ((account, second), (other, second)):
+        await connection.execute(
+            "INSERT INTO accounts (id, name, created_at, changed_at, suspended_at, suspended_reason)"
+            " VALUES ($1, $2, $3, $3, $4, 'spam')",
+            row,
+            str(row),
+            first,
+            suspended_at,
+        )
+    # The audit log of the other account has been forgotten.
+    for at, action in ((first, "suspended"), (first + hour, "resumed"), (second, "suspended")):
+        await connection.execute(
+            "INSERT INTO audit_log (account_id, id, at, actor, action, target, detail)"
+            " VALUES ($1, $2, $3, 'operator', $4, '', '{}')",
+            account,
+            uuid4(),
+            at,
+            f"account.{action}",
+        )
+    await asyncio.to_thread(schema.migrate, url)
+    rows = await connection.fetch("SELECT account_id, started_at, ended_at FROM suspensions")
+    assert {tuple(row) for row in rows} == {
+        (account, first, first + hour),
+        (account, second, None),
+        (other, second, None),
+    }
     await connection.close()
