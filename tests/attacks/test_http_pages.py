@@ -68,13 +68,22 @@ async def test_wrong_credentials_are_limited_and_right_ones_are_not(service: Ser
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("path", ["/openapi.json", "/docs/swagger-ui-bundle.js"])
-async def test_a_flood_of_page_requests_does_not_delay_mail(
-    http_process: ServerProcess, service: Service, path: str
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        pytest.param("GET /openapi.json", id="document"),
+        pytest.param("GET /docs/swagger-ui-bundle.js", id="script"),
+        pytest.param("GET /v1/messages", id="no credential"),
+        pytest.param("POST /emails", id="wrong key"),
+    ],
+)
+async def test_a_flood_without_a_valid_credential_does_not_delay_mail(
+    http_process: ServerProcess, service: Service, request_line: str
 ) -> None:
     tenant = await service.account()
     alone = await warm(tenant)
-    request = f"GET {path} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n"
+    credential = f"Authorization: Bearer ph_live_{'x' * 43}\\r\\n" if request_line.startswith("POST") else ""
+    request = f"{request_line} HTTP/1.1\\r\\nHost: x\\r\\n{credential}Connection: close\\r\\n\\r\\n"
     async with attack(ATTACK, str(http_process.port), str(CONNECTIONS), request):
         during = await measure(tenant.accepts, 80)
     require_undisturbed(alone, during)
