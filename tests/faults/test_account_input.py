@@ -168,6 +168,8 @@ class Bench:
         answer = probe._exchange("GET", collection, {"Authorization": self.tokens[Role.OWNER]}, None, False)
         probe.close()
         listed = next((value for value in answer.body.values() if isinstance(value, list)), [])
+        # Without the session that asks.
+        listed = [item for item in listed if not item.get("current")]
         return {name: str(listed[0][name])} if listed else {}
 
     def check(self, operation: Operation, role: Role, name: str, answer: Answer, seconds: float) -> None:
@@ -227,16 +229,6 @@ async def prepared(server: ServerProcess) -> Bench:
     await service.prepare_sender()
     tenant = await service.account(credits=100_000)
     tokens = {role: await tenant.jwt(role.value) for role in Role}
-    # Sessions to end, so that the one that asks stays.
-    await service.sql(
-        """
-        INSERT INTO sessions (id, user_id, account_id, created_at, expires_at)
-        SELECT ('ffffffff-ffff-7fff-bfff-' || lpad(n::text, 12, '0'))::uuid, user_id, account_id, now(),
-            now() + interval '1 day'
-        FROM memberships, generate_series(1, 90) n WHERE account_id = $1 AND role = 'owner'
-        """,
-        tenant.id,
-    )
     await tenant.user("viewer")
     await tenant.template("t", subject="Hello {{a}}", text="{{a}}", html="<p>{{a}}</p>")
     await tenant.accepts()
