@@ -15,7 +15,8 @@ from posthouse.store import accounts, credentials
 from posthouse.store.credentials import ApiKeyRow, CredentialRow, KeyCounts
 from posthouse.store.postgres import Connection, Database
 
-NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+# Ahead of the database's clock, which no stamp is before.
+NOW = datetime(2126, 11, 15, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
 # What a search in an index reads, and far from what a table of thousands of rows has.
 FEW_BLOCKS = 30

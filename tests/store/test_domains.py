@@ -12,7 +12,8 @@ from posthouse.store import accounts, domains
 from posthouse.store.domains import DomainKeysRow, DomainRow, VerificationState
 from posthouse.store.postgres import Connection, Database
 
-NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+# Ahead of the database's clock, which no stamp is before.
+NOW = datetime(2126, 11, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 

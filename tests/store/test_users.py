@@ -9,7 +9,8 @@ from posthouse.store import accounts, users
 from posthouse.store.postgres import Database
 from posthouse.store.users import MemberRow, UserRow
 
-NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+# Ahead of the database's clock, which no stamp is before.
+NOW = datetime(2126, 11, 15, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
 
 
