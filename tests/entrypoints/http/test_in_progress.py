@@ -7,7 +7,7 @@ import pytest
 
 from posthouse.entrypoints.http.in_progress import (
     BODY_BYTES_MAX,
-    REQUEST_BYTES,
+    COUNTED_BYTES_MIN,
     UNKNOWN_BYTES,
     WEIGHT,
     WORK_BYTES,
@@ -40,11 +40,12 @@ async def test_the_memory_of_a_body_is_counted_from_its_announced_size() -> None
     assert (in_progress.body_bytes.taken, in_progress.work.taken) == (0, 0)
 
 
-async def test_a_request_with_a_small_body_counts_for_its_buffers() -> None:
+async def test_a_small_body_counts_as_work_alone() -> None:
     in_progress = InProgress()
-    async with in_progress.request(FIRST, sized(10)) as request:
+    async with in_progress.request(FIRST, sized(COUNTED_BYTES_MIN)) as request:
         await request.begin_work(bytes(10))
-        assert (in_progress.body_bytes.taken, in_progress.work.taken) == (REQUEST_BYTES, 1)
+        assert (in_progress.body_bytes.taken, in_progress.work.taken) == (0, 1)
+    assert in_progress.work.taken == 0
 
 
 async def test_a_body_of_unknown_size_counts_as_the_largest_once_it_is_large() -> None:

@@ -22,8 +22,8 @@ from posthouse.rules.refusal import Code, Refusal
 BODY_BYTES_MAX: Final = 512 * limits.MIB
 # Processing a body may take this many times its size.
 WEIGHT: Final = 3
-# A request without any body has a connection, a task and buffers.
-REQUEST_BYTES: Final = 64 * 1024
+# Smaller bodies are not counted: they take no more than the buffers of their connection, which has a share itself.
+COUNTED_BYTES_MIN: Final = 16 * 1024
 # A body of unknown size counts as this much, until it is larger.
 UNKNOWN_BYTES: Final = limits.THREAD_BODY_BYTES_MIN
 
@@ -86,18 +86,19 @@ class RequestInProgress:
         self._work = 0
 
     async def __aenter__(self) -> "RequestInProgress":
-        taken = _memory(self._body_bytes)
-        room = self._in_progress.body_bytes
-        if not room.take_now(self._account_id, taken):
-            await room.take(self._account_id, taken)
-        self._taken_bytes = taken
+        if self._body_bytes > COUNTED_BYTES_MIN:
+            taken = WEIGHT * self._body_bytes
+            room = self._in_progress.body_bytes
+            if not room.take_now(self._account_id, taken):
+                await room.take(self._account_id, taken)
+            self._taken_bytes = taken
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, traceback: TracebackType | None
     ) -> None:
         in_progress = self._in_progress
-        if isinstance(fault, Refusal) and fault.code in _LIMITS:
+        if fault is not None and isinstance(fault, Refusal) and fault.code in _LIMITS:
             in_progress.met_limit(self._account_id)
         if self._work:
             in_progress.work.give_back(self._account_id, self._work)
@@ -107,7 +108,7 @@ class RequestInProgress:
     async def grow(self, received_bytes: int, bytes_max: int) -> None:
         """While a body of unknown size is read: take the largest, once it is larger than it was counted as."""
         if received_bytes > self._body_bytes:
-            more = _memory(bytes_max) - self._taken_bytes
+            more = WEIGHT * bytes_max - self._taken_bytes
             await self._in_progress.body_bytes.take(self._account_id, more)
             self._taken_bytes += more
             self._body_bytes = bytes_max
@@ -115,17 +116,11 @@ class RequestInProgress:
     async def begin_work(self, body: bytes) -> None:
         """Once the body is complete: count its real size, and wait for a turn to process it."""
         size = len(body)
-        if size < self._body_bytes:
-            surplus = self._taken_bytes - _memory(size)
-            self._taken_bytes -= surplus
-            if surplus:
-                self._in_progress.body_bytes.give_back(self._account_id, surplus)
+        if self._taken_bytes > WEIGHT * size:
+            self._in_progress.body_bytes.give_back(self._account_id, self._taken_bytes - WEIGHT * size)
+            self._taken_bytes = WEIGHT * size
         work = self._in_progress.work_of(self._account_id, size)
         room = self._in_progress.work
         if not room.take_now(self._account_id, work):
             await room.take(self._account_id, work)
         self._work = work
-
-
-def _memory(body_bytes: int) -> int:
-    return max(REQUEST_BYTES, WEIGHT * body_bytes)
