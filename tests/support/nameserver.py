@@ -45,11 +45,17 @@ class Nameserver:
         return "127.0.0.1", self.port
 
     async def __aenter__(self) -> Self:
-        self._tcp = await asyncio.start_server(self._serve_tcp, "127.0.0.1", 0)
-        self.port = self._tcp.sockets[0].getsockname()[1]
-        self._udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: _Datagrams(self), local_addr=self.endpoint, family=socket.AF_INET
-        )
+        while self._udp is None:
+            self._tcp = await asyncio.start_server(self._serve_tcp, "127.0.0.1", 0)
+            self.port = self._tcp.sockets[0].getsockname()[1]
+            try:
+                self._udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                    lambda: _Datagrams(self), local_addr=self.endpoint, family=socket.AF_INET
+                )
+            except OSError:
+                # A port that is free for TCP may be in use for UDP.
+                self._tcp.close()
+                await self._tcp.wait_closed()
         return self
 
     async def __aexit__(self, *failure: object) -> None:

@@ -500,7 +500,7 @@ async def test_a_cancelled_delivery_aborts_the_connection() -> None:
 async def test_one_transaction_at_a_time() -> None:
     async with SmtpReceiver("delay-50") as receiver, session_with(receiver) as session:
         first = asyncio.create_task(deliver(session))
-        await eventually(lambda: receiver.commands)
+        await eventually(lambda: any(command.startswith("MAIL") for command in receiver.commands))
         with pytest.raises(RuntimeError, match="one transaction"):
             await deliver(session)
         assert isinstance((await first).results[0], SmtpAccepted)
