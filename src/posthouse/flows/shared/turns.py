@@ -14,7 +14,7 @@ from posthouse.rules.fair_share import FairShare
 from posthouse.rules.refusal import Code, Refusal
 
 RETRY_SECONDS: Final = 2
-WAITING_SECONDS_MAX: Final = 4.0
+WAITING_SECONDS_MAX: Final = 10.0
 
 Holder = TypeVar("Holder", bound=Hashable)
 
