@@ -2,8 +2,8 @@
 UV ?= uv
 BIN := .venv/bin
 PYTHON ?= 3.11
-# Two workers more than there are cores: tests wait a third of their time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# One worker more than there are cores: tests wait a third of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # A file stays with one worker, since its tests may share what they stand on.
 BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Without kept bytecode, rewriting the tests takes 10 s of each start.
