@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-fast test-rare test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate openapi clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-fast test-rare test-attacks test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate openapi clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -55,6 +55,9 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 	$(UV) pip install --quiet --python $(DEBIAN_VENV)/bin/python --no-deps --editable .; \
 	$(DEBIAN_VENV)/bin/pytest -p no:cacheprovider --numprocesses $(WORKERS) \
 		-m "not slow and not alone and not long and not rare and not fuzz" tests/rules tests/mail
+
+test-attacks: ## Every attack beside a victim, also those that measure the victim's time and all steps of clocks (a quiet machine, half an hour)
+	$(BIN)/pytest tests/attacks --durations 20
 
 fuzz: ## Bad input to every surface, TIMES=20 as much as CI tries (an hour); tells what was tried, and what failed
 	FUZZ_TIMES=$(or $(TIMES),20) $(BIN)/pytest -m fuzz --verbose --durations 10

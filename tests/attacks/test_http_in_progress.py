@@ -40,7 +40,7 @@ def flood_of(http_process: ServerProcess, tenant: Tenant, text_bytes: int) -> li
     return [FLOOD, str(http_process.port), str(CONNECTIONS), head, body, str(text_bytes)]
 
 
-@pytest.mark.alone
+@pytest.mark.rare
 @pytest.mark.parametrize("text_bytes", [1_000, 200 * 1024])
 async def test_a_flood_of_one_account_does_not_delay_the_mail_of_another(
     http_process: ServerProcess, service: Service, text_bytes: int

@@ -67,7 +67,7 @@ async def test_wrong_credentials_are_limited_and_right_ones_are_not(service: Ser
     await tenant.accepts()
 
 
-@pytest.mark.alone
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "request_line",
     [
