@@ -195,24 +195,20 @@ class Lane:
         self._limits = limits
         self._connections = min(self._connections, float(limits.connections_max))
 
-    def wait(self, now: float) -> Later | None:
-        """How long the next mail must wait; None if it may go now."""
+    def take(self, now: float) -> Slot | Later:
+        """A slot to send one mail, which must be given back."""
         if now < self._paused_until:
             return Later(self._paused_until - now)
         if self._in_use >= self.connections:
             return Later(None)
         # GCRA, as in `rate_limit`: the whole burst is available again at `full_at`.
         interval = 1 / self._limits.per_second
-        excess = max(self._full_at, now) + interval - now - interval * self._limits.burst
+        full_at = max(self._full_at, now) + interval
+        excess = full_at - now - interval * self._limits.burst
         # Sums of floating-point seconds are not exact; a microsecond is not worth a wait.
-        return Later(excess) if excess > 1e-6 else None
-
-    def take(self, now: float) -> Slot | Later:
-        """A slot to send one mail, which must be given back."""
-        later = self.wait(now)
-        if later is not None:
-            return later
-        self._full_at = max(self._full_at, now) + 1 / self._limits.per_second
+        if excess > 1e-6:
+            return Later(excess)
+        self._full_at = full_at
         self._in_use += 1
         return Slot(self._era)
 

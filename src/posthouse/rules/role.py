@@ -14,18 +14,23 @@ PUBLIC: Final = frozenset(
     {"login", "forgotPassword", "resetPassword", "acceptInvitation", "showUnsubscribe", "unsubscribe"}
 )
 
+# What concerns the user alone, in any role.
+_OWN: Final = (
+    "logout",
+    "getMe",
+    "switchAccount",
+    "listSessions",
+    "endSession",
+    "changePassword",
+    "beginTotp",
+    "confirmTotp",
+    "disableTotp",
+)
+
 # Viewers read, members send, admins manage keys and domains, owners manage the team.
 _OPERATIONS: Final = {
     Role.VIEWER: (
-        "logout",
-        "getMe",
-        "switchAccount",
-        "listSessions",
-        "endSession",
-        "changePassword",
-        "beginTotp",
-        "confirmTotp",
-        "disableTotp",
+        *_OWN,
         "listMembers",
         "getAccount",
         "listUsage",
@@ -107,21 +112,6 @@ STORING: Final = frozenset(
 SECOND_FACTOR_REQUIRED: Final = (
     "This account requires a second factor, and you have none: begin one with POST /v1/auth/totp."
 )
-# What concerns the user alone; the rest of an account that requires a second factor waits until they have one.
-_WITHOUT_SECOND_FACTOR: Final = frozenset(
-    {
-        "logout",
-        "getMe",
-        "switchAccount",
-        "listSessions",
-        "endSession",
-        "changePassword",
-        "beginTotp",
-        "confirmTotp",
-        "disableTotp",
-    }
-)
-
 NEEDED: Final[Mapping[str, Role]] = MappingProxyType(
     {operation: role for role, operations in _OPERATIONS.items() for operation in operations}
 )
@@ -150,7 +140,7 @@ def require(role: Role, operation: str) -> None:
 
 def require_second_factor(operation: str) -> None:
     """Refuse a user without a second factor, in an account that requires it, all but what concerns them alone."""
-    if operation not in _WITHOUT_SECOND_FACTOR:
+    if operation not in _OWN:
         raise Refusal(Code.FORBIDDEN, SECOND_FACTOR_REQUIRED)
 
 

@@ -9,7 +9,7 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
-from posthouse.flows.shared.account_rates import AccountRates
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.principal import Member, Principal
 from posthouse.mail.address import Mailbox
 from posthouse.mail.exchange import NullExchange, exchanges
@@ -112,7 +112,7 @@ class DryRun:
             offers_one_click=installation.offers_one_click,
         )
         self._lookups = 0
-        self._rates = AccountRates()
+        self._rates: MemoryRates[AccountId] = MemoryRates()
 
     async def dry_run(self, account_id: AccountId, draft: Draft) -> DryRunReport:
         """What sending the draft would result in now; nothing is reserved, counted or stored."""

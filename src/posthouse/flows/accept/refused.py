@@ -9,7 +9,7 @@ from posthouse.clock import Clock
 from posthouse.flows.accept.preparation import UnverifiedSender
 from posthouse.flows.accept.replay import AcceptedMessage, replay
 from posthouse.flows.shared.account_limits import Defaults, suspended
-from posthouse.flows.shared.account_rates import AccountRates
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.principal import Principal
 from posthouse.rules import send_quota
 from posthouse.rules.ids import AccountId
@@ -27,7 +27,7 @@ class RefusedRequests:
         self._control_cache = control_cache
         self._clock = clock
         self._defaults = defaults
-        self._rates = AccountRates()
+        self._rates: MemoryRates[AccountId] = MemoryRates()
 
     async def replay_or_raise(
         self, principal: Principal, key: IdempotencyKey | None, body_hash: bytes, refusal: Refusal

@@ -10,9 +10,9 @@ from typing import Final
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.dkim_keys import DkimKeys
-from posthouse.flows.shared.account_rates import AccountRates
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.domain_check import DomainCheck, FoundRecords, records_of, waiting_among
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.mail.dkim import KeyPair
@@ -129,7 +129,7 @@ class Domains:
         self._return_path = return_path
         self._domain_check = DomainCheck(database=database, clock=clock, chance=chance, resolver=resolver)
         self._dkim_keys = dkim_keys or DkimKeys()
-        self._key_rates = AccountRates()
+        self._key_rates: MemoryRates[AccountId] = MemoryRates()
         self._checks = 0
 
     async def add(self, account_id: AccountId, given: str, actor: Actor) -> DomainView:

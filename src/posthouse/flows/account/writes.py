@@ -7,8 +7,8 @@ While disk space is low, what would store more is refused; what frees space, end
 from typing import Final
 
 from posthouse.clock import Clock
-from posthouse.flows.shared.account_rates import AccountRates
 from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.rules import limits, role, send_quota
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateWait
@@ -22,7 +22,7 @@ class Writes:
         self._clock = clock
         self._rate = rate
         self._disk_space = disk_space or DiskSpace()
-        self._rates = AccountRates()
+        self._rates: MemoryRates[AccountId] = MemoryRates()
 
     def require(self, account_id: AccountId, operation: str) -> None:
         """Raises when the account makes changes too fast, or this one would store more than there is space for."""

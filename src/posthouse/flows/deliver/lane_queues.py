@@ -224,16 +224,17 @@ class LaneQueues:
                 self._starved.setdefault(queue.name)
                 return
             now = self._clock.monotonic()
-            later = queue.lane.wait(now)
-            if later is not None:
-                self._wait(queue, later, now)
+            slot = queue.lane.take(now)
+            if isinstance(slot, Later):
+                self._wait(queue, slot, now)
                 return
             account_id = self._next_account(queue)
             if account_id is None:
+                queue.lane.give_back(slot, Served.NOT_SENT, now)
                 for waiting in queue.bundles.accounts():
                     self._over_share.setdefault(waiting, {})[queue.name] = None
                 return
-            self._begin(queue, account_id, now)
+            self._begin(queue, slot, account_id)
         self._forget_if_idle(queue)
 
     def _next_account(self, queue: LaneQueue) -> AccountId | None:
@@ -244,10 +245,7 @@ class LaneQueues:
                 return account_id
         return None
 
-    def _begin(self, queue: LaneQueue, account_id: AccountId, now: float) -> None:
-        slot = queue.lane.take(now)
-        if isinstance(slot, Later):
-            raise TypeError("the lane had no slot after all")
+    def _begin(self, queue: LaneQueue, slot: Slot, account_id: AccountId) -> None:
         bundle = queue.bundles.pop(account_id)
         queue.open_bundles.pop((bundle.message_id, bundle.destination), None)
         self._remove(queue, bundle)
