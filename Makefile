@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-fast test-rare test-attacks test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate openapi clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-fast test-rare test-attacks test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve openapi clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -112,6 +112,12 @@ chaos: ## The whole service under load while everything that can fail does (as r
 
 simulate: ## Days of the flows in one process on a virtual clock, every promise after each step; SEED=1 STEPS=5000
 	$(BIN)/python -m tests.simulation.seeded_run --seed $(SEED) --steps $(or $(STEPS),1000)
+
+docs: ## The documentation site, into .run/site; every warning is an error: a broken link, a missing anchor
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: ## The documentation site on port 8000, built anew with every change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

@@ -1,16 +1,22 @@
 """The documentation names what exists: files, decisions, and the functions of the roads."""
 
 import importlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from posthouse.entrypoints.refusals import REPLIES
+from posthouse.rules import limits
+from tools import reference_pages
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 _path = re.compile(r"`((?:src|tests|bench|tools|docs|sdks)/[\w./-]+\.\w+)`")
 _symbol = re.compile(r"`([a-z_]+(?:\.[a-z_]+)*):([A-Za-z_][\w.]*)`")
+_error_row = re.compile(r"^\| \[`(\w+)`\]\(#\1\) \| (\d{3}) \| (\d{3}) ([\d.]+) \|", re.MULTILINE)
 READ_THE_CODE = ROOT / "docs/internals/read-the-code.md"
 
 
@@ -42,3 +48,26 @@ def test_every_function_of_the_roads_exists() -> None:
 def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs/index.md").read_text()
     assert [page.name for page in sorted((ROOT / "docs/decisions").glob("*.md")) if page.name not in index] == []
+
+
+def test_the_page_of_errors_has_every_code_with_cause_and_cure() -> None:
+    page = (ROOT / "docs/reference/errors.md").read_text()
+    shown = [(code, int(http), (int(reply), status)) for code, http, reply, status in _error_row.findall(page)]
+    assert shown == [(code.value, reply.http, reply.smtp) for code, reply in REPLIES.items()]
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
+    assert list(sections) == [code.value for code in REPLIES]
+    assert [code for code, text in sections.items() if not ("**Cause.**" in text and "**Cure.**" in text)] == []
+
+
+def test_the_page_of_limits_names_existing_limits_with_their_values() -> None:
+    assert [name for rows in reference_pages.LIMITS.values() for name in rows if not hasattr(limits, name)] == []
+    page = reference_pages.limits()
+    assert "| Assembled message, attachments encoded | 10 MiB |" in page
+    assert "| Time that a key is remembered | 1 day |" in page
+
+
+def test_the_page_of_the_api_has_every_operation_and_object() -> None:
+    page, document = reference_pages.api(), json.loads(reference_pages.OPENAPI.read_text())
+    operations = [f"### {method.upper()} {path} " for path, found in document["paths"].items() for method in found]
+    objects = [f"### {name} {{#object-{name.lower()}}}" for name in document["components"]["schemas"]]
+    assert [line for line in (*operations, *objects) if line not in page] == []
