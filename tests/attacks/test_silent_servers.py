@@ -34,7 +34,7 @@ async def victims_seconds(processes: ServiceProcesses, victim: Tenant, part: str
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("addresses", [1, 6])
+@pytest.mark.parametrize("addresses", [1, pytest.param(6, marks=pytest.mark.rare)])
 async def test_silent_servers_take_no_sessions_from_another_tenant(
     new_database: Callable[[], str], tmp_path: Path, addresses: int
 ) -> None:

@@ -56,13 +56,9 @@ PASSES: Final = {
 DEATH_SECONDS_MAX: Final = 40.0
 IDLE_SECONDS_MAX: Final = 90.0
 CI: Final = (
-    "accept.before_commit",
     "accept.after_commit",
-    "submission.before_answer",
-    "dispatch.before_publish",
     "claim.after_commit",
     "carry.after_dot",
-    "record.before_commit",
     "record.after_commit",
     "notification.after_post",
 )

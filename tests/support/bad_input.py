@@ -1,7 +1,7 @@
 """Bad input: how many inputs a run tries, how samples are mutated, and the table of what was tried.
 
-A test names its surface and how many inputs CI tries there; `FUZZ_TIMES` multiplies that for a longer run
-(`make fuzz`). Hypothesis shows a failure in its smallest form, with the line that repeats it.
+A test names its surface and a number of inputs; `FUZZ_TIMES` multiplies it (CI: a half, `make fuzz`: 20).
+Hypothesis shows a failure in its smallest form, with the line that repeats it.
 """
 
 import functools
@@ -20,12 +20,12 @@ _MARK: Final = "fuzz"
 
 
 def inputs(count: int) -> int:
-    """As many as this run tries of what CI tries so many of."""
+    """The number of inputs that this run tries."""
     return max(1, round(count * TIMES))
 
 
 def bad_input(surface: str, count: int, *, each: int = 1) -> Callable[[Any], Any]:
-    """Above `@given`: the test is one of this surface's, and is given so many examples in CI, of `each` inputs."""
+    """Above `@given`: the test is one of this surface's, and is given `count` examples of `each` inputs."""
 
     def prepare(test: Any) -> Any:
         inner = test.hypothesis.inner_test
