@@ -10,7 +10,7 @@ import pytest
 
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import limits
-from tools import reference_pages
+from tools import draw_diagrams, reference_pages
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -71,3 +71,12 @@ def test_the_page_of_the_api_has_every_operation_and_object() -> None:
     operations = [f"### {method.upper()} {path} " for path, found in document["paths"].items() for method in found]
     objects = [f"### {name} {{#object-{name.lower()}}}" for name in document["components"]["schemas"]]
     assert [line for line in (*operations, *objects) if line not in page] == []
+
+
+def test_every_diagram_is_drawn_from_its_source() -> None:
+    sources = sorted(draw_diagrams.SOURCES.glob("*.mmd"))
+    assert len(sources) > 5
+    stale = [
+        s.name for s in sources if draw_diagrams.drawn_hash(draw_diagrams.drawing_of(s)) != draw_diagrams.source_hash(s)
+    ]
+    assert stale == [], "run `make diagrams`"
