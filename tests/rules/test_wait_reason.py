@@ -59,7 +59,7 @@ NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no us
             replace(NEW, held_since=EARLIER),
             None,
             WaitReason.PAUSED,
-            f"held since {SINCE}, because its account or its lane",
+            f"held since {SINCE}, because its account, its lane or all outbound mail",
         ),
     ],
 )

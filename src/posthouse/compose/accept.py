@@ -72,6 +72,7 @@ def intake(
         simulator_domain=settings.delivery.simulator_domain,
         tickets=None if stream is None else tickets(settings, stream),
         offers_one_click=bool(settings.http.public_url),
+        captures=settings.delivery.captures,
         disk_space=disk_space,
     )
 

@@ -68,6 +68,7 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             worker_lease=settings.workers.lease,
             renewals=renewals,
             tickets=tickets(settings, stream),
+            captures=settings.delivery.captures,
         )
         # After signing, a thread waits for the interpreter. A busy event loop releases it after 5 ms by default:
         # several times as long as a signature takes.

@@ -18,7 +18,7 @@ from posthouse.compose.database import checked_disk_space, divided, open_databas
 from posthouse.compose.errors import CannotListen
 from posthouse.compose.garbage_collection import collect_rarely
 from posthouse.compose.keys import sealer, unsubscribe_key
-from posthouse.compose.logging_setup import configure_logging
+from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.stream import open_stream, tickets
 from posthouse.config import Settings
 from posthouse.entrypoints.http.app import create_app
@@ -49,6 +49,7 @@ def application() -> Frame:
     """The HTTP application of a process that runs nothing else; uvicorn calls it."""
     settings = config.load()
     configure_logging(settings.service.log_level)
+    log_capture(settings)
     # No other process reads a stream in this process's memory: without NATS, mail is due at once.
     return _application(settings, lambda: open_stream(settings, "http", or_memory=False))
 
@@ -134,6 +135,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
         chance,
         rate,
         names_proxies=bool(settings.http.trusted_proxies),
+        captures=settings.delivery.captures,
         connections_max=_connections_max(settings),
     )
 
@@ -159,6 +161,7 @@ def _dry_run(
             hostname=settings.service.hostname,
             return_path_domain=settings.return_path,
             simulator_domain=settings.delivery.simulator_domain,
+            captures=settings.delivery.captures,
             offers_one_click=bool(settings.http.public_url),
             signs=settings.delivery.dkim_enabled,
         ),

@@ -4,6 +4,10 @@ import logging
 
 import structlog
 
+from posthouse.config import Settings
+
+log = structlog.get_logger(__name__)
+
 
 def configure_logging(level: str) -> None:
     structlog.configure(
@@ -18,3 +22,9 @@ def configure_logging(level: str) -> None:
     )
     # It would log, with a traceback, what strangers wrote into their bounces.
     logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)
+
+
+def log_capture(settings: Settings) -> None:
+    """Say at the start of a process that no mail leaves."""
+    if settings.delivery.captures:
+        log.warning("outbound_captured", advice='No mail leaves. Set delivery.outbound to "deliver" to send mail.')

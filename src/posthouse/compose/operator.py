@@ -81,6 +81,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
                 clock_step=lambda: clock.step,
                 public_url=settings.http.public_url,
                 trusted_proxies=settings.http.trusted_proxies,
+                captures=settings.delivery.captures,
             ),
             upkeep=upkeep(settings, database, clock, chance),
             clock=ServiceClock(database=database, clock=clock),

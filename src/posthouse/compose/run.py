@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import nullcontext
 
 from posthouse.compose.garbage_collection import collect_rarely
-from posthouse.compose.logging_setup import configure_logging
+from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.stream import open_stream
 from posthouse.config import Settings
 from posthouse.wire.stream import Stream
@@ -21,6 +21,7 @@ async def run(
     When a part ends, for any reason, all end, each in its own order; then the first fault is raised.
     """
     configure_logging(settings.service.log_level)
+    log_capture(settings)
     needs_stream = parts - {"inbound", "upkeep"}
     async with (
         open_stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)

@@ -3,7 +3,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -90,6 +90,12 @@ class WorkersSection(Section):
 class DeliverySection(Section):
     """Delivery to other mail servers."""
 
+    outbound: Literal["deliver", "capture"] = Field(
+        "deliver",
+        description='"capture": no mail leaves, with any key, over HTTP and over SMTP. All of it is routed to the '
+        "simulator and can be read, at the usual price: for development and staging. What was captured is never sent; "
+        'mail accepted before is held until "deliver" is set again. Must be the same everywhere.',
+    )
     sessions_max: int = Field(500, ge=1, le=10_000, description="SMTP sessions that a process has open at a time.")
     retry_minutes: Numbers = Field(
         tuple(int(wait / timedelta(minutes=1)) for wait in retry.DELIVERY.waits),
@@ -135,6 +141,10 @@ class DeliverySection(Section):
             return parse_domain(given)
         except AddressError as error:
             raise ValueError(str(error)) from None
+
+    @property
+    def captures(self) -> bool:
+        return self.outbound == "capture"
 
     @property
     def retry_schedule(self) -> retry.Schedule:

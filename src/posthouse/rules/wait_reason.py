@@ -82,7 +82,9 @@ def explain(
         if is_suspended:
             text = f"{held} the account is suspended; checked again {next_at}"
             return WaitExplanation(WaitReason.ACCOUNT_SUSPENDED, text)
-        return WaitExplanation(WaitReason.PAUSED, f"{held} its account or its lane was paused; checked again {next_at}")
+        return WaitExplanation(
+            WaitReason.PAUSED, f"{held} its account, its lane or all outbound mail was paused; checked again {next_at}"
+        )
     if suppressed is not None:
         why, since = suppressed
         text = f"suppressed: {suppressed_for(why, since)}; it ends as bounced at the next try, {next_at}"

@@ -55,7 +55,7 @@ class PreparedMessage(NamedTuple):
     recipients: Sequence[DraftRecipient]
     credits: int
     mime: bytes
-    # The destination of all recipients, if not their own domains: a dry run goes to the simulator.
+    # The destination of all recipients, if not their own domains: test mail and captured mail go to the simulator.
     routed_to: str | None = None
     mailing_list: str | None = None
     # Whether its recipients get a link to unsubscribe from the list.

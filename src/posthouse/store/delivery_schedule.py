@@ -33,7 +33,7 @@ Columns = list[list[object]]
 class DeliveryPostponement(NamedTuple):
     """A ticket's recipient can't be tried before `next_at`, for a reason that isn't the destination's.
 
-    `is_held`: the account is suspended.
+    `is_held`: the account is suspended, or outbound mail is captured.
     """
 
     account_id: AccountId

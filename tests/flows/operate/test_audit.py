@@ -275,6 +275,12 @@ async def test_what_a_receiving_server_saw_is_held_against_the_record(audited: A
     assert tally.is_broken
 
 
+async def test_mail_that_the_simulator_took_is_in_no_outside_log(audited: Audited) -> None:
+    await audited.sql("UPDATE attempts SET exchange = NULL, address = NULL WHERE outcome = 'delivered'")
+    tally = await audited.audit(receiver=[])
+    assert not tally.is_broken
+
+
 async def test_a_copy_that_an_orphan_excuses_is_explained(audited: Audited) -> None:
     await audited.sql(
         "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at FROM attempts"

@@ -36,7 +36,7 @@ def unwell(checks: Sequence[DoctorCheck]) -> list[DoctorCheck]:
 async def test_a_migrated_database_with_its_partitions_is_well(database: Database) -> None:
     checks = await check_up(database)
     assert unwell(checks) == []
-    assert len(checks) == 11
+    assert len(checks) == 12
 
 
 async def test_a_missing_day_is_named(database: Database) -> None:
@@ -97,6 +97,13 @@ async def test_a_public_address_without_a_named_proxy_is_not_well(database: Data
         (check,) = [check for check in await doctor.check_up() if "proxy" in check.name]
         assert check.is_well is is_well
         assert is_well or "http.trusted_proxies" in check.advice
+
+
+async def test_capture_is_named_and_no_fault(database: Database) -> None:
+    for captures, found in ((False, "delivered"), (True, 'none leaves: delivery.outbound is "capture"')):
+        doctor = Doctor(database=database, clock=DatabaseClock(), sealer=SEALER, captures=captures)
+        (check,) = [check for check in await doctor.check_up() if check.name == "outbound mail"]
+        assert (check.is_well, check.found) == (True, found)
 
 
 async def test_an_empty_database_wants_its_tables(postgres: PrivatePostgres) -> None:

@@ -74,6 +74,7 @@ def create_app(
     unauthenticated_rate: Rate = unauthenticated.RATE,
     *,
     names_proxies: bool = True,
+    captures: bool = False,
     connections_max: int = CONNECTIONS_MAX,
 ) -> Frame:
     request_ids = RequestIds(clock, chance)
@@ -93,7 +94,7 @@ def create_app(
 
     limit = UnauthenticatedLimit(clock, unauthenticated_rate)
     router = create_router(send_endpoint, lifespan)
-    return Frame(router, send_endpoint, request_ids, limit, names_proxies=names_proxies)
+    return Frame(router, send_endpoint, request_ids, limit, names_proxies=names_proxies, captures=captures)
 
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:

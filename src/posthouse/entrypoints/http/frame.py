@@ -18,6 +18,7 @@ log = structlog.get_logger(__name__)
 
 # Dashboard responses carry secrets and personal data: no cache may keep them.
 _NO_STORE: Final = (b"cache-control", b"no-store")
+_CAPTURE: Final = (b"posthouse-outbound", b"capture")
 
 _NAME_THE_PROXY: Final = (
     "X-Forwarded-For came from a proxy that http.trusted_proxies doesn't name: all of its clients count as one "
@@ -36,14 +37,19 @@ class Frame:
         unauthenticated: UnauthenticatedLimit,
         *,
         names_proxies: bool = True,
+        captures: bool = False,
     ) -> None:
-        """Without named proxies, a forwarded request is taken for the proxy's own, which is logged once."""
+        """Without named proxies, a forwarded request is taken for the proxy's own, which is logged once.
+
+        With `captures`, every response says that no mail leaves.
+        """
         self._application = application
         self._send_endpoint = send_endpoint
         self._request_ids = request_ids
         self._unauthenticated = unauthenticated
         self._response_limits = ResponseLimits()
         self._expects_no_proxy = not names_proxies
+        self._own_headers = (_CAPTURE,) if captures else ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -67,7 +73,7 @@ class Frame:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
-                message["headers"] = [*message["headers"], id_header]
+                message["headers"] = [*message["headers"], id_header, *self._own_headers]
                 if is_private:
                     others = [header for header in message["headers"] if header[0] != _NO_STORE[0]]
                     message["headers"] = [*others, _NO_STORE]

@@ -83,6 +83,7 @@ class Installation:
     hostname: str
     return_path_domain: str
     simulator_domain: str
+    captures: bool
     offers_one_click: bool
     signs: bool
 
@@ -151,7 +152,7 @@ class DryRun:
                     field=recipient.field,
                     suppressed=reasons.get(recipient.email.lower()),
                     lane=lanes.get(recipient.destination),
-                    is_simulated=recipient.destination == self._installation.simulator_domain,
+                    is_simulated=self._is_simulated(recipient.destination),
                 )
                 for recipient in draft.recipients
             ]
@@ -221,6 +222,9 @@ class DryRun:
             is_spf_aligned=dry_run.is_aligned(sender.domain, return_path),
         )
 
+    def _is_simulated(self, destination: str) -> bool:
+        return self._installation.captures or destination == self._installation.simulator_domain
+
     async def _lanes(self, destinations: set[str]) -> tuple[dict[str, str], list[str]]:
         """The lanes that DNS answered in time, and warnings about destinations that take no mail."""
         found: dict[str, str] = {}
@@ -237,10 +241,9 @@ class DryRun:
                 else:
                     found[destination] = lane.lane_by_hosts(destination, [host.host for host in hosts])
 
-        simulator = self._installation.simulator_domain
-        if simulator in destinations:
-            found[simulator] = simulator
-        lookups = [asyncio.create_task(look_up(name)) for name in destinations if name != simulator]
+        simulated = {name for name in destinations if self._is_simulated(name)}
+        found |= dict.fromkeys(simulated, self._installation.simulator_domain)
+        lookups = [asyncio.create_task(look_up(name)) for name in destinations - simulated]
         if lookups:
             _, late = await asyncio.wait(lookups, timeout=LOOKUP_SECONDS_MAX)
             for lookup in late:

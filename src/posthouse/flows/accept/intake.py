@@ -55,15 +55,20 @@ class Intake:
         simulator_domain: str,
         tickets: Tickets | None = None,
         offers_one_click: bool = False,
+        captures: bool = False,
         disk_space: DiskSpace | None = None,
     ) -> None:
-        """Without tickets, mail is due at once, and dispatch finds it; without `disk_space` there is always room."""
+        """Without tickets, mail is due at once, and dispatch finds it; without `disk_space` there is always room.
+
+        With `captures`, all mail is routed to the simulator.
+        """
         self._database = database
         self._clock = clock
         self._chance = chance
         self._defaults = defaults
         self._hostname = hostname
         self._simulator_domain = simulator_domain
+        self._captured_by = simulator_domain if captures else None
         self._tickets = tickets
         self._disk_space = disk_space or DiskSpace()
         self._preparation = Preparation(
@@ -169,6 +174,7 @@ class Intake:
             recipients=addressed,
             credits=len(addressed),
             mime=submitted.content,
+            routed_to=self._captured_by,
             mailing_list=choice.mailing_list,
             one_click=choice.one_click,
         )
@@ -192,7 +198,7 @@ class Intake:
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
         written = await self._preparation.write(content, message_id, now)
         # The source does not decide whether mail is only simulated: a member's test mail to themselves is delivered.
-        is_simulated = principal.mode is Mode.TEST
+        is_test = principal.mode is Mode.TEST
         return PreparedMessage(
             account_id=principal.account_id,
             credential_id=principal.credential_id,
@@ -200,16 +206,16 @@ class Intake:
             body_hash=body_hash,
             message_id=message_id,
             request_id=request_id,
-            source=Source.TEST if is_simulated else source,
+            source=Source.TEST if is_test else source,
             sender=draft.request_fields.sender,
             envelope_sender=draft.sender.address,
             subject=content.subject,
             tags=draft.tags,
             template=draft.template,
             recipients=draft.recipients,
-            credits=0 if is_simulated else len(draft.recipients),
+            credits=0 if is_test else len(draft.recipients),
             mime=written,
-            routed_to=self._simulator_domain if is_simulated else None,
+            routed_to=self._simulator_domain if is_test else self._captured_by,
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
         )

@@ -7,7 +7,7 @@ dot: without it nothing is sent. A ticket is acknowledged last.
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -44,7 +44,7 @@ from posthouse.wire.stream import StreamMessage
 log = structlog.get_logger(__name__)
 
 CARRY_LONGEST_SECONDS: Final = 45 * 60.0
-# How often it is checked whether a suspended account's mail may go.
+# How often it is checked whether held mail may go.
 HOLD_CHECK: Final = timedelta(minutes=15)
 # Claims and outcomes may wait this long, so that more of them share a transaction.
 LINGER_SECONDS: Final = 0.02
@@ -74,11 +74,13 @@ class Delivery:
         worker_lease: timedelta = WORKER_LEASE,
         renewals: Database | None = None,
         tickets: Tickets | None = None,
+        captures: bool = False,
         large_bytes_max: int = LARGE_BYTES_MAX,
     ) -> None:
         """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them.
 
         `renewals` are connections for the lease alone, which must not wait for those that claim and record.
+        With `captures`, mail with a real destination is held: no name is resolved, and no server connected to.
         """
         self._database = database
         self._control_cache = control_cache
@@ -86,6 +88,7 @@ class Delivery:
         self._chance = chance
         self._carrier = carrier
         self._simulator_domain = simulator_domain
+        self._captures = captures
         self._outgoing_mail = outgoing_mail
         self._outcomes = Outcomes(clock=clock, chance=chance, retries=retries)
         self._claims = Claims(
@@ -125,6 +128,11 @@ class Delivery:
         taken = await self._claims.take(messages)
         if taken:
             crash.point("delivery.offered")
+        if self._captures:
+            outbound = [item for item in taken if item.ticket.destination != self._simulator_domain]
+            taken = [item for item in taken if item.ticket.destination == self._simulator_domain]
+            if outbound:
+                self._claims.tasks.spawn(self._hold_outbound(outbound))
         held = [item for item in taken if self._control_cache.is_known_suspended(item.ticket.account_id)]
         if held:
             # Before the lanes, whose turns and rate are for mail that can go.
@@ -214,6 +222,18 @@ class Delivery:
             await self._separate_others(queue, bundle, items, claimed[0])
         return claimed
 
+    async def _hold_outbound(self, items: Sequence[Item[DeliveryTicket]]) -> None:
+        """Postpone what was accepted before mail was captured; it may wait for as long as that lasts."""
+        try:
+            await self._claims.postpone([Postponement(item.ticket, self._hold_until(), is_held=True) for item in items])
+        except Exception as fault:
+            await self._claims.give_up(items, fault)
+            return
+        await self._claims.acknowledge(items)
+
+    def _hold_until(self) -> datetime:
+        return self._clock.now() + HOLD_CHECK * (0.5 + self._chance.fraction())
+
     async def _hold(self, items: Sequence[Item[DeliveryTicket]]) -> None:
         try:
             over = await self._held_too_long(items)
@@ -230,7 +250,7 @@ class Delivery:
         tickets = [item.ticket for item in items]
         async with self._database.connection() as connection:
             over = await delivery_schedule.held_too_long(connection, [ticket.key for ticket in tickets], now)
-        later = now + HOLD_CHECK * (0.5 + self._chance.fraction())
+        later = self._hold_until()
         held = [Postponement(ticket, later, is_held=True) for ticket in tickets if ticket.key not in over]
         if held:
             await self._claims.postpone(held)

@@ -46,6 +46,7 @@ class Doctor:
         clock_step: Callable[[], timedelta | None] = lambda: None,
         public_url: str = "",
         trusted_proxies: str = "",
+        captures: bool = False,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -55,6 +56,7 @@ class Doctor:
         self._clock_step = clock_step
         self._public_url = public_url
         self._trusted_proxies = trusted_proxies
+        self._captures = captures
 
     async def check_up(self) -> Sequence[DoctorCheck]:
         try:
@@ -68,6 +70,7 @@ class Doctor:
                 ]
                 if tables.is_well:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
+            checks.append(_outbound_check(self._captures))
             return [*checks, *await self._room(), *await self._stream(), *self._proxy()]
         except Refusal as refusal:
             cause = str(refusal.__cause__ or "").strip().splitlines()
@@ -203,6 +206,11 @@ def _clock_check(step: timedelta | None) -> DoctorCheck:
         return DoctorCheck(name, True, "yes")
     found = f"it differs from service time by {round(step.total_seconds())} s"
     return DoctorCheck(name, False, found, service_time.explain(step))
+
+
+def _outbound_check(captures: bool) -> DoctorCheck:
+    found = 'none leaves: delivery.outbound is "capture"' if captures else "delivered"
+    return DoctorCheck("outbound mail", True, found)
 
 
 def _expect(name: str, is_well: bool, found: str, advice: str) -> DoctorCheck:

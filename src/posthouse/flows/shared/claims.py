@@ -61,7 +61,7 @@ OutcomeT = TypeVar("OutcomeT", bound=KeyedOutcome)
 
 
 class Postponement(NamedTuple, Generic[TicketT]):
-    """`is_held`: the account is suspended."""
+    """`is_held`: the account is suspended, or outbound mail is captured."""
 
     ticket: TicketT
     next_at: datetime

@@ -105,6 +105,13 @@ class MessageRecord:
     def attempts_of(self, position: int) -> list[AttemptRecord]:
         return [attempt for attempt in self.attempts if attempt.position == position]
 
+    def is_simulated(self, position: int) -> bool:
+        """Whether the simulator delivered it: no mail server was connected to."""
+        attempts = self.attempts_of(position)
+        return any(attempt.outcome == "delivered" for attempt in attempts) and not any(
+            attempt.is_connected for attempt in attempts
+        )
+
 
 def event_windows(recipients: Sequence[RecipientRecord]) -> list[tuple[datetime, datetime]]:
     """The time ranges in which these recipients' events were created, merged where they overlap."""
