@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-fast test-rare test-attacks test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams openapi clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-fast test-rare test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams openapi clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -58,6 +58,9 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 
 test-attacks: ## Every attack beside a victim, also those that measure the victim's time and all steps of clocks (a quiet machine, half an hour)
 	$(BIN)/pytest tests/attacks --durations 20
+
+attacks-table: ## A victim's times beside every noisy neighbour, measured anew into docs/internals/threats.md (a quiet machine, 15 minutes)
+	REPORT=docs/internals/threats.md $(BIN)/pytest tests/attacks/test_noisy_neighbours.py
 
 fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.5) (an hour); tells what was tried, and what failed
 	FUZZ_TIMES=$(or $(TIMES),20) $(BIN)/pytest -m fuzz --verbose --durations 10

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,12 +42,15 @@ def require_undisturbed(alone: Sequence[float], during: Sequence[float]) -> None
     assert beside <= max(TIMES_MAX * before, FLOOR_SECONDS), f"p99 {before:.3f} s alone, {beside:.3f} s beside"
 
 
+def attack(script: str, *arguments: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    """Python code in a process of its own."""
+    return run_attacker("-c", script, *arguments)
+
+
 @asynccontextmanager
-async def attack(script: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Python code in a process of its own; it prints a line when the attack has begun, and is killed at the end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
+async def run_attacker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Python with these arguments; it prints a line when the attack has begun, and is killed at the end."""
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
         async with asyncio.timeout(START_SECONDS_MAX):
