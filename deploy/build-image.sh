@@ -9,8 +9,8 @@ own_base=
 [ "${1:-}" != --own-base ] || { own_base=yes; shift; }
 tag=${1:-localhost/posthouse:$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)}
 base=docker.io/library/debian:bookworm-slim
-# Neither overlay file systems nor user namespaces are needed with these.
-export STORAGE_DRIVER=${STORAGE_DRIVER:-vfs} BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
+# Needs neither a container runtime nor user namespaces.
+export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 
 for needed in buildah ${own_base:+mmdebstrap}; do
   command -v "$needed" >/dev/null || { echo "$needed is missing: apt-get install buildah mmdebstrap" >&2; exit 1; }
