@@ -56,6 +56,17 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 	$(DEBIAN_VENV)/bin/pytest -p no:cacheprovider --numprocesses $(WORKERS) \
 		-m "not slow and not alone and not long and not rare and not fuzz" tests/rules tests/mail
 
+.PHONY: test-deploy image test-image
+test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy and systemd)
+	$(BIN)/pytest tests/deploy --durations 10
+
+IMAGE ?= localhost/posthouse:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+image: ## The container image, without a container engine or a registry (as root; Debian's buildah and mmdebstrap)
+	deploy/build-image.sh --own-base $(IMAGE)
+
+test-image: image ## Build the image, run it on a read-only root without privileges, and send a mail through it
+	$(BIN)/python -m tools.try_image $(IMAGE)
+
 test-attacks: ## Every attack beside a victim, also those that measure the victim's time and all steps of clocks (a quiet machine, half an hour)
 	$(BIN)/pytest tests/attacks --durations 20
 

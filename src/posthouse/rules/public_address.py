@@ -36,7 +36,7 @@ FORBIDDEN: Final[tuple[Network, ...]] = tuple(
     )
 )
 # The allocated unicast space; everything outside it is special, and so are the networks below.
-_ALLOCATED: Final = IPv6Network("2000::/3")
+ALLOCATED_6: Final = IPv6Network("2000::/3")
 FORBIDDEN_6: Final = tuple(
     IPv6Network(network)
     for network in (
@@ -56,4 +56,4 @@ def is_public(address: Address, ours: Collection[Address] = ()) -> bool:
         return False
     if isinstance(address, IPv4Address):
         return not any(address in network for network in FORBIDDEN)
-    return address in _ALLOCATED and not any(address in network for network in FORBIDDEN_6)
+    return address in ALLOCATED_6 and not any(address in network for network in FORBIDDEN_6)

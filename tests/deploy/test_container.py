@@ -1,0 +1,126 @@
+"""The image's description and `compose.yaml` are valid, and fit the settings, the parts and each other."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from posthouse.cli.service import ServicePart
+from tests.deploy.files import (
+    DEPLOY,
+    FILE_SUFFIX,
+    SECRETS,
+    Document,
+    documents,
+    image_environment,
+    passes,
+    secret_names,
+    unknown_settings,
+)
+
+PORTS = {"http": 8025, "submission": 2587, "submissions": 2465, "inbound": 2525}
+
+
+def _compose() -> Document:
+    (compose,) = documents(DEPLOY / "compose.yaml")
+    return compose
+
+
+def _parts(compose: Document) -> dict[str, Document]:
+    """The services that are parts of ours, by the part that they run."""
+    services: dict[str, Document] = compose["services"]
+    return {service["command"][1]: service for service in services.values() if service.get("command", [""])[0] == "run"}
+
+
+def test_the_containerfile_passes_its_linter() -> None:
+    # Debian's packages are taken as they are today, for their security fixes.
+    passes("hadolint", "--ignore", "DL3008", DEPLOY / "Containerfile")
+
+
+def test_the_image_listens_on_the_ports_that_it_names() -> None:
+    settings = image_environment()
+    assert unknown_settings(settings) == []
+    assert settings["POSTHOUSE_HTTP__PORT"] == str(PORTS["http"])
+    assert settings["POSTHOUSE_SUBMISSION__PORT"] == str(PORTS["submission"])
+    assert settings["POSTHOUSE_SUBMISSION__TLS_PORT"] == str(PORTS["submissions"])
+    assert settings["POSTHOUSE_INBOUND__PORT"] == str(PORTS["inbound"])
+    exposed = next(
+        line for line in (DEPLOY / "Containerfile").read_text().splitlines() if line.startswith("EXPOSE ")
+    ).split()[1:]
+    assert sorted(exposed) == sorted(map(str, PORTS.values()))
+
+
+def test_compose_follows_its_schema() -> None:
+    passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+
+
+def test_compose_runs_every_part_with_settings_that_exist() -> None:
+    parts = _parts(_compose())
+    assert set(parts) == {part.value for part in ServicePart}
+    for service in parts.values():
+        assert unknown_settings(service["environment"]) == []
+
+
+def test_compose_parts_have_no_privileges() -> None:
+    for service in _parts(_compose()).values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "privileged" not in service
+
+
+def test_compose_mounts_each_secret_that_a_setting_names(tmp_path: Path) -> None:
+    compose = _compose()
+    made = secret_names(tmp_path)
+    assert {Path(secret["file"]).name for secret in compose["secrets"].values()} <= made
+    for service in compose["services"].values():
+        named = {value for name, value in service.get("environment", {}).items() if name.endswith(FILE_SUFFIX)}
+        given = {str(SECRETS / secret) for secret in service.get("secrets", [])}
+        assert {file for file in named if Path(file).is_relative_to(SECRETS)} == given
+    assert not [name for service in _parts(compose).values() for name in service["environment"] if "PASSWORD" in name]
+
+
+def test_compose_publishes_the_ports_of_the_image() -> None:
+    published = {
+        name: [port.rpartition(":")[2] for port in service["ports"]]
+        for name, service in _parts(_compose()).items()
+        if "ports" in service
+    }
+    assert published == {"submission": ["2587", "2465"], "inbound": ["2525"]}
+    assert _compose()["services"]["caddy"]["environment"]["MAIL_UPSTREAM"] == f"http:{PORTS['http']}"
+
+
+def test_compose_trusts_the_network_of_its_proxy_alone() -> None:
+    compose = _compose()
+    http = compose["services"]["http"]
+    subnet = compose["networks"]["front"]["ipam"]["config"][0]["subnet"]
+    assert http["environment"]["POSTHOUSE_HTTP__TRUSTED_PROXIES"] == subnet
+    members = [name for name, service in compose["services"].items() if "front" in service["networks"]]
+    assert members == ["http", "caddy"]
+
+
+def test_the_database_and_the_stream_have_no_way_out() -> None:
+    compose = _compose()
+    assert compose["networks"]["data"]["internal"] is True
+    for name in ("postgres", "nats-1", "nats-2", "nats-3"):
+        assert compose["services"][name]["networks"] == ["data"]
+        assert "ports" not in compose["services"][name]
+
+
+def test_nats_takes_its_configuration(tmp_path: Path) -> None:
+    secret_names(tmp_path / "secrets")
+    shutil.copy(DEPLOY / "nats.conf", tmp_path)
+    nats = Path(sys.executable).with_name("nats-server")
+    done = subprocess.run([nats, "-t", "-c", tmp_path / "nats.conf"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_fresh_secrets_are_private_and_stay(tmp_path: Path) -> None:
+    directory = tmp_path / "secrets"
+    names = secret_names(directory)
+    before = {name: (directory / name).read_text() for name in names}
+    assert secret_names(directory) == names
+    assert {name: (directory / name).read_text() for name in names} == before
+    assert directory.stat().st_mode & 0o777 == 0o700
+    # The containers' user reads them through their mounts.
+    assert {(directory / name).stat().st_mode & 0o777 for name in names} == {0o444}
