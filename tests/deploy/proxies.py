@@ -38,7 +38,6 @@ http {{
 """
 _CADDY_GLOBAL: Final = """{{
 	admin off
-	persist_config off
 	skip_install_trust
 	default_bind 127.0.0.1
 	http_port {http_port}
