@@ -62,15 +62,19 @@ async def running(name: str, upstream_port: int, directory: Path) -> AsyncIterat
     authority = Authority.make(directory, "localhost")
     proxy = Proxy(name, free_port(), ssl.create_default_context(cafile=str(authority.authority_file)))
     words = {NGINX: _nginx, CADDY: _caddy}[name](authority, proxy.port, upstream_port)
-    with (directory / "output.log").open("wb") as output:
-        environment = {**os.environ, "XDG_DATA_HOME": str(directory), "XDG_CONFIG_HOME": str(directory)}
-        process = subprocess.Popen([program, *words], stdout=output, stderr=output, env=environment)
+    process = _started([program, *words], directory)
     try:
         await eventually(lambda: _is_open(process, proxy.port), within=30)
         yield proxy
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, STOP_SECONDS_MAX)
+
+
+def _started(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
+    environment = {**os.environ, "XDG_DATA_HOME": str(directory), "XDG_CONFIG_HOME": str(directory)}
+    with (directory / "output.log").open("wb") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
 
 def _nginx(authority: Authority, port: int, upstream_port: int) -> list[str]:
