@@ -56,9 +56,18 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 	$(DEBIAN_VENV)/bin/pytest -p no:cacheprovider --numprocesses $(WORKERS) \
 		-m "not slow and not alone and not long and not rare and not fuzz" tests/rules tests/mail
 
-.PHONY: test-deploy image test-image
+.PHONY: test-deploy image test-image sbom
 test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy and systemd)
 	$(BIN)/pytest tests/deploy --durations 10
+
+SBOM ?= dist/posthouse.cdx.json
+sbom: ## The bill of materials (CycloneDX) of what the service installs
+	rm -rf .run/sbom
+	$(UV) venv --quiet .run/sbom
+	$(UV) pip install --quiet --python .run/sbom/bin/python --constraints requirements.lock .
+	mkdir -p $(dir $(SBOM))
+	$(UV) tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --pyproject pyproject.toml \
+		--output-file $(SBOM) .run/sbom/bin/python
 
 IMAGE ?= localhost/posthouse:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 image: ## The container image, without a container engine or a registry (as root; Debian's buildah and mmdebstrap)
