@@ -20,6 +20,8 @@ from tests.support.webhook_receiver import Request, WebhookReceiver
 
 SENT_SECONDS_MAX = 20.0
 FIRST_WAIT = timedelta(seconds=5)
+# What a URL that never answered gets at once.
+FEW = 10
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -127,3 +129,25 @@ async def test_a_failed_webhook_is_retried_with_the_same_body(
     assert times[0] is not None
     assert times[1] is not None
     assert times[1] - times[0] >= 5
+
+
+@pytest.mark.rule("HOOK-18")
+async def test_a_url_that_never_answered_gets_few_calls_until_it_does(
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver
+) -> None:
+    path = "/status/503?never"
+    tenant, _ = await subscribed(processes, webhook_receiver, path)
+    began_at = datetime.now(UTC)
+    await tenant.accepts(tenant.mail(to=[f"delivered+{number}@{SIMULATOR}" for number in range(FEW * 3)]))
+    log = await log_of(tenant, lambda delivery: delivery["attempt"] or delivery["error"], FEW * 3)
+    calls = len(came(webhook_receiver, path))
+    assert FEW <= calls <= FEW + 1 + (datetime.now(UTC) - began_at) / FIRST_WAIT
+    waiting = [delivery for delivery in log if not delivery["attempt"]]
+    assert waiting
+    assert all(delivery["error"].startswith("It waits: the endpoint has not answered") for delivery in waiting)
+    url = f"https://{NAME}:{webhook_receiver.port}/answers"
+    assert (await tenant.call("PUT", "/v1/webhook", {"url": url})).status == 200
+    assert (await tenant.call("POST", "/v1/webhook/ping")).status == 202
+    await eventually(lambda: bool(came(webhook_receiver, "/answers")), within=SENT_SECONDS_MAX)
+    await tenant.accepts(tenant.mail(to=[f"delivered+{number}@{SIMULATOR}" for number in range(FEW * 3)]))
+    await eventually(lambda: len(came(webhook_receiver, "/answers")) > FEW * 3, within=SENT_SECONDS_MAX)

@@ -29,10 +29,12 @@ from posthouse.cli.event_feed import Feed, FeedClosed, Login
 from posthouse.cli.webhook_listener import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, CannotListen, ListenOptions
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
+from tests.support.delivery_steps import open_delivery_steps
 from tests.support.eventually import eventually
 from tests.support.server_process import ServerProcess
-from tests.support.service import PASSWORD, Tenant
+from tests.support.service import PASSWORD, Tenant, settings_for
 from tests.support.webhook_receiver import WebhookReceiver
+from tests.support.webhook_steps import WebhookSteps
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 T = 1_794_726_000
@@ -472,3 +474,28 @@ async def stored_event(tenant: Tenant) -> bytes:
         tenant.id, event_id, message_id, EventType.BOUNCED, at, body,
     )  # fmt: skip
     return body
+
+
+# The operator's view
+
+
+async def test_an_accounts_endpoint_is_shown_with_its_state(database_url: str) -> None:
+    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
+
+    def shown(account: str) -> Any:
+        words = ["webhook", "show", account, "--json"]
+        done = CliRunner().invoke(app, words, env={**others, **settings_for(database_url)})
+        assert done.exit_code == 0, (done.output, done.exception)
+        return json.loads(done.stdout)
+
+    async with open_delivery_steps(database_url) as steps:
+        webhook_steps = WebhookSteps(steps)
+        account = ids.text(ids.ACCOUNT, webhook_steps.account_id)
+        assert await asyncio.to_thread(shown, account) is None
+        endpoint = await webhook_steps.save()
+        found = await asyncio.to_thread(shown, account)
+        assert (found["url"], found["enabled"], found["state"]) == (endpoint.url, True, "new")
+        failing = "UPDATE webhook_endpoints SET answered_at = created_at, failing_since = now() - interval '2 days'"
+        await steps.fetch(failing)
+        found = await asyncio.to_thread(shown, account)
+        assert (found["state"], found["answered_at"]) == ("failing", found["created_at"])

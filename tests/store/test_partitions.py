@@ -117,7 +117,8 @@ async def test_what_is_to_be_sent_keeps_its_event_and_its_log(table: str, databa
     async with database.connection() as connection:
         for event_id, delivery_id in ((first, second), (second, second), (second, after), (after, after)):
             await connection.execute(
-                "INSERT INTO calls (account_id, id, event_id, next_at, max_attempts) VALUES ($1, $2, $3, $4, 7)",
+                "INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)"
+                " VALUES ($1, $2, $3, $4, $4, 7)",
                 uuid4(), delivery_id, event_id, at(DAY),
             )  # fmt: skip
             key = (event_id, delivery_id)

@@ -325,6 +325,26 @@ async def test_what_was_due_for_too_long_ends_on_record_however_often_it_was_lea
     assert await steps.value("SELECT id FROM calls") == claimed.id
 
 
+async def test_postponements_do_not_extend_the_three_days_and_a_deferral_does(
+    steps: DeliverySteps, webhook_steps: WebhookSteps
+) -> None:
+    await webhook_steps.save()
+    began_at = steps.clock.now()
+    postponed, given_back, deferred = await webhook_steps.add_events(DELIVERED, BOUNCED, FAILED)
+    async with steps.database.transaction() as tx:
+        later = WebhookPostponement(*postponed.key, steps.clock.now() + timedelta(days=2))
+        assert await webhook_schedule.postpone(tx, [later]) == 1
+    for claimed in await webhook_steps.claim([given_back, deferred]):
+        is_deferred = claimed.id == deferred.webhook_delivery_id
+        result = WebhookResult.DEFERRED if is_deferred else WebhookResult.POSTPONED
+        await webhook_steps.record(webhook_steps.result(claimed, result))
+    async with steps.database.transaction() as tx:
+        assert await webhook_schedule.end_overdue(tx, began_at + MOMENT, 10) == 2
+    assert await steps.value("SELECT id FROM calls") == deferred.webhook_delivery_id
+    log = await steps.fetch("SELECT status, error FROM webhook_deliveries ORDER BY position")
+    assert log[:2] == [("failed", webhook_schedule.OVERDUE)] * 2
+
+
 # Dead workers, and claims whose answer was lost
 
 

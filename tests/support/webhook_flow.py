@@ -94,11 +94,17 @@ class WebhookFlow:
         events: Sequence[str] = ALL_EVENTS,
         enabled: bool = True,
         sender: Sender | None = None,
+        is_answering: bool = True,
     ) -> None:
-        """Make or change an account's endpoint; its secret is SECRET when it is new."""
+        """Make or change an account's endpoint; its secret is SECRET when it is new. It has answered before, or not."""
         account_id = AccountId(sender.account_id) if sender else self.account_id
         await self.store.save(
             url or self.url(path), events, enabled, account_id=account_id, secret=self.sealed(account_id=account_id)
+        )
+        await self.steps.fetch(
+            "UPDATE webhook_endpoints SET answered_at = $2 WHERE account_id = $1",
+            account_id,
+            self.clock.now() if is_answering else None,
         )
 
     async def add_events(self, *results: MailResult, sender: Sender | None = None) -> list[UUID]:

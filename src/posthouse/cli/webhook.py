@@ -1,4 +1,4 @@
-"""Commands for receivers of webhooks: check that a request is genuine, and see the events that would be sent."""
+"""Commands about webhooks: an account's endpoint for the operator; for receivers, checks of requests and events."""
 
 import asyncio
 import os
@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import output, webhook_events
-from posthouse.cli.operator import fail
-from posthouse.cli.output import AsJson
+from posthouse.cli.operator import fail, perform_for
+from posthouse.cli.output import AccountGiven, AsJson, Plain
 from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
 
 if TYPE_CHECKING:
     from posthouse.cli.event_feed import Login
+    from posthouse.compose.operator import OperatorServices
+    from posthouse.rules.ids import AccountId
 
 webhook = typer.Typer(
-    no_args_is_help=True, help="Webhooks as their receiver gets them: verify a request, listen to events."
+    no_args_is_help=True, help="Webhooks: show an account's endpoint, verify a request, listen to events."
 )
 
 BODY_BYTES_MAX: Final = 256 * 1024
@@ -38,6 +40,33 @@ Secret = Annotated[
     typer.Option(envvar="POSTHOUSE_WEBHOOK_SECRET", show_default=False, help="The endpoint's secret (whsec_…)."),
 ]
 SecretFile = Annotated[Path | None, typer.Option(help="A file that holds the secret.", show_default=False)]
+
+
+@webhook.command("show")
+def show(account: AccountGiven, as_json: AsJson = False) -> None:
+    """Show an account's endpoint, and whether it answers."""
+
+    async def endpoint_of(services: "OperatorServices", account_id: "AccountId") -> Plain | None:
+        endpoint = await services.webhook_endpoint.get(account_id)
+        if endpoint is None:
+            return None
+        return {
+            "url": endpoint.url,
+            "events": list(endpoint.events),
+            "enabled": endpoint.enabled,
+            "state": services.webhook_endpoint.state(endpoint),
+            "answered_at": endpoint.answered_at,
+            "failing_since": endpoint.failing_since,
+            "created_at": endpoint.created_at,
+            "updated_at": endpoint.updated_at,
+        }
+
+    found = perform_for(account, endpoint_of)
+    if as_json:
+        return output.write_json(found)
+    if found is None:
+        return output.write_line("The account has no webhook endpoint.")
+    return output.write_values(found)
 
 
 @webhook.command("verify")

@@ -9,6 +9,7 @@ from typing import Final
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose import account
+from posthouse.compose.connections import target_of
 from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, disk_space, learn_time, open_database, require_tables
 from posthouse.compose.keys import return_path_key, sealer
 from posthouse.compose.stream import stream_probes
@@ -26,6 +27,7 @@ from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.service_clock import ServiceClock
 from posthouse.flows.operate.upkeep import Upkeep
 from posthouse.flows.operate.usage_counter import UsageCounter
+from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.rules.refusal import Refusal
 
 CONNECTIONS_MAX: Final = 2
@@ -44,6 +46,7 @@ class OperatorServices:
     usage_counter: UsageCounter
     monitor: Monitor
     suppressions: Suppressions
+    webhook_endpoint: WebhookEndpoint
     audit: Audit
 
 
@@ -88,6 +91,15 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
             usage_counter=UsageCounter(database=database, clock=clock),
             monitor=Monitor(database=database, clock=clock, ticket_lease=settings.workers.ticket_lease),
             suppressions=Suppressions(database=database, clock=clock, chance=chance),
+            webhook_endpoint=WebhookEndpoint(
+                database=database,
+                clock=clock,
+                chance=chance,
+                sealer=sealer(settings),
+                tickets=None,
+                check=target_of(settings),
+                failing_after=settings.webhooks.failing_after,
+            ),
             audit=Audit(
                 database=database,
                 clock=clock,

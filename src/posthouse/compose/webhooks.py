@@ -51,5 +51,6 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             target_of=target_of(settings),
             worker_lease=settings.workers.lease,
             renewals=renewals,
+            failing_after=settings.webhooks.failing_after,
         )
         await workers.run_webhooks(sender, stream, leases, worker_lease=settings.workers.lease, stop=stop)

@@ -11,7 +11,7 @@ from pydantic_settings import NoDecode
 
 from posthouse.config.section import Integers, Numbers, Section
 from posthouse.mail.address import AddressError, parse_domain
-from posthouse.rules import retry
+from posthouse.rules import endpoint_state, retry
 from posthouse.rules.lane import PROVIDERS, LaneLimits, Limits
 from posthouse.rules.lease import WORKER_LEASE
 
@@ -21,6 +21,7 @@ SHARDS_MAX: Final = 256
 # Tickets and attempts are counted in small numbers; no mail is tried for longer than a month.
 RETRIES_MAX: Final = 100
 LIFETIME_HOURS_MAX: Final = 24 * 31
+FAILING_DAYS_MAX: Final = 31
 
 
 class StreamSection(Section):
@@ -231,6 +232,13 @@ class WebhooksSection(Section):
         description="Ports that a webhook's URL may name; without a port, a URL means 443. Empty: any port but those "
         "of well-known services that are not HTTPS, such as 22 and 25.",
     )
+    failing_days: float = Field(
+        endpoint_state.FAILING_AFTER / timedelta(days=1),
+        gt=0,
+        le=FAILING_DAYS_MAX,
+        description="Days after which an endpoint that answered no call with a 2xx counts as failing: it gets one call "
+        "at a time, as a new endpoint does, until it answers.",
+    )
     allow_loopback: bool = Field(
         False,
         description="For tests only: call webhooks on this machine's loopback addresses, which are otherwise refused "
@@ -239,6 +247,10 @@ class WebhooksSection(Section):
     authority_file: str = Field(
         "", description="For tests only: a PEM file of a further authority that may issue webhooks' certificates."
     )
+
+    @property
+    def failing_after(self) -> timedelta:
+        return timedelta(days=self.failing_days)
 
     @property
     def authority_pem(self) -> str:

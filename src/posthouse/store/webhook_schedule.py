@@ -52,7 +52,8 @@ class ClaimedWebhook:
 
     `attempt_count` includes this attempt, and any whose worker died before it reported. A delivery that is over, or
     cancelled (`cancelled` says why), is not to be tried: nothing is counted for it, only its end is to be recorded.
-    Any other has its URL, sealed secret and body; only a body can be missing, if its event was lost.
+    Any other has its URL, sealed secret and body; only a body can be missing, if its event was lost. `answered_at` and
+    `failing_since` are the endpoint's.
     """
 
     account_id: AccountId
@@ -64,6 +65,8 @@ class ClaimedWebhook:
     is_over: bool
     cancelled: str | None
     url: str | None
+    answered_at: datetime | None
+    failing_since: datetime | None
     secret_sealed: bytes | None = field(repr=False)
     body: bytes | None = field(repr=False)
 
@@ -74,6 +77,11 @@ class ClaimedWebhook:
     @property
     def is_cancelled(self) -> bool:
         return self.cancelled is not None
+
+    @property
+    def is_ping(self) -> bool:
+        """A test that the customer asked for: the only delivery with a single attempt."""
+        return self.max_attempts == 1
 
 
 class WebhookResult(StrEnum):
@@ -94,7 +102,8 @@ class WebhookOutcome:
     """The result of one claim; if it isn't final, with the time of the next attempt.
 
     `url` is where the attempt went; without it nothing was tried, and the log keeps the attempt before it. `error` is
-    our own text; `response_body` is the receiver's, cut to RESPONSE_BYTES_MAX.
+    our own text; `response_body` is the receiver's, cut to RESPONSE_BYTES_MAX. `is_news`: the endpoint began to answer
+    or to fail with this attempt.
     """
 
     account_id: AccountId
@@ -108,6 +117,7 @@ class WebhookOutcome:
     duration_ms: int | None = None
     response_body: bytes | None = None
     response_truncated: bool = False
+    is_news: bool = False
 
     def __post_init__(self) -> None:
         if (self.next_at is None) is not self.result.is_final:
@@ -155,8 +165,8 @@ WITH wanted AS MATERIALIZED (
         created_at, next_attempt_at)
     SELECT account_id, id, event_id, type, message_id, position, url, :max_attempts, :now, :now FROM wanted
 )
-INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)
-SELECT account_id, id, event_id, :next_at, :max_attempts FROM wanted
+INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)
+SELECT account_id, id, event_id, :next_at, :now, :max_attempts FROM wanted
 RETURNING account_id, id, fence
 """)
 
@@ -214,11 +224,11 @@ FROM asked WHERE calls.ctid = asked.place
 
 _CLAIM: Final = statement("""
 WITH asked AS MATERIALIZED (
-    SELECT due.place, due.is_over, endpoint.enabled, endpoint.url, endpoint.secret_sealed, event.body
+    SELECT due.place, due.is_over, endpoint.*, event.body
     FROM unnest(:places::tid[], :account_ids::uuid[], :event_ids::uuid[], :are_over::boolean[]) due(place,
         account_id, event_id, is_over)
     LEFT JOIN LATERAL (
-        SELECT enabled, url, secret_sealed FROM webhook_endpoints
+        SELECT enabled, url, secret_sealed, answered_at, failing_since FROM webhook_endpoints
         WHERE account_id = due.account_id LIMIT 1) endpoint ON true
     LEFT JOIN LATERAL (
         SELECT body FROM events
@@ -230,16 +240,17 @@ UPDATE calls SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
 FROM asked WHERE calls.ctid = asked.place
 RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
     CASE WHEN enabled IS NULL THEN :deleted::text WHEN NOT enabled THEN :disabled::text END AS cancelled,
-    CASE WHEN enabled AND NOT is_over THEN url END AS url,
+    CASE WHEN enabled AND NOT is_over THEN url END AS url, answered_at, failing_since,
     CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body
 """)
 
-# A log row that was deleted meanwhile stays deleted. What was only postponed keeps the attempt before it.
+# A log row that was deleted meanwhile stays deleted. What was only postponed keeps the attempt before it, and the time
+# at which it was due.
 _RECORD: Final = statement("""
 WITH logged AS (
     UPDATE webhook_deliveries SET status = given.status, attempt = given.attempt, next_attempt_at = given.next_at,
-        error = CASE WHEN given.url IS NULL AND given.next_at IS NOT NULL THEN webhook_deliveries.error
-                     ELSE given.error END,
+        error = CASE WHEN given.url IS NULL AND given.next_at IS NOT NULL
+                     THEN coalesce(webhook_deliveries.error, given.error) ELSE given.error END,
         url = coalesce(given.url, webhook_deliveries.url),
         last_attempt_at = CASE WHEN given.url IS NULL THEN last_attempt_at ELSE :now::timestamptz END,
         http_status = CASE WHEN given.url IS NULL THEN webhook_deliveries.http_status ELSE given.http_status END,
@@ -265,7 +276,8 @@ WITH logged AS (
     RETURNING 1
 ), postponed AS (
     UPDATE calls SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
-        attempt_count = attempt_count - later.uncounted
+        attempt_count = attempt_count - later.uncounted,
+        due_at = CASE WHEN later.uncounted = 0 THEN later.next_at ELSE due_at END
     FROM unnest(:later_places::tid[], :later_next_at::timestamptz[], :uncounted::smallint[]) later(place, next_at,
         uncounted)
     WHERE calls.ctid = later.place
@@ -275,18 +287,20 @@ SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM postponed)
 """)
 
 
-# The ids narrow it to rows that are old enough; a lease moves `next_at`, so that the log alone says what was due when.
+# The ids narrow it to rows that are old enough.
 _END_OVERDUE: Final = statement("""
 WITH overdue AS MATERIALIZED (
-    SELECT calls.ctid AS place, delivery.place AS log_place, delivery.id FROM calls
-    CROSS JOIN LATERAL (
-        SELECT ctid AS place, id FROM webhook_deliveries
-        WHERE account_id = calls.account_id AND id = calls.id AND next_attempt_at < :due_before LIMIT 1) delivery
-    WHERE calls.id < :ids_before AND calls.worker_id IS NULL
-    LIMIT :limit FOR NO KEY UPDATE OF calls SKIP LOCKED
+    SELECT account_id, id, ctid AS place FROM calls
+    WHERE id < :ids_before AND due_at < :due_before AND worker_id IS NULL
+    LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
 ), logged AS (
     UPDATE webhook_deliveries SET status = 'failed', next_attempt_at = NULL, error = :error::text
-    FROM overdue WHERE webhook_deliveries.ctid = overdue.log_place AND webhook_deliveries.id = overdue.id
+    FROM (
+        SELECT delivery.* FROM overdue
+        CROSS JOIN LATERAL (
+            SELECT ctid AS place, id AS place_id FROM webhook_deliveries
+            WHERE account_id = overdue.account_id AND id = overdue.id LIMIT 1) delivery) given
+    WHERE webhook_deliveries.ctid = given.place AND webhook_deliveries.id = given.place_id
 )
 DELETE FROM calls USING overdue WHERE calls.ctid = overdue.place RETURNING 1
 """)

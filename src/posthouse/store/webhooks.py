@@ -20,7 +20,7 @@ from posthouse.store.accounts import touch
 from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, Row, required
 from posthouse.store.statement import statement
-from posthouse.store.webhook_schedule import DISABLED
+from posthouse.store.webhook_schedule import DISABLED, WebhookOutcome, WebhookResult
 
 PING_COOLDOWN: Final = timedelta(seconds=15)
 # How much of a body the log shows; all of it is kept with its event.
@@ -38,6 +38,9 @@ class EndpointRow:
     created_at: datetime
     updated_at: datetime
     pinged_at: datetime | None
+    # The URL's first 2xx, and the first failed call after its last 2xx; a new URL has neither.
+    answered_at: datetime | None
+    failing_since: datetime | None
     secret_sealed: bytes = field(repr=False)
 
 
@@ -72,7 +75,9 @@ class WebhookDelivery:
     request_truncated: bool
 
 
-_ENDPOINT: Final = "account_id, url, events, enabled, created_at, updated_at, pinged_at, secret_sealed"
+_ENDPOINT: Final = """
+account_id, url, events, enabled, created_at, updated_at, pinged_at, answered_at, failing_since, secret_sealed
+"""
 
 _DELIVERY: Final = """
 account_id, id, event_id, type, message_id, position, url, status, attempt, max_attempts, http_status, error,
@@ -84,7 +89,9 @@ _SAVE: Final = statement(f"""
 INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)
 VALUES (:account_id, :url, :events, :enabled, :secret_sealed, :now, :now)
 ON CONFLICT (account_id) DO UPDATE SET url = excluded.url, events = excluded.events, enabled = excluded.enabled,
-    updated_at = greatest(webhook_endpoints.updated_at, excluded.updated_at)
+    updated_at = greatest(webhook_endpoints.updated_at, excluded.updated_at),
+    answered_at = CASE WHEN webhook_endpoints.url = excluded.url THEN webhook_endpoints.answered_at END,
+    failing_since = CASE WHEN webhook_endpoints.url = excluded.url THEN webhook_endpoints.failing_since END
 RETURNING {_ENDPOINT}
 """)
 _FIND: Final = f"SELECT {_ENDPOINT} FROM webhook_endpoints WHERE account_id = $1"
@@ -100,6 +107,14 @@ _PING: Final = """
 UPDATE webhook_endpoints SET pinged_at = $2
 WHERE account_id = $1 AND enabled AND (pinged_at IS NULL OR pinged_at <= $3)
 RETURNING 1
+"""
+# Of the URL that was called: a new one has not answered.
+_ANSWERED: Final = """
+UPDATE webhook_endpoints SET answered_at = coalesce(answered_at, $3), failing_since = NULL
+WHERE account_id = $1 AND url = $2
+"""
+_FAILED: Final = """
+UPDATE webhook_endpoints SET failing_since = $3 WHERE account_id = $1 AND url = $2 AND failing_since IS NULL
 """
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
@@ -165,8 +180,8 @@ _ENTER: Final = statement("""
 WITH endpoint AS MATERIALIZED (
     SELECT url FROM webhook_endpoints WHERE account_id = :account_id AND enabled
 ), due AS (
-    INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)
-    SELECT :account_id, :id, :event_id, :next_at, :max_attempts FROM endpoint
+    INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)
+    SELECT :account_id, :id, :event_id, :next_at, :now, :max_attempts FROM endpoint
 )
 INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts, replay_of,
     created_at, next_attempt_at)
@@ -223,6 +238,15 @@ async def rotate_secret(tx: Connection, account_id: AccountId, secret_sealed: by
 async def mark_pinged(tx: Connection, account_id: AccountId, now: datetime) -> bool:
     """Whether the account may ping now: its endpoint is enabled and was not pinged within the cooldown."""
     return await tx.fetchval(_PING, account_id, now, now - PING_COOLDOWN) is not None
+
+
+async def note_calls(tx: Connection, outcomes: Sequence[WebhookOutcome], now: datetime) -> None:
+    """Keep since when endpoints answer or fail; of several calls to a URL a 2xx counts."""
+    calls = {(outcome.account_id, outcome.url) for outcome in outcomes if outcome.url is not None}
+    taken = {(outcome.account_id, outcome.url) for outcome in outcomes if outcome.result is WebhookResult.SUCCEEDED}
+    # In order: two transactions that change the same endpoints must not deadlock.
+    for account_id, url in sorted(calls):
+        await tx.execute(_ANSWERED if (account_id, url) in taken else _FAILED, account_id, url, now)
 
 
 async def disable(tx: Connection, account_id: AccountId, now: datetime) -> bool:

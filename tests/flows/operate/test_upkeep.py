@@ -218,7 +218,8 @@ async def test_a_day_of_which_something_is_to_be_sent_stays(
     start, _ = partitions.bounds(first_day)
     async with database.transaction() as tx:
         await tx.execute(
-            "INSERT INTO calls (account_id, id, event_id, next_at, max_attempts) VALUES ($1, $2, $2, $3, 7)",
+            "INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)"
+            " VALUES ($1, $2, $2, $3, $3, 7)",
             uuid4(), lowest_id(start), clock.now(),
         )  # fmt: skip
     clock.advance(days=100)

@@ -197,8 +197,8 @@ async def logged(flow: EndpointFlow, count: int) -> None:
     now = flow.steps.clock.now()
     made = [new_id(now) for _ in range(count)]
     await flow.steps.fetch(
-        "WITH calls AS (INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)"
-        "   SELECT $1, id, id, $3, 7 FROM unnest($2::uuid[]) made(id))"
+        "WITH calls AS (INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)"
+        "   SELECT $1, id, id, $3, $3, 7 FROM unnest($2::uuid[]) made(id))"
         " INSERT INTO webhook_deliveries (account_id, id, event_id, type, url, max_attempts, created_at,"
         "   next_attempt_at) SELECT $1, id, id, 'webhook.test', $4, 7, $3, $3 FROM unnest($2::uuid[]) made(id)",
         flow.account_id, made, now, URL,

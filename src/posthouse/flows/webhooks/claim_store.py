@@ -8,7 +8,7 @@ from uuid import UUID
 from posthouse.flows.shared.claims import ClaimStore, CrashPoints, Postponement, Recorded
 from posthouse.rules import ids
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import webhook_schedule
+from posthouse.store import webhook_schedule, webhooks
 from posthouse.store.postgres import Connection
 from posthouse.store.webhook_schedule import ClaimedWebhook, WebhookOutcome, WebhookPostponement
 
@@ -39,7 +39,11 @@ class WebhookClaimStore(ClaimStore[WebhookTicket, ClaimedWebhook, WebhookOutcome
     async def record(
         self, tx: Connection, outcomes: Sequence[WebhookOutcome], now: datetime
     ) -> Recorded[WebhookOutcome]:
-        return Recorded((await webhook_schedule.record(tx, outcomes, now)).late)
+        recorded = await webhook_schedule.record(tx, outcomes, now)
+        # Late outcomes as well: their calls were made all the same.
+        if news := [outcome for outcome in outcomes if outcome.is_news]:
+            await webhooks.note_calls(tx, news, now)
+        return Recorded(recorded.late)
 
     async def postpone(
         self, tx: Connection, postponements: Sequence[Postponement[WebhookTicket]], now: datetime

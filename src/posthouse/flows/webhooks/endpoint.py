@@ -15,8 +15,9 @@ from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.rules import credential, event, ids, retry
+from posthouse.rules import credential, endpoint_state, event, ids, retry
 from posthouse.rules.actor import Actor
+from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -68,6 +69,7 @@ class WebhookEndpoint:
         tickets: Tickets | None,
         check: Callable[[str], WebhookTarget],
         retries: Schedule = retry.WEBHOOK,
+        failing_after: timedelta = endpoint_state.FAILING_AFTER,
     ) -> None:
         """`check` raises a Refusal for a URL that is not allowed. Without `tickets`, deliveries are due at once."""
         self._database = database
@@ -78,12 +80,17 @@ class WebhookEndpoint:
         self._tickets = tickets
         self._check = check
         self._retries = retries
+        self._failing_after = failing_after
 
     # The endpoint.
 
     async def get(self, account_id: AccountId) -> EndpointRow | None:
         async with self._database.connection() as connection:
             return await webhooks.find(connection, account_id)
+
+    def state(self, endpoint: EndpointRow) -> EndpointState:
+        now = self._clock.now()
+        return endpoint_state.state_of(endpoint.answered_at, endpoint.failing_since, now, self._failing_after)
 
     async def save(
         self, account_id: AccountId, url: str, events: Sequence[str], actor: Actor, *, enabled: bool

@@ -2,7 +2,8 @@
 
 Claim, send, record, as with mail. The attempt is counted at the claim; the same stored bytes are signed anew each
 time. Each account has its own limits of running and waiting requests, so that an endpoint that hangs delays no other
-account.
+account. An endpoint that is new or failing gets one call at a time, at a low rate (`rules.endpoint_state`); the rate is
+in this process's memory, since an account's tickets are read by one process at a time.
 """
 
 import asyncio
@@ -20,11 +21,14 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.claims import Claims
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.worker_lease import SendPermit
 from posthouse.flows.webhooks.claim_store import WebhookClaimStore
-from posthouse.rules import event, ids, retry
+from posthouse.rules import endpoint_state, event, ids, retry
+from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.rate_limit import RateWait
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import WebhookTicket
@@ -54,6 +58,10 @@ LINGER_SECONDS: Final = 0.01
 UNREADY: Final = timedelta(minutes=1)
 STOPPED: Final = "the service was stopped while it waited for the answer"
 FAULT_OF_OURS: Final = "the service failed"
+LIMITED: Final = {
+    EndpointState.NEW: "It waits: the endpoint has not answered with a 2xx yet, and is called rarely until then.",
+    EndpointState.FAILING: "It waits: all calls to the endpoint have failed for days, and it is called rarely.",
+}
 
 
 @dataclass(slots=True)
@@ -66,6 +74,20 @@ class _Account:
     seconds: float = 0.1
     # The time up to which room is promised to postponed tickets.
     horizon: float = 0.0
+    # As of the last claim: its endpoint gets one call at a time.
+    is_limited: bool = False
+    # The endpoint's URL, if its last call was answered with a 2xx: claims that were made before may not know it.
+    answering_url: str | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def calls_max(self) -> int:
+        return 1 if self.is_limited else ACCOUNT_CALLS_MAX
+
+    @property
+    def interval(self) -> float:
+        """The seconds between two calls, about."""
+        return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / ACCOUNT_CALLS_MAX
 
 
 class WebhookSender:
@@ -81,6 +103,7 @@ class WebhookSender:
         retries: Schedule = retry.WEBHOOK,
         worker_lease: timedelta = WORKER_LEASE,
         renewals: Database | None = None,
+        failing_after: timedelta = endpoint_state.FAILING_AFTER,
         calls_max: int = CALLS_MAX,
         waiting_max: int = WAITING_MAX,
     ) -> None:
@@ -103,6 +126,8 @@ class WebhookSender:
         self._sealer = sealer
         self._target_of = target_of
         self._retries = retries
+        self._failing_after = failing_after
+        self._limited: MemoryRates[AccountId] = MemoryRates()
         self._calls_max = calls_max
         self._waiting_max = waiting_max
         self._accounts: dict[AccountId, _Account] = {}
@@ -137,6 +162,9 @@ class WebhookSender:
             self._claims.tasks.spawn(self._claims.postpone_items(late))
 
     async def renew(self) -> None:
+        now = self._clock.monotonic()
+        for account_id in [account_id for account_id, account in self._accounts.items() if account.horizon <= now]:
+            self._forget_idle(account_id)
         await self._claims.renew()
 
     async def heartbeat(self) -> None:
@@ -156,17 +184,33 @@ class WebhookSender:
 
     def _advance(self, account_id: AccountId) -> None:
         account = self._accounts[account_id]
-        while account.waiting and account.running < ACCOUNT_CALLS_MAX and not self._claims.is_stopping:
+        late: list[tuple[Item, float]] = []
+        while account.waiting and account.running < account.calls_max and not self._claims.is_stopping:
             if self._running >= self._calls_max:
                 self._starved.setdefault(account_id)
-                return
+                break
             item = account.waiting.popleft()
             self._waiting -= 1
+            if account.is_limited and self._is_postponed_again(account_id, item):
+                late.append((item, self._postpone_seconds(account)))
+                continue
             account.running += 1
             self._running += 1
             self._claims.tasks.spawn(self._deliver(account_id, account, item))
-        if not account.waiting and not account.running:
-            self._accounts.pop(account_id, None)
+        if late:
+            self._claims.tasks.spawn(self._claims.postpone_items(late))
+        self._forget_idle(account_id)
+
+    def _is_postponed_again(self, account_id: AccountId, item: Item) -> bool:
+        """Whether it needs no claim to know that it can't go: the rate is used up, and it is no new ping."""
+        return (
+            item.ticket.fence > 0 and not self._limited.reading(account_id, LIMITED_RATE, self._clock.now()).remaining
+        )
+
+    def _forget_idle(self, account_id: AccountId) -> None:
+        account = self._accounts[account_id]
+        if not account.waiting and not account.running and account.horizon <= self._clock.monotonic():
+            del self._accounts[account_id]
 
     def _end_turn(self, account_id: AccountId, account: _Account, seconds: float) -> None:
         account.seconds += (seconds - account.seconds) / ACCOUNT_CALLS_MAX
@@ -185,9 +229,10 @@ class WebhookSender:
     def _postpone_seconds(self, account: _Account) -> float:
         """When there should be room, after what waits and what was postponed before."""
         now = self._clock.monotonic()
-        interval = account.seconds / ACCOUNT_CALLS_MAX
-        begin = now + max(len(account.waiting) * interval / 2, POSTPONE_SECONDS_MIN)
-        account.horizon = min(max(account.horizon + interval, begin), now + POSTPONE_SECONDS_MAX)
+        # What waits for a limited endpoint will be postponed too, behind this.
+        waiting = 0 if account.is_limited else len(account.waiting)
+        begin = now + max(waiting * account.interval / 2, POSTPONE_SECONDS_MIN)
+        account.horizon = min(max(account.horizon + account.interval, begin), now + POSTPONE_SECONDS_MAX)
         return account.horizon - now
 
     # Claim, send, record.
@@ -197,7 +242,7 @@ class WebhookSender:
         try:
             permit = self._claims.permit(CALL_LONGEST_SECONDS)
             claimed = await self._claims.claim([item.ticket])
-            outcomes = [await self._attempt(webhook, permit) for webhook in claimed]
+            outcomes = [await self._attempt(account, webhook, permit) for webhook in claimed]
         except Exception as fault:
             await self._claims.give_up([item], fault)
             return
@@ -206,12 +251,33 @@ class WebhookSender:
         await self._claims.record(outcomes)
         await self._claims.acknowledge([item])
 
-    async def _attempt(self, claimed: ClaimedWebhook, permit: SendPermit) -> WebhookOutcome:
+    async def _attempt(self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit) -> WebhookOutcome:
         if claimed.cancelled is not None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled)
         if claimed.is_over:
             error = f"It was sent {claimed.attempt_count} times, and not every time was an answer heard."
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=error)
+        now = self._clock.now()
+        state = endpoint_state.state_of(claimed.answered_at, claimed.failing_since, now, self._failing_after)
+        account.is_limited = state.is_limited and claimed.url != account.answering_url
+        if account.is_limited:
+            async with account.turn:
+                if claimed.url != account.answering_url:
+                    return await self._limited_call(account, claimed, state, permit)
+        return await self._call(account, claimed, permit)
+
+    async def _limited_call(
+        self, account: _Account, claimed: ClaimedWebhook, state: EndpointState, permit: SendPermit
+    ) -> WebhookOutcome:
+        """A ping goes at once: the customer asked for it, and has to wait between two of them."""
+        if not claimed.is_ping:
+            taken = self._limited.take(claimed.account_id, LIMITED_RATE, self._clock.now())
+            if isinstance(taken, RateWait):
+                wait = timedelta(seconds=max(taken.seconds, self._postpone_seconds(account)))
+                return self._again(claimed, wait, LIMITED[state])
+        return await self._call(account, claimed, permit)
+
+    async def _call(self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit) -> WebhookOutcome:
         if claimed.url is None or claimed.secret_sealed is None or claimed.body is None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error="The event is no longer stored.")
         # Not checked earlier: for what ends without an attempt, no attempt was counted that could be taken back.
@@ -222,7 +288,13 @@ class WebhookSender:
         except SealError:
             log.exception("secret_not_opened", webhook_delivery=ids.text(ids.WEBHOOK_DELIVERY, claimed.id))
             return self._again(claimed, UNREADY)
-        return self._outcome(claimed, claimed.url, await self._send(claimed.id, claimed.url, secret, claimed.body))
+        answer = await self._send(claimed.id, claimed.url, secret, claimed.body)
+        outcome = self._outcome(claimed, claimed.url, answer)
+        if outcome.result is WebhookResult.SUCCEEDED:
+            account.answering_url, account.is_limited = claimed.url, False
+        else:
+            account.answering_url = None
+        return outcome
 
     async def _send(self, delivery_id: UUID, url: str, secret: str, body: bytes) -> WebhookCallResult:
         began_at = self._clock.monotonic()
@@ -265,14 +337,28 @@ class WebhookSender:
                     duration_ms=duration_ms,
                     response_body=body,
                     response_truncated=truncated,
+                    is_news=_is_news(claimed, is_taken=is_taken),
                 )
             case NoWebhookAnswer(reason, duration_ms):
                 return WebhookOutcome(
-                    *claimed.key, missed, next_at=next_at, url=url, error=reason, duration_ms=duration_ms
+                    *claimed.key,
+                    missed,
+                    next_at=next_at,
+                    url=url,
+                    error=reason,
+                    duration_ms=duration_ms,
+                    # What failed here says nothing of the endpoint.
+                    is_news=reason not in (STOPPED, FAULT_OF_OURS) and _is_news(claimed, is_taken=False),
                 )
             case _:
                 assert_never(answer)
 
-    def _again(self, claimed: ClaimedWebhook, wait: timedelta) -> WebhookOutcome:
-        """Nothing was sent (the lease ended, the secret can't be opened), so it does not count as an attempt."""
-        return WebhookOutcome(*claimed.key, WebhookResult.POSTPONED, next_at=self._clock.now() + wait)
+    def _again(self, claimed: ClaimedWebhook, wait: timedelta, reason: str | None = None) -> WebhookOutcome:
+        """Nothing was sent (the lease ended, the secret can't be opened, the rate is used up): no attempt counts."""
+        return WebhookOutcome(*claimed.key, WebhookResult.POSTPONED, next_at=self._clock.now() + wait, error=reason)
+
+
+def _is_news(claimed: ClaimedWebhook, *, is_taken: bool) -> bool:
+    """Whether the endpoint's row is to be written: rarely, so that calls cost no write of their own."""
+    is_failing = claimed.failing_since is not None
+    return is_taken is is_failing or (is_taken and claimed.answered_at is None)
