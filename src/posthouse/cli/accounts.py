@@ -8,8 +8,8 @@ from posthouse.cli import output
 from posthouse.cli.operator import fail, perform
 from posthouse.cli.output import AccountGiven, AsJson
 
-account = typer.Typer(no_args_is_help=True, help="Accounts: who may send.")
-credits_ = typer.Typer(no_args_is_help=True, help="Credits: what sending costs.")
+account = typer.Typer(no_args_is_help=True)
+credits_ = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option("--reason", help="Why; recorded with the change.")]
 

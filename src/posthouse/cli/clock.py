@@ -7,7 +7,7 @@ from posthouse.cli.operator import perform
 from posthouse.cli.output import AsJson
 from posthouse.rules import service_time
 
-clock = typer.Typer(no_args_is_help=True, help="Service time: whether the database's clock is believed.")
+clock = typer.Typer(no_args_is_help=True)
 
 
 @clock.command("show")

@@ -10,7 +10,7 @@ from posthouse.cli import output
 from posthouse.cli.operator import fail, settings
 from posthouse.cli.output import AsJson
 
-config = typer.Typer(no_args_is_help=True, help="Settings: write them, show them.")
+config = typer.Typer(no_args_is_help=True)
 
 
 @config.command("init")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from posthouse.compose.operator import OperatorServices
     from posthouse.flows.account.team import MemberRow, NewInvitation
 
-credential = typer.Typer(no_args_is_help=True, help="SMTP credentials: a username and a password.")
-key = typer.Typer(no_args_is_help=True, help="API keys; each belongs to an SMTP credential.")
-user = typer.Typer(no_args_is_help=True, help="Users of the dashboard.")
+credential = typer.Typer(no_args_is_help=True)
+key = typer.Typer(no_args_is_help=True)
+user = typer.Typer(no_args_is_help=True)
 
 Overlap = Annotated[int, typer.Option(metavar="SECONDS", help="How long the old secret stays valid: 0 to 604800.")]
 UserGiven = Annotated[str, typer.Argument(help="The address that they log in with.")]

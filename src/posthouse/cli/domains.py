@@ -14,7 +14,7 @@ from posthouse.rules.actor import OPERATOR
 if TYPE_CHECKING:
     from posthouse.flows.account.domains import ShownRecord, Verification
 
-domain = typer.Typer(no_args_is_help=True, help="Domains: what an account may send from.")
+domain = typer.Typer(no_args_is_help=True)
 
 DomainGiven = Annotated[str, typer.Argument(metavar="DOMAIN", help="Such as example.com.")]
 

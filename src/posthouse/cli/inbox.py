@@ -14,7 +14,7 @@ from posthouse.rules import ids
 if TYPE_CHECKING:
     from posthouse.flows.operate.monitor import InboxMail
 
-inbox = typer.Typer(no_args_is_help=True, help="Inbox: mail to postmaster@ and abuse@.")
+inbox = typer.Typer(no_args_is_help=True)
 
 _COLUMNS = ("id", "at", "recipient", "sender", "subject", "bytes")
 

@@ -14,7 +14,7 @@ from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 if TYPE_CHECKING:
     from posthouse.flows.operate.monitor import DeliveryAttempt, MessageReport, RecipientTimeline, Timeline
 
-message = typer.Typer(no_args_is_help=True, help="Messages: the timeline of a message.")
+message = typer.Typer(no_args_is_help=True)
 
 _STYLES: Final = {
     "delivered": "green",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from posthouse.compose.operator import OperatorServices
     from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, QueueView
 
-queue = typer.Typer(no_args_is_help=True, help="The queue: what waits, and why.")
+queue = typer.Typer(no_args_is_help=True)
 
 PAUSE_SECONDS: Final = 1.0
 # Lines around the rows of lanes: totals, the table's head, and the hint below.

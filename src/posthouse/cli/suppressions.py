@@ -14,7 +14,7 @@ from posthouse.rules.suppression import SuppressionReason
 if TYPE_CHECKING:
     from posthouse.flows.account.suppressions import SuppressionRow
 
-suppression = typer.Typer(no_args_is_help=True, help="Suppressions: addresses that an account sends nothing to.")
+suppression = typer.Typer(no_args_is_help=True)
 
 _COLUMNS = ("email", "reason", "at", "added_by", "note", "response")
 

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from posthouse.compose.operator import OperatorServices
     from posthouse.rules.ids import AccountId
 
-webhook = typer.Typer(
-    no_args_is_help=True, help="Webhooks: show an account's endpoint, verify a request, listen to events."
-)
+webhook = typer.Typer(no_args_is_help=True)
 
 BODY_BYTES_MAX: Final = 256 * 1024
 # Longer than any service keeps its events, and not before there were ids.

@@ -1,28 +1,40 @@
-"""What manages an account, for its own users over HTTP and for the operator: domains, credentials, team, sessions."""
+"""What manages an account, for its own users over HTTP and for the operator: domains, credentials, team, sessions.
+
+Each function imports its flow itself, so that a command loads no more than it uses.
+"""
+
+from typing import TYPE_CHECKING
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.compose.connections import resolver
-from posthouse.compose.keys import sealer
 from posthouse.config import Settings
-from posthouse.flows.account.credentials import Credentials
-from posthouse.flows.account.dkim_keys import DkimKeys
-from posthouse.flows.account.domains import Domains
-from posthouse.flows.account.password_reset import PasswordReset
-from posthouse.flows.account.passwords import Passwords
-from posthouse.flows.account.sessions import Sessions
-from posthouse.flows.account.team import Team
-from posthouse.flows.shared.service_mail import ServiceMail
 from posthouse.store.postgres import Database
 
+if TYPE_CHECKING:
+    from posthouse.flows.account.credentials import Credentials
+    from posthouse.flows.account.domains import Domains
+    from posthouse.flows.account.password_reset import PasswordReset
+    from posthouse.flows.account.passwords import Passwords
+    from posthouse.flows.account.sessions import Sessions
+    from posthouse.flows.account.team import Team
+    from posthouse.flows.shared.service_mail import ServiceMail
 
-def passwords(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Passwords:
+
+def passwords(settings: Settings, database: Database, clock: Clock, chance: Chance) -> "Passwords":
+    from posthouse.compose.keys import sealer
+    from posthouse.flows.account.passwords import Passwords
+
     return Passwords(
         database=database, clock=clock, chance=chance, sealer=sealer(settings), pepper=settings.secrets.pepper_bytes
     )
 
 
-def sessions(settings: Settings, database: Database, clock: Clock, chance: Chance, passwords: Passwords) -> Sessions:
+def sessions(
+    settings: Settings, database: Database, clock: Clock, chance: Chance, passwords: "Passwords"
+) -> "Sessions":
+    from posthouse.compose.keys import sealer
+    from posthouse.flows.account.sessions import Sessions
+
     return Sessions(
         database=database,
         clock=clock,
@@ -39,9 +51,11 @@ def team(
     database: Database,
     clock: Clock,
     chance: Chance,
-    passwords: Passwords,
-    service_mail: ServiceMail | None = None,
-) -> Team:
+    passwords: "Passwords",
+    service_mail: "ServiceMail | None" = None,
+) -> "Team":
+    from posthouse.flows.account.team import Team
+
     return Team(
         database=database,
         clock=clock,
@@ -58,10 +72,12 @@ def password_reset(
     database: Database,
     clock: Clock,
     chance: Chance,
-    passwords: Passwords,
-    sessions: Sessions,
-    service_mail: ServiceMail,
-) -> PasswordReset:
+    passwords: "Passwords",
+    sessions: "Sessions",
+    service_mail: "ServiceMail",
+) -> "PasswordReset":
+    from posthouse.flows.account.password_reset import PasswordReset
+
     return PasswordReset(
         database=database,
         clock=clock,
@@ -74,7 +90,12 @@ def password_reset(
     )
 
 
-def domains(settings: Settings, database: Database, clock: Clock, chance: Chance, *, keys_ahead: int = 0) -> Domains:
+def domains(settings: Settings, database: Database, clock: Clock, chance: Chance, *, keys_ahead: int = 0) -> "Domains":
+    from posthouse.compose.connections import resolver
+    from posthouse.compose.keys import sealer
+    from posthouse.flows.account.dkim_keys import DkimKeys
+    from posthouse.flows.account.domains import Domains
+
     return Domains(
         database=database,
         clock=clock,
@@ -86,5 +107,7 @@ def domains(settings: Settings, database: Database, clock: Clock, chance: Chance
     )
 
 
-def credentials(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Credentials:
+def credentials(settings: Settings, database: Database, clock: Clock, chance: Chance) -> "Credentials":
+    from posthouse.flows.account.credentials import Credentials
+
     return Credentials(database=database, clock=clock, chance=chance, pepper=settings.secrets.pepper_bytes)

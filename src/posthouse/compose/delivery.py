@@ -9,8 +9,9 @@ from typing import Final
 from posthouse.chance import Chance, SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import may_connect, opportunistic_tls, resolver
-from posthouse.compose.database import RECORD_SECONDS_MAX, open_database, refreshed, synchronized
+from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
 from posthouse.compose.keys import return_path_key, sealer, unsubscribe_key
+from posthouse.compose.periodic_checks import refreshed, synchronized
 from posthouse.compose.stream import shard_leases, tickets
 from posthouse.config import Settings
 from posthouse.entrypoints import workers

@@ -4,7 +4,8 @@ import asyncio
 from typing import Final
 
 from posthouse.clock import DatabaseClock
-from posthouse.compose.database import open_database, synchronized
+from posthouse.compose.database import open_database
+from posthouse.compose.periodic_checks import synchronized
 from posthouse.compose.stream import tickets
 from posthouse.config import Settings
 from posthouse.entrypoints import workers

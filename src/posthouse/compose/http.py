@@ -14,11 +14,12 @@ from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.compose import accept, account
 from posthouse.compose.connections import resolver, target_of
-from posthouse.compose.database import checked_disk_space, divided, open_database, refreshed, synchronized
+from posthouse.compose.database import divided, open_database
 from posthouse.compose.errors import CannotListen
 from posthouse.compose.garbage_collection import collect_rarely
 from posthouse.compose.keys import sealer, unsubscribe_key
 from posthouse.compose.logging_setup import configure_logging, log_capture
+from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.stream import open_stream, tickets
 from posthouse.config import Settings
 from posthouse.entrypoints.http.app import create_app

@@ -6,8 +6,9 @@ from typing import Final
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import resolver
-from posthouse.compose.database import checked_disk_space, open_database, synchronized
+from posthouse.compose.database import open_database
 from posthouse.compose.keys import return_path_key
+from posthouse.compose.periodic_checks import checked_disk_space, synchronized
 from posthouse.compose.smtp_server import serve_smtp
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.inbound import Inbound

@@ -3,51 +3,150 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose import account
-from posthouse.compose.connections import target_of
-from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, disk_space, learn_time, open_database, require_tables
-from posthouse.compose.keys import return_path_key, sealer
-from posthouse.compose.stream import stream_probes
-from posthouse.compose.upkeep import upkeep
+from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, learn_time, open_database, require_tables
 from posthouse.config import Settings
-from posthouse.flows.account.credentials import Credentials
-from posthouse.flows.account.domains import Domains
-from posthouse.flows.account.sessions import Sessions
-from posthouse.flows.account.suppressions import Suppressions
-from posthouse.flows.account.team import Team
-from posthouse.flows.operate.accounts import Accounts
-from posthouse.flows.operate.audit import Audit
-from posthouse.flows.operate.doctor import Doctor
-from posthouse.flows.operate.monitor import Monitor
-from posthouse.flows.operate.service_clock import ServiceClock
-from posthouse.flows.operate.upkeep import Upkeep
-from posthouse.flows.operate.usage_counter import UsageCounter
-from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.rules.refusal import Refusal
+from posthouse.store.postgres import Database
+
+if TYPE_CHECKING:
+    from posthouse.flows.account.credentials import Credentials
+    from posthouse.flows.account.domains import Domains
+    from posthouse.flows.account.passwords import Passwords
+    from posthouse.flows.account.sessions import Sessions
+    from posthouse.flows.account.suppressions import Suppressions
+    from posthouse.flows.account.team import Team
+    from posthouse.flows.operate.accounts import Accounts
+    from posthouse.flows.operate.audit import Audit
+    from posthouse.flows.operate.doctor import Doctor
+    from posthouse.flows.operate.monitor import Monitor
+    from posthouse.flows.operate.service_clock import ServiceClock
+    from posthouse.flows.operate.upkeep import Upkeep
+    from posthouse.flows.operate.usage_counter import UsageCounter
+    from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 
 CONNECTIONS_MAX: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
 class OperatorServices:
-    accounts: Accounts
-    domains: Domains
-    credentials: Credentials
-    sessions: Sessions
-    team: Team
-    doctor: Doctor
-    upkeep: Upkeep
-    clock: ServiceClock
-    usage_counter: UsageCounter
-    monitor: Monitor
-    suppressions: Suppressions
-    webhook_endpoint: WebhookEndpoint
-    audit: Audit
+    """Each service is imported and made when a command asks for it: all of them take a second to import."""
+
+    def __init__(self, settings: Settings, database: Database, clock: DatabaseClock) -> None:
+        self._settings = settings
+        self._database = database
+        self._clock = clock
+        self._chance = SystemChance()
+
+    @cached_property
+    def accounts(self) -> "Accounts":
+        from posthouse.flows.operate.accounts import Accounts
+
+        pepper = self._settings.secrets.pepper_bytes
+        return Accounts(database=self._database, clock=self._clock, chance=self._chance, pepper=pepper)
+
+    @cached_property
+    def domains(self) -> "Domains":
+        return account.domains(self._settings, self._database, self._clock, self._chance)
+
+    @cached_property
+    def credentials(self) -> "Credentials":
+        return account.credentials(self._settings, self._database, self._clock, self._chance)
+
+    @cached_property
+    def sessions(self) -> "Sessions":
+        return account.sessions(self._settings, self._database, self._clock, self._chance, self._passwords)
+
+    @cached_property
+    def team(self) -> "Team":
+        return account.team(self._settings, self._database, self._clock, self._chance, self._passwords)
+
+    @cached_property
+    def doctor(self) -> "Doctor":
+        from posthouse.compose.keys import sealer
+        from posthouse.compose.periodic_checks import disk_space
+        from posthouse.compose.stream import stream_probes
+        from posthouse.flows.operate.doctor import Doctor
+
+        return Doctor(
+            database=self._database,
+            clock=self._clock,
+            sealer=sealer(self._settings),
+            disk_space=disk_space(self._settings, self._database),
+            stream_probes=stream_probes(self._settings),
+            clock_step=lambda: self._clock.step,
+            public_url=self._settings.http.public_url,
+            trusted_proxies=self._settings.http.trusted_proxies,
+            captures=self._settings.delivery.captures,
+        )
+
+    @cached_property
+    def upkeep(self) -> "Upkeep":
+        from posthouse.compose.upkeep import upkeep
+
+        return upkeep(self._settings, self._database, self._clock, self._chance)
+
+    @cached_property
+    def clock(self) -> "ServiceClock":
+        from posthouse.flows.operate.service_clock import ServiceClock
+
+        return ServiceClock(database=self._database, clock=self._clock)
+
+    @cached_property
+    def usage_counter(self) -> "UsageCounter":
+        from posthouse.flows.operate.usage_counter import UsageCounter
+
+        return UsageCounter(database=self._database, clock=self._clock)
+
+    @cached_property
+    def webhook_endpoint(self) -> "WebhookEndpoint":
+        """Without a stream: what it adds to the schedule is due at once."""
+        from posthouse.compose.connections import target_of
+        from posthouse.compose.keys import sealer
+        from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+
+        return WebhookEndpoint(
+            database=self._database,
+            clock=self._clock,
+            chance=self._chance,
+            sealer=sealer(self._settings),
+            tickets=None,
+            check=target_of(self._settings),
+        )
+
+    @cached_property
+    def monitor(self) -> "Monitor":
+        from posthouse.flows.operate.monitor import Monitor
+
+        return Monitor(database=self._database, clock=self._clock, ticket_lease=self._settings.workers.ticket_lease)
+
+    @cached_property
+    def suppressions(self) -> "Suppressions":
+        from posthouse.flows.account.suppressions import Suppressions
+
+        return Suppressions(database=self._database, clock=self._clock, chance=self._chance)
+
+    @cached_property
+    def audit(self) -> "Audit":
+        from posthouse.compose.keys import return_path_key, sealer
+        from posthouse.flows.operate.audit import Audit
+
+        return Audit(
+            database=self._database,
+            clock=self._clock,
+            sealer=sealer(self._settings),
+            return_path_domain=self._settings.return_path,
+            return_path_key=return_path_key(self._settings),
+            simulator_domain=self._settings.delivery.simulator_domain,
+        )
+
+    @cached_property
+    def _passwords(self) -> "Passwords":
+        return account.passwords(self._settings, self._database, self._clock, self._chance)
 
 
 @asynccontextmanager
@@ -67,48 +166,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
         except Refusal:
             if not even_if_unusable:
                 raise
-        chance = SystemChance()
-        passwords = account.passwords(settings, database, clock, chance)
-        yield OperatorServices(
-            accounts=Accounts(database=database, clock=clock, chance=chance, pepper=settings.secrets.pepper_bytes),
-            domains=account.domains(settings, database, clock, chance),
-            credentials=account.credentials(settings, database, clock, chance),
-            sessions=account.sessions(settings, database, clock, chance, passwords),
-            team=account.team(settings, database, clock, chance, passwords),
-            doctor=Doctor(
-                database=database,
-                clock=clock,
-                sealer=sealer(settings),
-                disk_space=disk_space(settings, database),
-                stream_probes=stream_probes(settings),
-                clock_step=lambda: clock.step,
-                public_url=settings.http.public_url,
-                trusted_proxies=settings.http.trusted_proxies,
-                captures=settings.delivery.captures,
-            ),
-            upkeep=upkeep(settings, database, clock, chance),
-            clock=ServiceClock(database=database, clock=clock),
-            usage_counter=UsageCounter(database=database, clock=clock),
-            monitor=Monitor(database=database, clock=clock, ticket_lease=settings.workers.ticket_lease),
-            suppressions=Suppressions(database=database, clock=clock, chance=chance),
-            webhook_endpoint=WebhookEndpoint(
-                database=database,
-                clock=clock,
-                chance=chance,
-                sealer=sealer(settings),
-                tickets=None,
-                check=target_of(settings),
-                failing_after=settings.webhooks.failing_after,
-            ),
-            audit=Audit(
-                database=database,
-                clock=clock,
-                sealer=sealer(settings),
-                return_path_domain=settings.return_path,
-                return_path_key=return_path_key(settings),
-                simulator_domain=settings.delivery.simulator_domain,
-            ),
-        )
+        yield OperatorServices(settings, database, clock)
 
 
 async def migrate(settings: Settings) -> None:

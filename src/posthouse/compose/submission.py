@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose import accept
-from posthouse.compose.database import checked_disk_space, open_database, refreshed, synchronized
+from posthouse.compose.database import open_database
+from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.smtp_server import serve_smtp
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.server import Listener

@@ -6,8 +6,9 @@ from typing import Final
 from posthouse.chance import Chance, SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import resolver
-from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database, synchronize
+from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
+from posthouse.compose.periodic_checks import synchronize
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.inbound.reputation import Reputation

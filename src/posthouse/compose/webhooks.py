@@ -10,8 +10,9 @@ from typing import Final
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import may_connect, resolver, target_of
-from posthouse.compose.database import RECORD_SECONDS_MAX, open_database, synchronized
+from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
+from posthouse.compose.periodic_checks import synchronized
 from posthouse.compose.stream import shard_leases
 from posthouse.config import Settings
 from posthouse.entrypoints import workers

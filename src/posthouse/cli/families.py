@@ -1,0 +1,82 @@
+"""The commands by name, imported on use: `--help` and a mistyped name read this table alone."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
+
+
+class Family(NamedTuple):
+    """Where a command, or a group of commands, is found in this package, and its line in `--help`."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+# In the order of the help: run the service, then what an operator does most.
+FAMILIES: Final[Mapping[str, Family]] = {
+    "run": Family("service", "run", "Run the service until a signal stops it (Ctrl-C, SIGTERM)."),
+    "migrate": Family("service", "migrate", "Bring the database's tables up to date, with room for the days ahead."),
+    "upkeep": Family("service", "upkeep", "Run upkeep once, now."),
+    "doctor": Family("service", "doctor", "Check that everything is in place; says what to do where it is not."),
+    "audit": Family("audit", "audit", "Check every promise on the records and on outside logs."),
+    "config": Family("configuration", "config", "Settings: write them, show them."),
+    "account": Family("accounts", "account", "Accounts: who may send."),
+    "credits": Family("accounts", "credits_", "Credits: what sending costs."),
+    "domain": Family("domains", "domain", "Domains: what an account may send from."),
+    "credential": Family("credentials", "credential", "SMTP credentials: a username and a password."),
+    "key": Family("credentials", "key", "API keys; each belongs to an SMTP credential."),
+    "user": Family("credentials", "user", "Users of the dashboard."),
+    "message": Family("messages", "message", "Messages: the timeline of a message."),
+    "queue": Family("queue", "queue", "The queue: what waits, and why."),
+    "inbox": Family("inbox", "inbox", "Inbox: mail to postmaster@ and abuse@."),
+    "suppression": Family("suppressions", "suppression", "Suppressions: addresses that an account sends nothing to."),
+    "webhook": Family(
+        "webhook", "webhook", "Webhooks: show an account's endpoint, verify a request, listen to events."
+    ),
+    "clock": Family("clock", "clock", "Service time: whether the database's clock is believed."),
+}
+
+
+class _Commands(Mapping[str, "Command"]):
+    """The commands of FAMILIES, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> "Command":
+        family = FAMILIES[name]
+        found = getattr(import_module(f"posthouse.cli.{family.module}"), family.attribute)
+        if isinstance(found, typer.Typer):
+            found.info.help, found.rich_markup_mode = family.help, None
+            command: Command = typer.main.get_group(found)
+        else:
+            alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+            alone.command(name, short_help=family.help)(found)
+            command = typer.main.get_command(alone)
+        command.name = name
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FAMILIES)
+
+    def __len__(self) -> int:
+        return len(FAMILIES)
+
+
+class LazyGroup(TyperGroup):
+    """The group of the commands in FAMILIES."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast("MutableMapping[str, Command]", _Commands())
+
+    def list_commands(self, ctx: "Context") -> list[str]:  # noqa: ARG002 (the shape of Click's method)
+        return list(FAMILIES)
+
+    def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, family.help) for name, family in FAMILIES.items()])
