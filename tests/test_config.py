@@ -14,6 +14,7 @@ from hypothesis import given
 from posthouse.config import ConfigError, config_file, load
 from posthouse.config.installation import endpoint
 from posthouse.config.old_names import NEW_NAMES
+from posthouse.config.section import is_secret
 from posthouse.config.settings import section_types, variable
 from posthouse.config.text import EXAMPLE_DATABASE_URL, commented_toml, generated, shown
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
@@ -123,15 +124,23 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("SECRETS__PEPPER", "short-secret", "secrets.pepper needs at least 32 characters: run `posthouse config init`"),
+        (
+            "SECRETS__PEPPER",
+            "short-secret",
+            "secrets.pepper needs at least 32 characters, and has 12: restore it from your copy",
+        ),
         ("SECRETS__PEPPER", "ab" * 30, "secrets.pepper is too regular"),
         (
             "SECRETS__JWT_SECRET",
             "another-short",
-            "secrets.jwt_secret needs at least 32 characters: run `posthouse config init`",
+            "secrets.jwt_secret needs at least 32 characters, and has 13: restore it from your copy of the settings, or replace",
         ),
-        ("SECRETS__SEAL_KEYS", "1:bm90IGEga2V5", "'1' that is not 32 bytes in base64: run `posthouse config init`"),
-        ("SECRETS__SEAL_KEY_ACTIVE", "2", "[secrets] seal_key_active: '2' is not among seal_keys"),
+        ("SECRETS__SEAL_KEYS", "1:bm90IGEga2V5", "'1' that is not 32 bytes in base64: restore it from your copy"),
+        (
+            "SECRETS__SEAL_KEY_ACTIVE",
+            "2",
+            "[secrets] seal_key_active: '2' is not among seal_keys ('1'): name one of them",
+        ),
         ("DATABASE__URL", "mysql://there", "database.url must begin with postgresql://"),
         ("SERVICE__RESOLVERS", "dns.example.com", "not an IP address with an optional port"),
         ("LIMITS__WARMUP_LIMITS", "0", "limits.warmup_limits holds a number below 1"),
@@ -202,6 +211,8 @@ def test_a_wrong_value_is_named_and_not_repeated(
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert expected in str(caught.value)
+    # Following that would make what is stored unreadable.
+    assert "config init" not in str(caught.value)
     if name in ("SECRETS__PEPPER", "SECRETS__JWT_SECRET", "SECRETS__SEAL_KEYS"):
         assert (value.partition(":")[2] or value) not in str(caught.value)
 
@@ -267,14 +278,147 @@ def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.
 
 def test_a_misspelt_setting_is_named(file: Path) -> None:
     file.write_text(file.read_text() + "\nrate_per_minute = 3\n")
-    with pytest.raises(ConfigError, match="rate_per_minute is not a setting"):
+    with pytest.raises(ConfigError, match=r"line \d+: disk_space\.rate_per_minute is not a setting: correct its name"):
         load(file)
 
 
 def test_a_misspelt_variable_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POSTHOUSE_HTTP__PROT", "8025")
-    with pytest.raises(ConfigError, match=r"http\.prot is not a setting: correct its name or remove it"):
+    with pytest.raises(ConfigError, match="POSTHOUSE_HTTP__PROT is not a setting: did you mean POSTHOUSE_HTTP__PORT"):
         load(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("[http]\nprot = 1\n", 2, "http.prot is not a setting: did you mean port?"),
+        ("[smtpp]\nport = 1\n", 1, "smtpp is neither a setting nor a section: did you mean [smtp]?"),
+        ("rate_burst_max = 1\n", 1, "rate_burst_max is neither a setting nor a section: correct its name"),
+        ("[http]\n\nlog_level = 'info'\n", 3, "http.log_level is not a setting: it belongs under [service]"),
+        ("messages_days = 9\n", 1, "messages_days is neither a setting nor a section: write it under [retention]"),
+        ("[http]\nport = 99999\n", 2, "http.port input should be less than or equal to 65535"),
+        ("http.port = 99999\n", 1, "http.port input should be less than or equal to 65535"),
+        ("http = { port = 99999 }\n", 1, "http.port input should be less than or equal to 65535"),
+        ("[smtp]\ntls_key_file = 'a'\n", 1, "[smtp] tls_certificate_file and tls_key_file belong together"),
+        ("[lanes.by_name.'google']\nburst = 1\nper_second = 0\n", 3, "lanes.by_name.google.per_second input should be"),
+        (
+            '[service]\nsender = """\n[http]\nport = 1\n"""\n[http]\nport = "x"\n',
+            7,
+            "http.port input should be a valid",
+        ),
+        ("[http]\nport = \n", 2, "is not valid TOML"),
+    ],
+)
+def test_a_fault_names_its_line_and_what_it_should_be(file: Path, text: str, line: int, expected: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert any(fault.where == f"{file}, line {line}" and expected in fault.text for fault in caught.value.faults), (
+        caught.value.faults
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("POSTHOUSE_HTTP_HOSTS", "did you mean POSTHOUSE_HTTP__HOST?"),
+        ("POSTHOUSE_HTTP__PORTS", "did you mean POSTHOUSE_HTTP__PORT?"),
+        ("POSTHOUSE_SECRETS__PEPER_FILE", "did you mean POSTHOUSE_SECRETS__PEPPER_FILE?"),
+        ("POSTHOUSE_CONFG", "did you mean POSTHOUSE_CONFIG?"),
+        ("posthouse_htp__port", "did you mean POSTHOUSE_HTTP__PORT?"),
+        ("POSTHOUSE_ZZZ", "correct its name or unset it"),
+    ],
+)
+def test_an_unknown_variable_is_refused_with_the_nearest(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: str
+) -> None:
+    monkeypatch.setenv(name, "8025")
+    with pytest.raises(ConfigError, match="can't be used") as caught:
+        load(file)
+    assert f"{name} is not a setting: {expected}" in str(caught.value)
+
+
+def test_addresses_that_kubernetes_sets_are_no_settings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "POSTHOUSE_PORT": "tcp://10.0.0.1:8025",
+        "POSTHOUSE_HTTP_PORT": "tcp://10.0.0.1:8025",
+        "POSTHOUSE_SERVICE_HOST": "10.0.0.1",
+        "POSTHOUSE_HTTP_SERVICE_PORT": "8025",
+        "POSTHOUSE_HTTP_SERVICE_PORT_WEB": "8025",
+        "POSTHOUSE_HTTP_PORT_8025_TCP": "tcp://10.0.0.1:8025",
+        "POSTHOUSE_HTTP_PORT_8025_TCP_ADDR": "10.0.0.1",
+        "POSTHOUSE_API_KEY": "ph_test_x",
+    }.items():
+        monkeypatch.setenv(name, value)
+    load(file)
+
+
+SECRETS = [
+    (section, name)
+    for section, kind in section_types().items()
+    for name, field in kind.model_fields.items()
+    if is_secret(field)
+]
+
+
+@pytest.mark.parametrize(("section", "name"), SECRETS)
+def test_every_secret_can_be_read_from_a_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str, name: str
+) -> None:
+    value = {
+        "url": "postgresql://u:p@db/posthouse",
+        "servers": "nats://u:p@nats:4222",
+        "seal_keys": f"old:{generated().seal_keys['1']}\n1:{generated().seal_keys['1']}",
+    }.get(name, generated().pepper)
+    (tmp_path / "secret").write_text(f"{value}\n")
+
+    monkeypatch.setenv(variable(section, f"{name}_file"), str(tmp_path / "secret"))
+    from_environment = getattr(getattr(load(file), section), name)
+    monkeypatch.delenv(variable(section, f"{name}_file"))
+
+    lines = [line for line in file.read_text().splitlines() if not line.startswith(f"{name} = ")]
+    lines.insert(lines.index(f"[{section}]") + 1, f'{name}_file = "{tmp_path / "secret"}"')
+    file.write_text("\n".join(lines))
+    from_file = getattr(getattr(load(file), section), name)
+    monkeypatch.setenv(variable(section, name), value.replace("\n", ","))
+    assert from_environment == from_file == getattr(getattr(load(file), section), name)
+
+
+def test_the_secrets_are_those_that_are_known() -> None:
+    assert [".".join(secret) for secret in SECRETS] == [
+        "database.url",
+        "secrets.pepper",
+        "secrets.jwt_secret",
+        "secrets.seal_keys",
+        "stream.servers",
+    ]
+
+
+def test_a_secret_in_two_places_or_in_no_file_is_refused(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTHOUSE_SECRETS__PEPPER_FILE", str(tmp_path / "absent"))
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    [fault] = caught.value.faults
+    assert str(fault) == (
+        f"POSTHOUSE_SECRETS__PEPPER_FILE: secrets.pepper_file names {tmp_path / 'absent'}, which can't be read: "
+        "No such file or directory"
+    )
+    (tmp_path / "absent").write_text(" \n")
+    with pytest.raises(ConfigError, match="which is empty"):
+        load(file)
+    monkeypatch.setenv("POSTHOUSE_SECRETS__PEPPER", generated().pepper)
+    with pytest.raises(ConfigError, match="pepper_file is set, and the setting itself too: remove one of them"):
+        load(file)
+
+
+def test_a_single_missing_secret_is_to_be_restored(file: Path) -> None:
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("pepper = ")]
+    file.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=r"missing are secrets\.pepper: restore them from your copy") as caught:
+        load(file)
+    assert "config init" not in str(caught.value)
 
 
 def test_a_section_is_not_a_setting(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

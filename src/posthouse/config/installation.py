@@ -5,18 +5,30 @@ import binascii
 import json
 import re
 from ipaddress import ip_address
-from typing import Annotated, Final, Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import NoDecode
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from posthouse.config.section import MAKE_SECRETS, Section, Texts
+from posthouse.config.section import Section, Texts
 from posthouse.mail.address import AddressError, parse_mailbox
 
 SECRET_CHARACTERS_MIN: Final = 32
 # A phrase repeated to the required length is long without being hard to guess.
 SECRET_DISTINCT_CHARACTERS_MIN: Final = 10
 SEAL_KEY_BYTES: Final = 32
+
+# Never advice to make new ones: what is stored under the old ones would become unreadable.
+_RANDOM: Final = "`openssl rand -base64 32` prints a new one"
+_RESTORE_PEPPER: Final = (
+    "restore it from your copy of the settings. With another pepper, every stored password and API key is invalid; "
+    f"only for a database without accounts, {_RANDOM}"
+)
+_REPLACE_JWT_SECRET: Final = (
+    f"restore it from your copy of the settings, or replace it, which logs all users out: {_RANDOM}"
+)
+_RESTORE_SEAL_KEY: Final = (
+    "restore it from your copy of the settings. Without it, what it sealed can't be read (DKIM keys, webhook secrets)"
+)
 
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 
@@ -107,14 +119,17 @@ class SecretsSection(Section):
     """Secrets of this installation alone."""
 
     pepper: SecretStr = Field(
+        repr=False,
         description="Keys the hashes under which SMTP passwords and API keys are stored; at least "
         f"{SECRET_CHARACTERS_MIN} characters. Changing it makes every password and key invalid.",
     )
     jwt_secret: SecretStr = Field(
+        repr=False,
         description=f"Signs dashboard tokens; at least {SECRET_CHARACTERS_MIN} characters. Changing it logs "
         "all users out.",
     )
-    seal_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
+    seal_keys: dict[str, SecretStr] = Field(
+        repr=False,
         description="Keys that seal stored secrets (DKIM private keys): id to 32 bytes in base64. To "
         "rotate, add a key and make it active; upkeep then seals again what the old keys sealed. In the environment: "
         "id:base64,id:base64.",
@@ -123,12 +138,13 @@ class SecretsSection(Section):
 
     @field_validator("pepper", "jwt_secret")
     @classmethod
-    def _is_strong(cls, given: SecretStr) -> SecretStr:
+    def _is_strong(cls, given: SecretStr, info: ValidationInfo) -> SecretStr:
         secret = given.get_secret_value()
+        advice = _RESTORE_PEPPER if info.field_name == "pepper" else _REPLACE_JWT_SECRET
         if len(secret) < SECRET_CHARACTERS_MIN:
-            raise ValueError(f"needs at least {SECRET_CHARACTERS_MIN} characters: {MAKE_SECRETS}")
+            raise ValueError(f"needs at least {SECRET_CHARACTERS_MIN} characters, and has {len(secret)}: {advice}")
         if len(set(secret)) < SECRET_DISTINCT_CHARACTERS_MIN:
-            raise ValueError(f"is too regular to be a secret: {MAKE_SECRETS}")
+            raise ValueError(f"is too regular to be a secret: {advice}")
         return given
 
     @field_validator("seal_keys", mode="before")
@@ -138,7 +154,8 @@ class SecretsSection(Section):
             return given
         if given.lstrip().startswith("{"):
             return json.loads(given)
-        return dict(part.strip().partition(":")[::2] for part in given.split(",") if part.strip())
+        parts = given.replace("\n", ",").split(",")
+        return dict(part.strip().partition(":")[::2] for part in parts if part.strip())
 
     @field_validator("seal_keys")
     @classmethod
@@ -147,15 +164,21 @@ class SecretsSection(Section):
             if not 1 <= len(key_id.encode()) <= 255:
                 raise ValueError("has a key id that is not 1 to 255 bytes long")
             if _decoded_key(key) is None:
-                raise ValueError(f"has a key {key_id!r} that is not {SEAL_KEY_BYTES} bytes in base64: {MAKE_SECRETS}")
+                raise ValueError(
+                    f"has a key {key_id!r} that is not {SEAL_KEY_BYTES} bytes in base64: {_RESTORE_SEAL_KEY}"
+                )
         return given
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.seal_key_active not in self.seal_keys:
-            raise ValueError(f"seal_key_active: {self.seal_key_active!r} is not among seal_keys: {MAKE_SECRETS}")
+            known = ", ".join(map(repr, self.seal_keys)) or "none"
+            raise ValueError(
+                f"seal_key_active: {self.seal_key_active!r} is not among seal_keys ({known}): name one of them, or put "
+                "that key back"
+            )
         if self.pepper == self.jwt_secret:
-            raise ValueError(f"pepper and jwt_secret must differ: {MAKE_SECRETS}")
+            raise ValueError(f"pepper and jwt_secret must differ: keep the pepper, and replace jwt_secret: {_RANDOM}")
         return self
 
     @property

@@ -4,19 +4,25 @@ The file is named by POSTHOUSE_CONFIG; else it is `./posthouse.toml`, else `/etc
 """
 
 import os
+import re
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from posthouse.config.errors import ConfigError
+from posthouse.config.environment import FILE_VARIABLE, Variables, without_service_links
+from posthouse.config.errors import ConfigError, Fault
+from posthouse.config.lines import line_of, lines_of
+from posthouse.config.near_names import did_you_mean
 from posthouse.config.old_names import refuse_old_names
-from posthouse.config.section import MAKE_SECRETS
-from posthouse.config.settings import ENVIRONMENT_PREFIX, Settings, section_types, variable
+from posthouse.config.secret_files import with_secrets_read
+from posthouse.config.settings import Settings, section_types, variable
 
-FILE_VARIABLE: Final = "POSTHOUSE_CONFIG"
 FILES: Final = (Path("posthouse.toml"), Path("/etc/posthouse/posthouse.toml"))
+
+_SECRETS: Final = ("secrets.pepper", "secrets.jwt_secret", "secrets.seal_keys", "secrets.seal_key_active")
 
 
 def config_file() -> Path | None:
@@ -33,57 +39,123 @@ def config_file() -> Path | None:
 
 
 def load(file: Path | None = None) -> Settings:
-    """The settings, or a ConfigError that names every fault."""
+    """The settings, or a ConfigError with every fault."""
     source = file or config_file()
-    values = {} if source is None else _read(source)
-    refuse_old_names(values, source, os.environ)
-    _refuse_whole_sections()
+    text = "" if source is None else _read(source)
+    in_file = {} if source is None else _parsed(source, text)
+    environment = without_service_links(os.environ)
+    refuse_old_names(in_file, source, environment)
+    places = _Places(source, text, Variables(environment))
+    faults = list(places.variables.faults)
+    from_file = with_secrets_read(in_file, places.in_file, faults)
+    from_environment = with_secrets_read(places.variables.values, places.in_environment, faults)
     try:
-        return Settings(**values)
+        settings = Settings.model_validate(_merged(from_file, from_environment))
     except ValidationError as error:
-        where = f"{source} and the environment" if source else "the environment (no configuration file was found)"
-        raise ConfigError(f"the settings in {where} can't be used: {_faults(error)}") from None
+        faults += _faults(error, places, {fault.setting for fault in faults})
+    if not faults:
+        return settings
+    where = f"{source} and the environment" if source else "the environment (no configuration file was found)"
+    raise ConfigError(f"the settings in {where} can't be used: {'; '.join(map(str, faults))}", faults)
 
 
-def _read(source: Path) -> dict[str, Any]:
+class _Places:
+    """Where a setting is given: in a variable, or in a line of the file."""
+
+    def __init__(self, source: Path | None, text: str, variables: Variables) -> None:
+        self._source = source
+        self._lines = lines_of(text)
+        self.variables = variables
+
+    def of(self, path: Sequence[str]) -> str:
+        for name in (path[1], f"{path[1]}_file") if len(path) > 1 else ():
+            if (path[0], name) in self.variables.names:
+                return self.in_environment(path[0], name)
+        return self.in_file(*path)
+
+    def in_file(self, *path: str) -> str:
+        line = line_of(self._lines, path)
+        return f"{self._source}, line {line}" if line else ""
+
+    def in_environment(self, section: str, name: str) -> str:
+        return self.variables.names[section, name]
+
+
+def _read(source: Path) -> str:
     try:
-        return tomllib.loads(source.read_text())
+        return source.read_text()
     except OSError as error:
         raise ConfigError(f"{source} can't be read: {error.strerror}") from None
-    # The parser reports most faults with an error of its own, but not that a number is too long.
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(f"{source} is not valid TOML: {error}") from None
 
 
-def _refuse_whole_sections() -> None:
-    """A variable that names a section only would be read as JSON."""
-    sections = {f"{ENVIRONMENT_PREFIX}{name}".upper(): name for name in Settings.model_fields}
-    found = [name for name in os.environ if name.upper() in sections]
-    if found:
-        section = sections[found[0].upper()]
-        example = variable(section, next(iter(section_types()[section].model_fields)))
-        raise ConfigError(f"{found[0]} names a section: set its settings one by one, such as {example}")
+def _parsed(source: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    # The parser reports most faults with an error of its own, but not that a number is too long.
+    except (ValueError, RecursionError) as error:
+        fault = f"is not valid TOML: {error}"
+        line = re.search(r"at line ([0-9]+)", str(error))
+        where = f"{source}, line {line[1]}" if line else str(source)
+        raise ConfigError(f"{source} {fault}", [Fault(where, fault)]) from None
 
 
-def _faults(error: ValidationError) -> str:
-    """Every fault in one line. Values are not repeated: they may be secrets."""
+def _merged(file: Mapping[str, object], environment: Mapping[str, object]) -> dict[str, object]:
+    """The environment's settings over the file's."""
+    merged = dict(file)
+    for section, own in environment.items():
+        below = merged.get(section, {})
+        merged[section] = {**below, **own} if isinstance(below, Mapping) and isinstance(own, Mapping) else own
+    return merged
+
+
+def _faults(error: ValidationError, places: _Places, reported: set[str]) -> list[Fault]:
+    """Every fault. Values are not repeated: they may be secrets."""
     missing, faults = [], []
     for detail in error.errors(include_input=False, include_url=False):
-        name = ".".join(map(str, detail["loc"]))
+        path = tuple(map(str, detail["loc"]))
+        name = ".".join(path)
+        where = places.of(path) if path else ""
         text = detail["msg"].removeprefix("Value error, ")
         match detail["type"]:
+            case _ if name in reported:
+                pass
             case "missing" if name == "database.url":
-                faults.append(f"database.url is missing: set url under [database], or {variable('database', 'url')}")
+                advice = f"set url under [database], or {variable('database', 'url')}"
+                faults.append(Fault("", f"database.url is missing: {advice}", name))
             case "missing":
                 missing.append(name)
             case "extra_forbidden":
-                faults.append(f"{name} is not a setting: correct its name or remove it")
+                kind = "neither a setting nor a section" if len(path) == 1 else "not a setting"
+                advice = _meant(path) or "correct its name or remove it"
+                faults.append(Fault(where, f"{name} is {kind}: {advice}", name))
             case "model_type" if name in Settings.model_fields:
-                faults.append(f"{name} is a section: write its settings under [{name}]")
+                faults.append(Fault(where, f"{name} is a section: write its settings under [{name}]", name))
             case _ if name in Settings.model_fields:
-                faults.append(f"[{name}] {text}")
+                faults.append(Fault(where, f"[{name}] {text}", name))
             case _:
-                faults.append(f"{name} {text[0].lower()}{text[1:]}" if name else text)
+                faults.append(Fault(where, f"{name} {text[0].lower()}{text[1:]}" if name else text, name))
     if missing:
-        faults.append(f"missing are {', '.join(missing)}: {MAKE_SECRETS}")
-    return "; ".join(faults)
+        faults.append(Fault("", f"missing are {', '.join(missing)}: {_how_to_get(missing)}"))
+    return faults
+
+
+def _how_to_get(missing: Sequence[str]) -> str:
+    """Fresh secrets are for an installation that has none: beside others they would make what is stored unreadable."""
+    if set(missing) >= set(_SECRETS):
+        return "run `posthouse config init` to write a file with fresh secrets, or restore those of this installation"
+    return "restore them from your copy of the settings: new ones would make what is stored unreadable"
+
+
+def _meant(path: Sequence[str]) -> str:
+    """The setting that was probably meant."""
+    sections = section_types()
+    if path[0] not in sections:
+        owners = [section for section, kind in sections.items() if path[0] in kind.model_fields]
+        if owners:
+            return f"write it under [{owners[0]}]"
+        return did_you_mean(f"[{path[0]}]", [f"[{section}]" for section in sections])
+    near = did_you_mean(path[-1], sections[path[0]].model_fields) if len(path) == 2 else ""
+    owners = [section for section, kind in sections.items() if path[-1] in kind.model_fields and section != path[0]]
+    return near or (f"it belongs under [{owners[0]}]" if owners and len(path) == 2 else "")

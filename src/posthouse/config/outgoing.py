@@ -3,11 +3,10 @@
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
-from pydantic_settings import NoDecode
 
 from posthouse.config.section import Integers, Numbers, Section
 from posthouse.mail.address import AddressError, parse_domain
@@ -180,7 +179,7 @@ class LanesSection(Section):
         description="Connections to a lane at a time, by all processes together. A lane starts with two, and gets "
         "more as deliveries succeed.",
     )
-    by_name: Annotated[dict[str, LaneSettings], NoDecode] = Field(
+    by_name: dict[str, LaneSettings] = Field(
         {},
         description="Other limits for some lanes, each a provider's name or a domain: "
         "{ google = { per_second = 50, connections_max = 10 } }, or a table [lanes.by_name.google]; "

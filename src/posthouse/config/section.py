@@ -1,16 +1,19 @@
-"""What all sections share: their base class, and lists written in one environment variable."""
+"""What all sections share: their base class, which settings are secret, and lists written in one variable."""
 
 import json
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
-from pydantic_settings import NoDecode
-
-MAKE_SECRETS: Final = "run `posthouse config init` to write a file with fresh secrets"
+from pydantic.fields import FieldInfo
 
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+def is_secret(setting: FieldInfo) -> bool:
+    """Whether it holds a secret: it is never printed, and can be given as a file that holds it (`…_file`)."""
+    return not setting.repr
 
 
 def _split(given: object) -> object:
@@ -21,6 +24,6 @@ def _split(given: object) -> object:
     return [part.strip() for part in given.split(",") if part.strip()]
 
 
-Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Integers = Annotated[tuple[int, ...], NoDecode, BeforeValidator(_split)]
-Numbers = Annotated[tuple[float, ...], NoDecode, BeforeValidator(_split)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Integers = Annotated[tuple[int, ...], BeforeValidator(_split)]
+Numbers = Annotated[tuple[float, ...], BeforeValidator(_split)]

@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from pydantic import model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from posthouse.config.installation import SecretsSection, ServiceSection
 from posthouse.config.outgoing import (
@@ -21,14 +20,8 @@ ENVIRONMENT_PREFIX: Final = "POSTHOUSE_"
 DELIMITER: Final = "__"
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX,
-        env_nested_delimiter=DELIMITER,
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
-    )
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     service: ServiceSection
     database: DatabaseSection
@@ -45,18 +38,6 @@ class Settings(BaseSettings):
     webhooks: WebhooksSection
     retention: RetentionSection
     disk_space: DiskSpaceSection
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # The file's values are passed to the constructor, so the environment comes first.
-        return env_settings, init_settings
 
     @model_validator(mode="before")
     @classmethod
