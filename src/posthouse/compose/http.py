@@ -21,6 +21,7 @@ from posthouse.compose.keys import sealer, unsubscribe_key
 from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.stream import open_stream, tickets
+from posthouse.compose.switch_interval import prefer_event_loop
 from posthouse.config import Settings
 from posthouse.entrypoints.http.app import create_app
 from posthouse.entrypoints.http.frame import Frame
@@ -35,7 +36,6 @@ from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
-from posthouse.flows.shared.large_mail import prefer_event_loop
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache

@@ -9,10 +9,10 @@ from posthouse.compose import accept
 from posthouse.compose.database import open_database
 from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.smtp_server import serve_smtp
+from posthouse.compose.switch_interval import prefer_event_loop
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.server import Listener
 from posthouse.entrypoints.smtp.submission import Submission
-from posthouse.flows.shared.large_mail import prefer_event_loop
 from posthouse.store.control_cache import ControlCache
 from posthouse.wire.stream import Stream
 

@@ -4,20 +4,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-import pydantic_core
 from starlette.types import Receive, Scope, Send
 
 from posthouse import crash
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
-from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
-from posthouse.entrypoints.http.schemas.emails import SendRequest
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.send_request import read_draft
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.accept.intake import AcceptedMessage
 from posthouse.flows.shared.large_mail import in_turn
 from posthouse.mail.mime import Attachment
 from posthouse.rules import ids, limits
-from posthouse.rules.draft import AttachmentRequest, Draft, compose
+from posthouse.rules.draft import Draft
 from posthouse.rules.message import BillingStatus, MessageStatus, Source
 from posthouse.rules.refusal import invalid
 
@@ -46,33 +45,15 @@ class SendEndpoint:
             crash.point("accept.read")
             await request.begin_work(body)
             if len(body) > limits.THREAD_BODY_BYTES_MIN:
-                draft, fingerprint = await in_turn(partial(self._read_draft, body))
+                read = partial(read_draft, body, services.intake.fingerprint)
+                draft, body_hash = await in_turn(principal.account_id, read)
             else:
-                draft, fingerprint = self._read_draft(body)
-            accepted = await services.intake.accept(principal, key, draft, fingerprint, request_id)
+                draft, body_hash = read_draft(body, services.intake.fingerprint)
+            accepted = await services.intake.accept(principal, key, draft, body_hash, request_id)
         crash.point("accept.before_answer")
         content = content_of(draft, accepted, responses.request_id_text(scope))
         await responses.send_json(send, 202, content, headers_of(accepted))
         crash.point("accept.answered")
-
-    def _read_draft(self, body: bytes) -> tuple[Draft, bytes]:
-        """The draft, and the fingerprint of the body's values, whatever their order and spacing."""
-        content = parsed(body)
-        draft = draft_of(validated(SendRequest, content))
-        return draft, self.services.intake.fingerprint(canonical(content))
-
-
-def canonical(content: dict[str, Any]) -> bytes:
-    """The same bytes for all bodies with the same values: keys in order, no white space."""
-    return pydantic_core.to_json(_ordered(content))
-
-
-def _ordered(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _ordered(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_ordered(item) for item in value]
-    return value
 
 
 def authorization_of(headers: Mapping[bytes, bytes]) -> str | None:
@@ -97,33 +78,6 @@ def idempotency_key(headers: Mapping[bytes, bytes]) -> str:
 
 def headers_of(accepted: AcceptedMessage) -> Mapping[str, str]:
     return {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
-
-
-def draft_of(body: SendRequest) -> Draft:
-    return compose(
-        sender=body.sender,
-        to=_as_list(body.to),
-        cc=_as_list(body.cc),
-        bcc=_as_list(body.bcc),
-        reply_to=body.reply_to,
-        subject=body.subject,
-        text=body.text,
-        html=body.html,
-        template=body.template,
-        variables=body.variables,
-        headers=body.headers,
-        tags=_as_list(body.tags),
-        attachments=[
-            AttachmentRequest(item.filename, item.content, item.content_type, item.content_id)
-            for item in body.attachments or ()
-        ],
-    )
-
-
-def _as_list(given: str | list[str] | None) -> list[str]:
-    if given is None:
-        return []
-    return [given] if isinstance(given, str) else given
 
 
 def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:

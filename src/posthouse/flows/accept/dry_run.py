@@ -137,7 +137,7 @@ class DryRun:
         try:
             content = await self._preparation.content(account_id, draft)
             message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-            written = await self._preparation.write(content, message_id, now)
+            written = await self._preparation.write(account_id, content, message_id, now)
         except Refusal as refusal:
             refusals.append(_lasting(refusal))
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -24,6 +25,7 @@ from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
 from posthouse.rules import ids, limits, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
+from posthouse.rules.fingerprint import Fingerprint
 from posthouse.rules.ids import AccountId, MessageId, RequestId
 from posthouse.rules.message import Source
 from posthouse.rules.refusal import Code, Refusal
@@ -75,13 +77,9 @@ class Intake:
             control_cache=control_cache, hostname=hostname, offers_one_click=offers_one_click
         )
         self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
-        self._fingerprint_key = blake2b(fingerprint_key).digest()
+        self.fingerprint = Fingerprint(blake2b(fingerprint_key).digest())
         self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
         self._being_accepted: set[IdempotencyKey] = set()
-
-    def fingerprint(self, canonical: bytes) -> bytes:
-        """The hash by which bodies are compared; keyed, since a body may be guessable."""
-        return blake2b(canonical, key=self._fingerprint_key, digest_size=32).digest()
 
     async def accept(
         self,
@@ -137,13 +135,10 @@ class Intake:
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
-        def read() -> SubmittedMail:
-            return prepare(
-                raw, date=now, message_id=self._preparation.message_id_text(message_id), hostname=self._hostname
-            )
-
+        message_id_text = self._preparation.message_id_text(message_id)
+        read = partial(prepare, raw, date=now, message_id=message_id_text, hostname=self._hostname)
         is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(raw)
-        submitted = await in_turn(read) if is_slow else read()
+        submitted = await in_turn(principal.account_id, read) if is_slow else read()
         choice = unsubscribe.unsubscribe_option(
             submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe
         )
@@ -196,7 +191,7 @@ class Intake:
         content = await self._preparation.content(principal.account_id, draft)
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        written = await self._preparation.write(content, message_id, now)
+        written = await self._preparation.write(principal.account_id, content, message_id, now)
         # The source does not decide whether mail is only simulated: a member's test mail to themselves is delivered.
         is_test = principal.mode is Mode.TEST
         return PreparedMessage(

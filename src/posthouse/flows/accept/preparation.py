@@ -6,6 +6,7 @@ Checks what a message needs of its account, renders its template and writes its 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from posthouse.flows.shared.large_mail import in_turn
 from posthouse.mail import mime
@@ -51,22 +52,17 @@ class Preparation:
         """What the mail says: the draft's own text, or its template's."""
         return draft.mail_content(await self._render(account_id, draft))
 
-    async def write(self, content: MailContent, message_id: MessageId, now: datetime) -> bytes:
+    async def write(self, account_id: AccountId, content: MailContent, message_id: MessageId, now: datetime) -> bytes:
         large = sum(len(attachment.content) for attachment in content.attachments)
         large += len(content.text or "") + len(content.html or "")
         if large > limits.MIME_BYTES_MAX:
             raise too_large()
 
-        def write() -> bytes:
-            return mime.write(
-                content,
-                date=now,
-                message_id=self.message_id_text(message_id),
-                boundary=message_id.hex,
-            )
-
+        write = partial(
+            mime.write, content, date=now, message_id=self.message_id_text(message_id), boundary=message_id.hex
+        )
         try:
-            written = await in_turn(write) if large > limits.THREAD_BODY_BYTES_MIN else write()
+            written = await in_turn(account_id, write) if large > limits.THREAD_BODY_BYTES_MIN else write()
         except HeaderError as error:
             raise invalid(f"The message {error}.") from error
         if len(written) > limits.MIME_BYTES_MAX:

@@ -1,12 +1,14 @@
 """A message's status and history, and its content while that is kept."""
 
-import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from posthouse.clock import Clock
+from posthouse.flows.shared.large_mail import in_turn
 from posthouse.flows.shared.snapshot import snapshot
+from posthouse.flows.shared.turns import Turns
 from posthouse.mail import render
 from posthouse.mail.render import AttachmentInfo as AttachmentInfo
 from posthouse.mail.render import HeaderField as HeaderField
@@ -29,8 +31,9 @@ from posthouse.store.postgres import Database
 
 # The notable header fields are taken from this much of a header.
 HEAD_BYTES_MAX: Final = 64 * 1024
-# A large mail is in memory several times over while it is read and parsed.
+# A large mail is in memory several times over while it is read and parsed. Accounts take turns.
 LARGE_AT_ONCE_MAX: Final = 2
+LARGE_IN_PROGRESS_MAX: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,9 @@ class MessageDetail:
         self._database = database
         self._clock = clock
         self._bodies_days = bodies_days
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
+        self._large: Turns[AccountId] = Turns(
+            at_once_max=LARGE_AT_ONCE_MAX, in_progress_max=LARGE_IN_PROGRESS_MAX, work="Many large mails are read"
+        )
 
     async def message(self, account_id: AccountId, given_id: str, mode: Mode = Mode.LIVE) -> StoredMessage:
         """The account's message; another account's is not found, exactly like an unknown id.
@@ -77,16 +82,19 @@ class MessageDetail:
         size = await self._size(account_id, message_id)
         if size < THREAD_BODY_BYTES_MIN:
             return render.render_mail(await self._body(account_id, message_id))
-        async with self._large:
-            return await asyncio.to_thread(render.render_mail, await self._body(account_id, message_id))
+        with self._large.place(account_id):
+            async with self._large.turn(account_id):
+                body = await self._body(account_id, message_id)
+                return await in_turn(account_id, partial(render.render_mail, body))
 
     async def raw(self, account_id: AccountId, given_id: str) -> bytes:
         """Its bytes as they were stored."""
         message_id = _message_id(given_id)
         if await self._size(account_id, message_id) < THREAD_BODY_BYTES_MIN:
             return await self._body(account_id, message_id)
-        async with self._large:
-            return await self._body(account_id, message_id)
+        with self._large.place(account_id):
+            async with self._large.turn(account_id):
+                return await self._body(account_id, message_id)
 
     async def _size(self, account_id: AccountId, message_id: MessageId) -> int:
         async with self._database.connection() as connection:

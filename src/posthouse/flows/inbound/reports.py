@@ -7,8 +7,8 @@ A recipient's result is the reply of the first server: a later report changes no
 operator is kept.
 """
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -18,12 +18,13 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.inbound.complaint_check import ComplaintCheck
 from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.large_mail import in_turn
 from posthouse.flows.shared.new_id import new_id
 from posthouse.mail import parts, report
 from posthouse.mail.envelope import MailReference, parse_feedback_token, parse_return_path
 from posthouse.mail.report import Bounce, Complaint, NoReport
 from posthouse.rules import reports as rules
-from posthouse.rules.credential import peer_address
+from posthouse.rules.credential import peer_address, peer_network
 from posthouse.rules.ids import MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 from posthouse.store import inbox, reports
@@ -80,7 +81,7 @@ class Reports:
         """
         self._disk_space.require()
         if len(mail) >= THREAD_BODY_BYTES_MIN:
-            read = await asyncio.to_thread(report.read, mail)
+            read = await in_turn(peer_network(peer), partial(report.read, mail))
         else:
             read = report.read(mail)
         match read:

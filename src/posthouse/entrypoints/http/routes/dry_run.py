@@ -14,7 +14,8 @@ from posthouse.entrypoints.http.request_body import BodyReader, parsed, validate
 from posthouse.entrypoints.http.route_context import json_response, member_of, services_of
 from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmailRequest, TestEmailResponse
 from posthouse.entrypoints.http.schemas.emails import SendRequest
-from posthouse.entrypoints.http.send_email import canonical, content_of, draft_of, headers_of, idempotency_key, peer_of
+from posthouse.entrypoints.http.send_email import content_of, headers_of, idempotency_key, peer_of
+from posthouse.entrypoints.http.send_request import canonical, draft_of
 from posthouse.flows.accept.dry_run import DryRunRecipient, DryRunReport, SenderDomain
 from posthouse.flows.shared.large_mail import in_turn
 from posthouse.flows.shared.principal import Member
@@ -92,8 +93,9 @@ async def dry_run_email(request: Request) -> Response:
         body = await reader.read(request.receive, request=taken)
         await taken.begin_work(body)
         if len(body) <= limits.THREAD_BODY_BYTES_MIN:
-            return await _dry_run_response(request, member, _draft(body))
-        return await _dry_run_response(request, member, await in_turn(partial(_draft, body)))
+            return await _dry_run_response(request, member, draft_of(body))
+        draft = await in_turn(member.account_id, partial(draft_of, body))
+        return await _dry_run_response(request, member, draft)
 
 
 async def _dry_run_response(request: Request, member: Member, draft: Draft) -> Response:
@@ -101,10 +103,6 @@ async def _dry_run_response(request: Request, member: Member, draft: Draft) -> R
     if trial.mime is not None and len(trial.mime) > limits.THREAD_BODY_BYTES_MIN:
         return await asyncio.to_thread(lambda: json_response(request, _trial(trial)))
     return json_response(request, _trial(trial))
-
-
-def _draft(body: bytes) -> Draft:
-    return draft_of(validated(SendRequest, parsed(body)))
 
 
 def _trial(trial: DryRunReport) -> dict[str, Any]:
