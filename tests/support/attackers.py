@@ -19,6 +19,7 @@ HOST: Final = "127.0.0.1"
 MIB: Final = 1024 * 1024
 LINE: Final = b"x" * 76 + b"\r\n"
 PAUSE_SECONDS: Final = 0.05
+LEAD_SECONDS: Final = 3.0
 # The slowest that the server bears: 1 KiB a second, or a little more.
 DRIP_SECONDS: Final = 2.0
 DRIP_LINES: Final = 40
@@ -30,6 +31,7 @@ class Target:
 
     http: int
     submission: int
+    starttls: int
     inbound: int
     authority: str
     username: str
@@ -275,15 +277,13 @@ async def submission_content(target: Target) -> None:
 
 
 def connections_before_auth(networks: int) -> Attack:
-    """Idle sessions that never log in, from many addresses."""
+    """Idle sessions that never log in, from many addresses of six prefixes."""
 
     async def attack(target: Target) -> None:
-        source = sources(networks)
-        room = asyncio.Semaphore(20)
+        source = itertools.cycle([f"127.0.{10 + number % 6}.{1 + number // 6}" for number in range(networks)])
 
         async def wait() -> None:
-            async with room:
-                client = await SmtpClient.open(target.submission, next(source), target.authority)
+            client = await SmtpClient.open(target.starttls, next(source))
             await client.say("EHLO noisy.example")
             await client.reader.read()
 
@@ -339,7 +339,7 @@ ATTACKS: Final[dict[str, Attack]] = {
 async def main(name: str, target: Target) -> None:
     attack = asyncio.create_task(ATTACKS[name](target))
     # Most connections are open by then.
-    await asyncio.wait([attack], timeout=1)
+    await asyncio.wait([attack], timeout=LEAD_SECONDS)
     print("begun", flush=True)
     await attack
 

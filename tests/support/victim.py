@@ -84,6 +84,7 @@ class Stage:
         return Target(
             http=self.processes.service.port,
             submission=self.listeners.tls_port,
+            starttls=self.listeners.port,
             inbound=self.listeners.inbound_port,
             authority=str(self.listeners.authority.authority_file),
             username=attacker.username,

@@ -182,6 +182,17 @@ def peer_network(peer: str) -> str:
     return peer
 
 
+def peer_prefix(peer: str) -> str:
+    """The range of addresses that usually has a single owner: many addresses of it are no many clients."""
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(ip_network((address, 48 if isinstance(address, IPv6Address) else 24), strict=False))
+
+
 def _parse_basic(given: str) -> BasicCredentials:
     try:
         decoded = base64.b64decode(given, validate=True)

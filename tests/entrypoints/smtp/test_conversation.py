@@ -367,6 +367,28 @@ def test_a_holder_leaves_memory_for_others() -> None:
     assert clients[-1].codes("", ".") == ["452 4.3.1"]
 
 
+def test_a_full_memory_is_not_full_for_a_holder_that_wants_less() -> None:
+    memory = content_memory(6_000, 600)
+    noisy = [Client(memory=memory, holder=f"noisy {number}").opened() for number in range(12)]
+    for client in noisy:
+        client.send(OPEN + b"DATA\r\n" + b"x" * 500)
+    assert memory.taken == 6_000
+    for number in range(3):
+        other = Client(memory=memory, holder=f"other {number}").opened()
+        other.send(OPEN + b"DATA\r\n" + b"x" * 200)
+        assert other.codes("", ".") == ["250 2.0.0"]
+    assert noisy[0].codes("", ".") == ["452 4.3.1"]
+
+
+def test_a_complete_message_is_not_dropped_for_another() -> None:
+    memory = ContentMemory(1_000, least=1_000)
+    noisy, other = (Client(memory=memory, holder=name).opened() for name in ("noisy", "other"))
+    noisy.conversation.receive(OPEN + b"DATA\r\n" + b"x" * 900 + b"\r\n.\r\n")
+    other.send(OPEN + b"DATA\r\n" + b"x" * 200)
+    assert other.codes("", ".") == ["452 4.3.1"]
+    assert memory.held("noisy") > 900
+
+
 def test_a_message_without_free_memory_gets_a_temporary_refusal() -> None:
     memory = ContentMemory(1_500, least=1_500)
     client, other = Client(memory=memory).opened(), Client(memory=memory).opened()

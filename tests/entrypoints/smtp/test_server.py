@@ -203,6 +203,40 @@ async def test_connections_are_limited_by_address_and_in_total() -> None:
             writer.close()
 
 
+async def test_a_full_server_has_a_place_for_a_prefix_with_few_connections() -> None:
+    bounds = Bounds(connections_max=4, connections_per_address_max=3)
+    async with (
+        run_smtp_server(RecordingService(), bounds=bounds) as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        noisy = [
+            await stack.enter_async_context(SmtpConnection.to(server.ports[0], source=f"127.0.1.{number}"))
+            for number in range(1, 5)
+        ]
+        more = await stack.enter_async_context(SmtpConnection.to(server.ports[0], source="127.0.1.9", greeted=False))
+        assert (await more.rest()).startswith("421 4.7.0")
+        await noisy[0].say(*OPEN, "DATA")
+        other = await stack.enter_async_context(SmtpConnection.to(server.ports[0], source="127.0.2.1"))
+        assert await noisy[0].rest() == ""
+        assert (await other.say("NOOP"))[0][:3] == "250"
+        assert (await noisy[1].say("NOOP"))[0][:3] == "250"
+        assert server.connection_count == 4
+        assert server.held_bytes == 0
+
+
+async def test_a_prefix_has_as_many_connections_as_four_addresses() -> None:
+    bounds = Bounds(connections_per_address_max=1)
+    async with (
+        run_smtp_server(RecordingService(), bounds=bounds) as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        for number in range(1, 5):
+            await stack.enter_async_context(SmtpConnection.to(server.ports[0], source=f"127.0.1.{number}"))
+        more = await stack.enter_async_context(SmtpConnection.to(server.ports[0], source="127.0.1.9", greeted=False))
+        assert (await more.rest()).startswith("421 4.7.0")
+        await stack.enter_async_context(SmtpConnection.to(server.ports[0], source="127.0.2.1"))
+
+
 async def test_messages_share_a_memory_limit() -> None:
     service = RecordingService(gate=asyncio.Event())
     assert service.gate is not None

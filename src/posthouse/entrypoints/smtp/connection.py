@@ -24,6 +24,7 @@ from posthouse.entrypoints.smtp.conversation import Conversation
 from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, StartTls, Step
 from posthouse.entrypoints.smtp.replies import ServerReply
 from posthouse.entrypoints.smtp.service import Service
+from posthouse.entrypoints.smtp.strangers import Strangers
 from posthouse.flows.shared.principal import Principal
 from posthouse.rules import credential
 from posthouse.rules.fair_share import FairShare
@@ -46,6 +47,8 @@ _MAPPED: Final = "::ffff:"
 class Bounds:
     connections_max: int = 2_000
     connections_per_address_max: int = 50
+    # Of the sessions that have not authenticated, and of those on port 25, by prefix: as many as of four addresses.
+    addresses_per_prefix: int = 4
     # Of messages that are being received or accepted: 25 of the largest.
     content_bytes_max: int = 256 * 1024 * 1024
 
@@ -86,23 +89,30 @@ class ServerState:
         self.tasks: set[asyncio.Task[None]] = set()
         self._bounds = bounds
         self._per_network: Counter[str] = Counter()
+        self._strangers = Strangers(bounds.connections_per_address_max * bounds.addresses_per_prefix)
 
-    def add(self, connection: "Connection", network: str) -> ServerReply | None:
+    def add(self, connection: "Connection", network: str, prefix: str) -> ServerReply | None:
         """None when the connection is within the limits."""
         if self.is_draining:
             return replies.CLOSING
-        if (
-            len(self.connections) >= self._bounds.connections_max
-            or self._per_network[network] >= self._bounds.connections_per_address_max
-        ):
+        if self._per_network[network] >= self._bounds.connections_per_address_max:
+            return replies.TOO_MANY_CONNECTIONS
+        if not self._strangers.has_room(prefix):
+            return replies.TOO_MANY_CONNECTIONS
+        if len(self.connections) >= self._bounds.connections_max and not self._strangers.drop_for(prefix):
             return replies.TOO_MANY_CONNECTIONS
         self.connections.add(connection)
+        self._strangers.add(connection, prefix)
         self._per_network[network] += 1
         return None
 
-    def remove(self, connection: "Connection", network: str) -> None:
+    def authenticated(self, connection: "Connection", prefix: str) -> None:
+        self._strangers.remove(connection, prefix)
+
+    def remove(self, connection: "Connection", network: str, prefix: str) -> None:
         if connection in self.connections:
             self.connections.remove(connection)
+            self._strangers.remove(connection, prefix)
             self._per_network[network] -= 1
             if not self._per_network[network]:
                 del self._per_network[network]
@@ -125,6 +135,7 @@ class Connection(asyncio.Protocol):
         "_paced",
         "_peer",
         "_plain",
+        "_prefix",
         "_principal",
         "_spoke_at",
         "_starts_secure",
@@ -148,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._is_closing = False  # the server sends no more
         self._is_lost = False
         self._is_accepting = False  # a complete message
-        self._peer = self._network = ""
+        self._peer = self._network = self._prefix = ""
         self._began_at = self._spoke_at = self._pace_at = loop.time()
         self._paced: Content | None = None
         self._pace_bytes = 0
@@ -157,7 +168,8 @@ class Connection(asyncio.Protocol):
         """None when the connection is within the limits."""
         self._peer = _peer_of(address)
         self._network = credential.peer_network(self._peer)
-        return self._state.add(self, self._network)
+        self._prefix = credential.peer_prefix(self._peer)
+        return self._state.add(self, self._network, self._prefix)
 
     def open_secure(self, accepted: socket.socket) -> None:
         """TLS from the first byte. The connection is registered already, so that no handshake is wasted."""
@@ -227,7 +239,7 @@ class Connection(asyncio.Protocol):
         self._resume_reading()
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._state.remove(self, self._network)
+        self._state.remove(self, self._network, self._prefix)
         if self._principal is not None and not self._is_lost:
             self._state.account_sessions.give_back(self._principal.account_id)
         self._is_lost = True
@@ -250,6 +262,11 @@ class Connection(asyncio.Protocol):
     def close_with(self, reply: ServerReply) -> None:
         if self._conversation is not None:
             self._perform(self._conversation.close_with(reply))
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether a complete message is being accepted."""
+        return self._is_accepting
 
     def abort(self) -> None:
         """Close at once and cancel the running task."""
@@ -376,6 +393,7 @@ class Connection(asyncio.Protocol):
                 refusal = replies.TOO_MANY_SESSIONS
             else:
                 self._principal = principal
+                self._state.authenticated(self, self._prefix)
         except Refusal as refused:
             refused.drop_traceback()
             refusal = _login_reply(refused)

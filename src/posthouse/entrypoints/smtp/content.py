@@ -23,8 +23,54 @@ BARE: Final = ServerReply(
 )
 
 
-# The memory for content, in bytes, of all connections of a server. Its holders are accounts, or networks without login.
-ContentMemory = FairShare[Hashable]
+class ContentMemory:
+    """The memory for content, in bytes, of a server's connections; holders are accounts, or networks without login.
+
+    Unfinished content can be taken back. So a full memory is not full for a holder that wants less than another has:
+    the oldest unfinished message of the holder that has most is dropped for it, and its client sends it again later.
+    """
+
+    def __init__(self, bytes_max: int, *, least: int = 0) -> None:
+        self._share: FairShare[Hashable] = FairShare(bytes_max, least=least)
+        # The oldest first.
+        self._unfinished: dict[Hashable, dict[Content, None]] = {}
+
+    @property
+    def taken(self) -> int:
+        return self._share.taken
+
+    def held(self, holder: Hashable) -> int:
+        return self._share.held(holder)
+
+    def take(self, holder: Hashable, size: int) -> bool:
+        share = self._share
+        if share.take(holder, size):
+            return True
+        while share.taken + size > share.capacity:
+            if not self._drop_unfinished(share.held(holder) + size):
+                return False
+        return share.take(holder, size)
+
+    def give_back(self, holder: Hashable, size: int) -> None:
+        self._share.give_back(holder, size)
+
+    def begin(self, holder: Hashable, content: "Content") -> None:
+        """The content may be dropped until it is finished."""
+        self._unfinished.setdefault(holder, {})[content] = None
+
+    def finish(self, holder: Hashable, content: "Content") -> None:
+        unfinished = self._unfinished.get(holder, {})
+        unfinished.pop(content, None)
+        if not unfinished:
+            self._unfinished.pop(holder, None)
+
+    def _drop_unfinished(self, wanted: int) -> bool:
+        """Whether a holder with more than is wanted had something to drop."""
+        most = max(self._unfinished, key=self._share.held, default=None)
+        if most is None or self._share.held(most) <= wanted:
+            return False
+        next(iter(self._unfinished[most])).drop()
+        return True
 
 
 def content_memory(bytes_max: int, message_bytes_max: int) -> ContentMemory:
@@ -44,6 +90,7 @@ class Content:
         "_has_dots",
         "_held_bytes",
         "_holder",
+        "_is_unfinished",
         "_kept",
         "_memory",
         "_raw_bytes_max",
@@ -59,6 +106,7 @@ class Content:
         self._memory = memory
         self._holder = holder
         self._held_bytes = 0
+        self._is_unfinished = False
         self._kept = bytearray(_LINE_END)
         self._has_dots = False
         self._bare = 0
@@ -75,6 +123,7 @@ class Content:
             found = kept.find(END, found)
         if found < 0:
             self._count(data[start:] if start else data, before)
+            self._begin()
             return -1
         end = found + len(END)
         surplus = len(kept) - end
@@ -89,9 +138,11 @@ class Content:
         piece = data[start:stop]
         self._kept += piece
         self._count(piece, before)
+        self._begin()
 
     def dotted(self) -> bytes | ServerReply:
         """The whole message, after its end."""
+        self._finish()
         if self.fault is not None or self._bare:
             return self.fault or BARE
         kept = self._kept
@@ -103,6 +154,7 @@ class Content:
 
     def chunked(self) -> bytes | ServerReply:
         """The whole message, after its last chunk."""
+        self._finish()
         if self.fault is not None or self._bare:
             return self.fault or BARE
         kept = self._kept
@@ -111,7 +163,12 @@ class Content:
             kept += _LINE_END
         return self._whole(kept)
 
+    def drop(self) -> None:
+        """Free the memory of an unfinished message; its client is answered at the end."""
+        self._refuse(NO_MEMORY)
+
     def discard(self) -> None:
+        self._finish()
         self._memory.give_back(self._holder, self._held_bytes)
         self._held_bytes = 0
         self._kept = bytearray()
@@ -140,7 +197,18 @@ class Content:
         else:
             self._refuse(NO_MEMORY)
 
+    def _begin(self) -> None:
+        if not self._is_unfinished and self.fault is None:
+            self._is_unfinished = True
+            self._memory.begin(self._holder, self)
+
+    def _finish(self) -> None:
+        if self._is_unfinished:
+            self._is_unfinished = False
+            self._memory.finish(self._holder, self)
+
     def _refuse(self, fault: ServerReply) -> None:
+        self._finish()
         self.fault = fault
         self._memory.give_back(self._holder, self._held_bytes)
         self._held_bytes = 0
