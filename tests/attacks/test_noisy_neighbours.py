@@ -20,7 +20,7 @@ from tests.support.service import Tenant
 from tests.support.victim import ACTIONS, DESTINATION, SILENT, Stage, Times, Victim, merged, open_stage
 
 ROUNDS: Final = 2
-SECONDS: Final = 8.0
+SECONDS: Final = 6.0
 # A time that no customer notices, whatever it was alone.
 UNNOTICED_SECONDS: Final = 0.05
 
@@ -83,6 +83,7 @@ SCENES: Final = (
     Scene("work and memory of bodies", "64 connections send mails of 1 MiB", "mails of 1 MiB"),
     Scene("changes under `/v1`", "16 connections store template versions of 200 KB", "template versions"),
     Scene("reads under `/v1`", "32 connections list and search messages", "searches", have_many_messages),
+    Scene("reads under `/v1`", "16 connections read a mail of 5 MiB", "large reads"),
     Scene("checks of passwords", "32 connections at 4 addresses guess passwords", "wrong logins"),
     Scene("checks of passwords", "32 connections at 4 addresses log in", "right logins"),
     Scene("pages", "32 connections at 4 addresses ask for pages", "pages"),

@@ -74,8 +74,8 @@ async def again(act: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def read_response(reader: asyncio.StreamReader) -> int:
-    """The status."""
+async def read_response(reader: asyncio.StreamReader) -> bytes:
+    """The body."""
     first = await reader.readline()
     if not first:
         raise EOFError
@@ -83,8 +83,7 @@ async def read_response(reader: asyncio.StreamReader) -> int:
     while (line := await reader.readline()) not in (b"\r\n", b""):
         if line.lower().startswith(b"content-length:"):
             size = int(line.split(b":")[1])
-    await reader.readexactly(size)
-    return int(first.split(b" ")[1])
+    return await reader.readexactly(size)
 
 
 async def flood(port: int, requests: Sequence[Requests], addresses: int = 1) -> None:
@@ -131,6 +130,15 @@ async def templates(target: Target) -> None:
 async def searches(target: Target) -> None:
     paths = ["/v1/messages?limit=100", "/v1/messages?subject=hello&limit=100", "/v1/messages?status=delivered"]
     await flood(target.http, [calls(target, "GET", paths[number % len(paths)]) for number in range(32)])
+
+
+async def large_reads(target: Target) -> None:
+    """The content of a mail of 5 MiB, again and again."""
+    reader, writer = await asyncio.open_connection(HOST, target.http, local_addr=("127.0.1.1", 0))
+    writer.write(next(mails(target, target.mail("y" * 5 * MIB))))
+    sent = json.loads(await read_response(reader))
+    writer.close()
+    await flood(target.http, [calls(target, "GET", f"/v1/messages/{sent['id']}/content") for _ in range(16)])
 
 
 def logins(emails: Iterator[str], password: str) -> Requests:
@@ -319,6 +327,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "mails of 1 MiB": large_mails(MIB),
     "template versions": templates,
     "searches": searches,
+    "large reads": large_reads,
     "wrong logins": wrong_logins,
     "right logins": right_logins,
     "pages": pages,
