@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-fast test-rare test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams openapi clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-fast test-rare test-dev test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams openapi clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -44,6 +44,9 @@ test-fast: ## Without the slow ones
 
 test-rare: ## Each benchmark in small, and the simulation's planted faults
 	$(BIN)/pytest -m rare
+
+test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
+	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
@@ -88,8 +91,8 @@ fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.5) (an hour); tells what wa
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329
 
-run: ## The service on a private PostgreSQL and a private NATS, with a configuration and a demo account in .run/
-	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329 -- $(BIN)/python -m tools.run_local
+run: ## The service with a PostgreSQL and a demo account of its own, in .posthouse/; DEV="--reset" and other options
+	$(BIN)/posthouse dev $(DEV)
 
 bench: ## Measure the accept path; writes bench/RESULTS.md and a plot
 	$(BIN)/python bench/accept.py
@@ -151,4 +154,4 @@ openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py
 
 clean:
-	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .run .posthouse .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

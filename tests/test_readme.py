@@ -28,17 +28,18 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 HOWTO = Path("docs", "howto")
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".run", ".*_cache", ".hypothesis", "__pycache__", "posthouse.toml")
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv", ".run", ".posthouse", ".*_cache", ".hypothesis", "__pycache__", "posthouse.toml"
+)
 
 # These prepare the machine, from the network; the environment that runs this test is what they make.
 PREPARES = ("sudo ", "pipx ", "make setup")
 # These run until they are stopped: they go to the background until they have said that they are ready.
-SERVES = {"make run": "Uvicorn running on", "posthouse run": "Uvicorn running on"}
+SERVES = {"make run": "Ctrl-C stops everything", "posthouse run": "Uvicorn running on"}
 # It checks DNS records that are not published.
 FAILS = "posthouse domain verify demo shop.example"
 
 BLOCK_END = "\n\n\n"
-README_POSTGRES_PORT = "54329"
 README_HTTP_PORT = "8025"
 SCRIPT_SECONDS_MAX = 240
 READY_SECONDS_MAX = 120
@@ -59,6 +60,7 @@ class Clone:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")} | {
             "PYTHONPATH": str(self.directory / "src"),
             "PYTHONUNBUFFERED": "1",
+            "DEV": f"--port {self.http_port} --smtp-port {self.smtp_port}",
             "POSTHOUSE_HTTP__PORT": str(self.http_port),
             "POSTHOUSE_SUBMISSION__PORT": str(self.smtp_port),
             "POSTHOUSE_SUBMISSION__TLS_PORT": "0",
@@ -122,8 +124,6 @@ def cloned() -> Iterator[Clone]:
     try:
         shutil.copytree(ROOT, directory, dirs_exist_ok=True, ignore=NOT_COPIED)
         (directory / ".venv").symlink_to(sys.prefix)
-        makefile = directory / "Makefile"
-        makefile.write_text(makefile.read_text().replace(README_POSTGRES_PORT, str(free_port())))
         yield clone
     finally:
         clone.stop()
@@ -168,7 +168,7 @@ def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> N
 
 def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "receive-webhooks.md")
-    assert (started[0].directory / ".run" / "webhook.secret").read_text().startswith("whsec_")
+    assert (started[0].directory / ".posthouse" / "webhook.secret").read_text().startswith("whsec_")
     assert "valid: signed 30 s ago\n" in seen
     assert "  verified: signed " in seen
     assert '"next_cursor":"ev_' in seen
@@ -248,10 +248,10 @@ def test_the_page_on_a_first_server_works_as_written(new_database: Callable[[], 
 
 def test_the_second_start_keeps_the_demo_account(started: tuple[Clone, str]) -> None:
     clone, _ = started
-    kept = (clone.directory / ".run" / "demo.env").read_text()
+    kept = (clone.directory / ".posthouse" / "demo.env").read_text()
     clone.stop()
     again = clone.follow(ROOT / "README.md")
-    assert (clone.directory / ".run" / "demo.env").read_text() == kept
+    assert (clone.directory / ".posthouse" / "demo.env").read_text() == kept
     assert "Idempotent-Replayed: true".lower() in again.lower()
 
 
@@ -312,12 +312,12 @@ def _family(pid: int, directory: Path) -> list[int]:
 
 
 def _is_service(pid: int) -> bool:
-    """Whether this is the first process of `posthouse run`, which ends the others in order."""
+    """Whether this is the first process of `posthouse run` or `dev`, which ends the others in order."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
         return False
-    return words[-1:] == ["run"] and "posthouse" in words[-2]
+    return words[2:3] in (["run"], ["dev"]) and words[1].endswith("posthouse")
 
 
 def _signal(pid: int, what: signal.Signals) -> None:

@@ -21,6 +21,7 @@ class Family(NamedTuple):
 
 # In the order of the help: run the service, then what an operator does most.
 FAMILIES: Final[Mapping[str, Family]] = {
+    "dev": Family("dev", "dev", "Run everything on this machine, with a PostgreSQL of its own; no mail leaves."),
     "run": Family("service", "run", "Run the service until a signal stops it (Ctrl-C, SIGTERM)."),
     "migrate": Family("service", "migrate", "Bring the database's tables up to date, with room for the days ahead."),
     "upkeep": Family("service", "upkeep", "Run upkeep once, now."),

@@ -1,6 +1,7 @@
 """Reading the settings.
 
-The file is named by POSTHOUSE_CONFIG; else it is `./posthouse.toml`, else `/etc/posthouse/posthouse.toml`.
+The file is named by POSTHOUSE_CONFIG; else it is `./posthouse.toml`, else that of `posthouse dev`
+(`./.posthouse/posthouse.toml`), else `/etc/posthouse/posthouse.toml`.
 """
 
 import os
@@ -20,7 +21,7 @@ from posthouse.config.old_names import refuse_old_names
 from posthouse.config.secret_files import with_secrets_read
 from posthouse.config.settings import Settings, section_types, variable
 
-FILES: Final = (Path("posthouse.toml"), Path("/etc/posthouse/posthouse.toml"))
+FILES: Final = (Path("posthouse.toml"), Path(".posthouse/posthouse.toml"), Path("/etc/posthouse/posthouse.toml"))
 
 _SECRETS: Final = ("secrets.pepper", "secrets.jwt_secret", "secrets.seal_keys", "secrets.seal_key_active")
 

