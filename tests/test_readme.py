@@ -283,7 +283,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
 
 def _demo(clone: Clone) -> dict[str, str]:
     """The demo account's secrets by name."""
-    lines = shlex.split((clone.directory / ".run" / "demo.env").read_text())
+    lines = shlex.split((clone.directory / ".posthouse" / "demo.env").read_text())
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 

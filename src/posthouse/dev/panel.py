@@ -31,7 +31,7 @@ def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, secon
 {" with Python ":─^{WIDTH}}
 {_python(demo)}
 {" over SMTP ":─^{WIDTH}}
-{_smtp(demo)}
+{_smtp(demo, home)}
 {" Read it ":─^{WIDTH}}
 {posthouse} message show ID
 {"":─^{WIDTH}}
@@ -64,9 +64,9 @@ def _python(demo: Mapping[str, str]) -> str:
         print(urllib.request.urlopen(request).read().decode())""")
 
 
-def _smtp(demo: Mapping[str, str]) -> str:
+def _smtp(demo: Mapping[str, str], home: Home) -> str:
     return textwrap.dedent(f"""\
         printf 'From: {demo["DEMO_FROM"]}\\r\\nTo: ada@example.org\\r\\nSubject: Hello\\r\\n\\r\\nIt works.\\r\\n' |
-        curl --url {demo["DEMO_SMTP_URL"]} --ssl-reqd --cacert {demo["DEMO_SMTP_AUTHORITY"]} \\
+        curl --url {demo["DEMO_SMTP_URL"]} --ssl-reqd --cacert {home.certificate} \\
           --user '{demo["DEMO_SMTP_USERNAME"]}:{demo["DEMO_SMTP_PASSWORD"]}' \\
           --mail-from {demo["DEMO_FROM"]} --mail-rcpt ada@example.org --upload-file -""")

@@ -103,7 +103,7 @@ def _demo(settings: Settings, home: Home, ports: Ports, host: str) -> Mapping[st
     demo = asyncio.run(demo_account.prepare(settings, home.read_demo())) | {
         "DEMO_URL": f"http://{reached_at}:{ports.http}",
         "DEMO_SMTP_URL": f"smtp://{reached_at}:{ports.submission}",
-        "DEMO_SMTP_AUTHORITY": str(home.certificate),
+        "DEMO_SMTP_AUTHORITY": str(home.certificate.resolve()),
     }
     home.write_demo(demo)
     return demo
