@@ -32,8 +32,12 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 
-test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s, with half of its generated inputs
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not long and not rare and not readme" --durations 20
+# Accept, deliver, webhooks, submission and audit, from the SQL to the running service.
+CORE = tests/flows tests/store tests/acceptance
+
+test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s, with half of its generated inputs; PG=18: the core, on that version
+	$(if $(PG),POSTGRES_VERSION=$(PG) )FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) \
+		-m "not alone and not long and not rare and not readme" --durations 20 $(if $(PG),$(CORE))
 
 test-all: ## Everything: also the documents' examples, then one by one the tests that need the machine for themselves
 	@FUZZ_TIMES=$(or $(TIMES),0.5) $(BESIDE) -m "not alone and not rare" --durations 20; beside=$$?; \
