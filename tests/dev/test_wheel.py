@@ -27,6 +27,7 @@ ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 60.0
 # What the snippets need, and nothing of PostgreSQL or NATS; setpriv is for root.
 TOOLS: Final = ("sh", "curl", "date", "setpriv", "test", "env")
+WANTED_PYTHON: Final = "import sys; sys.exit(sys.version_info < (3, 11))"
 ORDINARY: Final = "nobody"
 
 
@@ -40,7 +41,7 @@ def installed() -> Iterator[Path]:
         directory.chmod(0o755)
         run(uv, "build", "--quiet", "--wheel", "--out-dir", str(directory / "dist"), str(ROOT))
         (wheel,) = (directory / "dist").glob("*.whl")
-        run(uv, "venv", "--quiet", "--python", sys.executable, str(directory / "venv"))
+        run(uv, "venv", "--quiet", "--python", python_of_all(), str(directory / "venv"))
         began_at = time.monotonic()
         python = str(directory / "venv" / "bin" / "python")
         run(uv, "pip", "install", "--quiet", "--python", python, f"{wheel}[dev]")
@@ -52,6 +53,18 @@ def installed() -> Iterator[Path]:
             assert found, tool
             (tools / tool).symlink_to(found)
         yield directory
+
+
+def python_of_all() -> str:
+    """An interpreter that ordinary users may run too: that of the tests may be below /root."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        user = ORDINARY if os.geteuid() == 0 else None
+        try:
+            if subprocess.run([python, "-c", WANTED_PYTHON], user=user, check=False).returncode == 0:
+                return python
+        except OSError:
+            continue
+    raise AssertionError("install Python 3.11 or newer where ordinary users may run it (Debian: apt install python3)")
 
 
 def run(*command: str) -> None:
