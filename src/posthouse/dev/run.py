@@ -20,6 +20,7 @@ from posthouse.compose.errors import CannotListen
 from posthouse.compose.operator import migrate
 from posthouse.compose.run import run as run_parts
 from posthouse.config import Settings
+from posthouse.config.environment import OTHER_VARIABLES
 from posthouse.config.settings import ENVIRONMENT_PREFIX
 from posthouse.dev import demo as demo_account
 from posthouse.dev import ports as free_ports
@@ -86,7 +87,8 @@ def _run(options: Options, home: Home, say: Callable[[str], None]) -> None:
 
 def _ignore_environment(say: Callable[[str], None]) -> None:
     """Settings of another installation must not reach this one: they could let mail leave."""
-    given = sorted(name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX))
+    prefixed = [name for name in os.environ if name.upper().startswith(ENVIRONMENT_PREFIX)]
+    given = sorted(name for name in prefixed if name.upper() not in OTHER_VARIABLES)
     for name in given:
         del os.environ[name]
     if given:
