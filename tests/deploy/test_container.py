@@ -61,6 +61,18 @@ def test_compose_runs_every_part_with_settings_that_exist() -> None:
         assert unknown_settings(service["environment"]) == []
 
 
+def test_compose_parts_have_the_same_settings() -> None:
+    parts = _parts(_compose())
+    settings = parts["delivery"]["environment"]
+    own = {name: {*service["environment"].items()} - {*settings.items()} for name, service in parts.items()}
+    certificate = {
+        ("POSTHOUSE_SMTP__TLS_CERTIFICATE_FILE", "/tls/certificate.pem"),
+        ("POSTHOUSE_SMTP__TLS_KEY_FILE", "/tls/key.pem"),
+    }
+    assert own == {name: certificate if name in ("submission", "inbound") else set() for name in parts}
+    assert "POSTHOUSE_INBOUND__RETURN_PATH_DOMAIN" in settings, "delivery and inbound agree on it"
+
+
 def test_compose_parts_have_no_privileges() -> None:
     for service in _parts(_compose()).values():
         assert service["read_only"] is True

@@ -14,10 +14,12 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from tests.deploy.proxies import CADDY, NGINX, Proxy, running
 from tests.support import server_process
 from tests.support.service import Service, Tenant, basic
+from tools.private_postgres import free_port
 
 pytestmark = [pytest.mark.rare, pytest.mark.asyncio(loop_scope="module")]
 
@@ -25,6 +27,8 @@ MIB = 1024 * 1024
 ALLOWED, FORBIDDEN = "127.0.0.7", "127.0.0.8"
 # The service gives a request's head 20 s, and its body 30 s.
 PATIENCE_SECONDS_MAX = 50.0
+# How long a request may wait for a message.
+WAIT_SECONDS = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,27 @@ async def test_slow_clients_are_cut_while_others_are_served(front: Front) -> Non
         writer.close()
         assert not answer or int(answer.split()[1]) in (400, 408, 503), answer
     assert time.monotonic() - started > 15
+
+
+@pytest.mark.parametrize("name", [NGINX, CADDY])
+async def test_an_answer_may_take_25_seconds(name: str, tmp_path: Path) -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        await asyncio.sleep(WAIT_SECONDS)
+        return web.Response(text=request.path)
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        async with (
+            running(name, port, tmp_path) as proxy,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=proxy.trusting)) as client,
+            client.get(f"{proxy.url}/v1/messages/next") as response,
+        ):
+            assert (response.status, await response.text()) == (200, "/v1/messages/next")
+    finally:
+        await runner.cleanup()
 
 
 async def _connected(proxy: Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
