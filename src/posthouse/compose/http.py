@@ -27,10 +27,12 @@ from posthouse.entrypoints.http.app import create_app
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.server import ServerOptions, serve, serve_on_running_loop
 from posthouse.entrypoints.http.services import Services
+from posthouse.entrypoints.workers import repeated
 from posthouse.flows.accept.dry_run import DryRun, Installation
 from posthouse.flows.account import dkim_keys
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
+from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
@@ -44,6 +46,8 @@ from posthouse.wire.stream import Stream
 
 # uvicorn imports it anew in each of several processes.
 APPLICATION: Final = f"{__name__}:application"
+# For mail that requests wait for.
+LOOK_PAUSE_SECONDS: Final = 1.0
 
 
 def application() -> Frame:
@@ -120,6 +124,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
                 message_search=MessageSearch(database=database, clock=clock),
+                next_message=await stack.enter_async_context(_next_message(database, clock)),
                 suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
                 writes=Writes(
@@ -139,6 +144,13 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
         captures=settings.delivery.captures,
         connections_max=_connections_max(settings),
     )
+
+
+@asynccontextmanager
+async def _next_message(database: Database, clock: Clock) -> AsyncIterator[NextMessage]:
+    next_message = NextMessage(database=database, clock=clock)
+    async with repeated(next_message.look, pause_seconds=LOOK_PAUSE_SECONDS):
+        yield next_message
 
 
 def _connections_max(settings: Settings) -> int:

@@ -118,3 +118,6 @@ AUTHORIZATION_CHARACTERS_MAX: Final = 8 * 1024
 
 # A template's variable: integers no larger than a double can represent.
 VARIABLE_NUMBER_BITS_MAX: Final = 1024
+
+# A request that waits for a message ends before the time-outs of usual clients and proxies: 30 s and more.
+NEXT_MESSAGE_SECONDS_MAX: Final = 25

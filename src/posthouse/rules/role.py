@@ -14,6 +14,9 @@ PUBLIC: Final = frozenset(
     {"login", "forgotPassword", "resetPassword", "acceptInvitation", "showUnsubscribe", "unsubscribe"}
 )
 
+# For programs, admitted as GET /emails/{id} is: by an API key with the read scope, among others. No role is needed.
+FOR_READERS: Final = frozenset({"waitForMessage"})
+
 # What concerns the user alone, in any role.
 _OWN: Final = (
     "logout",

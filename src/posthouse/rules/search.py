@@ -159,9 +159,9 @@ def search_query(filters: SearchFilters) -> SearchQuery:
         if not is_queued:
             terms.add(term(SearchField.STATUS, status))
     if filters.recipient is not None:
-        terms.add(term(SearchField.RECIPIENT, _address("recipient", filters.recipient)))
+        terms.add(term(SearchField.RECIPIENT, whole_address("recipient", filters.recipient)))
     if filters.sender is not None:
-        terms.add(term(SearchField.SENDER, _address("sender", filters.sender)))
+        terms.add(term(SearchField.SENDER, whole_address("sender", filters.sender)))
     if filters.subject is not None:
         terms.update([term(SearchField.WORD, word) for word in _words(filters.subject)])
     if filters.tag is not None:
@@ -175,8 +175,8 @@ def search_query(filters: SearchFilters) -> SearchQuery:
         if credential_id is None:
             raise invalid("`credential_id` is the id of an SMTP credential, as in `credential_id` of a message.")
         terms.add(term(SearchField.CREDENTIAL, credential_id.hex))
-    lowest = _LOWEST if filters.after is None else _bound("after", filters.after)
-    before = _HIGHEST if filters.before is None else _bound("before", filters.before)
+    lowest = _LOWEST if filters.after is None else time_bound("after", filters.after)
+    before = _HIGHEST if filters.before is None else time_bound("before", filters.before)
     return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before)
 
 
@@ -196,7 +196,7 @@ def _text(name: str, given: str, characters_max: int) -> str:
     return given
 
 
-def _address(name: str, given: str) -> str:
+def whole_address(name: str, given: str) -> str:
     bare = address(given)
     if not 3 <= len(bare) <= limits.ADDRESS_CHARACTERS_MAX or "@" not in bare:
         raise invalid(f"`{name}` is a whole address, such as ada@example.com.")
@@ -212,13 +212,15 @@ def _words(given: str) -> list[str]:
     return found
 
 
-def _bound(name: str, given: str) -> UUID:
+def time_bound(name: str, given: str, or_: str = "") -> UUID:
+    """The lowest id of that time; `or_` says what else may be given."""
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise invalid(f"`{name}` is a time of RFC 3339, such as 2026-11-15T09:30:00Z.")
+        alternative = f", or {or_}" if or_ else ""
+        raise invalid(f"`{name}` is a time of RFC 3339, such as 2026-11-15T09:30:00Z{alternative}.")
     # Times out of range are clamped.
     try:
         return min(ids.lowest_id(max(moment, _FIRST_DAY)), _HIGHEST)

@@ -27,6 +27,7 @@ from posthouse.entrypoints.http.routes import (
     health,
     message_detail,
     message_search,
+    next_message,
     sessions,
     suppressions,
     team,
@@ -51,6 +52,7 @@ _FAMILIES: Final = (
     domains,
     credentials,
     message_search,
+    next_message,  # before /v1/messages/{id}
     message_detail,
     suppressions,
     dry_run,
@@ -89,7 +91,11 @@ def create_app(
             send_endpoint.services = services
             least = connections_max // CONNECTIONS_PART_LEAST
             connections: FairShare[str] = FairShare(connections_max, least=least)
-            yield {responses.REQUEST_IDS: request_ids, responses.CONNECTIONS: connections}
+            yield {
+                responses.REQUEST_IDS: request_ids,
+                responses.CONNECTIONS: connections,
+                responses.ON_STOP: services.next_message.close,
+            }
             await services.intake.drain()
 
     limit = UnauthenticatedLimit(clock, unauthenticated_rate)

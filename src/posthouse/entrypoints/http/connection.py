@@ -1,6 +1,7 @@
 """An HTTP connection: uvicorn's, with limits on a request's framing and the error object for what is not HTTP."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -66,6 +67,12 @@ class BoundedConnection(HttpToolsProtocol):
         self._stop_timer()
         self._stop_read_check()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        on_stop: Callable[[], None] | None = self.app_state.get(responses.ON_STOP)
+        if on_stop is not None:
+            on_stop()
+        super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()

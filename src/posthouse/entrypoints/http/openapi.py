@@ -11,7 +11,7 @@ from posthouse.entrypoints.http.schemas.emails import SendRequest, SendResponse
 from posthouse.entrypoints.http.schemas.events import Event
 from posthouse.entrypoints.http.schemas.shapes import Error
 from posthouse.entrypoints.refusals import REPLIES
-from posthouse.rules import event, limits, retry
+from posthouse.rules import event, limits, retry, role
 
 API_VERSION: Final = "1.0.0"
 _REFERENCE: Final = "#/components/schemas/{model}"
@@ -182,7 +182,8 @@ def openapi(application: FastAPI) -> dict[str, Any]:
             for response in operation["responses"].values():
                 if "application/json" in response["content"]:
                     response["content"].pop("text/plain", None)
-            schemes = ["dashboard"] if path.startswith("/v1/") else list(_SECURITY)
+            is_for_logins = path.startswith("/v1/") and operation["operationId"] not in role.FOR_READERS
+            schemes = ["dashboard"] if is_for_logins else list(_SECURITY)
             operation.setdefault("security", [{scheme: []} for scheme in schemes])
     document["webhooks"] = {"event": {"post": _event_operation()}}
     document["components"] = {"schemas": _schemas(), "securitySchemes": _SECURITY}

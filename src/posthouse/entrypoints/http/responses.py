@@ -16,6 +16,8 @@ REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
 # In the state that the lifespan gives to connections.
 REQUEST_IDS: Final = "posthouse.request_ids"
 CONNECTIONS: Final = "posthouse.connections"
+# Called when the server begins to stop, before it waits for the requests that it has.
+ON_STOP: Final = "posthouse.on_stop"
 
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,

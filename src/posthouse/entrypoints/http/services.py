@@ -9,6 +9,7 @@ from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
+from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.password_reset import PasswordReset
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.account.suppressions import Suppressions
@@ -35,6 +36,7 @@ class Services:
     domains: Domains
     credentials: Credentials
     message_search: MessageSearch
+    next_message: NextMessage
     suppression: Suppressions
     dry_run: DryRun
     writes: Writes

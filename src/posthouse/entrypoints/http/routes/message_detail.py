@@ -53,7 +53,7 @@ async def get_message(request: Request, message_id: _MessageId) -> Response:
 async def get_message_content(request: Request, message_id: _MessageId) -> Response:
     member = await member_of(request)
     rendered = await services_of(request).message_detail.content(member.account_id, message_id)
-    content = {"content": _content(rendered)}
+    content = {"content": content_fields(rendered)}
     if len(rendered.text or "") + len(rendered.html or "") < THREAD_BODY_BYTES_MIN:
         return json_response(request, content)
     return await asyncio.to_thread(json_response, request, content)
@@ -208,7 +208,7 @@ def _recipient_id(timeline: Timeline, recipient: RecipientTimeline) -> str:
     return ids.text(ids.RECIPIENT, ids.recipient_id(timeline.id, recipient.position))
 
 
-def _content(rendered: RenderedMail) -> dict[str, Any]:
+def content_fields(rendered: RenderedMail) -> dict[str, Any]:
     return {
         "subject": rendered.subject,
         "headers": [field._asdict() for field in rendered.headers],
