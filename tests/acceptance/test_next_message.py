@@ -124,6 +124,23 @@ async def test_live_credentials_are_refused_where_mail_leaves(suite: Suite) -> N
 
 
 @pytest.mark.rule("NXT-05")
+async def test_under_capture_live_credentials_wait_for_all_mail(start_service: StartService) -> None:
+    service = await start_service(DELIVERY__OUTBOUND="capture")
+    suite = await suite_of(await service.account())
+    live = await suite.tenant.key(may_read=True)
+    await suite.sends("ada@example.org", subject="Test")
+    await suite.tenant.accepts(suite.tenant.mail(to="ada@example.org", subject="Live"))
+    for authorization in (live, suite.tenant.basic, await suite.tenant.jwt("viewer")):
+        first = (await suite.waits("ada@example.org", authorization)).body["message"]
+        second = (await suite.waits("ada@example.org", authorization, after=first["id"])).body["message"]
+        assert [(first["subject"], first["source"]), (second["subject"], second["source"])] == [
+            ("Test", "test"),
+            ("Live", "api"),
+        ]
+    assert (await suite.waits("ada@example.org", after=first["id"], wait=0)).status == 404
+
+
+@pytest.mark.rule("NXT-05")
 async def test_a_key_that_may_not_read_is_refused(suite: Suite) -> None:
     for authorization in (await suite.tenant.key("test"), "Bearer ph_test_unknown"):
         answer = await suite.waits("ada@example.org", authorization)

@@ -26,12 +26,12 @@ def test_after_is_an_id_or_a_time() -> None:
     assert next_message_query("a@b.example", "2026-11-16T12:00:00Z", "25", NOW).after == ids.lowest_id(NOW)
 
 
-@pytest.mark.parametrize(("mode", "is_captured"), [(Mode.TEST, False), (Mode.TEST, True), (Mode.LIVE, True)])
-def test_test_mail_and_captured_mail_may_be_read(mode: Mode, is_captured: bool) -> None:
-    require_readable(mode, is_captured=is_captured)
+@pytest.mark.parametrize(("mode", "captures"), [(Mode.TEST, False), (Mode.TEST, True), (Mode.LIVE, True)])
+def test_test_mail_and_captured_mail_may_be_read(mode: Mode, captures: bool) -> None:
+    require_readable(mode, captures=captures)
 
 
 def test_live_mail_that_leaves_may_not_be_read() -> None:
     with pytest.raises(Refusal) as caught:
-        require_readable(Mode.LIVE, is_captured=False)
+        require_readable(Mode.LIVE, captures=False)
     assert caught.value.code is Code.FORBIDDEN

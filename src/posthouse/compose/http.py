@@ -124,7 +124,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
                 message_search=MessageSearch(database=database, clock=clock),
-                next_message=await stack.enter_async_context(_next_message(database, clock)),
+                next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
                 suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
                 writes=Writes(
@@ -147,8 +147,8 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
 
 
 @asynccontextmanager
-async def _next_message(database: Database, clock: Clock) -> AsyncIterator[NextMessage]:
-    next_message = NextMessage(database=database, clock=clock)
+async def _next_message(settings: Settings, database: Database, clock: Clock) -> AsyncIterator[NextMessage]:
+    next_message = NextMessage(database=database, clock=clock, captures=settings.delivery.captures)
     async with repeated(next_message.look, pause_seconds=LOOK_PAUSE_SECONDS):
         yield next_message
 

@@ -30,13 +30,13 @@ def next_message_query(recipient: str, after: str | None, wait: str | None, now:
     return NextMessageQuery(email, _lowest(after, now), _seconds(wait))
 
 
-def require_readable(mode: Mode, *, is_captured: bool) -> None:
+def require_readable(mode: Mode, *, captures: bool) -> None:
     """Refuse live mail, unless none leaves: then all of it is for tests."""
-    if mode is not Mode.TEST and not is_captured:
+    if mode is not Mode.TEST and not captures:
         raise Refusal(
             Code.FORBIDDEN,
             "Only a test key may wait for mail here: use a ph_test_ key with the read scope. With live credentials it "
-            'works where no mail leaves (outbound = "capture").',
+            'works where no mail leaves (delivery.outbound = "capture").',
         )
 
 

@@ -36,12 +36,12 @@ class _Waiter:
 
 class NextMessage:
     def __init__(
-        self, *, database: Database, clock: Clock, is_captured: bool = False, waiting_max: int = WAITING_MAX
+        self, *, database: Database, clock: Clock, captures: bool = False, waiting_max: int = WAITING_MAX
     ) -> None:
-        """`is_captured`: no mail leaves this service, so that live credentials may read it here."""
+        """`captures`: no mail leaves this service, so that live credentials may wait for it."""
         self._database = database
         self._clock = clock
-        self._is_captured = is_captured
+        self._captures = captures
         self._share: FairShare[AccountId] = FairShare(waiting_max)
         self._waiters: set[_Waiter] = set()
         self._is_closed = False
@@ -50,7 +50,7 @@ class NextMessage:
         self, account_id: AccountId, mode: Mode, recipient: str, after: str | None, wait: str | None
     ) -> MessageId:
         """The oldest message to the recipient after `after`, once there is one; not found when the time is over."""
-        require_readable(mode, is_captured=self._is_captured)
+        require_readable(mode, captures=self._captures)
         query = next_message_query(recipient, after, wait, self._clock.now())
         awaited = AwaitedMessage(account_id, query.email, query.after, mode is Mode.TEST)
         if not self._share.take(account_id):

@@ -22,7 +22,7 @@ from posthouse.rules.limits import NEXT_MESSAGE_SECONDS_MAX
 _DESCRIPTION: Final = (
     "For test suites: answers as soon as there is a message to the address, accepted after `after`, whatever its "
     "result will be. Give the `id` of the answer as `after` to get the one after it. 404 when there is none in time. "
-    'A test key sees test mail; live credentials need a service that sends no mail (`outbound = "capture"`).'
+    'A test key sees test mail; live credentials need a service that sends no mail (`delivery.outbound = "capture"`).'
 )
 
 _PARAMETERS: Final = [
