@@ -37,7 +37,10 @@ mount --rbind /dev "$0/dev"
 mount --types tmpfs tmpfs "$0/tmp"
 mount --types tmpfs tmpfs "$0/run"
 mkdir "$0/run/secrets"
-mount --bind "$1" "$0/run/secrets"
+for secret in "$1"/*; do
+  touch "$0/run/secrets/${secret##*/}"
+  mount --bind "$secret" "$0/run/secrets/${secret##*/}"
+done
 user=$2
 shift 2
 exec chroot "$0" setpriv --reuid "${user%:*}" --regid "${user#*:}" --clear-groups --bounding-set=-all --inh-caps=-all \\
@@ -179,9 +182,9 @@ def main(name: str) -> None:
         settings = {
             "POSTHOUSE_HTTP__PORT": str(free_port()),
             "POSTHOUSE_DATABASE__URL": postgres.url("posthouse"),
-            "POSTHOUSE_SECRETS__PEPPER": (secrets / "pepper").read_text(),
-            "POSTHOUSE_SECRETS__JWT_SECRET": (secrets / "jwt_secret").read_text(),
-            "POSTHOUSE_SECRETS__SEAL_KEYS": (secrets / "seal_keys").read_text(),
+            "POSTHOUSE_SECRETS__PEPPER_FILE": "/run/secrets/pepper",
+            "POSTHOUSE_SECRETS__JWT_SECRET_FILE": "/run/secrets/jwt_secret",
+            "POSTHOUSE_SECRETS__SEAL_KEYS_FILE": "/run/secrets/seal_keys",
             "POSTHOUSE_SECRETS__SEAL_KEY_ACTIVE": "1",
         }
         try_image(image, secrets, settings)

@@ -1,14 +1,17 @@
 """The files of `deploy/`, as data."""
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
-from posthouse.config.settings import section_types, variable
+from posthouse import config
+from posthouse.config import Settings
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -37,9 +40,15 @@ def image_environment() -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if word.startswith(PREFIX))
 
 
-def unknown_settings(names: Iterator[str] | Mapping[str, object]) -> list[str]:
-    known = {variable(section, name) for section, kind in section_types().items() for name in kind.model_fields}
-    return [name for name in names if name.startswith(PREFIX) and not {name, name.removesuffix(FILE_SUFFIX)} & known]
+def loaded(environment: Mapping[str, str], directory: Path, patch: pytest.MonkeyPatch) -> Settings:
+    """The settings of a part in the image with this environment, its secrets made in the directory."""
+    secret_names(directory)
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        patch.delenv(name)
+    for name, value in {**image_environment(), **environment}.items():
+        patch.setenv(name, value.replace(str(SECRETS), str(directory)))
+    patch.chdir(directory)
+    return config.load()
 
 
 def secret_names(directory: Path) -> set[str]:

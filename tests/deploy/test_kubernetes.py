@@ -13,9 +13,9 @@ from tests.deploy.files import (
     Document,
     documents,
     image_environment,
+    loaded,
     passes,
     secret_names,
-    unknown_settings,
 )
 
 DIRECTORY = DEPLOY / "kubernetes"
@@ -103,9 +103,14 @@ def test_ports_are_those_of_the_image_and_services_find_them() -> None:
         assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports[part])
 
 
-def test_settings_exist_and_their_secrets_are_mounted(tmp_path: Path) -> None:
+def test_a_part_takes_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = loaded(_settings(), tmp_path, monkeypatch)
+    assert settings.service.hostname == "mail.example.com"
+    assert len(settings.stream.addresses) == settings.stream.replicas == 3
+
+
+def test_each_secret_that_a_setting_names_is_mounted(tmp_path: Path) -> None:
     settings = _settings()
-    assert unknown_settings(settings) == []
     (generator,) = documents(KUSTOMIZATION)[0]["secretGenerator"]
     mounted = {Path(file).name for file in generator["files"]}
     named = {Path(value) for name, value in settings.items() if name.endswith(FILE_SUFFIX)}
