@@ -5,7 +5,6 @@ second and third command, after the download and installation.
 """
 
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -32,27 +31,49 @@ ORDINARY: Final = "nobody"
 
 
 @pytest.fixture(scope="module")
-def installed() -> Iterator[Path]:
-    """A virtual environment with the wheel and its extra, and a directory of the few programs that PATH names."""
-    uv = shutil.which("uv")
-    assert uv, "install uv (`pipx install uv`)"
-    with tempfile.TemporaryDirectory(prefix="posthouse-wheel-") as name:
-        directory = Path(name)
-        directory.chmod(0o755)
-        run(uv, "build", "--quiet", "--wheel", "--out-dir", str(directory / "dist"), str(ROOT))
-        (wheel,) = (directory / "dist").glob("*.whl")
-        run(uv, "venv", "--quiet", "--python", python_of_all(), str(directory / "venv"))
-        began_at = time.monotonic()
-        python = str(directory / "venv" / "bin" / "python")
-        run(uv, "pip", "install", "--quiet", "--python", python, f"{wheel}[dev]")
-        print(f"\ninstalled in {time.monotonic() - began_at:.1f} s")
-        tools = directory / "bin"
+def wheel() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="posthouse-wheel-") as directory:
+        run(uv(), "build", "--quiet", "--wheel", "--out-dir", directory, str(ROOT))
+        (built,) = Path(directory).glob("*.whl")
+        yield built
+
+
+@pytest.fixture(params=[None, ORDINARY])
+def dev(wheel: Path, request: pytest.FixtureRequest) -> Iterator[DevCommand]:
+    """A user's home directory with a virtual environment of the wheel, and few programs on PATH."""
+    user: str | None = request.param
+    if user and os.geteuid() != 0:
+        pytest.skip("these tests run as an ordinary user already")
+    with tempfile.TemporaryDirectory(prefix="posthouse-home-") as name:
+        home = Path(name)
+        install(wheel, home / "venv")
+        tools = home / "bin"
         tools.mkdir()
         for tool in TOOLS:
             found = shutil.which(tool)
             assert found, tool
             (tools / tool).symlink_to(found)
-        yield directory
+        if user:
+            # Its own environment, in which Python may keep what it compiled.
+            run("chown", "-R", user, name)
+        # The machine's PostgreSQL is found without PATH too.
+        environment = {"PATH": str(tools), "HOME": name, "POSTGRES_VERSION": "18"}
+        command = DevCommand([str(home / "venv" / "bin" / "posthouse")], home, environment, user=user)
+        yield command
+        command.end_if_running()
+
+
+def install(wheel: Path, venv: Path) -> None:
+    run(uv(), "venv", "--quiet", "--python", python_of_all(), str(venv))
+    began_at = time.monotonic()
+    run(uv(), "pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), f"{wheel}[dev]")
+    print(f"\ninstalled in {time.monotonic() - began_at:.1f} s")
+
+
+def uv() -> str:
+    found = shutil.which("uv")
+    assert found, "install uv (`pipx install uv`)"
+    return found
 
 
 def python_of_all() -> str:
@@ -72,27 +93,7 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("user", [None, ORDINARY])
-def test_three_commands_lead_to_a_mail_that_can_be_read(installed: Path, user: str | None) -> None:
-    if user and os.geteuid() != 0:
-        pytest.skip("these tests run as an ordinary user already")
-    with tempfile.TemporaryDirectory(prefix="posthouse-new-user-") as home:
-        if user:
-            os.chown(home, pwd.getpwnam(user).pw_uid, -1)
-        environment = {
-            "PATH": str(installed / "bin"),
-            "HOME": home,
-            # The machine's own is found without PATH too.
-            "POSTGRES_VERSION": "18",
-        }
-        dev = DevCommand([str(installed / "venv" / "bin" / "posthouse")], Path(home), environment, user=user)
-        try:
-            follow(dev)
-        finally:
-            dev.end_if_running()
-
-
-def follow(dev: DevCommand) -> None:
+def test_three_commands_lead_to_a_mail_that_can_be_read(dev: DevCommand) -> None:
     began_at = time.monotonic()
     panel = dev.start()
     sent = dev.shell(["sh", "-c", snippet(panel, "Send a mail with curl")])
