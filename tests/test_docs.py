@@ -85,6 +85,11 @@ def test_every_setting_that_a_page_writes_exists(page: Path) -> None:
             assert set(values) <= set(known.model_fields), section
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=_name)
+def test_pages_are_in_plain_words(page: Path) -> None:
+    assert re.findall(r"\b(?:whoever|nobody|told|somebody|everyone|everybody)\b", page.read_text(), re.IGNORECASE) == []
+
+
 def test_every_diagram_is_drawn_from_its_source() -> None:
     sources = sorted(draw_diagrams.SOURCES.glob("*.mmd"))
     assert len(sources) > 5
