@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.readme]
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-HOWTO = Path("docs", "howto")
+HOWTO, TUTORIAL = Path("docs", "howto"), Path("docs", "tutorial")
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 NOT_COPIED = shutil.ignore_patterns(
@@ -33,11 +33,18 @@ NOT_COPIED = shutil.ignore_patterns(
 )
 
 # These prepare the machine, from the network; the environment that runs this test is what they make.
-PREPARES = ("sudo ", "pipx ", "make setup")
+PREPARES = ("sudo ", "pipx ", "uv tool install ", "make setup")
 # These run until they are stopped: they go to the background until they have said that they are ready.
-SERVES = {"make run": "Ctrl-C stops everything", "posthouse run": "Uvicorn running on"}
-# It checks DNS records that are not published.
-FAILS = "posthouse domain verify demo shop.example"
+DEV, DEV_READY = ".venv/bin/posthouse dev $DEV", "Ctrl-C stops everything"
+SERVES = {
+    "uvx --from '.[dev]' posthouse dev": (DEV, DEV_READY),
+    "posthouse dev": (DEV, DEV_READY),
+    "posthouse run": ("posthouse run", "Uvicorn running on"),
+}
+# These check DNS records that are not published.
+FAILS = ("posthouse domain verify demo shop.example", "posthouse domain verify demo news.example")
+# The tutorial's own receiver.
+TUTORIAL_PORT = "PORT=3333"
 
 BLOCK_END = "\n\n\n"
 README_HTTP_PORT = "8025"
@@ -97,7 +104,8 @@ class Clone:
         return "\n".join(log.read_text()[-4000:] for log in self.directory.glob("*.log"))
 
     def _typed(self, block: str) -> str:
-        return "\n".join(map(self._line, block.replace(f"127.0.0.1:{README_HTTP_PORT}", self._address).splitlines()))
+        text = block.replace(f"127.0.0.1:{README_HTTP_PORT}", self._address)
+        return "\n".join(map(self._line, text.replace(TUTORIAL_PORT, f"PORT={free_port()}").splitlines()))
 
     @property
     def _address(self) -> str:
@@ -107,12 +115,12 @@ class Clone:
         if line.startswith(PREPARES):
             return f"# {line}"
         if line in SERVES:
-            name = line.replace(" ", "-")
-            ready = (
-                f"timeout {READY_SECONDS_MAX} sh -c 'until grep -q \"{SERVES[line]}\" {name}.log; do sleep 0.1; done'"
-            )
-            return f": > {name}.log; {line} >> {name}.log 2>&1 & echo $! > {name}.pid\n{ready}"
-        return f"{line} || [ $? -eq 1 ]" if line == FAILS else line
+            command, said = SERVES[line]
+            if (self.directory / "serves.pid").exists():
+                return f"# {line}"
+            ready = f"timeout {READY_SECONDS_MAX} sh -c 'until grep -q \"{said}\" serves.log; do sleep 0.1; done'"
+            return f": > serves.log; {command} >> serves.log 2>&1 & echo $! > serves.pid\n{ready}"
+        return f"{line} || [ $? -eq 1 ]" if line in FAILS else line
 
 
 @contextlib.contextmanager
@@ -194,6 +202,23 @@ async def test_the_page_on_domains_works_as_written(started: tuple[Clone, str]) 
     assert "shop.example is not verified." in seen
 
 
+async def test_the_tutorial_works_as_written(started: tuple[Clone, str]) -> None:
+    clone, path = started[0], {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+    seen = await asyncio.to_thread(clone.follow, ROOT / TUTORIAL / "first-mail.md", path)
+    assert "delivered; its credit is settled" in seen
+    assert '"status":"bounced"' in seen
+    assert "idempotent-replayed: true" in seen.lower()
+    seen = await asyncio.to_thread(clone.follow, ROOT / TUTORIAL / "first-webhook.md", path)
+    assert "  verified: signed " in seen
+    assert len((clone.directory / ".posthouse" / "received.txt").read_text().splitlines()) == 2
+    async with Nameserver() as nameserver:
+        settings = path | {"POSTHOUSE_SERVICE__RESOLVERS": f"127.0.0.1:{nameserver.port}"}
+        seen = await asyncio.to_thread(clone.follow, ROOT / TUTORIAL / "first-domain.md", settings)
+    assert '"code":"forbidden"' in seen
+    assert "missing  TXT _posthouse.news.example" in seen
+    assert '"status":"queued"' in seen
+
+
 def test_the_page_on_operation_works_as_written(new_database: Callable[[], str]) -> None:
     with cloned() as clone:
         seen = clone.follow(ROOT / HOWTO / "operate.md", {"POSTHOUSE_DATABASE__URL": new_database()})
@@ -264,6 +289,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 def test_every_page_with_commands_is_followed_here() -> None:
     followed = {
         "README.md",
+        *(str(TUTORIAL / f"{name}.md") for name in ("first-mail", "first-webhook", "first-domain")),
         *(
             str(HOWTO / f"{name}.md")
             for name in (
