@@ -103,7 +103,8 @@ def serve(descriptor: int) -> None:
     # A supervisor may signal the whole group, whose other processes still finish what they have.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
+    with suppress(OSError):  # a sandbox may forbid it; mail then takes its turn with the rest
+        os.nice(NICENESS)
     connection = Connection(descriptor)
     while True:
         try:
