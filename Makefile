@@ -47,7 +47,7 @@ test-fast: ## Without the slow ones
 	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not long and not rare and not readme"
 
 test-rare: ## Each benchmark in small, and the simulation's planted faults
-	$(BIN)/pytest -m rare
+	$(BIN)/pytest -m rare --ignore tests/deploy
 
 test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
 	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
@@ -64,7 +64,7 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 		-m "not slow and not alone and not long and not rare and not fuzz" tests/rules tests/mail
 
 .PHONY: test-deploy image test-image sbom
-test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy and systemd)
+test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy, systemd, strace)
 	$(BIN)/pytest tests/deploy --durations 10
 
 SBOM ?= dist/posthouse.cdx.json
