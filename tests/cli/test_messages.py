@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 from posthouse.cli import output
-from posthouse.cli.messages import plain, timeline_lines
+from posthouse.cli.messages import listed, plain, timeline_lines
+from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.operate.monitor import Monitor, Timeline
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.reports import ReportNote
+from posthouse.rules.search import SearchFilters
 from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
@@ -209,3 +211,20 @@ async def test_later_bounces_and_complaints_are_shown(steps: DeliverySteps) -> N
     values = await as_json(steps, claimed.message_id)
     assert sorted(report["kind"] for report in values["recipients"][0]["reports"]) == ["bounce", "complaint"]
     assert len(values["reports"]) == 2
+
+
+async def test_messages_of_an_account_are_listed_by_recipient(steps: DeliverySteps) -> None:
+    search = MessageSearch(database=steps.database, clock=steps.clock)
+    await steps.accept(["ada@example.org"])
+    wanted = await steps.accept(["bob@example.net", "eve@example.net"])
+    filters = SearchFilters(recipient="bob@example.net")
+    (row,) = (await search.page(AccountId(steps.sender.account_id), filters, 10, None)).items
+    assert listed(row) == {
+        "id": ids.text(ids.MESSAGE, wanted),
+        "created_at": row.created_at,
+        "status": "queued",
+        "source": "api",
+        "from": f"news@{steps.sender.domain}",
+        "to": "bob@example.net, eve@example.net",
+        "subject": "Hello",
+    }

@@ -34,7 +34,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "credential": Family("credentials", "credential", "SMTP credentials: a username and a password."),
     "key": Family("credentials", "key", "API keys; each belongs to an SMTP credential."),
     "user": Family("credentials", "user", "Users of the dashboard."),
-    "message": Family("messages", "message", "Messages: the timeline of a message."),
+    "message": Family("messages", "message", "Messages: a list, a timeline, the content in a browser."),
     "queue": Family("queue", "queue", "The queue: what waits, and why."),
     "inbox": Family("inbox", "inbox", "Inbox: mail to postmaster@ and abuse@."),
     "suppression": Family("suppressions", "suppression", "Suppressions: addresses that an account sends nothing to."),

@@ -1,4 +1,4 @@
-"""Commands about single messages: the timeline of a message, in words."""
+"""Commands about messages: a list, the timeline of a message in words, and its content in the browser."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.operator import perform
-from posthouse.cli.output import AsJson, Plain
+from posthouse.cli.operator import perform, perform_for, settings
+from posthouse.cli.output import AccountGiven, AsJson, Plain
 from posthouse.rules import ids
+from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 
 if TYPE_CHECKING:
+    from posthouse.compose.operator import OperatorServices
+    from posthouse.flows.account.message_search import MessageListRow
     from posthouse.flows.operate.monitor import DeliveryAttempt, MessageReport, RecipientTimeline, Timeline
+    from posthouse.rules.ids import AccountId
 
 message = typer.Typer(no_args_is_help=True)
 
+# Of a page of the search, whose work is bounded.
+PAGE: Final = 100
+_LISTED: Final = ("id", "created_at", "status", "source", "from", "to", "subject")
 _STYLES: Final = {
     "delivered": "green",
     "partial": "yellow",
@@ -40,6 +47,71 @@ class TimelineLine(NamedTuple):
     style: str = ""
 
 
+@message.command("list")
+def list_(
+    account: AccountGiven,
+    to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only to this address.")] = None,
+    sender: Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Only from this address.")] = None,
+    subject: Annotated[str | None, typer.Option(metavar="WORDS", help="Only with all these words.")] = None,
+    status: Annotated[MessageStatus | None, typer.Option(help="Only with this status.")] = None,
+    source: Annotated[Source | None, typer.Option(help="Only submitted in this way.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show an account's messages, newest first."""
+    from posthouse.rules.search import SearchFilters
+
+    filters = SearchFilters(status=status, recipient=to, sender=sender, subject=subject, source=source)
+
+    async def find(services: "OperatorServices", account_id: "AccountId") -> "list[MessageListRow]":
+        found: list[MessageListRow] = []
+        cursor = None
+        # A page may be short, or empty, and not be the last.
+        while len(found) <= limit:
+            page = await services.message_search.page(account_id, filters, min(PAGE, limit + 1 - len(found)), cursor)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found
+
+    found = perform_for(account, find)
+    rows = [listed(row) for row in found[:limit]]
+    if as_json:
+        return output.write_json(rows)
+    if not rows:
+        return output.write_line("There is no such message.")
+    output.write_table(rows, _LISTED)
+    if len(found) > limit:
+        output.write_line("There are more: ask with --to, --from, --subject or a higher --limit.")
+    return None
+
+
+@message.command("open")
+def open_(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id (em_…), of any account.")],
+    print_: Annotated[bool, typer.Option("--print", help="Print the link, and open no browser.")] = False,
+) -> None:
+    """Open a test mail or captured mail in the browser: HTML, text, headers, attachments and links.
+
+    The link works once, for 10 minutes.
+    """
+    from posthouse.compose.captured_mail import service_url
+
+    async def link(services: "OperatorServices") -> str:
+        account_id = (await services.monitor.timeline(message_id)).account_id
+        return await services.captured_mail.new_link(account_id, message_id)
+
+    url = service_url(settings()) + perform(link)
+    if print_:
+        return output.write_line(url)
+    import webbrowser
+
+    if not webbrowser.open(url):
+        output.write_line(f"No browser can be opened here. Open this link, once, within 10 minutes: {url}")
+    return None
+
+
 @message.command("show")
 def show_(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id (em_…), of any account.")],
@@ -50,6 +122,19 @@ def show_(
     if as_json:
         return output.write_json(plain(found))
     return _write(timeline_lines(found))
+
+
+def listed(row: "MessageListRow") -> Plain:
+    more = row.recipient_count - len(row.recipients)
+    return {
+        "id": ids.text(ids.MESSAGE, row.id),
+        "created_at": row.created_at,
+        "status": row.status,
+        "source": row.source,
+        "from": row.sender,
+        "to": ", ".join(row.recipients) + (f" and {more} more" if more > 0 else ""),
+        "subject": row.subject,
+    }
 
 
 def _source(timeline: "Timeline") -> str:

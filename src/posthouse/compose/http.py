@@ -13,6 +13,7 @@ from posthouse import config
 from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.compose import accept, account
+from posthouse.compose.captured_mail import captured_mail
 from posthouse.compose.connections import resolver, target_of
 from posthouse.compose.database import divided, open_database
 from posthouse.compose.errors import CannotListen
@@ -124,6 +125,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
                 message_search=MessageSearch(database=database, clock=clock),
+                captured_mail=captured_mail(settings, database, clock, chance),
                 next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
                 suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),

@@ -15,8 +15,10 @@ from posthouse.rules.refusal import Refusal
 from posthouse.store.postgres import Database
 
 if TYPE_CHECKING:
+    from posthouse.flows.account.captured_mail import CapturedMail
     from posthouse.flows.account.credentials import Credentials
     from posthouse.flows.account.domains import Domains
+    from posthouse.flows.account.message_search import MessageSearch
     from posthouse.flows.account.passwords import Passwords
     from posthouse.flows.account.sessions import Sessions
     from posthouse.flows.account.suppressions import Suppressions
@@ -129,6 +131,18 @@ class OperatorServices:
         from posthouse.flows.account.suppressions import Suppressions
 
         return Suppressions(database=self._database, clock=self._clock, chance=self._chance)
+
+    @cached_property
+    def message_search(self) -> "MessageSearch":
+        from posthouse.flows.account.message_search import MessageSearch
+
+        return MessageSearch(database=self._database, clock=self._clock)
+
+    @cached_property
+    def captured_mail(self) -> "CapturedMail":
+        from posthouse.compose.captured_mail import captured_mail
+
+        return captured_mail(self._settings, self._database, self._clock, self._chance)
 
     @cached_property
     def audit(self) -> "Audit":

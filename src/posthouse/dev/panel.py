@@ -12,13 +12,14 @@ READY: Final = "Ctrl-C stops everything"
 
 
 def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, seconds: float) -> str:
-    """`link` opens the page in the browser."""
+    """`link` opens the page of captured mail, once."""
     # Commands find the usual directory by themselves.
     posthouse = "posthouse" if home.directory == DIRECTORY else f"POSTHOUSE_CONFIG={home.config} posthouse"
     skipped = "".join(f"\n  port {taken} is taken, {chosen} is used instead" for taken, chosen in ports.skipped)
     return f"""\
 {" Posthouse ":━^{WIDTH}}
-  No mail leaves: all of it, with any key, is captured, and can be read at
+  No mail leaves: all of it, with any key, is captured, and can be read at (once, then with
+  `{posthouse} message open ID`)
 
   {link}
 

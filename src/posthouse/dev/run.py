@@ -16,6 +16,7 @@ from typing import Final
 import uvloop
 
 from posthouse import config
+from posthouse.compose.captured_mail import captured_mail_url
 from posthouse.compose.errors import CannotListen
 from posthouse.compose.operator import migrate
 from posthouse.compose.run import run as run_parts
@@ -76,10 +77,10 @@ def _run(options: Options, home: Home, say: Callable[[str], None]) -> None:
         settings = config.load(home.config)
         asyncio.run(migrate(settings))
         demo = _demo(settings, home, ports, options.host)
+        link = asyncio.run(captured_mail_url(settings, demo["DEMO_ACCOUNT"]))
 
         def ready() -> None:
             home.announce(demo["DEMO_URL"])
-            link = f"{demo['DEMO_URL']}/docs"
             say(panel(demo, home, ports, link=link, seconds=time.monotonic() - started_at))
 
         _serve(settings, home, cluster, ready)

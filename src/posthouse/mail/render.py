@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from posthouse.mail import parts
 from posthouse.mail.address_fields import printable
+from posthouse.mail.frame_html import PICTURE_BYTES_MAX, PICTURE_TYPES, Picture
 from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, scan_fields
 from posthouse.mail.parts import VALUE_CHARACTERS_MAX, MimePart
 
@@ -76,6 +77,23 @@ def render_mail(raw: bytes) -> RenderedMail:
         attachments=tuple(attachments),
         is_shortened=len(mail.leaves) > PARTS_MAX,
     )
+
+
+def part_content(raw: bytes, number: int) -> bytes:
+    """The decoded content of the part that `AttachmentInfo.part` names."""
+    return parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1).leaves[number].decoded()
+
+
+def inline_pictures(raw: bytes) -> dict[str, Picture]:
+    """The pictures that HTML can show by their Content-ID, up to a size of all together."""
+    found: dict[str, Picture] = {}
+    left = PICTURE_BYTES_MAX
+    for leaf in parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1).leaves[:PARTS_MAX]:
+        content_id = leaf.get("content-id").strip("<> \t")
+        if content_id and leaf.type in PICTURE_TYPES and len(content := leaf.decoded()) <= left:
+            left -= len(content)
+            found[content_id] = Picture(leaf.type, content)
+    return found
 
 
 def header_fields(raw: bytes) -> tuple[HeaderField, ...]:

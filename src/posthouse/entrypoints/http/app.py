@@ -19,6 +19,7 @@ from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.routes import (
     account,
+    captured,
     credentials,
     domains,
     dry_run,
@@ -60,6 +61,7 @@ _FAMILIES: Final = (
     events,
     unsubscribe,
     health,
+    captured,
     docs_page,
 )
 

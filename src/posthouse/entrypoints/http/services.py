@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.dry_run import DryRun
 from posthouse.flows.accept.intake import Intake
+from posthouse.flows.account.captured_mail import CapturedMail
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains
 from posthouse.flows.account.message_detail import MessageDetail
@@ -37,6 +38,7 @@ class Services:
     credentials: Credentials
     message_search: MessageSearch
     next_message: NextMessage
+    captured_mail: CapturedMail
     suppression: Suppressions
     dry_run: DryRun
     writes: Writes
