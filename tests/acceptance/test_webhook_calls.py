@@ -41,6 +41,7 @@ async def processes(
     async with prepare_processes(new_database(), directory, stream="memory", **settings) as processes:
         processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
         await processes.start_http("dispatch", "delivery", "notification")
+        await processes.service.prepare_sender()
         yield processes
 
 
@@ -151,3 +152,29 @@ async def test_a_url_that_never_answered_gets_few_calls_until_it_does(
     await eventually(lambda: bool(came(webhook_receiver, "/answers")), within=SENT_SECONDS_MAX)
     await tenant.accepts(tenant.mail(to=[f"delivered+{number}@{SIMULATOR}" for number in range(FEW * 3)]))
     await eventually(lambda: len(came(webhook_receiver, "/answers")) > FEW * 3, within=SENT_SECONDS_MAX)
+
+
+@pytest.mark.rule("HOOK-19")
+async def test_owners_get_a_mail_when_the_webhook_failed_for_days(
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver
+) -> None:
+    service = processes.service
+    tenant, _ = await subscribed(processes, webhook_receiver, "/status/500?days")
+    owner, viewer = await tenant.user("owner"), await tenant.user("viewer")
+    await service.sql(
+        "UPDATE webhook_endpoints SET failing_since = now() - interval '2 days' WHERE account_id = $1", tenant.id
+    )
+    for _ in range(2):
+        await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
+    (text,) = await eventually(lambda: service.mailed_texts(owner), lambda texts: bool(texts), within=SENT_SECONDS_MAX)
+    assert NAME in text
+    assert "/v1/webhook/ping" in text
+    await log_of(tenant, lambda delivery: delivery["attempt"] >= 1, 2)
+    assert len(await service.mailed_texts(owner)) == 1
+    assert await service.mailed_texts(viewer) == []
+    entries = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
+    assert [(entry["actor"]["name"], entry["target"]) for entry in entries if entry["action"] == "webhook.failing"] == [
+        ("posthouse", NAME)
+    ]
+    webhook = (await tenant.call("GET", "/v1/webhook")).body["webhook"]
+    assert webhook["enabled"] is True

@@ -176,10 +176,13 @@ class Service:
         await self.operator.add_verified_domain(made.id, SENDER_DOMAIN)
         await self.operator.set_limits(made.id, rate=(10_000, 10_000), warmup=())
 
+    async def mailed_texts(self, email: str) -> list[str]:
+        """The service's own mail to the address, the newest first."""
+        return [_text_of(row["mime"]) for row in await self.sql(_SERVICE_MAIL, SENDER_ACCOUNT, email.lower())]
+
     async def mailed_tokens(self, email: str) -> list[str]:
         """The tokens in the service's own mail to the address, the newest first."""
-        rows = await self.sql(_SERVICE_MAIL, SENDER_ACCOUNT, email.lower())
-        texts = [_text_of(row["mime"]) for row in rows]
+        texts = await self.mailed_texts(email)
         return [found for text in texts for found in re.findall(r"^([0-9A-Za-z]{43})\s*$", text, re.MULTILINE)]
 
     async def mailed_token(self, email: str) -> str:

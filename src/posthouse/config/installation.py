@@ -52,9 +52,9 @@ class ServiceSection(Section):
     )
     sender: str = Field(
         "",
-        description="The address that invitations and password resets are sent from, such as "
-        "Posthouse <no-reply@mail.example.com>: under a verified domain of sender_account. Empty: they are not sent by "
-        "mail, and only an operator's command makes them.",
+        description="The address that invitations, password resets and notices are sent from, such as "
+        "Posthouse <no-reply@mail.example.com>: under a verified domain of sender_account. Empty: none is sent, "
+        "and only an operator's command makes invitations and resets.",
     )
     sender_account: str = Field(
         "",

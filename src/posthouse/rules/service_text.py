@@ -1,5 +1,6 @@
 """What the service writes in its own mail."""
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from posthouse.rules import limits
@@ -27,6 +28,23 @@ def password_reset(token: str, link: str | None) -> ServiceText:
         f"It works once, for {minutes} minutes, and ends all of your sessions. If you didn't ask for it, ignore this "
         "mail: your password stays as it is.\n",
     )
+
+
+def webhook_failing(account: str, host: str, since: datetime) -> ServiceText:
+    return ServiceText(
+        f"The webhook of {account} fails"[: limits.SUBJECT_CHARACTERS_MAX],
+        f"Since {_moment(since)}, the webhook of the account {account} at {host} has answered no event with a 2xx.\n\n"
+        "Events are still sent, one at a time. Each keeps its attempts; an attempt that can't be made for three days "
+        "is given up.\n\n"
+        "What to do: GET /v1/webhook/deliveries shows the answers. Mend the endpoint, or save another URL with PUT "
+        "/v1/webhook, then send a test with POST /v1/webhook/ping: the first 2xx brings everything that waits. What "
+        "was given up can be sent again with POST /v1/webhook/deliveries/{id}/replay, or read from GET /v1/events.\n\n"
+        "This mail is not repeated until the endpoint has answered.\n",
+    )
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _way(token: str, link: str | None, purpose: str) -> str:

@@ -52,8 +52,8 @@ class ClaimedWebhook:
 
     `attempt_count` includes this attempt, and any whose worker died before it reported. A delivery that is over, or
     cancelled (`cancelled` says why), is not to be tried: nothing is counted for it, only its end is to be recorded.
-    Any other has its URL, sealed secret and body; only a body can be missing, if its event was lost. `answered_at` and
-    `failing_since` are the endpoint's.
+    Any other has its URL, sealed secret and body; only a body can be missing, if its event was lost. `answered_at`,
+    `failing_since` and `failing_noted_at` are the endpoint's.
     """
 
     account_id: AccountId
@@ -67,6 +67,7 @@ class ClaimedWebhook:
     url: str | None
     answered_at: datetime | None
     failing_since: datetime | None
+    failing_noted_at: datetime | None
     secret_sealed: bytes | None = field(repr=False)
     body: bytes | None = field(repr=False)
 
@@ -228,7 +229,7 @@ WITH asked AS MATERIALIZED (
     FROM unnest(:places::tid[], :account_ids::uuid[], :event_ids::uuid[], :are_over::boolean[]) due(place,
         account_id, event_id, is_over)
     LEFT JOIN LATERAL (
-        SELECT enabled, url, secret_sealed, answered_at, failing_since FROM webhook_endpoints
+        SELECT enabled, url, secret_sealed, answered_at, failing_since, failing_noted_at FROM webhook_endpoints
         WHERE account_id = due.account_id LIMIT 1) endpoint ON true
     LEFT JOIN LATERAL (
         SELECT body FROM events
@@ -240,7 +241,7 @@ UPDATE calls SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
 FROM asked WHERE calls.ctid = asked.place
 RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
     CASE WHEN enabled IS NULL THEN :deleted::text WHEN NOT enabled THEN :disabled::text END AS cancelled,
-    CASE WHEN enabled AND NOT is_over THEN url END AS url, answered_at, failing_since,
+    CASE WHEN enabled AND NOT is_over THEN url END AS url, answered_at, failing_since, failing_noted_at,
     CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body
 """)
 

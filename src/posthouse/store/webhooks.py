@@ -91,7 +91,8 @@ VALUES (:account_id, :url, :events, :enabled, :secret_sealed, :now, :now)
 ON CONFLICT (account_id) DO UPDATE SET url = excluded.url, events = excluded.events, enabled = excluded.enabled,
     updated_at = greatest(webhook_endpoints.updated_at, excluded.updated_at),
     answered_at = CASE WHEN webhook_endpoints.url = excluded.url THEN webhook_endpoints.answered_at END,
-    failing_since = CASE WHEN webhook_endpoints.url = excluded.url THEN webhook_endpoints.failing_since END
+    failing_since = CASE WHEN webhook_endpoints.url = excluded.url THEN webhook_endpoints.failing_since END,
+    failing_noted_at = CASE WHEN webhook_endpoints.url = excluded.url THEN webhook_endpoints.failing_noted_at END
 RETURNING {_ENDPOINT}
 """)
 _FIND: Final = f"SELECT {_ENDPOINT} FROM webhook_endpoints WHERE account_id = $1"
@@ -110,11 +111,17 @@ RETURNING 1
 """
 # Of the URL that was called: a new one has not answered.
 _ANSWERED: Final = """
-UPDATE webhook_endpoints SET answered_at = coalesce(answered_at, $3), failing_since = NULL
+UPDATE webhook_endpoints SET answered_at = coalesce(answered_at, $3), failing_since = NULL, failing_noted_at = NULL
 WHERE account_id = $1 AND url = $2
 """
 _FAILED: Final = """
 UPDATE webhook_endpoints SET failing_since = $3 WHERE account_id = $1 AND url = $2 AND failing_since IS NULL
+"""
+# Once in a period of failure: a 2xx ends it.
+_MARK_FAILING: Final = """
+UPDATE webhook_endpoints SET failing_noted_at = $4
+WHERE account_id = $1 AND url = $2 AND enabled AND failing_since <= $3 AND failing_noted_at IS NULL
+RETURNING failing_since
 """
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
@@ -247,6 +254,14 @@ async def note_calls(tx: Connection, outcomes: Sequence[WebhookOutcome], now: da
     # In order: two transactions that change the same endpoints must not deadlock.
     for account_id, url in sorted(calls):
         await tx.execute(_ANSWERED if (account_id, url) in taken else _FAILED, account_id, url, now)
+
+
+async def mark_failing(
+    tx: Connection, account_id: AccountId, url: str, failing_before: datetime, now: datetime
+) -> datetime | None:
+    """Since when the endpoint fails, if that is before then and was not marked yet."""
+    since: datetime | None = await tx.fetchval(_MARK_FAILING, account_id, url, failing_before, now)
+    return since
 
 
 async def disable(tx: Connection, account_id: AccountId, now: datetime) -> bool:

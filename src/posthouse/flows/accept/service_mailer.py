@@ -42,6 +42,9 @@ class ServiceMailer:
     def require(self) -> None:
         """There is a sender."""
 
+    async def is_sent_by(self, account_id: AccountId) -> bool:
+        return (await self._principal()).account_id == account_id
+
     async def send(self, to: str, subject: str, text: str) -> None:
         request_id = RequestId(new_id(self._chance, self._clock.now()))
         key = ids.text(ids.REQUEST, request_id)

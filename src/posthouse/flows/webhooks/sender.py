@@ -24,6 +24,7 @@ from posthouse.flows.shared.claims import Claims
 from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.worker_lease import SendPermit
 from posthouse.flows.webhooks.claim_store import WebhookClaimStore
+from posthouse.flows.webhooks.failing_notices import FailingNotices
 from posthouse.rules import endpoint_state, event, ids, retry
 from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
 from posthouse.rules.ids import AccountId
@@ -103,6 +104,7 @@ class WebhookSender:
         retries: Schedule = retry.WEBHOOK,
         worker_lease: timedelta = WORKER_LEASE,
         renewals: Database | None = None,
+        notices: FailingNotices | None = None,
         failing_after: timedelta = endpoint_state.FAILING_AFTER,
         calls_max: int = CALLS_MAX,
         waiting_max: int = WAITING_MAX,
@@ -126,6 +128,7 @@ class WebhookSender:
         self._sealer = sealer
         self._target_of = target_of
         self._retries = retries
+        self._notices = notices
         self._failing_after = failing_after
         self._limited: MemoryRates[AccountId] = MemoryRates()
         self._calls_max = calls_max
@@ -275,7 +278,11 @@ class WebhookSender:
             if isinstance(taken, RateWait):
                 wait = timedelta(seconds=max(taken.seconds, self._postpone_seconds(account)))
                 return self._again(claimed, wait, LIMITED[state])
-        return await self._call(account, claimed, permit)
+        outcome = await self._call(account, claimed, permit)
+        is_failing = state is EndpointState.FAILING and outcome.result is not WebhookResult.SUCCEEDED
+        if self._notices is not None and is_failing and outcome.url is not None and claimed.failing_noted_at is None:
+            self._claims.tasks.spawn(self._notices.send(claimed.account_id, outcome.url))
+        return outcome
 
     async def _call(self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit) -> WebhookOutcome:
         if claimed.url is None or claimed.secret_sealed is None or claimed.body is None:
