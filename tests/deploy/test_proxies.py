@@ -14,12 +14,10 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
 from tests.deploy.proxies import CADDY, NGINX, Proxy, running
 from tests.support import server_process
 from tests.support.service import Service, Tenant, basic
-from tools.private_postgres import free_port
 
 pytestmark = [pytest.mark.rare, pytest.mark.asyncio(loop_scope="module")]
 
@@ -140,25 +138,16 @@ async def test_slow_clients_are_cut_while_others_are_served(front: Front) -> Non
     assert time.monotonic() - started > 15
 
 
-@pytest.mark.parametrize("name", [NGINX, CADDY])
-async def test_an_answer_may_take_25_seconds(name: str, tmp_path: Path) -> None:
-    async def answer(request: web.BaseRequest) -> web.Response:
-        await asyncio.sleep(WAIT_SECONDS)
-        return web.Response(text=request.path)
-
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        async with (
-            running(name, port, tmp_path) as proxy,
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=proxy.trusting)) as client,
-            client.get(f"{proxy.url}/v1/messages/next") as response,
-        ):
-            assert (response.status, await response.text()) == (200, "/v1/messages/next")
-    finally:
-        await runner.cleanup()
+async def test_a_request_may_wait_25_seconds_for_a_message(front: Front) -> None:
+    started = time.monotonic()
+    headers = {"Authorization": await front.tenant.key(mode="test", may_read=True)}
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=front.proxy.trusting)) as client,
+        client.get(f"{front.proxy.url}/v1/messages/next?recipient=a@example.org", headers=headers) as response,
+    ):
+        answer = Answer(response.status, await response.read())
+    assert (answer.status, answer.body["code"]) == (404, "not_found")
+    assert time.monotonic() - started >= WAIT_SECONDS
 
 
 async def _connected(proxy: Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
