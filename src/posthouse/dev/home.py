@@ -107,7 +107,8 @@ class Home:
                 "sender": f"Posthouse <no-reply@{DOMAIN}>",
                 "sender_account": ACCOUNT,
             },
-            "database": {"url": database_url},
+            # A laptop may be slow: better a late answer than a refusal.
+            "database": {"url": database_url, "patience": 10},
             "secrets": kept,
             "http": {
                 "host": host,
