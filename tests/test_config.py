@@ -152,6 +152,7 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
             "inbound.return_path_domain has a domain of a single label; write it in full",
         ),
         ("DELIVERY__SIMULATOR_DOMAIN", "", "delivery.simulator_domain has no domain; write one"),
+        ("HTTP__PUBLIC_URL", "http://127.0.0.1.example.com", "http.public_url is not the beginning of a URL"),
         ("HTTP__PUBLIC_URL", "http://mail.example.com", "http.public_url is not the beginning of a URL"),
         ("HTTP__PUBLIC_URL", "https://mail.example.com/a b", "http.public_url is not the beginning of a URL"),
         ("HTTP__PUBLIC_URL", "https://mail.example.com/\r\nBcc:", "http.public_url is not the beginning of a URL"),

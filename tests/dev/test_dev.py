@@ -15,7 +15,7 @@ import pytest
 from posthouse.dev import ports
 from posthouse.dev.home import Home
 from posthouse.dev.postgres import stop_left_server
-from tests.support.dev_command import DevCommand, plain_environment, snippet
+from tests.support.dev_command import DevCommand, link_in, plain_environment, snippet
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +43,7 @@ def test_every_snippet_works_and_a_killed_start_continues(dev: DevCommand) -> No
         ("api", "delivered"),
         ("smtp", "delivered"),
     ]
-    shown = dev.run("message", "show", sent[0][0])
-    assert (shown.returncode, "nothing was sent" in shown.stdout) == (0, True), shown
+    assert dev.read(link_in(panel), "/captured").count("ada@example.org") >= 3
 
     second = dev.run("dev")
     assert second.returncode == 1
@@ -73,7 +72,9 @@ def test_taken_ports_are_skipped_and_named() -> None:
 def test_a_reset_deletes_what_dev_made_and_nothing_else(tmp_path: Path) -> None:
     home = Home(tmp_path)
     with home.locked():
-        home.write_config("postgresql://postgres:secret@127.0.0.1:1/posthouse", ports.Ports(1, 2, 3, 4), "127.0.0.1")
+        home.write_config(
+            "postgresql://postgres:secret@127.0.0.1:1/posthouse", ports.Ports(1, 2, 3, 4), "127.0.0.1", ""
+        )
         home.make_certificate()
         home.write_demo({"DEMO_ACCOUNT": "it's"})
         assert (home.database_password(), home.read_demo()) == ("secret", {"DEMO_ACCOUNT": "it's"})

@@ -108,6 +108,18 @@ class DevCommand:
             assert time.monotonic() < deadline, message
             time.sleep(POLL_SECONDS)
 
+    def read(self, link: str, *paths: str) -> str:
+        """What a browser shows that opens the link, and then these pages."""
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        pages = [link, *(f"{self.demo()['DEMO_URL']}{path}" for path in paths)]
+        return "\n".join([browser.open(page).read().decode() for page in pages])
+
+
+def link_in(panel: str) -> str:
+    found = re.search(r"^ +(http\S+/captured/open/\S+)$", panel, re.MULTILINE)
+    assert found, panel
+    return found[1]
+
 
 def snippet(panel: str, title: str) -> str:
     """The lines under that title of the panel."""

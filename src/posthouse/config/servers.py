@@ -17,8 +17,10 @@ from posthouse.rules.limits import (
     WRITES_PER_SECOND,
 )
 
-# A header field carries it, with a token behind it.
-_PUBLIC_URL: Final = re.compile(r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,100})?")
+# A header field carries it, with a token behind it. Without TLS only for this machine itself, as for `posthouse dev`.
+_PUBLIC_URL: Final = re.compile(
+    r"(https://[A-Za-z0-9.-]{1,253}|http://(127\.0\.0\.1|localhost))(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,100})?"
+)
 
 
 class HttpSection(Section):

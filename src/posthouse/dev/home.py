@@ -25,8 +25,7 @@ from posthouse.dev.ports import Ports
 
 DIRECTORY: Final = Path(".posthouse")
 CERTIFICATE_DAYS: Final = 3650
-# So that mail can carry unsubscribe links, although none of it is sent.
-PUBLIC_URL: Final = "https://mail.demo.example"
+LOCALHOST: Final = "127.0.0.1"
 DOMAIN: Final = "demo.example"
 ACCOUNT: Final = "demo"
 
@@ -98,8 +97,8 @@ class Home:
             raise DevError(f"{self.config} is gone, and with it the database's password: begin anew with --reset")
         return self._kept_setting("database", "url").rpartition("@")[0].rpartition(":")[2] or secrets.token_hex(16)
 
-    def write_config(self, database_url: str, ports: Ports, host: str) -> None:
-        """Write the settings of this start; secrets are those of the first."""
+    def write_config(self, database_url: str, ports: Ports, host: str, url: str) -> None:
+        """Write the settings of this start, which is reached at `url`; secrets are those of the first."""
         kept = self._kept_setting("secrets", "") or asdict(config_text.generated())
         values: dict[str, Mapping[str, object]] = {
             "service": {
@@ -113,8 +112,8 @@ class Home:
             "http": {
                 "host": host,
                 "port": ports.http,
-                "public_url": PUBLIC_URL,
-                "trusted_proxies": "127.0.0.1",
+                # Links in mail lead here, if mail can carry them.
+                "public_url": url if url.startswith(f"http://{LOCALHOST}:") else "",
                 "connections_max": 500,
             },
             "smtp": {

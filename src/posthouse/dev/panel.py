@@ -18,8 +18,7 @@ def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, secon
     skipped = "".join(f"\n  port {taken} is taken, {chosen} is used instead" for taken, chosen in ports.skipped)
     return f"""\
 {" Posthouse ":━^{WIDTH}}
-  No mail leaves: all of it, with any key, is captured, and can be read at (once, then with
-  `{posthouse} message open ID`)
+  No mail leaves: all of it, with any key, is captured. Read it here (the link works once, for 10 minutes):
 
   {link}
 
@@ -34,7 +33,7 @@ def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, secon
 {" over SMTP ":─^{WIDTH}}
 {_smtp(demo, home)}
 {" Read it ":─^{WIDTH}}
-{posthouse} message show ID
+{posthouse} message open ID
 {"":─^{WIDTH}}
   Started in {seconds:.1f} s. {READY}; the next start continues, `--reset` begins anew.
   Data, log and the account's secrets as shell variables (demo.env) are in {home.directory}.

@@ -26,9 +26,8 @@ from posthouse.config.settings import ENVIRONMENT_PREFIX
 from posthouse.dev import demo as demo_account
 from posthouse.dev import ports as free_ports
 from posthouse.dev.errors import DevError
-from posthouse.dev.home import DIRECTORY, Home
+from posthouse.dev.home import DIRECTORY, LOCALHOST, Home
 from posthouse.dev.panel import panel
-from posthouse.dev.ports import Ports
 from posthouse.dev.postgres import PostgresError, PrivatePostgres, free_port, stop_left_server
 
 DATABASE: Final = "posthouse"
@@ -36,7 +35,6 @@ PARTS: Final = frozenset({"http", "submission", "inbound", "dispatch", "delivery
 CLUSTER_SETTINGS: Final = {"max_connections": "100", "shared_buffers": "64MB", "max_wal_size": "256MB"}
 POLL_SECONDS: Final = 0.05
 WATCH_SECONDS: Final = 1.0
-LOCALHOST: Final = "127.0.0.1"
 EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
@@ -70,13 +68,15 @@ def _run(options: Options, home: Home, say: Callable[[str], None]) -> None:
     password, port = home.database_password(), free_port()
     ports = free_ports.choose(options.host, options.port, options.smtp_port)
     # Before the cluster, which can't be used without the password in it.
-    home.write_config(f"postgresql://postgres:{password}@{LOCALHOST}:{port}/{DATABASE}", ports, options.host)
+    reached_at = LOCALHOST if options.host in EVERYWHERE else options.host
+    url = f"http://{reached_at}:{ports.http}"
+    home.write_config(f"postgresql://postgres:{password}@{LOCALHOST}:{port}/{DATABASE}", ports, options.host, url)
     home.make_certificate()
     with PrivatePostgres.start(home.postgres, port, CLUSTER_SETTINGS, password=password) as cluster:
         cluster.create_database(DATABASE)
         settings = config.load(home.config)
         asyncio.run(migrate(settings))
-        demo = _demo(settings, home, ports, options.host)
+        demo = _demo(settings, home, url, f"smtp://{reached_at}:{ports.submission}")
         link = asyncio.run(captured_mail_url(settings, demo["DEMO_ACCOUNT"]))
 
         def ready() -> None:
@@ -101,11 +101,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _demo(settings: Settings, home: Home, ports: Ports, host: str) -> Mapping[str, str]:
-    reached_at = LOCALHOST if host in EVERYWHERE else host
+def _demo(settings: Settings, home: Home, url: str, smtp_url: str) -> Mapping[str, str]:
     demo = asyncio.run(demo_account.prepare(settings, home.read_demo())) | {
-        "DEMO_URL": f"http://{reached_at}:{ports.http}",
-        "DEMO_SMTP_URL": f"smtp://{reached_at}:{ports.submission}",
+        "DEMO_URL": url,
+        "DEMO_SMTP_URL": smtp_url,
         "DEMO_SMTP_AUTHORITY": str(home.certificate.resolve()),
     }
     home.write_demo(demo)

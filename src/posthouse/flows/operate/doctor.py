@@ -109,7 +109,7 @@ class Doctor:
 
     def _proxy(self) -> list[DoctorCheck]:
         """An https address means a proxy in front, because this service speaks HTTP without TLS."""
-        if not self._public_url:
+        if not self._public_url.startswith("https:"):
             return []
         return [
             _expect(
