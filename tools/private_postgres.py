@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "run", help="start the cluster; run a command against it, or stay until interrupted"
     )
     run.add_argument("--directory", type=Path, help="where the data stays (default: temporary)")
-    run.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free one)")
+    run.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free port)")
     run.add_argument("--database", default="posthouse", help="database to create and name in the URL")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a PostgreSQL setting")
     run.add_argument("command", nargs="*", help="after `--`: what to run with POSTHOUSE_DATABASE__URL set")

@@ -31,7 +31,7 @@ def choose(host: str, http: int = HTTP, submission: int = SUBMISSION) -> Ports:
     for wanted in (http, submission, SUBMISSION_TLS, INBOUND):
         port = next((port for port in _from(wanted) if port not in chosen and _is_free(host, port)), None)
         if port is None:
-            raise DevError(f"no port from {wanted} to {wanted + TRIES_MAX - 1} is free: choose another one")
+            raise DevError(f"no port from {wanted} to {wanted + TRIES_MAX - 1} is free: choose another port")
         chosen.append(port)
         if port != wanted:
             skipped.append((wanted, port))

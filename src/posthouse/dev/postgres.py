@@ -107,8 +107,8 @@ class PrivatePostgres:
     ) -> Self:
         """Makes the cluster if `directory` holds none, starts it, returns when it answers.
 
-        Without a directory the data lives in a temporary one (made `below` that one, if it is given) and goes
-        away on `stop`. The server gets `environment` besides its own. With a `password` for the user postgres, clients
+        Without a directory the data is in a temporary directory (`below` another, if that is given), which `stop`
+        removes. The server gets `environment` besides its own. With a `password` for the user postgres, clients
         must know it; without, every user of the machine may connect.
         """
         temporary = directory is None
@@ -152,10 +152,6 @@ class PrivatePostgres:
     def has_ended(self) -> bool:
         """Whether the server ended by itself."""
         return self._process is None or self._process.poll() is not None
-
-    @property
-    def version(self) -> int:
-        return _version(self._binaries / "postgres")
 
     @property
     def log(self) -> Path:
@@ -432,7 +428,7 @@ def _server_user() -> pwd.struct_passwd:
         except KeyError:
             continue
     raise PostgresError(
-        f"PostgreSQL refuses to run as root, and there is no user {' or '.join(SERVER_USERS)}: create one (`useradd "
+        f"PostgreSQL refuses to run as root, and there is no user {' or '.join(SERVER_USERS)}: create it (`useradd "
         "--system postgres`), or run this as an ordinary user"
     )
 

@@ -87,7 +87,7 @@ def _run(options: Options, home: Home, say: Callable[[str], None]) -> None:
 
 
 def _ignore_environment(say: Callable[[str], None]) -> None:
-    """Settings of another installation must not reach this one: they could let mail leave."""
+    """Settings of another installation must not be read: they could let mail leave."""
     prefixed = [name for name in os.environ if name.upper().startswith(ENVIRONMENT_PREFIX)]
     given = sorted(name for name in prefixed if name.upper() not in OTHER_VARIABLES)
     for name in given:
