@@ -117,6 +117,8 @@ def _api(document: Mapping[str, Any]) -> Iterator[str]:
         "[rules](rules.md), and what each error means in [errors](errors.md)."
     )
     yield ""
+    yield "![The same document at /docs of a running service](../assets/screenshots/docs.png)"
+    yield ""
     yield document["info"]["description"].partition("\n| Limit")[0].strip()
     operations: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
     for path, methods in document["paths"].items():
