@@ -581,3 +581,25 @@ async def test_without_the_second_factor_that_an_account_requires_a_member_sets_
         return await as_user(service, "GET", "/v1/keys", admin.token)
 
     await eventually(read_keys, lambda answer: answer.status == 200)
+
+
+# Logins from new places
+
+
+@pytest.mark.rule("SES-12")
+async def test_a_login_from_a_new_place_is_followed_by_a_mail(start_service: StartService) -> None:
+    service = await start_service()
+    email = await (await service.account()).user()
+
+    async def login(user_agent: str) -> Answer:
+        given = {"email": email, "password": PASSWORD}
+        return await service.request("POST", "/v1/auth/login", json=given, headers={"User-Agent": user_agent})
+
+    assert (await login("curl/8.9")).status == 200
+    places = "SELECT 1 FROM login_places JOIN users ON users.id = login_places.user_id WHERE email = $1"
+    await eventually(lambda: service.sql(places, email), lambda rows: len(rows) == 1)
+    for user_agent in ("curl/8.10", "Wget/1.24", "curl/8.11", "Wget/1.25"):
+        assert (await login(user_agent)).status == 200
+    (text,) = await eventually(lambda: service.mailed_texts(email), lambda texts: bool(texts))
+    assert "Address: 127.0.0.1" in text
+    assert "Program: Wget" in text

@@ -13,6 +13,7 @@ from posthouse.store.postgres import Database
 if TYPE_CHECKING:
     from posthouse.flows.account.credentials import Credentials
     from posthouse.flows.account.domains import Domains
+    from posthouse.flows.account.login_notices import LoginNotices
     from posthouse.flows.account.password_reset import PasswordReset
     from posthouse.flows.account.passwords import Passwords
     from posthouse.flows.account.sessions import Sessions
@@ -30,7 +31,12 @@ def passwords(settings: Settings, database: Database, clock: Clock, chance: Chan
 
 
 def sessions(
-    settings: Settings, database: Database, clock: Clock, chance: Chance, passwords: "Passwords"
+    settings: Settings,
+    database: Database,
+    clock: Clock,
+    chance: Chance,
+    passwords: "Passwords",
+    login_notices: "LoginNotices | None" = None,
 ) -> "Sessions":
     from posthouse.compose.keys import sealer
     from posthouse.flows.account.sessions import Sessions
@@ -43,6 +49,7 @@ def sessions(
         sealer=sealer(settings),
         pepper=settings.secrets.pepper_bytes,
         token_secret=settings.secrets.jwt_secret.get_secret_value(),
+        login_notices=login_notices,
     )
 
 

@@ -31,6 +31,7 @@ from posthouse.entrypoints.http.services import Services
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.accept.dry_run import DryRun, Installation
 from posthouse.flows.account import dkim_keys
+from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
@@ -95,7 +96,8 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
             passwords = account.passwords(settings, database, clock, chance)
             intake = accept.intake(settings, intake_database, control_cache, clock, chance, stream, disk_space)
             service_mail = accept.service_mail(settings, intake, database, clock, chance)
-            sessions = account.sessions(settings, database, clock, chance, passwords)
+            login_notices = LoginNotices(database=database, clock=clock, service_mail=service_mail)
+            sessions = account.sessions(settings, database, clock, chance, passwords, login_notices)
             collect_rarely()
             prefer_event_loop()
             yield Services(

@@ -43,6 +43,19 @@ def webhook_failing(account: str, host: str, since: datetime) -> ServiceText:
     )
 
 
+def new_login(at: datetime, address: str, program: str) -> ServiceText:
+    return ServiceText(
+        "A login from a new place",
+        "Your user was logged in from a network or with a program that you had not used before.\n\n"
+        f"Time: {_moment(at)}\nAddress: {address}\nProgram: {program}\n\n"
+        "If that was you, there is nothing to do.\n\n"
+        "If not, another person knows your password. Ask for a new one with POST /v1/auth/forgot: choosing it ends "
+        "all of your sessions. Or change it with POST /v1/auth/password, which ends all but your own; GET "
+        "/v1/auth/sessions lists them, DELETE /v1/auth/sessions/{id} ends a session. A second factor (POST "
+        "/v1/auth/totp) keeps out a person who has the password alone.\n",
+    )
+
+
 def _moment(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_id import new_id
@@ -68,6 +69,7 @@ class Sessions:
         sealer: Sealer,
         pepper: bytes,
         token_secret: str,
+        login_notices: LoginNotices | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -77,6 +79,7 @@ class Sessions:
         self._sealer = sealer
         self._pepper = pepper
         self._token_secret = token_secret
+        self._login_notices = login_notices
 
     async def login(self, email: str, password: str, code: str | None, peer: str, user_agent: str = "") -> LoginSession:
         """A new session, in the account that the user opened last, or else joined first."""
@@ -99,6 +102,8 @@ class Sessions:
             )
             if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX):
                 raise Refusal(Code.UNAUTHORIZED, "The password was changed at this moment: log in with the new one.")
+        if self._login_notices is not None:
+            self._login_notices.note(user.id, user.email, peer, user_agent)
         return self._token(session, joined.account_id, joined.role)
 
     async def logout(self, member: Member) -> None:
