@@ -298,7 +298,10 @@ class WebhookSender:
         answer = await self._send(claimed.id, claimed.url, secret, claimed.body)
         outcome = self._outcome(claimed, claimed.url, answer)
         if outcome.result is WebhookResult.SUCCEEDED:
-            account.answering_url, account.is_limited = claimed.url, False
+            if account.is_limited:
+                # The room that was promised was a limited endpoint's.
+                account.is_limited, account.horizon = False, 0.0
+            account.answering_url = claimed.url
         else:
             account.answering_url = None
         return outcome
