@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-fast test-rare test-dev test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams screenshots openapi clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-fast test-rare test-dev test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -156,6 +156,8 @@ diagrams: ## Draw docs/diagrams anew, with Mermaid from npm and a Chromium of th
 
 screenshots: ## Take the screenshots of the documentation anew, with a Chromium of this machine
 	$(BIN)/python -m tools.take_screenshots
+reference: ## Write docs/reference/settings.md and docs/reference/cli.md anew
+	$(BIN)/python -m tools.write_reference
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

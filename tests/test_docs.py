@@ -13,7 +13,7 @@ import pytest
 from posthouse.config.settings import Settings
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import limits
-from tools import draw_diagrams, reference_pages
+from tools import draw_diagrams, reference_pages, write_reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -89,6 +89,11 @@ def test_every_setting_that_a_page_writes_exists(page: Path) -> None:
 def test_pages_are_in_plain_words(page: Path) -> None:
     prose = re.sub(r"`[^`]*`", "", page.read_text())
     assert re.findall(r"\b(?:whoever|nobody|told|somebody|everyone|everybody)\b", prose, re.IGNORECASE) == []
+
+
+def test_the_pages_of_settings_and_commands_are_those_of_the_code() -> None:
+    for name, page in {"settings": write_reference.settings_page(), "cli": write_reference.commands_page()}.items():
+        assert (write_reference.REFERENCE / f"{name}.md").read_text() == page, "run `make reference`"
 
 
 def test_every_diagram_is_drawn_from_its_source() -> None:

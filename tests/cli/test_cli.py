@@ -235,8 +235,8 @@ async def test_a_domain_is_verified_through_dns_or_by_the_operator(terminal: Ter
 def test_a_database_that_is_down_is_reported_in_one_line(tmp_path: Path) -> None:
     url = f"postgresql://posthouse:hunter2@127.0.0.1:{free_port()}/posthouse"
     terminal = Terminal(tmp_path, environment(DATABASE__URL=url, **secrets()))
-    terminal.refuses("account", "list", expected="posthouse doctor")
-    terminal.refuses("migrate", expected="posthouse doctor")
+    terminal.refuses("account", "list", expected="start PostgreSQL")
+    terminal.refuses("migrate", expected="start PostgreSQL")
     doctor = terminal.type("doctor")
     assert doctor.status == 1
     assert "FAIL  PostgreSQL answers" in doctor.out

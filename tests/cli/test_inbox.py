@@ -75,10 +75,10 @@ def test_mail_is_listed_shown_and_forgotten(typed: Type, database_url: str) -> N
     assert all(line.isprintable() for line in shown.splitlines())
     assert typed("inbox", "show", oldest["id"], "--raw").stdout_bytes == MAIL
 
-    assert "Forgotten: 1." in typed("inbox", "forget", oldest["id"]).stdout
-    assert "Forgotten: 0." in typed("inbox", "forget", oldest["id"]).stdout
+    assert "Removed: 1." in typed("inbox", "remove", oldest["id"]).stdout
+    assert "Removed: 0." in typed("inbox", "remove", oldest["id"]).stdout
     assert [mail["id"] for mail in listed(typed)] == [newest["id"], middle["id"]]
-    assert "Forgotten: 2." in typed("inbox", "forget", "--all").stdout
+    assert "Removed: 2." in typed("inbox", "forget", "--all").stdout
     assert listed(typed) == []
 
 

@@ -1,6 +1,7 @@
 """Commands about accounts and their credits."""
 
-from typing import Annotated, Literal
+import sys
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -8,12 +9,23 @@ from posthouse.cli import output
 from posthouse.cli.operator import fail, perform
 from posthouse.cli.output import AccountGiven, AsJson
 
+if TYPE_CHECKING:
+    from posthouse.compose.operator import OperatorServices
+    from posthouse.flows.account.usage_and_ledger import AccountSummary
+    from posthouse.flows.operate.accounts import AccountDetail, AccountRow
+
 account = typer.Typer(no_args_is_help=True)
 credits_ = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option("--reason", help="Why; recorded with the change.")]
 
-_LIST_COLUMNS = ("id", "name", "available", "suspended_reason", "created_at")
+_LIST_COLUMNS: Final = ("id", "name", "state", "available", "suspended_reason", "created_at")
+_TABLES: Final = {
+    "domains": ("name", "verified_at", "missing_since"),
+    "credentials": ("id", "username", "name", "state", "is_default", "allowed_networks"),
+    "keys": ("id", "hint", "name", "mode", "may_read", "state", "expires_at"),
+    "users": ("id", "email", "role"),
+}
 
 
 @account.command("create")
@@ -46,17 +58,27 @@ def list_(as_json: AsJson = False) -> None:
 
 @account.command("show")
 def show_(account: AccountGiven, as_json: AsJson = False) -> None:
-    """Show an account: balance, limits, warm-up, domains, credentials, keys, users."""
-    view = output.account_view(perform(lambda services: services.accounts.account(account)))
+    """Show an account: balance, limits in force, warm-up, domains, credentials, keys, users."""
+
+    async def both(services: "OperatorServices") -> "tuple[AccountDetail, AccountSummary]":
+        detail = await services.accounts.account(account)
+        return detail, await services.usage_and_ledger.account(detail.account.id)
+
+    detail, summary = perform(both)
+    view = {**output.account_view(detail), "limits": output.limits(summary), "queued": summary.waiting.queued}
     if as_json:
         return output.write_json(view)
-    tables = {
-        "domains": ("name", "verified_at", "missing_since"),
-        "credentials": ("id", "username", "name", "is_default", "allowed_networks", "revoked_at"),
-        "keys": ("id", "hint", "name", "mode", "may_read", "expires_at", "revoked_at"),
-        "users": ("id", "email", "role"),
-    }
-    output.write_values({name: value for name, value in view.items() if name not in tables})
+    row, tables = detail.account, _TABLES
+    output.write_values(
+        {
+            **{name: view[name] for name in ("id", "name", "state", "available", "granted", "queued")},
+            **({"suspended": f"{output.text(row.suspended_at)}: {row.suspended_reason}"} if row.suspended_at else {}),
+            "rate": f"{summary.rate.per_second:g} a second, {summary.rate.burst} at once"
+            + _whose(row.rate_per_second or row.rate_burst),
+            "warm-up": _warmup_text(detail.account, summary),
+            "created_at": row.created_at,
+        }
+    )
     for name, columns in tables.items():
         rows = view[name]
         if isinstance(rows, list) and rows:
@@ -65,18 +87,81 @@ def show_(account: AccountGiven, as_json: AsJson = False) -> None:
     return None
 
 
+def _whose(own: object) -> str:
+    return " (its own)" if own else " (the service's default)"
+
+
+def _warmup_text(row: "AccountRow", summary: "AccountSummary") -> str:
+    today = summary.warmup
+    if row.warmup_exempt:
+        return "none: the account is exempt"
+    if today.limit is None:
+        return f"over: no limit since day {today.day}" if row.warmup_started_on else "none"
+    begun = "" if row.warmup_started_on else "; begins with the first message"
+    return f"day {today.day}: {today.used} of {today.limit} recipients today{begun}{_whose(row.warmup_limits)}"
+
+
 @account.command("suspend")
-def suspend(account: AccountGiven, reason: Reason) -> None:
+def suspend(account: AccountGiven, reason: Reason, as_json: AsJson = False) -> None:
     """Block sending; reading still works, queued mail is held."""
     row = perform(lambda services: services.accounts.suspend(account, reason))
-    output.write_line(f"{row.name} is suspended: {row.suspended_reason}")
+    if as_json:
+        return output.write_json(output.account(row))
+    return output.write_line(f"{row.name} is suspended: {row.suspended_reason}")
 
 
 @account.command("resume")
-def resume(account: AccountGiven) -> None:
+def resume(account: AccountGiven, as_json: AsJson = False) -> None:
     """Let a suspended account send again."""
     row = perform(lambda services: services.accounts.resume(account))
-    output.write_line(f"{row.name} may send again.")
+    if as_json:
+        return output.write_json(output.account(row))
+    return output.write_line(f"{row.name} may send again.")
+
+
+@account.command("close")
+def close(
+    account: AccountGiven,
+    reason: Reason,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End an account's access: credentials, keys and users. Its records stay, and queued mail is held for 7 days.
+
+    Mail that is still queued then has failed, and its credits are returned. `account reopen` lets the account send
+    again, with a new credential; keys and users have to be made anew.
+    """
+    found = perform(lambda services: services.accounts.account(account)).account
+    if not yes:
+        if not sys.stdin.isatty():
+            fail("nothing was closed: confirm it with --yes")
+        if typer.prompt(f"Type the account's name ({found.name}) to close it", err=True) != found.name:
+            fail("nothing was closed: that is not the account's name")
+    closed = perform(lambda services: services.accounts.close(account, reason))
+    row = closed.account
+    if as_json:
+        ended = {"credentials": closed.credentials, "keys": closed.keys, "users": closed.members}
+        return output.write_json({**output.account(row), "ended": ended})
+    output.write_line(
+        f"{row.name} is closed: {closed.credentials} credentials, {closed.keys} keys and {closed.members} users ended."
+    )
+    if row.available:
+        output.write_line(
+            f"{row.available} credits are left; `posthouse credits grant {row.name!r} -{row.available} --reason …` "
+            "takes them back."
+        )
+    return None
+
+
+@account.command("reopen")
+def reopen(account: AccountGiven, as_json: AsJson = False) -> None:
+    """Let a closed account send again, with a new default SMTP credential; held mail is sent."""
+    made = perform(lambda services: services.accounts.reopen(account))
+    secret = {"username": made.credential.credential.username, "password": made.credential.password}
+    if as_json:
+        return output.write_json({**output.account(made.account), "credential": secret})
+    output.write_values({"account": output.account(made.account)["id"], "name": made.account.name, **secret})
+    return output.write_line("\nThe password is shown this once: keep it now. Keys and users have to be made anew.")
 
 
 @account.command("conduct")

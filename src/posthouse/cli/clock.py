@@ -29,7 +29,8 @@ def show(as_json: AsJson = False) -> None:
 
 
 @clock.command("accept")
-def accept() -> None:
+def accept(as_json: AsJson = False) -> None:
     """Make the database's time service time, although it has stepped. What it makes too old will expire."""
     perform(lambda services: services.clock.accept())
-    output.write_line("The database's time is accepted; every process follows within seconds.")
+    done = "The database's time is accepted; every process follows within seconds."
+    output.write_done(done, {"accepted": True}, as_json=as_json)

@@ -1,32 +1,34 @@
-"""Commands about SMTP credentials, API keys and dashboard users."""
+"""Commands about SMTP credentials and API keys."""
 
 import re
-import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.operator import fail, perform, perform_for
-from posthouse.cli.output import AccountGiven, AsJson
+from posthouse.cli.operator import fail, perform_for
+from posthouse.cli.output import AccountGiven, AsJson, LimitGiven
 from posthouse.rules.actor import OPERATOR
-from posthouse.rules.credential import Mode, Role, Scope
+from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.limits import OVERLAP_SECONDS
-
-if TYPE_CHECKING:
-    from posthouse.compose.operator import OperatorServices
-    from posthouse.flows.account.team import MemberRow, NewInvitation
 
 credential = typer.Typer(no_args_is_help=True)
 key = typer.Typer(no_args_is_help=True)
-user = typer.Typer(no_args_is_help=True)
 
 Overlap = Annotated[int, typer.Option(metavar="SECONDS", help="How long the old secret stays valid: 0 to 604800.")]
-UserGiven = Annotated[str, typer.Argument(help="The address that they log in with.")]
-FromStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input, not the keyboard.")
-]
+
+_CREDENTIAL_COLUMNS = ("id", "username", "name", "state", "is_default", "allowed_networks", "last_used_at")
+_KEY_COLUMNS = ("id", "hint", "name", "mode", "may_read", "state", "expires_at", "last_used_at")
+
+
+@credential.command("list")
+def list_credentials(account: AccountGiven, limit: LimitGiven = 50, as_json: AsJson = False) -> None:
+    """Show an account's SMTP credentials, newest first; revoked ones too."""
+    page = perform_for(account, lambda services, at: services.credentials.credentials(at, limit))
+    rows = [output.credential(row) for row in page.items]
+    hint = f"There are none: make one with `posthouse credential create {account!r} NAME`."
+    output.write_page(rows, _CREDENTIAL_COLUMNS, as_json=as_json, is_more=page.next_cursor is not None, empty=hint)
 
 
 @credential.command("create")
@@ -52,14 +54,17 @@ def create_credential(
 
 @credential.command("revoke")
 def revoke_credential(
-    account: AccountGiven, credential: Annotated[str, typer.Argument(help="Its username or id (cr_…).")]
+    account: AccountGiven,
+    credential: Annotated[str, typer.Argument(help="Its username or id (cr_…).")],
+    as_json: AsJson = False,
 ) -> None:
     """Revoke a credential and its API keys, within seconds; even the account's last credential."""
     row = perform_for(
         account,
         lambda services, at: services.credentials.revoke_credential(at, credential, OPERATOR, even_the_last=True),
     )
-    output.write_line(f"{row.username} ({row.name}) is revoked, and its API keys with it.")
+    done = f"{row.username} ({row.name}) is revoked, and its API keys with it."
+    output.write_done(done, output.credential(row), as_json=as_json)
 
 
 @credential.command("rotate")
@@ -79,6 +84,15 @@ def rotate_credential(
     row = made.credential
     output.write_values({"username": row.username, "password": made.password, "old_one_until": row.previous_until})
     return output.write_line("\nThe password is shown this once: keep it now.")
+
+
+@key.command("list")
+def list_keys(account: AccountGiven, limit: LimitGiven = 50, as_json: AsJson = False) -> None:
+    """Show an account's API keys, newest first; revoked and expired ones too."""
+    page = perform_for(account, lambda services, at: services.credentials.keys(at, limit))
+    rows = [output.key(row) for row in page.items]
+    hint = f"There are none: make one with `posthouse key create {account!r}`."
+    output.write_page(rows, _KEY_COLUMNS, as_json=as_json, is_more=page.next_cursor is not None, empty=hint)
 
 
 @key.command("create")
@@ -147,82 +161,12 @@ def rotate_key(
 
 
 @key.command("revoke")
-def revoke_key(account: AccountGiven, key: Annotated[str, typer.Argument(help="Its id (ak_…).")]) -> None:
+def revoke_key(
+    account: AccountGiven, key: Annotated[str, typer.Argument(help="Its id (ak_…).")], as_json: AsJson = False
+) -> None:
     """Revoke an API key, within seconds."""
     row = perform_for(account, lambda services, at: services.credentials.revoke_key(at, key, OPERATOR))
-    output.write_line(f"{row.hint} ({row.name}) is revoked.")
-
-
-@user.command("create")
-def create_user(
-    account: AccountGiven,
-    email: Annotated[str, typer.Argument(help="The address to log in with.")],
-    role: Annotated[Role, typer.Option(help="What they may do.")] = Role.OWNER,
-    password_stdin: FromStdin = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make a user who may log in to an account's dashboard."""
-    password = _password(password_stdin)
-
-    async def create(services: "OperatorServices") -> "MemberRow":
-        account_id = await services.accounts.account_id(account)
-        return await services.team.create_user(account_id, email, password, role, OPERATOR)
-
-    row = perform(create)
-    if as_json:
-        return output.write_json(output.member(row))
-    return output.write_line(f"{row.email} may log in as {row.role}.")
-
-
-@user.command("invite")
-def invite_user(
-    account: AccountGiven,
-    email: Annotated[str, typer.Argument(help="The address to log in with.")],
-    role: Annotated[Role, typer.Option(help="What they may do.")] = Role.OWNER,
-    as_json: AsJson = False,
-) -> None:
-    """Invite a user to an account: they choose their own password, or prove the password that they have."""
-
-    async def invite(services: "OperatorServices") -> "NewInvitation":
-        account_id = await services.accounts.account_id(account)
-        return await services.team.invite(account_id, email, role, OPERATOR)
-
-    made = perform(invite)
-    row = made.invitation
-    if as_json:
-        return output.write_json({**output.invitation(row), "token": made.token, "link": made.link})
-    output.write_values(
-        {
-            "email": row.email,
-            "role": row.role,
-            "expires": row.expires_at,
-            "token": made.token,
-            **({"link": made.link} if made.link else {}),
-        }
-    )
-    return output.write_line("\nIt is shown this once: hand it to them now.")
-
-
-@user.command("password")
-def set_password(email: UserGiven, password_stdin: FromStdin = False) -> None:
-    """Set a user's password; all of their sessions end, within seconds."""
-    password = _password(password_stdin)
-    ended = perform(lambda services: services.sessions.reset_password(email, password))
-    output.write_line(f"The password of {email} is set; {ended} of their sessions ended.")
-
-
-@user.command("totp-off")
-def switch_off_totp(email: UserGiven) -> None:
-    """Remove a user's second factor, when they lost both the device and the recovery codes."""
-    perform(lambda services: services.sessions.switch_off_totp(email))
-    output.write_line(f"{email} logs in with the password alone again.")
-
-
-def _password(from_stdin: bool) -> str:
-    if from_stdin:
-        return sys.stdin.readline().rstrip("\r\n")
-    typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
-    return typed
+    output.write_done(f"{row.hint} ({row.name}) is revoked.", output.key(row), as_json=as_json)
 
 
 def _expiry(given: str | None) -> datetime | None:

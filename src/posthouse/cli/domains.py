@@ -96,10 +96,10 @@ def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) 
 
 
 @domain.command("remove")
-def remove(account: AccountGiven, domain: DomainGiven) -> None:
+def remove(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
     """Remove a domain and its keys; mail from it that is still queued goes out unsigned."""
     perform_for(account, lambda services, at: services.domains.remove(at, domain, OPERATOR))
-    output.write_line(f"{domain} is removed.")
+    output.write_done(f"{domain} is removed.", {"removed": domain}, as_json=as_json)
 
 
 def _write_records(lines: "Sequence[ShownRecord]") -> None:

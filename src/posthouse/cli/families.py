@@ -27,20 +27,19 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "upkeep": Family("service", "upkeep", "Run upkeep once, now."),
     "doctor": Family("service", "doctor", "Check that everything is in place; says what to do where it is not."),
     "audit": Family("audit", "audit", "Check every promise on the records and on outside logs."),
-    "config": Family("configuration", "config", "Settings: write them, show them."),
+    "config": Family("configuration", "config", "Settings: write a file of them, check them, show them."),
     "account": Family("accounts", "account", "Accounts: who may send."),
     "credits": Family("accounts", "credits_", "Credits: what sending costs."),
     "domain": Family("domains", "domain", "Domains: what an account may send from."),
     "credential": Family("credentials", "credential", "SMTP credentials: a username and a password."),
     "key": Family("credentials", "key", "API keys; each belongs to an SMTP credential."),
-    "user": Family("credentials", "user", "Users of the dashboard."),
+    "user": Family("users", "user", "Users of the dashboard."),
     "message": Family("messages", "message", "Messages: a list, a timeline, the content in a browser."),
     "queue": Family("queue", "queue", "The queue: what waits, and why."),
     "inbox": Family("inbox", "inbox", "Inbox: mail to postmaster@ and abuse@."),
     "suppression": Family("suppressions", "suppression", "Suppressions: addresses that an account sends nothing to."),
-    "webhook": Family(
-        "webhook", "webhook", "Webhooks: show an account's endpoint, verify a request, listen to events."
-    ),
+    "webhook": Family("webhook", "webhook", "Webhooks: an account's endpoint and log; verify a request, listen."),
+    "completion": Family("completion", "completion", "Print the completion script of a shell."),
     "clock": Family("clock", "clock", "Service time: whether the database's clock is believed."),
 }
 

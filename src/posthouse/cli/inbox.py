@@ -36,30 +36,36 @@ def show_(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write the mail's bytes as received, for a file or a program.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show a mail. Control codes in it can't reach the terminal, except with --raw."""
     mail, mime = perform(lambda services: services.monitor.inbox_mail(mail_id))
+    if as_json:
+        return output.write_json({**_plain(mail), "content": mime.decode("utf-8", "replace")})
     if raw:
         sys.stdout.buffer.write(mime)
         sys.stdout.buffer.flush()
-        return
+        return None
     output.write_values({**_plain(mail), "sender": printable((mail.sender or "<>").encode())})
     output.write_line()
     for line in mime.replace(b"\r\n", b"\n").split(b"\n"):
         output.write_line(printable(line))
+    return None
 
 
-@inbox.command("forget")
-def forget(
+@inbox.command("forget", hidden=True)  # its name before
+@inbox.command("remove")
+def remove(
     mail_ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids (in_…) of mail to remove.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all of it.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove mail for good."""
     named = mail_ids or []
     if bool(named) is everything:
-        fail("name the mail to forget: ids as `posthouse inbox list` shows them, or --all")
+        fail("name the mail to remove: ids as `posthouse inbox list` shows them, or --all")
     count = perform(lambda services: services.accounts.forget_mail(named))
-    output.write_line(f"Forgotten: {count}.")
+    output.write_done(f"Removed: {count}.", {"removed": count}, as_json=as_json)
 
 
 def _plain(mail: "InboxMail") -> Plain:

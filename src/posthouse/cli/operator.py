@@ -25,6 +25,12 @@ def settings() -> "Settings":
         fail(str(error))
 
 
+def service_url() -> str:
+    """Where the service is reached: its public URL, or else where it listens."""
+    http = settings().http
+    return http.public_url or f"http://{http.host if ':' not in http.host else f'[{http.host}]'}:{http.port}"
+
+
 def perform(act: "Callable[[OperatorServices], Awaitable[Answer]]", *, even_if_unusable: bool = False) -> Answer:
     """Run `act` with the operator's services; a refusal ends the command."""
     from posthouse.compose.errors import UnsafeDatabase
@@ -56,10 +62,9 @@ def perform_for(account: str, act: "Callable[[OperatorServices, AccountId], Awai
 
 def text_of(refusal: "Refusal") -> str:
     """A refusal in one line; an operator also reads why PostgreSQL can't be used."""
-    cause = str(refusal.__cause__ or "").strip().splitlines()
-    if refusal.code == "service_unavailable" and cause:
-        return f"PostgreSQL can't be used ({cause[0]}): run `posthouse doctor` to see what is wrong."
-    return refusal.text
+    from posthouse.compose.errors import why_unavailable
+
+    return why_unavailable(refusal) or refusal.text
 
 
 def fail(text: str) -> NoReturn:

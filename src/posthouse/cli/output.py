@@ -2,8 +2,11 @@
 
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from itertools import zip_longest
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,6 +16,7 @@ from posthouse.rules import ids
 if TYPE_CHECKING:
     from posthouse.flows.account.domains import DomainView
     from posthouse.flows.account.team import InvitationRow
+    from posthouse.flows.account.usage_and_ledger import AccountSummary
     from posthouse.flows.operate.accounts import AccountDetail, AccountRow, ApiKeyRow, CredentialRow, MemberRow
     from posthouse.rules.domain import RecordCheck
 
@@ -21,8 +25,11 @@ Plain = Mapping[str, object]
 PIPE_WIDTH: Final = 240
 # People copy from these columns: never broken over lines.
 _COPIED: Final = frozenset({"id", "username", "name", "email"})
+_GAP: Final = "  "
+_ROOM_MIN: Final = 20
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+LimitGiven = Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")]
 AccountGiven = Annotated[str, typer.Argument(metavar="ACCOUNT", help="The account's name or id (ac_…).")]
 
 
@@ -31,8 +38,10 @@ def account(row: "AccountRow") -> Plain:
         "id": ids.text(ids.ACCOUNT, row.id),
         "name": row.name,
         "available": row.available,
+        "state": "closed" if row.closed_at else "suspended" if row.suspended_at else "active",
         "suspended_at": row.suspended_at,
         "suspended_reason": row.suspended_reason,
+        "closed_at": row.closed_at,
         "rate_per_second": row.rate_per_second,
         "rate_burst": row.rate_burst,
         "warmup_exempt": row.warmup_exempt,
@@ -41,6 +50,17 @@ def account(row: "AccountRow") -> Plain:
         "warmup_used": row.warmup_used,
         "warmup_day": row.warmup_day,
         "created_at": row.created_at,
+    }
+
+
+def limits(summary: "AccountSummary") -> Plain:
+    """The limits in force: the account's own, or else the service's."""
+    return {
+        "rate_per_second": summary.rate.per_second,
+        "rate_burst": summary.rate.burst,
+        "warmup_day": summary.warmup.day,
+        "warmup_limit_today": summary.warmup.limit,
+        "warmup_used_today": summary.warmup.used,
     }
 
 
@@ -55,6 +75,7 @@ def credential(row: "CredentialRow") -> Plain:
         "last_used_at": row.last_used_at,
         "previous_password_until": row.previous_until,
         "revoked_at": row.revoked_at,
+        "state": "active" if row.revoked_at is None else "revoked",
     }
 
 
@@ -72,7 +93,14 @@ def key(row: "ApiKeyRow") -> Plain:
         "created_at": row.created_at,
         "expires_at": row.expires_at,
         "revoked_at": row.revoked_at,
+        "state": _key_state(row),
     }
+
+
+def _key_state(row: "ApiKeyRow") -> str:
+    if row.revoked_at is not None:
+        return "revoked"
+    return "expired" if row.expires_at is not None and row.expires_at <= datetime.now(UTC) else "active"
 
 
 def member(row: "MemberRow") -> Plain:
@@ -155,25 +183,73 @@ def write_line(text: str = "") -> None:
     sys.stdout.write(text + "\n")
 
 
+def write_done(done: str, values: Plain, *, as_json: bool) -> None:
+    """What a command changed: a sentence, or for programs its values."""
+    if as_json:
+        write_json(values)
+    else:
+        write_line(done)
+
+
 def write_values(values: Plain) -> None:
-    width = max(map(len, values), default=0)
+    """Names and values, a line each; on a terminal, long values go on below themselves, with whole words."""
+    head = max(map(len, values), default=0) + len(_GAP)
+    room = max(get_terminal_size().columns - head, _ROOM_MIN) if sys.stdout.isatty() else sys.maxsize
     for name, value in values.items():
-        write_line(f"{name.replace('_', ' '):<{width}}  {text(value)}")
+        lines = textwrap.wrap(text(value), room, break_long_words=False, break_on_hyphens=False) or [""]
+        write_line(f"{name.replace('_', ' '):<{head}}" + f"\n{' ' * head}".join(lines))
+
+
+def write_page(
+    rows: Sequence[Plain], columns: Sequence[str], *, as_json: bool, is_more: bool = False, empty: str = ""
+) -> None:
+    """A list, or the beginning of one."""
+    if as_json:
+        return write_json(rows)
+    if not rows:
+        return write_line(empty or "There are none.")
+    write_table(rows, columns)
+    if is_more:
+        sys.stderr.write("There are more: ask for them with a higher --limit.\n")
+    return None
 
 
 def write_table(rows: Sequence[Plain], columns: Sequence[str], *, title: str = "") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """A table no wider than the terminal; where that would break what people copy, a block of lines for each row.
 
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column in _COPIED)
-    for row in rows:
-        table.add_row(*(Text(text(row[column])) for column in columns))
-    # A pipe has no width: there, a row stays on its line.
-    Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+    A pipe has no width: there, a row stays on its line.
+    """
+    names = [column.replace("_", " ") for column in columns]
+    cells = [[text(row[column]) for column in columns] for row in rows]
+    if title:
+        write_line(title)
+    widths = _widths(names, cells, columns)
+    if widths is None:
+        for row in cells:
+            write_line()
+            write_values(dict(zip(names, row, strict=True)))
+        return
+    for row in [names, ["─" * width for width in widths], *cells]:
+        folded = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*folded, fillvalue=""):
+            write_line(_GAP.join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], columns: Sequence[str]) -> list[int] | None:
+    """The columns' widths; None if they don't fit on the terminal with whole words."""
+    widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)]
+    if not sys.stdout.isatty():
+        return widths
+    room = get_terminal_size().columns - len(_GAP) * (len(columns) - 1)
+    least = [
+        widths[at] if column in _COPIED else max(len(word) for row in [names, *cells] for word in row[at].split())
+        for at, column in enumerate(columns)
+    ]
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        widths[max(range(len(widths)), key=lambda at: widths[at] - least[at])] -= 1
+    return widths
 
 
 def text(value: object) -> str:

@@ -38,7 +38,13 @@ class ServicePart(StrEnum):
     UPKEEP = "upkeep"
 
 
-def migrate() -> None:
+_NEEDED: Final = {
+    ServicePart.SUBMISSION: "smtp.tls_certificate_file and smtp.tls_key_file",
+    ServicePart.INBOUND: "inbound.return_path_domain",
+}
+
+
+def migrate(as_json: AsJson = False) -> None:
     """Bring the database's tables up to date, with room for the days ahead."""
     from posthouse.compose import operator
     from posthouse.compose.errors import UnsafeDatabase
@@ -51,7 +57,8 @@ def migrate() -> None:
     except UnsafeDatabase as error:
         fail(str(error))
     made = perform(lambda services: services.upkeep.make_partitions())
-    output.write_line(f"The tables are up to date; {made} partitions were made for the days ahead.")
+    done = f"The tables are up to date; {made} partitions were made for the days ahead."
+    output.write_done(done, {"partitions_made": made}, as_json=as_json)
 
 
 def upkeep(
@@ -59,6 +66,7 @@ def upkeep(
         bool,
         typer.Option("--force", help="Drop all days past their retention at once, not only the two oldest."),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run upkeep once, now: make coming days' partitions, drop old ones, re-check domains, count usage."""
     done = perform(lambda services: services.upkeep.run())
@@ -66,19 +74,20 @@ def upkeep(
         dropped = perform(lambda services: services.upkeep.drop_partitions(at_once_max=None))
         done = replace(done, partitions_dropped=done.partitions_dropped + dropped)
     counted = perform(lambda services: services.usage_counter.run())
-    output.write_values(
-        {
-            "partitions_made": done.partitions_made,
-            "partitions_dropped": done.partitions_dropped,
-            "keys_forgotten": done.keys_forgotten,
-            "domains_checked": done.domains_checked,
-            "domains_lost": done.domains_lost,
-            "secrets_resealed": done.secrets_resealed,
-            "domain_keys_made": done.domain_keys_made,
-            "webhooks_ended": done.webhooks_ended,
-            "usage_steps": counted.steps,
-        }
-    )
+    values = {
+        "partitions_made": done.partitions_made,
+        "partitions_dropped": done.partitions_dropped,
+        "keys_forgotten": done.keys_forgotten,
+        "domains_checked": done.domains_checked,
+        "domains_lost": done.domains_lost,
+        "secrets_resealed": done.secrets_resealed,
+        "domain_keys_made": done.domain_keys_made,
+        "webhooks_ended": done.webhooks_ended,
+        "usage_steps": counted.steps,
+    }
+    if as_json:
+        return output.write_json(values)
+    return output.write_values(values)
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -124,7 +133,9 @@ def run(
     ] = None,
     processes: Annotated[int, typer.Option(min=1, max=64, help="How many processes serve HTTP.")] = 1,
     host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http.host.")] = None,
-    port: Annotated[int | None, typer.Option(help="Listen here instead of the settings' http.port.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Listen here instead of the settings' http.port; 0: any.")
+    ] = None,
 ) -> None:
     """Run the service until a signal stops it (Ctrl-C, SIGTERM).
 
@@ -147,6 +158,7 @@ def run(
     _refuse_unusable_database(given)
     groups = _grouped(chosen, processes, in_memory)
     address = host or given.http.host, given.http.port if port is None else port
+    _announce(given, groups, address, named=bool(parts))
     match groups:
         case [[ServicePart.HTTP]]:
             from posthouse.compose.http import serve_http
@@ -156,6 +168,34 @@ def run(
             _work(given, alone, address)
         case _:
             _supervise([_command(group, processes, host, port) for group in groups])
+
+
+def _announce(
+    given: "Settings", groups: Sequence[Sequence[ServicePart]], address: tuple[str, int], *, named: bool
+) -> None:
+    """Say which parts start, where they listen, and which don't start for want of a setting."""
+    if len(groups) == 1:
+        for part in groups[0]:
+            sys.stderr.write(f"posthouse: {part} starts{_place(given, part, address)}\n")
+    if not named:
+        for part, setting in _NEEDED.items():
+            if not any(part in group for group in groups):
+                sys.stderr.write(f"posthouse: {part} does not start: set {setting} for it\n")
+
+
+def _place(given: "Settings", part: ServicePart, address: tuple[str, int]) -> str:
+    match part:
+        case ServicePart.HTTP:
+            return f" on http://{address[0]}:{address[1]}"
+        case ServicePart.SUBMISSION:
+            ports = {"STARTTLS": given.submission.port, "TLS": given.submission.tls_port}
+            return f" on {given.submission.host}, port " + " and ".join(
+                f"{port} ({kind})" for kind, port in ports.items() if port
+            )
+        case ServicePart.INBOUND:
+            return f" on {given.inbound.host}, port {given.inbound.port}"
+        case _:
+            return ""
 
 
 def _set_up(given: "Settings") -> list[ServicePart]:

@@ -68,10 +68,12 @@ def remove(
     account: AccountGiven,
     email: EmailGiven,
     reason: Annotated[str, typer.Option(help="Why it may get mail again; the account's log keeps it.")],
+    as_json: AsJson = False,
 ) -> None:
     """Remove a suppression: the address gets the account's mail again."""
     row = perform_for(account, lambda services, at: services.suppressions.remove(at, OPERATOR, email, reason))
-    output.write_line(f"{row.email} is no longer suppressed (it was, as {row.reason}).")
+    done = f"{row.email} is no longer suppressed (it was, as {row.reason})."
+    output.write_done(done, _plain(row), as_json=as_json)
 
 
 def _plain(row: "SuppressionRow") -> Plain:

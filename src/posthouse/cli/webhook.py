@@ -15,12 +15,15 @@ import typer
 
 from posthouse.cli import output, webhook_events
 from posthouse.cli.operator import fail, perform_for
-from posthouse.cli.output import AccountGiven, AsJson, Plain
+from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
+from posthouse.mail.reply import printable
+from posthouse.rules import ids
 from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
 
 if TYPE_CHECKING:
     from posthouse.cli.event_feed import Login
     from posthouse.compose.operator import OperatorServices
+    from posthouse.flows.webhooks.endpoint import WebhookDelivery
     from posthouse.rules.ids import AccountId
 
 webhook = typer.Typer(no_args_is_help=True)
@@ -65,6 +68,23 @@ def show(account: AccountGiven, as_json: AsJson = False) -> None:
     if found is None:
         return output.write_line("The account has no webhook endpoint.")
     return output.write_values(found)
+
+
+@webhook.command("deliveries")
+def deliveries(
+    account: AccountGiven,
+    message: Annotated[str | None, typer.Option(metavar="ID", help="Only those of this message (em_…).")] = None,
+    limit: LimitGiven = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was sent to an account's webhook, newest first, and how its server answered."""
+    page = perform_for(
+        account, lambda services, at: services.webhook_endpoint.deliveries(at, limit, message_id=message)
+    )
+    rows = [_delivery(row) for row in page.items]
+    columns = ("id", "created_at", "type", "status", "attempt", "http_status", "error", "next_attempt_at")
+    hint = "Nothing was sent: the account has no webhook, or no results since it has one."
+    output.write_page(rows, columns, as_json=as_json, is_more=page.next_cursor is not None, empty=hint)
 
 
 @webhook.command("verify")
@@ -163,6 +183,25 @@ def listen(
         _say("Stopped.")
     except (FeedClosed, CannotListen) as end:
         fail(str(end))
+
+
+def _delivery(row: "WebhookDelivery") -> Plain:
+    return {
+        "id": ids.text(ids.WEBHOOK_DELIVERY, row.id),
+        "event_id": ids.text(ids.EVENT, row.event_id),
+        "type": row.type,
+        "message_id": None if row.message_id is None else ids.text(ids.MESSAGE, row.message_id),
+        "url": row.url,
+        "status": row.status,
+        "attempt": f"{row.attempt} of {row.max_attempts}",
+        "http_status": row.http_status,
+        # Control codes in another server's answer must not reach the terminal.
+        "error": None if row.error is None else printable(row.error.encode()),
+        "duration_ms": row.duration_ms,
+        "created_at": row.created_at,
+        "last_attempt_at": row.last_attempt_at,
+        "next_attempt_at": row.next_attempt_at,
+    }
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.compose import account
 from posthouse.compose.stream import tickets
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
@@ -12,11 +13,9 @@ from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.intake import Intake
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.accept.service_mailer import ServiceMailer
-from posthouse.flows.shared.account_limits import Defaults
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.rules.limits import LAST_USED_SECONDS
-from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
@@ -45,13 +44,6 @@ def admission(settings: Settings, control_cache: ControlCache, last_used: LastUs
     )
 
 
-def account_limits(settings: Settings) -> Defaults:
-    return Defaults(
-        rate=Rate(settings.limits.rate_per_second, settings.limits.rate_burst),
-        warmup_limits=settings.limits.warmup_limits if settings.limits.warmup_enabled else None,
-    )
-
-
 def intake(
     settings: Settings,
     database: Database,
@@ -66,7 +58,7 @@ def intake(
         control_cache=control_cache,
         clock=clock,
         chance=chance,
-        defaults=account_limits(settings),
+        defaults=account.account_limits(settings),
         hostname=settings.service.hostname,
         fingerprint_key=settings.secrets.pepper_bytes,
         simulator_domain=settings.delivery.simulator_domain,

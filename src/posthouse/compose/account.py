@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from posthouse.flows.account.passwords import Passwords
     from posthouse.flows.account.sessions import Sessions
     from posthouse.flows.account.team import Team
+    from posthouse.flows.shared.account_limits import Defaults
     from posthouse.flows.shared.service_mail import ServiceMail
 
 
@@ -111,6 +112,16 @@ def domains(settings: Settings, database: Database, clock: Clock, chance: Chance
         resolver=resolver(settings),
         return_path=settings.return_path,
         dkim_keys=DkimKeys(ahead=keys_ahead),
+    )
+
+
+def account_limits(settings: Settings) -> "Defaults":
+    from posthouse.flows.shared.account_limits import Defaults
+    from posthouse.rules.rate_limit import Rate
+
+    return Defaults(
+        rate=Rate(settings.limits.rate_per_second, settings.limits.rate_burst),
+        warmup_limits=settings.limits.warmup_limits if settings.limits.warmup_enabled else None,
     )
 
 

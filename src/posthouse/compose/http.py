@@ -122,7 +122,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 ),
                 team=account.team(settings, database, clock, chance, passwords, service_mail),
                 usage_and_ledger=UsageAndLedger(
-                    database=database, clock=clock, defaults=accept.account_limits(settings)
+                    database=database, clock=clock, defaults=account.account_limits(settings)
                 ),
                 domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
@@ -173,7 +173,7 @@ def _dry_run(
         clock=clock,
         chance=chance,
         resolver=resolver(settings),
-        defaults=accept.account_limits(settings),
+        defaults=account.account_limits(settings),
         installation=Installation(
             hostname=settings.service.hostname,
             return_path_domain=settings.return_path,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from posthouse.flows.account.sessions import Sessions
     from posthouse.flows.account.suppressions import Suppressions
     from posthouse.flows.account.team import Team
+    from posthouse.flows.account.usage_and_ledger import UsageAndLedger
     from posthouse.flows.operate.accounts import Accounts
     from posthouse.flows.operate.audit import Audit
     from posthouse.flows.operate.doctor import Doctor
@@ -105,6 +106,13 @@ class OperatorServices:
         return UsageCounter(database=self._database, clock=self._clock)
 
     @cached_property
+    def usage_and_ledger(self) -> "UsageAndLedger":
+        from posthouse.flows.account.usage_and_ledger import UsageAndLedger
+
+        defaults = account.account_limits(self._settings)
+        return UsageAndLedger(database=self._database, clock=self._clock, defaults=defaults)
+
+    @cached_property
     def webhook_endpoint(self) -> "WebhookEndpoint":
         """Without a stream: what it adds to the schedule is due at once."""
         from posthouse.compose.connections import target_of
@@ -118,6 +126,7 @@ class OperatorServices:
             sealer=sealer(self._settings),
             tickets=None,
             check=target_of(self._settings),
+            failing_after=self._settings.webhooks.failing_after,
         )
 
     @cached_property

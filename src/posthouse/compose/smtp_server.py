@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from posthouse.compose.errors import CannotListen
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.connection import Bounds
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from posthouse.entrypoints.smtp.service import Service
 from posthouse.entrypoints.smtp.tls import TlsFiles
+
+log = structlog.get_logger(__name__)
 
 SMTP_DRAIN_SECONDS_MAX: Final = 15.0
 
@@ -24,6 +28,8 @@ async def serve_smtp(settings: Settings, service: Service, listeners: Sequence[L
             f"SMTP can't be served: {error}. Check the address and the certificate, under [submission], [inbound] and "
             "[smtp] in the settings; ports below 1024 are for root, or a process with CAP_NET_BIND_SERVICE."
         ) from error
+    for listener in listeners:
+        log.info("smtp_listening", host=listener.host, port=listener.port, tls=listener.is_secure)
     await stop.wait()
     await server.drain(SMTP_DRAIN_SECONDS_MAX)
 

@@ -6,6 +6,7 @@ import secrets as system_secrets
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -47,16 +48,53 @@ def generated() -> Secrets:
     )
 
 
-def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL) -> str:
+class Purpose(StrEnum):
+    """What an installation is for: which settings its file begins with, beside the defaults."""
+
+    LAPTOP = "laptop"
+    SERVER = "server"
+    FLEET = "fleet"
+
+
+_HEADS: Final = {
+    Purpose.LAPTOP: "For a laptop: no mail leaves, and new accounts have no daily limit.",
+    Purpose.SERVER: "For one server, behind a proxy on the same machine that terminates TLS. Look through, in this "
+    "order: service.hostname, http.public_url, smtp.tls_certificate_file, inbound.return_path_domain.",
+    Purpose.FLEET: "For several machines: each has this same file. Look through, in this order: stream.servers, "
+    "service.hostname, http.public_url, http.trusted_proxies, smtp.tls_certificate_file, inbound.return_path_domain.",
+}
+_PRESETS: Final[Mapping[Purpose, Mapping[tuple[str, str], object]]] = {
+    Purpose.LAPTOP: {("delivery", "outbound"): "capture", ("limits", "warmup_enabled"): False},
+    Purpose.SERVER: {
+        ("service", "hostname"): "mail.example.com",
+        ("http", "trusted_proxies"): "127.0.0.1",
+        ("http", "public_url"): "https://mail.example.com",
+        ("submission", "host"): "0.0.0.0",  # noqa: S104 (customers reach it from anywhere)
+        ("inbound", "host"): "0.0.0.0",  # noqa: S104
+    },
+    Purpose.FLEET: {
+        ("service", "hostname"): "mail.example.com",
+        ("http", "host"): "0.0.0.0",  # noqa: S104
+        ("http", "public_url"): "https://mail.example.com",
+        ("submission", "host"): "0.0.0.0",  # noqa: S104
+        ("inbound", "host"): "0.0.0.0",  # noqa: S104
+        ("stream", "servers"): "nats://nats-1:4222,nats://nats-2:4222,nats://nats-3:4222",
+        ("stream", "replicas"): 3,
+    },
+}
+
+
+def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL, purpose: Purpose | None = None) -> str:
     """A whole configuration file: every setting with its meaning and default, and the given secrets."""
     given: dict[tuple[str, str], object] = {
+        **(_PRESETS[purpose] if purpose else {}),
         ("database", "url"): database_url,
         ("secrets", "pepper"): secrets.pepper,
         ("secrets", "jwt_secret"): secrets.jwt_secret,
         ("secrets", "seal_keys"): secrets.seal_keys,
         ("secrets", "seal_key_active"): secrets.seal_key_active,
     }
-    parts = [_HEAD]
+    parts = [_HEAD, *([_comment(_HEADS[purpose]) + "\n"] if purpose else [])]
     for name, section in section_types().items():
         own = {setting: value for (of, setting), value in given.items() if of == name}
         parts += [f"{_comment(section.__doc__)}\n[{name}]\n", *_section_toml(section, own)]
@@ -66,7 +104,7 @@ def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL) -
 def plain_toml(values: Mapping[str, Mapping[str, object]]) -> str:
     """A configuration file of these settings alone, by section and name."""
     return "\n".join(
-        f"[{section}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in own.items())
+        f"[{section}]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in own.items())
         for section, own in values.items()
     )
 
@@ -85,16 +123,16 @@ def _section_toml(section: type[Section], given: Mapping[str, object]) -> Iterat
     for name, field in section.model_fields.items():
         comment = _comment(field.description)
         if name in given:
-            yield f"{comment}\n{name} = {_toml(given[name])}\n"
+            yield f"{comment}\n{name} = {toml_value(given[name])}\n"
         else:
-            yield f"{comment}\n#{name} = {_toml(field.default)}\n"
+            yield f"{comment}\n#{name} = {toml_value(field.default)}\n"
 
 
 def _comment(text: str | None) -> str:
     return textwrap.fill(text or "", 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -105,9 +143,9 @@ def _toml(value: object) -> str:
         case Mapping() if not value:
             return "{}"
         case Mapping():
-            return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+            return "{ " + ", ".join(f"{json.dumps(key)} = {toml_value(item)}" for key, item in value.items()) + " }"
         case tuple():
-            return "[" + ", ".join(_toml(item) for item in value) + "]"
+            return "[" + ", ".join(toml_value(item) for item in value) + "]"
         case _:
             raise TypeError(f"no TOML for {type(value).__name__}")
 

@@ -21,6 +21,7 @@ class AccountRow:
     changed_at: datetime
     suspended_at: datetime | None
     suspended_reason: str | None
+    closed_at: datetime | None
     available: int
     rate_per_second: int | None
     rate_burst: int | None
@@ -34,7 +35,7 @@ class AccountRow:
 _INSERT: Final = """
 INSERT INTO accounts (id, name, created_at, changed_at) VALUES ($1, $2, $3, $3)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+RETURNING id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
     rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
 """
 
@@ -43,18 +44,18 @@ RETURNING id, name, created_at, changed_at, suspended_at, suspended_reason, avai
 _TOUCH: Final = "UPDATE accounts SET changed_at = greatest(changed_at, $2, clock_timestamp()) WHERE id = $1"
 
 _BY_ID: Final = """
-SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
        rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
 FROM accounts WHERE id = $1
 """
 _BY_ID_LOCKED: Final = _BY_ID + "FOR NO KEY UPDATE"
 _BY_NAME: Final = """
-SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
        rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
 FROM accounts WHERE lower(name) = lower($1)
 """
 _LIST: Final = """
-SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
        rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
 FROM accounts WHERE lower(name) > lower($1) ORDER BY lower(name) LIMIT $2
 """
@@ -75,6 +76,9 @@ WITH ended AS (
 )
 UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, conduct_since = $2 WHERE id = $1
 """
+
+# A closed account stays suspended: without that, its mail would be sent.
+_CLOSE: Final = "UPDATE accounts SET closed_at = $2 WHERE id = $1"
 
 _SET_LIMITS: Final = statement("""
 UPDATE accounts SET rate_per_second = :rate_per_second, rate_burst = :rate_burst, warmup_exempt = :warmup_exempt,
@@ -132,6 +136,11 @@ async def is_suspended(connection: Connection, account_id: AccountId) -> bool:
 
 async def suspend(tx: Connection, account_id: AccountId, reason: str, now: datetime) -> None:
     await tx.execute(_SUSPEND, account_id, now, reason)
+    await touch(tx, account_id, now)
+
+
+async def set_closed(tx: Connection, account_id: AccountId, closed_at: datetime | None, now: datetime) -> None:
+    await tx.execute(_CLOSE, account_id, closed_at)
     await touch(tx, account_id, now)
 
 

@@ -102,6 +102,18 @@ _REVOKE_KEYS_OF: Final = """
 UPDATE api_keys SET revoked_at = $3
 WHERE account_id = $1 AND credential_id = $2 AND revoked_at IS NULL AND coalesce(expires_at, 'infinity') > $3
 """
+_REVOKE_ALL: Final = """
+WITH ended AS (
+    UPDATE api_keys SET revoked_at = $2
+    WHERE account_id = $1 AND revoked_at IS NULL AND coalesce(expires_at, 'infinity') > $2
+    RETURNING id
+), revoked AS (
+    UPDATE credentials SET revoked_at = $2, previous_hash = NULL, previous_until = NULL
+    WHERE account_id = $1 AND revoked_at IS NULL
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM revoked), (SELECT count(*) FROM ended)
+"""
 _NO_DEFAULT: Final = "UPDATE credentials SET is_default = false WHERE account_id = $1 AND is_default"
 _SET_DEFAULT: Final = "UPDATE credentials SET is_default = true WHERE account_id = $1 AND id = $2"
 _ROTATE_CREDENTIAL: Final = statement("""
@@ -248,6 +260,13 @@ async def revoke_credential(tx: Connection, account_id: AccountId, credential_id
     await tx.execute(_REVOKE_KEYS_OF, account_id, credential_id, now)
     await touch(tx, account_id, now)
     return revoked is not None
+
+
+async def revoke_all(tx: Connection, account_id: AccountId, now: datetime) -> tuple[int, int]:
+    """How many credentials and API keys of the account ended."""
+    revoked, ended = required(await tx.fetchrow(_REVOKE_ALL, account_id, now))
+    await touch(tx, account_id, now)
+    return revoked, ended
 
 
 async def rotate_credential(

@@ -45,6 +45,7 @@ DELETE FROM invitations WHERE account_id = $1 AND id = $2 AND expires_at > $3
 RETURNING account_id, id, email, role, inviter_id, inviter, created_at, expires_at
 """
 _CLEAR: Final = "DELETE FROM invitations WHERE account_id = $1 AND email = $2"
+_CLEAR_ALL: Final = "DELETE FROM invitations WHERE account_id = $1"
 _FORGET: Final = """
 WITH expired AS (
     SELECT account_id, id FROM invitations WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -117,6 +118,10 @@ async def revoke(tx: Connection, account_id: AccountId, invitation_id: UUID, now
 async def clear(tx: Connection, account_id: AccountId, email: str) -> None:
     """Whatever invitation the address had to this account is void."""
     await tx.execute(_CLEAR, account_id, email)
+
+
+async def clear_all(tx: Connection, account_id: AccountId) -> None:
+    await tx.execute(_CLEAR_ALL, account_id)
 
 
 async def forget_expired(tx: Connection, now: datetime, count_max: int) -> int:

@@ -1,6 +1,7 @@
 """Connections to PostgreSQL: their settings, and the refusals for when it is unavailable."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
@@ -111,6 +112,28 @@ def as_refusal(fault: BaseException) -> Refusal | None:
     if isinstance(fault, _UNAVAILABLE) and not isinstance(fault, ValueError):
         return Refusal(Code.SERVICE_UNAVAILABLE, "The service can't reach its storage right now: try again soon.", 2)
     return None
+
+
+def advice(fault: BaseException | None) -> str:
+    """What an operator does about a PostgreSQL that can't be used."""
+    match fault:
+        case asyncpg.InvalidPasswordError():
+            return "PostgreSQL runs, and refuses the password: correct it in database.url"
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return (
+                "PostgreSQL runs, and refuses the user: correct it in database.url, create it (`createuser`), or let "
+                "it in (pg_hba.conf)"
+            )
+        case asyncpg.InvalidCatalogNameError():
+            return "PostgreSQL runs, and has no such database: create it (`createdb`), or correct it in database.url"
+        case socket.gaierror():
+            return "correct the host in database.url: no address is known for it"
+        case asyncpg.TooManyConnectionsError():
+            return "PostgreSQL has no connection left: raise its max_connections, or lower database.pool_max"
+        case asyncpg.InsufficientPrivilegeError():
+            return "let the user of database.url do this: the database must be its own"
+        case _:
+            return "start PostgreSQL, and see that database.url names its host and port"
 
 
 def storable(text: str | None, characters_max: int | None = None) -> str | None:

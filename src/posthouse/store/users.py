@@ -82,6 +82,9 @@ SELECT EXISTS (
 _COUNT: Final = "SELECT count(*) FROM memberships WHERE account_id = $1 AND ($2::text IS NULL OR role = $2)"
 _CHANGE_ROLE: Final = "UPDATE memberships SET role = $3 WHERE account_id = $1 AND user_id = $2"
 _REMOVE: Final = "DELETE FROM memberships WHERE account_id = $1 AND user_id = $2"
+_REMOVE_ALL: Final = """
+WITH removed AS (DELETE FROM memberships WHERE account_id = $1 RETURNING user_id) SELECT count(*) FROM removed
+"""
 
 _ACCOUNTS: Final = """
 SELECT m.account_id, a.name, m.role
@@ -170,6 +173,13 @@ async def count_members(connection: Connection, account_id: AccountId, role: Rol
 async def change_role(tx: Connection, account_id: AccountId, user_id: UserId, role: Role, now: datetime) -> None:
     await tx.execute(_CHANGE_ROLE, account_id, user_id, role)
     await touch(tx, account_id, now)
+
+
+async def remove_all_members(tx: Connection, account_id: AccountId, now: datetime) -> int:
+    """The users stay, and may be members of other accounts. Returns how many there were."""
+    removed: int = await tx.fetchval(_REMOVE_ALL, account_id)
+    await touch(tx, account_id, now)
+    return removed
 
 
 async def remove_member(tx: Connection, account_id: AccountId, user_id: UserId, now: datetime) -> None:

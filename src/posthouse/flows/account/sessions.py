@@ -229,6 +229,10 @@ class Sessions:
         user = await self._user(email)
         return await self._replace_password(user, await self._passwords.hashed(password), None, OPERATOR)
 
+    async def check_user(self, email: str) -> None:
+        """Raises if there is no such user, before a password is asked for."""
+        await self._user(email)
+
     async def switch_off_totp(self, email: str) -> None:
         """For someone who lost both the device and the recovery codes."""
         await self._remove_factor(await self._user(email), OPERATOR)
@@ -238,7 +242,7 @@ class Sessions:
         async with self._database.connection() as connection:
             user = await users.find_by_email(connection, address)
         if user is None:
-            raise Refusal(Code.NOT_FOUND, f"There is no user {address}: `account show` lists an account's users.")
+            raise Refusal(Code.NOT_FOUND, f"There is no user {address}: `user list` shows an account's users.")
         return user
 
     async def set_password(self, tx: Connection, user: UserRow, password_hash: str) -> None:

@@ -84,6 +84,17 @@ class Team:
             found = await users.page_of_members(connection, account_id, before, limit + 1)
         return page_of(found, limit, lambda row: time_cursor(row.created_at, ids.text(ids.USER, row.user_id)))
 
+    async def user_id(self, given: str) -> str:
+        """The id of the user with this address or id, as an operator names them."""
+        if "@" not in given:
+            return given
+        address = input_checks.user_address(given)
+        async with self._database.connection() as connection:
+            user = await users.find_by_email(connection, address)
+        if user is None:
+            raise _no_member()
+        return ids.text(ids.USER, user.id)
+
     async def change_role(self, account_id: AccountId, given_id: str, role: Role, actor: Actor) -> MemberRow:
         async with self._database.transaction() as tx:
             await self._lock(tx, account_id, actor)
@@ -110,6 +121,14 @@ class Team:
             detail = _member_detail(member.user_id, member.role)
             await self._audit_log.note(tx, account_id, actor, "member.removed", member.email, now, detail)
 
+    async def check_new_user(self, account_id: AccountId, email: str) -> AccountId:
+        """Raises what `create_user` would for this address, before a password is asked for; returns the account."""
+        address = input_checks.user_address(email)
+        async with self._database.connection() as connection:
+            if await users.find_by_email(connection, address) is not None:
+                raise _user_exists(address)
+        return account_id
+
     async def create_user(
         self, account_id: AccountId, email: str, password: str, role: Role, actor: Actor
     ) -> MemberRow:
@@ -118,7 +137,7 @@ class Team:
         async with self._database.transaction() as tx:
             await self._lock(tx, account_id, actor)
             if not await users.insert(tx, user):
-                raise Refusal(Code.CONFLICT, f"There is a user {user.email} already: invite them to this account.")
+                raise _user_exists(user.email)
             return await self._join(tx, account_id, user, role, actor, "member.created")
 
     async def require_second_factor(self, account_id: AccountId, is_required: bool, actor: Actor) -> None:
@@ -277,8 +296,16 @@ async def _member(tx: Connection, account_id: AccountId, given_id: str) -> Membe
     user_id = ids.parse(ids.USER, given_id)
     found = None if user_id is None else await users.find_member(tx, account_id, UserId(user_id))
     if found is None:
-        raise Refusal(Code.NOT_FOUND, "This account has no member with that id.")
+        raise _no_member()
     return found
+
+
+def _no_member() -> Refusal:
+    return Refusal(Code.NOT_FOUND, "This account has no such member: list its members.")
+
+
+def _user_exists(email: str) -> Refusal:
+    return Refusal(Code.CONFLICT, f"There is a user {email} already: invite them to this account.")
 
 
 async def _require_another_owner(tx: Connection, account_id: AccountId, member: MemberRow) -> None:

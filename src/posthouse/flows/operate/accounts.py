@@ -22,7 +22,16 @@ from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
-from posthouse.store import accounts, credentials, delivery_schedule, domains, inbox, reputation, users
+from posthouse.store import (
+    accounts,
+    credentials,
+    delivery_schedule,
+    domains,
+    inbox,
+    invitations,
+    reputation,
+    users,
+)
 from posthouse.store.accounts import AccountRow as AccountRow
 from posthouse.store.audit_log import Detail
 from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
@@ -47,6 +56,16 @@ KNOWN_EVERYWHERE: Final = timedelta(seconds=CONTROL_CACHE_SECONDS + 1)
 class NewAccount:
     account: AccountRow
     credential: NewCredential
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedAccount:
+    """How much access ended with the account."""
+
+    account: AccountRow
+    credentials: int
+    keys: int
+    members: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +164,49 @@ class Accounts:
             await self._note(tx, found, "account.suspended", now, {"reason": reason})
             return await accounts.lock(tx, found.id)
 
+    async def close(self, account: str, reason: str) -> ClosedAccount:
+        """Ends an account's access, all of it at once; its records stay.
+
+        Sending ends as in a suspension: queued mail is held, and fails after seven days, its credits returned. Every
+        credential and key is revoked, every member and invitation removed. Credits stay as they are.
+        """
+        reason = input_checks.reason(reason)
+        async with self._database.transaction() as tx:
+            found = await accounts.lock(tx, (await _account(tx, account)).id)
+            if found.closed_at is not None:
+                raise Refusal(Code.CONFLICT, f"The account was closed already, on {found.closed_at:%Y-%m-%d}.")
+            now = self._clock.now()
+            if found.suspended_at is None:
+                await accounts.suspend(tx, found.id, f"closed: {reason}", now)
+            await accounts.set_closed(tx, found.id, now, now)
+            revoked, ended = await credentials.revoke_all(tx, found.id, now)
+            members = await users.remove_all_members(tx, found.id, now)
+            await invitations.clear_all(tx, found.id)
+            detail: Detail = {"reason": reason, "credentials": revoked, "keys": ended, "members": members}
+            await self._note(tx, found, "account.closed", now, detail)
+            return ClosedAccount(await accounts.lock(tx, found.id), revoked, ended, members)
+
+    async def reopen(self, account: str) -> NewAccount:
+        """A closed account sends again, with a new default credential; held mail is sent. Users are invited anew."""
+        async with self._database.transaction() as tx:
+            found = await accounts.lock(tx, (await _account(tx, account)).id)
+            if found.closed_at is None:
+                raise Refusal(Code.CONFLICT, "The account is not closed: there is nothing to reopen.")
+            now = self._clock.now()
+            await accounts.set_closed(tx, found.id, None, now)
+            created = await self._generator.credential(tx, found.id, "default", (), now)
+            await credentials.make_default(tx, found.id, created.credential.id, now)
+            await self._note(tx, found, "account.reopened", now)
+        # If this process ends here, the account is suspended, and `account resume` is left to do.
+        resumed = await self.resume(ids.text(ids.ACCOUNT, found.id))
+        return NewAccount(resumed, replace(created, credential=replace(created.credential, is_default=True)))
+
     async def resume(self, account: str) -> AccountRow:
         """Sending begins anew; mail that was held is sent as soon as every worker knows."""
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
+            if found.closed_at is not None:
+                raise Refusal(Code.CONFLICT, "The account is closed: open it again with `account reopen`.")
             if found.suspended_at is None:
                 raise Refusal(Code.CONFLICT, "The account is not suspended: there is nothing to resume.")
             now = self._clock.now()

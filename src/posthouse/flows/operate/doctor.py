@@ -12,10 +12,10 @@ from posthouse.rules import service_time
 from posthouse.rules.disk_space import FreeMark
 from posthouse.rules.limits import GIB, PARTITION_DAYS_AHEAD
 from posthouse.rules.refusal import Refusal
-from posthouse.store import doctor, partitions, revision
+from posthouse.store import doctor, domains, partitions, postgres, revision, second_factors, webhooks
 from posthouse.store.doctor import DatabaseServer
 from posthouse.store.postgres import Connection, Database
-from posthouse.store.seal import Sealer
+from posthouse.store.seal import Sealer, SealError
 
 OLDEST_VERSION: Final = 15
 LOCKS_PER_TRANSACTION_MIN: Final = 256
@@ -74,8 +74,9 @@ class Doctor:
             return [*checks, *await self._room(), *await self._stream(), *self._proxy()]
         except Refusal as refusal:
             cause = str(refusal.__cause__ or "").strip().splitlines()
-            advice = "Start PostgreSQL, and see that database_url names its host, port, user and database."
-            return [DoctorCheck("PostgreSQL answers", False, cause[0] if cause else refusal.text, advice)]
+            advice = postgres.advice(refusal.__cause__)
+            found = cause[0] if cause else refusal.text
+            return [DoctorCheck("PostgreSQL answers", False, found, f"{advice[0].upper()}{advice[1:]}.")]
 
     async def _partitions(self, connection: Connection) -> DoctorCheck:
         name = f"room for the next {PARTITION_DAYS_AHEAD} days"
@@ -94,12 +95,46 @@ class Doctor:
     async def _seal_keys(self, connection: Connection) -> DoctorCheck:
         counts = await doctor.sealing_key_uses(connection)
         unknown = {key_id: count for key_id, count in counts.items() if key_id not in self._sealer.key_ids}
+        wrong = [key_id for key_id in sorted(set(counts) - set(unknown)) if not await self._opens(connection, key_id)]
+        if wrong:
+            return DoctorCheck(
+                "stored secrets can be opened",
+                False,
+                f"the key {wrong[0]!r} in the settings is not the key that sealed them",
+                "Restore that key in `secrets.seal_keys` from your copy of the settings: no new key opens them.",
+            )
         if not unknown:
             return DoctorCheck("stored secrets can be opened", True, f"{sum(counts.values())} sealed")
         found = ", ".join(f"{count} sealed with {key_id!r}" for key_id, count in sorted(unknown.items()))
         return DoctorCheck(
-            "stored secrets can be opened", False, found, "Put the missing keys back into `secrets.seal_keys`."
+            "stored secrets can be opened",
+            False,
+            found,
+            "Put the missing keys back into `secrets.seal_keys`, from your copy of the settings; keep the others.",
         )
+
+    async def _opens(self, connection: Connection, key_id: str) -> bool:
+        """Whether the key opens the secrets that name it: one of each kind is tried."""
+        sealed = [
+            *(
+                (row.dkim_sealed, domains.dkim_purpose(row.account_id, row.id))
+                for row in await domains.sealed_with(connection, [key_id], 1)
+            ),
+            *(
+                (row.secret_sealed, webhooks.secret_purpose(row.account_id))
+                for row in await webhooks.sealed_with(connection, [key_id], 1)
+            ),
+            *(
+                (row.secret_sealed, second_factors.secret_purpose(row.user_id))
+                for row in await second_factors.sealed_with(connection, [key_id], 1)
+            ),
+        ]
+        try:
+            for secret, purpose in sealed:
+                self._sealer.open(secret, purpose)
+        except SealError:
+            return False
+        return True
 
     async def _room(self) -> list[DoctorCheck]:
         gauges = self._disk_space.gauges
@@ -160,8 +195,11 @@ async def _room_of(gauge: Gauge) -> DoctorCheck:
         advice = f"Mail is refused until {_gib(mark.again_bytes)} are free. Make room on the volume, or enlarge it"
     else:
         found = f"{_gib(measured)} used, mail is refused at {_gib(mark.bytes_max)}"
-        advice = f"Mail is refused until {_gib(mark.again_bytes)} are used. Raise storage_bytes_max if there is room"
-    advice += "; shorter retention_days_… free some at the next upkeep."
+        advice = (
+            f"Mail is refused until {_gib(mark.again_bytes)} are used. "
+            "Raise disk_space.database_bytes_max if there is room"
+        )
+    advice += "; shorter times under [retention] free some at the next upkeep."
     return _expect(name, not mark.is_low(measured, was_low=False), found, advice)
 
 

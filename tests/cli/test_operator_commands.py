@@ -1,0 +1,452 @@
+"""What operators missed on the command line: lists, users, an account's end, limits in force, answers that help."""
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from posthouse.cli.app import app
+from posthouse.config.text import generated
+from tests.cli.test_cli import COMMAND_SECONDS_MAX, Terminal, environment, secrets
+from tests.support import preloaded
+from tests.support.service import service_settings, settings_for
+from tools.private_postgres import PrivatePostgres, free_port
+
+pytestmark = pytest.mark.slow
+
+HELP_SECONDS_MAX = 0.3
+DATABASE_SECONDS_MAX = 0.5
+NONE: Mapping[str, str] = {}
+
+
+class Operator:
+    """Types commands against one database that all tests of this file share; each has accounts of its own."""
+
+    def __init__(self, database_url: str) -> None:
+        others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
+        self.environment = {**others, **settings_for(database_url)}
+        self.database_url = database_url
+
+    def type(self, *words: str, status: int = 0, given: str = "", settings: Mapping[str, str] = NONE) -> str:
+        named = {f"POSTHOUSE_{name}": value for name, value in settings.items()}
+        done = CliRunner().invoke(app, words, env={**self.environment, **named}, input=given)
+        assert done.exit_code == status, (words, done.output, done.exception)
+        return done.output
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.type(*words, "--json"))
+
+    def account(self, name: str) -> str:
+        self.type("account", "create", name)
+        return name
+
+
+@pytest.fixture(scope="module")
+def operator(new_database: Callable[[], str]) -> Operator:
+    return Operator(new_database())
+
+
+def test_keys_are_listed_with_their_state(operator: Operator) -> None:
+    account = operator.account("keys")
+    assert "make one with `posthouse key create" in operator.type("key", "list", account)
+    live = operator.json("key", "create", account, "--name", "web shop")
+    operator.type("key", "create", account, "--test", "--expires", "2020-01-01", status=1)
+    gone = operator.json("key", "create", account, "--read")
+    operator.type("key", "revoke", account, gone["id"])
+    listed = operator.json("key", "list", account)
+    assert [(key["id"], key["state"]) for key in listed] == [(gone["id"], "revoked"), (live["id"], "active")]
+    assert [key["id"] for key in operator.json("key", "list", account, "--limit", "1")] == [gone["id"]]
+    assert live["id"] in operator.type("key", "list", account)
+    assert live["secret"] not in operator.type("key", "list", account)
+
+
+def test_credentials_are_listed_with_their_state(operator: Operator) -> None:
+    account = operator.account("credentials")
+    made = operator.json("credential", "create", account, "mailer")
+    listed = operator.json("credential", "list", account)
+    assert [(row["name"], row["state"]) for row in listed] == [("mailer", "active"), ("default", "active")]
+    revoked = operator.json("credential", "revoke", account, made["username"])
+    assert revoked["id"] == made["id"]
+    assert operator.json("credential", "list", account)[0]["state"] == "revoked"
+
+
+def test_users_are_listed_change_their_role_and_are_removed(operator: Operator) -> None:
+    account = operator.account("users")
+    assert operator.json("user", "list", account) == []
+    for name, role in (("ada", "owner"), ("bob", "viewer")):
+        words = ("user", "create", account, f"{name}@users.example.com", "--role", role, "--password-stdin")
+        operator.type(*words, given="correct horse battery\n")
+    assert [user["email"] for user in operator.json("user", "list", account)] == [
+        "bob@users.example.com",
+        "ada@users.example.com",
+    ]
+    assert "last owner" in operator.type("user", "role", account, "ada@users.example.com", "viewer", status=1)
+    assert operator.json("user", "role", account, "Bob@users.example.com", "owner")["role"] == "owner"
+    ada = operator.json("user", "list", account)[1]["id"]
+    assert operator.json("user", "role", account, ada, "admin")["role"] == "admin"
+    operator.type("user", "remove", account, "ada@users.example.com")
+    assert "no such member" in operator.type("user", "remove", account, ada, status=1)
+    assert "no such member" in operator.type("user", "remove", account, "eve@users.example.com", status=1)
+    assert "last owner" in operator.type("user", "remove", account, "bob@users.example.com", status=1)
+
+
+def test_a_password_is_asked_for_after_the_address_is_checked(operator: Operator) -> None:
+    account = operator.account("passwords")
+    typed = "correct horse battery\ncorrect horse battery\n"
+    for words in (
+        ("user", "create", account, "not an address"),
+        ("user", "create", "absent", "ada@passwords.example.com"),
+        ("user", "password", "unknown@passwords.example.com"),
+    ):
+        assert "Password" not in operator.type(*words, status=1, given=typed)
+    assert "Password" in operator.type("user", "create", account, "ada@passwords.example.com", given=typed)
+    again = operator.type("user", "create", account, "ada@passwords.example.com", status=1, given=typed)
+    assert "invite them" in again
+    assert "Password" not in again
+
+
+def test_an_invitation_says_how_its_token_is_used(operator: Operator) -> None:
+    account = operator.account("invitations")
+    said = operator.type("user", "invite", account, "ada@invitations.example.com")
+    assert "curl http://127.0.0.1:8025/v1/invitations/accept" in said
+    there = {"HTTP__PUBLIC_URL": "https://mail.example.com"}
+    assert "curl https://mail.example.com/v1/invitations/accept" in operator.type(
+        "user", "invite", account, "ada@invitations.example.com", settings=there
+    )
+
+
+def test_an_account_is_shown_with_the_limits_in_force(operator: Operator) -> None:
+    account = operator.account("limits")
+    defaults = {"LIMITS__RATE_PER_SECOND": "7", "LIMITS__WARMUP_LIMITS": "11,12"}
+    shown = operator.type("account", "show", account, settings=defaults)
+    assert "7 a second, 40 at once (the service's default)" in shown
+    assert "day 1: 0 of 11 recipients today; begins with the first message (the service's default)" in shown
+    operator.type("account", "limits", account, "--rate", "5", "--warmup", "exempt")
+    shown = operator.type("account", "show", account)
+    assert "5 a second, 40 at once (its own)" in shown
+    assert "none: the account is exempt" in shown
+    view = operator.json("account", "show", account)
+    assert (view["limits"]["rate_per_second"], view["limits"]["rate_burst"]) == (5, 40)
+    assert view["limits"]["warmup_limit_today"] is None
+
+
+def test_the_log_of_an_accounts_webhook_is_shown(operator: Operator) -> None:
+    account = operator.account("webhooks")
+    assert "Nothing was sent" in operator.type("webhook", "deliveries", account)
+    assert operator.json("webhook", "deliveries", account, "--message", "em_nonsense") == []
+
+    async def save_and_ping() -> None:
+        from posthouse.compose.operator import operator_services
+        from posthouse.rules.actor import OPERATOR
+
+        async with operator_services(service_settings(operator.database_url)) as services:
+            account_id = await services.accounts.account_id(account)
+            await services.webhook_endpoint.save(account_id, "https://hooks.example.com/in", (), OPERATOR, enabled=True)
+            await services.webhook_endpoint.ping(account_id)
+
+    asyncio.run(save_and_ping())
+    [delivery] = operator.json("webhook", "deliveries", account)
+    assert (delivery["type"], delivery["status"]) == ("webhook.test", "pending")
+    assert delivery["id"] in operator.type("webhook", "deliveries", account)
+
+
+def test_a_closed_account_has_no_access_left_and_can_be_reopened(operator: Operator) -> None:
+    account = operator.account("closing")
+    operator.type("credits", "grant", account, "70", "--reason", "start")
+    operator.type("key", "create", account)
+    operator.type("user", "create", account, "ada@closing.example.com", "--password-stdin", given="a long password\n")
+    operator.type("user", "invite", account, "bob@closing.example.com")
+    assert "confirm it with --yes" in operator.type("account", "close", account, "--reason", "left", status=1)
+    assert operator.json("account", "show", account)["state"] == "active"
+
+    closed = operator.json("account", "close", account, "--reason", "left", "--yes")
+    assert closed["ended"] == {"credentials": 1, "keys": 1, "users": 1}
+    assert (closed["state"], closed["suspended_reason"]) == ("closed", "closed: left")
+    view = operator.json("account", "show", account)
+    assert view["available"] == 70
+    assert view["users"] == []
+    assert {row["state"] for row in (*view["keys"], *view["credentials"])} == {"revoked"}
+    assert asyncio.run(_invitations(operator.database_url, view["id"])) == 0
+    assert "closed already" in operator.type("account", "close", account, "--reason", "left", "--yes", status=1)
+    assert "`account reopen`" in operator.type("account", "resume", account, status=1)
+
+    reopened = operator.json("account", "reopen", account)
+    assert (reopened["state"], reopened["suspended_at"]) == ("active", None)
+    [new, old] = operator.json("credential", "list", account)
+    assert (new["username"], new["is_default"]) == (reopened["credential"]["username"], True)
+    assert (old["state"], old["is_default"]) == ("revoked", False)
+    assert "not closed" in operator.type("account", "reopen", account, status=1)
+
+
+def test_a_suspended_account_is_closed_and_keeps_its_reason(operator: Operator) -> None:
+    account = operator.account("suspended and closed")
+    operator.type("account", "suspend", account, "--reason", "spam")
+    assert "0 users ended" in operator.type("account", "close", account, "--reason", "left", "--yes")
+    assert operator.json("account", "show", account)["suspended_reason"] == "spam"
+
+
+def test_no_table_is_wider_than_the_terminal(operator: Operator, tmp_path: Path) -> None:
+    account = operator.account("an account with a long name")
+    for number in range(3):
+        operator.type("key", "create", account, "--name", f"a key with a long name, number {number}")
+    given = {name: value for name, value in operator.environment.items() if value is not None}
+    for columns in (80, 60):
+        lines = _on_a_terminal(columns, tmp_path, given, "account", "show", account).splitlines()
+        assert max(map(len, lines)) <= columns, lines
+        assert any(account in line for line in lines)
+    wide = operator.type("key", "list", account)
+    assert len(wide.splitlines()) == 5, "in a pipe, a row stays on its line"
+
+
+def test_a_database_that_cannot_be_used_is_answered_with_why(operator: Operator) -> None:
+    base = operator.database_url.rpartition("@")[2]
+    for url, text in (
+        (f"postgresql://stranger:hunter2@{base}", "refuses the user"),
+        (f"{operator.database_url.rpartition('/')[0]}/absent", "no such database"),
+        ("postgresql://posthouse@no-such-host.invalid/posthouse", "correct the host"),
+        (f"postgresql://posthouse@127.0.0.1:{free_port()}/posthouse", "start PostgreSQL"),
+    ):
+        said = operator.type("account", "list", status=1, settings={"DATABASE__URL": url})
+        assert text in said
+        assert "hunter2" not in said
+
+
+def test_a_wrong_password_of_the_database_is_answered_as_such(tmp_path: Path) -> None:
+    with PrivatePostgres.start() as cluster:
+        rules = Path(asyncio.run(_with_a_user(cluster)))
+        rules.write_text("host all ada all scram-sha-256\n" + rules.read_text())
+        asyncio.run(_reload(cluster))
+        wrong = cluster.url().replace("//postgres@", "//ada:hunter2@")
+        terminal = Terminal(tmp_path, environment(DATABASE__URL=wrong, **secrets()))
+        terminal.refuses("account", "list", expected="refuses the password: correct it in database.url")
+        doctor = terminal.type("doctor")
+        assert "PostgreSQL runs, and refuses the password" in doctor.out
+        assert "Start PostgreSQL" not in doctor.out
+
+
+def test_another_seal_key_is_found_by_doctor(operator: Operator) -> None:
+    account = operator.account("sealed")
+    operator.type("domain", "add", account, "sealed.example.com")
+    other = f"{operator.environment['POSTHOUSE_SECRETS__SEAL_KEY_ACTIVE']}:{generated().seal_keys['1']}"
+    said = operator.type("doctor", status=1, settings={"SECRETS__SEAL_KEYS": other})
+    assert "is not the key that sealed them" in said
+    assert "from your copy of the settings" in said
+    assert "config init" not in said
+
+
+@pytest.mark.parametrize("name", ["SECRETS__PEPPER", "SECRETS__SEAL_KEYS"])
+def test_a_short_secret_is_never_answered_with_new_secrets(operator: Operator, name: str) -> None:
+    said = operator.type("account", "list", status=1, settings={name: "1:c2hvcnQ="})
+    assert "from your copy of the settings" in said
+    assert "config init" not in said
+
+
+def test_a_port_that_does_not_exist_is_refused(operator: Operator) -> None:
+    assert "Invalid value for '--port': Input should be less than or equal to 65535" in operator.type(
+        "run", "--port", "99999", status=2
+    )
+
+
+def test_run_says_which_parts_start_and_where(operator: Operator, tmp_path: Path) -> None:
+    given = {name: value for name, value in operator.environment.items() if value is not None}
+    port = free_port()
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        words = ("run", "--host", "127.0.0.1", "--port", str(port))
+        process = preloaded.start(*words, environment=given, directory=tmp_path, output=output)
+        try:
+            said = _until(log, b"Uvicorn running on", process)
+        finally:
+            process.terminate()
+            process.wait(COMMAND_SECONDS_MAX)
+    assert f"posthouse: http starts on http://127.0.0.1:{port}\n" in said
+    for part in ("dispatch", "delivery", "notification", "upkeep"):
+        assert f"posthouse: {part} starts\n" in said
+    assert "posthouse: submission does not start: set smtp.tls_certificate_file" in said
+    assert "posthouse: inbound does not start: set inbound.return_path_domain" in said
+
+
+def test_settings_are_written_for_their_purpose_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("POSTHOUSE_")]:
+        monkeypatch.delenv(name)
+    run = CliRunner().invoke
+    plain = run(app, ["config", "init", "--file", "plain.toml"])
+    assert "Next: set url under [database] in it, then run `posthouse migrate`" in plain.output
+    for kind in ("laptop", "server", "fleet"):
+        made = run(
+            app, ["config", "init", "--for", kind, "--file", f"{kind}.toml", "--database-url", "postgresql://db/p"]
+        )
+        assert made.exit_code == 0, made.output
+        assert "set url" not in made.output
+        checked = run(app, ["config", "check", "--file", f"{kind}.toml"])
+        assert checked.exit_code == 0, checked.output
+    assert 'outbound = "capture"' in Path("laptop.toml").read_text()
+    assert "replicas = 3" in Path("fleet.toml").read_text()
+
+    text = Path("server.toml").read_text()
+    Path("server.toml").write_text(text.replace("#port = 8025", 'port = "high"').replace("#pool_max", "pol_max"))
+    wrong = run(app, ["config", "check", "--file", "server.toml"])
+    assert wrong.exit_code == 1
+    lines = [number for number, line in enumerate(Path("server.toml").read_text().splitlines(), 1) if "pol_max" in line]
+    assert f"server.toml, line {lines[0]}: database.pol_max is not a setting: did you mean pool_max?" in wrong.output
+    assert "http.port input should be a valid integer" in wrong.output
+    faults = json.loads(run(app, ["config", "check", "--file", "server.toml", "--json"]).output)
+    assert {fault["setting"] for fault in faults} == {"database.pol_max", "http.port"}
+
+
+def test_every_command_prints_json_and_has_a_short_help_option() -> None:
+    # `dev` and `run` go on until they are stopped; a page in a browser and a completion script are no data.
+    for words, command in _commands():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert "--json" in options or words[0] in ("dev", "run", "completion") or words == ["message", "open"]
+        assert "Usage:" in CliRunner().invoke(app, [*words, "-h"]).output
+    assert "Usage:" in CliRunner().invoke(app, ["-h"]).output
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(operator: Operator) -> None:
+    assert "Did you mean 'account'?" in operator.type("acount", status=2)
+    assert "Did you mean 'list'?" in operator.type("key", "lst", status=2)
+
+
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "_POSTHOUSE_COMPLETE" in CliRunner().invoke(app, ["completion", shell]).output
+    for words, number, expected in (
+        ("posthouse acc", 1, "account"),
+        ("posthouse user ro", 2, "role"),
+        ("posthouse key create --ex", 3, "--expires"),
+    ):
+        asked = {"_POSTHOUSE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+        done = preloaded.run(environment={**environment(), **asked}, directory=tmp_path)
+        assert done.stdout.split() == [expected]
+
+
+@pytest.mark.alone
+def test_help_takes_little_processor_time(tmp_path: Path) -> None:
+    assert _processor_seconds(environment(), tmp_path, "--help") < HELP_SECONDS_MAX
+
+
+@pytest.mark.alone
+def test_a_command_on_the_database_takes_little_processor_time(operator: Operator, tmp_path: Path) -> None:
+    account = operator.account("processor time")
+    given = {**environment(), **{name: value for name, value in operator.environment.items() if value is not None}}
+    for words in (("account", "list"), ("key", "list", account)):
+        assert _processor_seconds(given, tmp_path, *words) < DATABASE_SECONDS_MAX
+
+
+def test_a_command_imports_no_library_that_it_does_not_use(operator: Operator, tmp_path: Path) -> None:
+    given = {name: value for name, value in operator.environment.items() if value is not None}
+    slow = (
+        "rich",
+        "structlog",
+        "dns",
+        "jwt",
+        "cryptography",
+        "argon2",
+        "aiohttp",
+        "fastapi",
+        "uvicorn",
+        "nats",
+        "alembic",
+    )
+    for words in (["--help"], ["account", "list"], ["key", "list", operator.account("imports")]):
+        program = f"import sys, posthouse.__main__ as m; sys.argv = {['posthouse', *words]}\ntry: m.main()\n"
+        program += "except SystemExit: print('modules', *sys.modules, file=sys.stderr)"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**environment(), **given},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        modules = {name.partition(".")[0] for name in done.stderr.rpartition("modules ")[2].split()}
+        assert "typer" in modules
+        assert not modules & {*slow, *(("pydantic", "asyncpg") if words == ["--help"] else ())}, words
+
+
+def _processor_seconds(given: dict[str, str], directory: Path, *words: str) -> float:
+    """Of the cheapest of five runs: the first may compile, and others share the processor's caches."""
+    best = float("inf")
+    for _ in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "posthouse", *words], env=given, cwd=directory, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        best = min(best, used.ru_utime + used.ru_stime)
+    return best
+
+
+def _commands() -> Iterator[tuple[list[str], Any]]:
+    def below(command: Any, words: list[str]) -> Iterator[tuple[list[str], Any]]:
+        if hasattr(command, "commands"):
+            for name, sub in command.commands.items():
+                yield from below(sub, [*words, name])
+        else:
+            yield words, command
+
+    yield from below(typer.main.get_command(app), [])
+
+
+def _on_a_terminal(columns: int, directory: Path, given: dict[str, str], *words: str) -> str:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(theirs, "wb", buffering=0) as output:
+        process = preloaded.start(*words, environment=given, directory=directory, output=output)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 65_536):
+            shown += chunk
+    except OSError:  # how a terminal ends on Linux
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(COMMAND_SECONDS_MAX) == 0, shown
+    return shown.decode()
+
+
+def _until(log: Path, text: bytes, process: "subprocess.Popen[bytes]") -> str:
+    while text not in log.read_bytes():
+        assert process.poll() is None, log.read_text()
+    return log.read_text()
+
+
+async def _invitations(url: str, account: str) -> int:
+    from posthouse.rules import ids
+
+    connection = await asyncpg.connect(url)
+    found: int = await connection.fetchval(
+        "SELECT count(*) FROM invitations WHERE account_id = $1", ids.parse(ids.ACCOUNT, account)
+    )
+    await connection.close()
+    return found
+
+
+async def _with_a_user(cluster: PrivatePostgres) -> str:
+    """The file that says who needs a password."""
+    connection = await asyncpg.connect(cluster.url())
+    await connection.execute("CREATE ROLE ada LOGIN PASSWORD 'right'")
+    rules: str = await connection.fetchval("SHOW hba_file")
+    await connection.close()
+    return rules
+
+
+async def _reload(cluster: PrivatePostgres) -> None:
+    connection = await asyncpg.connect(cluster.url())
+    await connection.execute("SELECT pg_reload_conf()")
+    await connection.close()

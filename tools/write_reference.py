@@ -1,0 +1,99 @@
+"""Writes docs/reference/settings.md and docs/reference/cli.md anew, from the settings and the commands themselves."""
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from posthouse.cli.app import app
+from posthouse.config.section import Section, is_secret
+from posthouse.config.settings import section_types, variable
+from posthouse.config.text import toml_value
+
+REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
+WIDTH: Final = 120
+
+_SETTINGS_HEAD: Final = """\
+# Settings
+
+Each setting can stand in `posthouse.toml`, under the section's name, or in the environment, which wins over the file.
+`posthouse config init` writes a file with all of them, `posthouse config check` names what is wrong in it, and
+`posthouse config show` prints what is in force. An unknown setting or `POSTHOUSE_…` variable is refused, and the error
+names the nearest.
+
+**Secrets can be in files of their own.** A setting marked *secret* has a second name that ends in `_file` (in the
+environment `_FILE`), whose value is the path of a file that holds the secret: `pepper_file` under `[secrets]`, or
+`POSTHOUSE_SECRETS__PEPPER_FILE`. That is how systemd (`LoadCredential=`), Docker and Kubernetes hand over secrets.
+
+This page is made by `make reference`.
+"""
+_COMMANDS_HEAD: Final = """\
+# Commands
+
+Every command has `-h` and `--help`; every command that prints something has `--json`, for programs. A command that is
+refused ends with 1 and a line on standard error that says what to do; one that is mistyped ends with 2.
+`posthouse completion bash` (or `zsh`, `fish`) prints a script by which the shell completes commands and options.
+
+This page is made by `make reference`.
+"""
+
+
+def settings_page() -> str:
+    return "\n".join([_SETTINGS_HEAD, *(_section(name, kind) for name, kind in section_types().items())])
+
+
+def commands_page() -> str:
+    return "\n".join([_COMMANDS_HEAD, *_commands(typer.main.get_command(app), "posthouse")])
+
+
+def _section(name: str, kind: type[Section]) -> str:
+    parts = [f"## [{name}]", "", inspect.cleandoc(kind.__doc__ or ""), ""]
+    for setting, field in kind.model_fields.items():
+        default = "required" if field.is_required() else f"default `{toml_value(field.default)}`"
+        marks = f"{default}; *secret*" if is_secret(field) else default
+        text = textwrap.fill(field.description or "", WIDTH, break_on_hyphens=False, break_long_words=False)
+        parts += [f"### `{name}.{setting}`", "", f"`{variable(name, setting)}`; {marks}.", "", _escaped(text), ""]
+    return "\n".join(parts)
+
+
+def _commands(command: Any, name: str) -> Iterator[str]:
+    if not hasattr(command, "commands"):
+        yield _command(command, name)
+        return
+    if " " in name:
+        yield f"## {name}\n\n{command.help}\n"
+    for word, sub in command.commands.items():
+        if not sub.hidden:
+            yield from _commands(sub, f"{name} {word}")
+
+
+def _command(command: Any, name: str) -> str:
+    context = typer.Context(command, info_name=name)
+    pieces = " ".join(piece for piece in command.collect_usage_pieces(context) if piece)
+    parts = [f"{'##' if name.count(' ') == 1 else '###'} {name}", "", f"    {name} {pieces}", ""]
+    parts += [_escaped(inspect.cleandoc(command.help or "")), ""]
+    rows = [row for parameter in command.params if (row := parameter.get_help_record(context)) is not None]
+    if rows:
+        parts += ["| | |", "|---|---|", *(f"| `{_cell(head)}` | {_escaped(_cell(text))} |" for head, text in rows), ""]
+    return "\n".join(parts)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _escaped(text: str) -> str:
+    """No text of ours is HTML."""
+    return text.replace("<", "&lt;")
+
+
+def main() -> None:
+    (REFERENCE / "settings.md").write_text(settings_page())
+    (REFERENCE / "cli.md").write_text(commands_page())
+
+
+if __name__ == "__main__":
+    main()
