@@ -15,7 +15,7 @@ LINKS_MAX: Final = 200
 URL_CHARACTERS_MAX: Final = 4_096
 LABEL_CHARACTERS_MAX: Final = 200
 # Of the HTML and of the text; a mail with more than this has its links in the first part, or is none that is read.
-SEARCHED_CHARACTERS_MAX: Final = 1_000_000
+SEARCHED_CHARACTERS_MAX: Final = 500_000
 _ATTRIBUTES_MAX: Final = 50
 _LABEL_HTML_CHARACTERS_MAX: Final = 2_000
 

@@ -20,23 +20,22 @@ class AwaitedMessage:
     is_test: bool
 
 
-# Recipients have no index by address: the newest so many of the account are compared, which bounds the work. With the
-# lowest id of all, PostgreSQL doesn't open the partitions of older days.
+# Recipients have no index by address: the newest so many of an account are compared, once for all who wait in it, which
+# bounds the work. With the lowest id of all, PostgreSQL doesn't open the partitions of older days.
 _NEXT: Final = statement("""
-SELECT asked.place, found.message_id
-FROM unnest(:account_ids::uuid[], :emails::text[], :afters::uuid[], :are_test::boolean[])
-    WITH ORDINALITY asked(account_id, email, after, is_test, place)
+SELECT DISTINCT ON (asked.place) asked.place, recent.message_id
+FROM unnest(:account_ids::uuid[], :lowest_ids::uuid[]) account(id, lowest)
 CROSS JOIN LATERAL (
-    SELECT recent.message_id
-    FROM (
-        SELECT message_id, email FROM recipients
-        WHERE account_id = asked.account_id AND message_id > asked.after AND message_id > :lowest
-        ORDER BY message_id DESC LIMIT :compared_max) recent
-    WHERE lower(recent.email) = asked.email
-      AND (NOT asked.is_test OR EXISTS (
-        SELECT FROM messages
-        WHERE account_id = asked.account_id AND id = recent.message_id AND id > :lowest AND source = 'test'))
-    ORDER BY recent.message_id LIMIT 1) found
+    SELECT message_id, lower(email) AS email FROM recipients
+    WHERE account_id = account.id AND message_id > account.lowest AND message_id > :lowest
+    ORDER BY message_id DESC LIMIT :compared_max) recent
+JOIN unnest(:asking_ids::uuid[], :emails::text[], :afters::uuid[], :are_test::boolean[])
+    WITH ORDINALITY asked(account_id, email, after, is_test, place)
+    ON asked.account_id = account.id AND asked.email = recent.email AND asked.after < recent.message_id
+WHERE NOT asked.is_test OR EXISTS (
+    SELECT FROM messages
+    WHERE account_id = account.id AND id = recent.message_id AND id > :lowest AND source = 'test')
+ORDER BY asked.place, recent.message_id
 """)
 
 
@@ -44,14 +43,19 @@ async def first_of_each(
     connection: Connection, awaited: Sequence[AwaitedMessage], compared_max: int
 ) -> dict[int, MessageId]:
     """The oldest message that each waits for, by its place; a place is missing where there is none yet."""
+    lowest: dict[AccountId, UUID] = {}
+    for item in awaited:
+        lowest[item.account_id] = min(item.after, lowest.get(item.account_id, item.after))
     rows = await connection.fetch(
         *_NEXT.bind(
-            account_ids=[item.account_id for item in awaited],
+            account_ids=list(lowest),
+            lowest_ids=list(lowest.values()),
+            lowest=min(lowest.values()),
+            compared_max=compared_max,
+            asking_ids=[item.account_id for item in awaited],
             emails=[item.email for item in awaited],
             afters=[item.after for item in awaited],
             are_test=[item.is_test for item in awaited],
-            lowest=min(item.after for item in awaited),
-            compared_max=compared_max,
         )
     )
     return {place - 1: message_id for place, message_id in rows}

@@ -4,6 +4,7 @@ The HTML of a mail is hostile. It is served for a frame of our own page alone, i
 under a policy that loads nothing; `mail/frame_html` renames what a policy doesn't stop.
 """
 
+import asyncio
 from typing import Final
 from urllib.parse import quote
 
@@ -97,7 +98,9 @@ async def show_captured(request: Request, message_id: str) -> Response:
     if account_id is None:
         return _closed()
     captured = await services_of(request).captured_mail.message(account_id, message_id)
-    return _page(captured_page.shown(captured, has_remote_pictures=_wants_remote_pictures(request)))
+    # A large mail takes a while to escape.
+    html = await asyncio.to_thread(captured_page.shown, captured, has_remote_pictures=_wants_remote_pictures(request))
+    return _page(html)
 
 
 @router.get("/captured/{message_id}/html")
