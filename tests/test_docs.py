@@ -85,6 +85,11 @@ def test_every_setting_that_a_page_writes_exists(page: Path) -> None:
             assert set(values) <= set(known.model_fields), section
 
 
+def test_the_site_names_every_page_once() -> None:
+    named = re.findall(r"^ +- (?:[\w ]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(set(named)) == sorted(named)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=_name)
 def test_pages_are_in_plain_words(page: Path) -> None:
     prose = re.sub(r"`[^`]*`", "", page.read_text())
