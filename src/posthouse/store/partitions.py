@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
+from uuid import UUID
 
 from posthouse.rules.ids import lowest_id
 from posthouse.store.postgres import Connection
@@ -29,6 +30,9 @@ _SETTINGS: Final = {
     "webhook_deliveries": "WITH (fillfactor = 50)",
 }
 
+# The name of a day that was reduced to its stragglers ends so (see `stragglers`).
+_REDUCED: Final = "_stragglers"
+
 _ATTACHED: Final = """
 SELECT child.relname AS name, inhdetachpending AS is_detaching
 FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent
@@ -39,37 +43,47 @@ WHERE parent.oid = ANY($1::regclass[])
 _DETACHED: Final = rf"""
 SELECT relname AS name FROM pg_class
 WHERE relkind = 'r' AND NOT relispartition AND relnamespace = current_schema()::regnamespace
-  AND relname ~ '^({"|".join(TABLES)})_\d{{8}}$'
+  AND relname ~ '^({"|".join(TABLES)})_\d{{8}}({_REDUCED})?$'
 """
 
-# The schedules hold everything that is not final: nothing below the bound means that all of it is. What is still
-# to be sent to a webhook needs its event; its log needs neither mail nor event.
-_UNFINISHED_MAIL: Final = "SELECT EXISTS (SELECT FROM schedule WHERE message_id < $1)"
-_UNFINISHED_EVENTS: Final = (
-    "SELECT EXISTS (SELECT FROM schedule WHERE message_id < $1) OR EXISTS (SELECT FROM calls WHERE event_id < $1)"
-)
-_UNFINISHED_WEBHOOK_DELIVERIES: Final = "SELECT EXISTS (SELECT FROM calls WHERE id < $1)"
-_UNFINISHED: Final = {"events": _UNFINISHED_EVENTS, "webhook_deliveries": _UNFINISHED_WEBHOOK_DELIVERIES}
+FOLD_SECONDS_MAX: Final = 600.0
 
+# A day's entries may go in several parts, each in the transaction that adds it up.
 _FOLD_LEDGER: Final = """
-INSERT INTO ledger_days (account_id, day, reserved, settled, released)
+WITH entries AS ({entries})
+INSERT INTO ledger_days AS kept (account_id, day, reserved, settled, released)
 SELECT account_id, $1::date,
        coalesce(sum(amount) FILTER (WHERE kind = 'reserve'), 0),
        coalesce(sum(amount) FILTER (WHERE kind = 'settle'), 0),
        coalesce(sum(amount) FILTER (WHERE kind = 'release'), 0)
-FROM {name} GROUP BY account_id
-ON CONFLICT (account_id, day) DO NOTHING
+FROM entries GROUP BY account_id ORDER BY account_id
+ON CONFLICT (account_id, day) DO UPDATE SET reserved = kept.reserved + excluded.reserved,
+    settled = kept.settled + excluded.settled, released = kept.released + excluded.released
 """
+
+
+def key_of(table: str) -> str:
+    """The column by which the table is divided."""
+    return "id" if table in ("messages", "events", "webhook_deliveries") else "message_id"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
+    """A day of a table; `is_reduced`: only what was still needed after its retention is left of it."""
+
     day: date
     table: str
+    is_reduced: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.table}_{self.day:%Y%m%d}"
+        return f"{self.table}_{self.day:%Y%m%d}{_REDUCED if self.is_reduced else ''}"
+
+    @property
+    def ids(self) -> tuple[UUID, UUID]:
+        """The lowest id of the day, and that of the next day."""
+        start, end = bounds(self.day)
+        return lowest_id(start), lowest_id(end)
 
 
 def bounds(day: date) -> tuple[datetime, datetime]:
@@ -78,8 +92,9 @@ def bounds(day: date) -> tuple[datetime, datetime]:
 
 
 def _named(name: str) -> Partition:
-    table, _, day = name.rpartition("_")
-    return Partition(datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).date(), table)
+    table, _, day = name.removesuffix(_REDUCED).rpartition("_")
+    date_of = datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).date()
+    return Partition(date_of, table, is_reduced=name.endswith(_REDUCED))
 
 
 async def attached(connection: Connection) -> list[Partition]:
@@ -99,23 +114,27 @@ async def detached(connection: Connection) -> list[Partition]:
 
 async def create(tx: Connection, partition: Partition) -> None:
     """Create it apart and then attach it: readers and writers of the table are not blocked."""
-    low, high = (lowest_id(bound) for bound in bounds(partition.day))
+    await create_apart(tx, partition)
+    await attach(tx, partition)
+
+
+async def create_apart(tx: Connection, partition: Partition) -> None:
     # Names and bounds come from a date and a fixed list: nothing of a request is in these statements.
     await tx.execute(
         f"CREATE TABLE {partition.name} (LIKE {partition.table} INCLUDING ALL) {_SETTINGS.get(partition.table, '')}"
     )
+
+
+async def attach(tx: Connection, partition: Partition) -> None:
+    low, high = partition.ids
     await tx.execute(
         f"ALTER TABLE {partition.table} ATTACH PARTITION {partition.name} FOR VALUES FROM ('{low}') TO ('{high}')"
     )
 
 
-async def is_finished(connection: Connection, partition: Partition) -> bool:
-    """Whether nothing of that day, or of the days before it, is still to be tried.
-
-    A day of mail waits for its recipients, a day of webhook deliveries for these, and a day of events for both.
-    """
-    _, end = bounds(partition.day)
-    return not await connection.fetchval(_UNFINISHED.get(partition.table, _UNFINISHED_MAIL), lowest_id(end))
+async def hold(tx: Connection) -> None:
+    """Keep days from being exchanged until the transaction ends: its snapshot would not see what takes their place."""
+    await tx.execute(f"LOCK TABLE {', '.join(f'ONLY {table}' for table in TABLES)} IN ACCESS SHARE MODE")
 
 
 async def detach(connection: Connection, partition: Partition) -> None:
@@ -130,5 +149,10 @@ async def finish_detaching(connection: Connection, partition: Partition) -> None
 async def drop(tx: Connection, partition: Partition) -> None:
     """Drop a detached day; the sums of a ledger's day are kept, in the same transaction."""
     if partition.table == "ledger":
-        await tx.execute(_FOLD_LEDGER.format(name=partition.name), partition.day)
+        await fold(tx, partition, f"SELECT * FROM {partition.name}")
     await tx.execute(f"DROP TABLE {partition.name}")
+
+
+async def fold(tx: Connection, partition: Partition, entries: str) -> None:
+    """Add these entries, which the transaction deletes, to the sums of their day."""
+    await tx.execute(_FOLD_LEDGER.format(entries=entries), partition.day, timeout=FOLD_SECONDS_MAX)

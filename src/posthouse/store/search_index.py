@@ -53,9 +53,9 @@ MESSAGES_ENTERED: Final = "UPDATE catalogue_progress SET messages_to = $1 WHERE 
 
 EVENTS_ENTERED: Final = "UPDATE catalogue_progress SET events_to = $1 WHERE is_the_only_row"
 
-# Their names are those of their days.
+# Their names begin with those of their days.
 FIRST_DAY: Final = """
-SELECT min(inhrelid::regclass::text) FROM pg_inherits
+SELECT left(min(inhrelid::regclass::text), 17) FROM pg_inherits
 WHERE inhparent = CAST('messages' AS regclass) AND NOT inhdetachpending
 """
 

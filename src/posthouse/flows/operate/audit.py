@@ -5,8 +5,9 @@ outside logs are read first.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -31,7 +32,6 @@ ACCOUNTS_AT_ONCE: Final = 200
 LEDGER_ENTRIES_MAX: Final = 500_000
 Row = TypeVar("Row", MessageRecord, EventWithRecipient, WebhookDeliveryRecord)
 _FIRST: Final = UUID(int=0)
-_LAST: Final = UUID(int=(1 << 128) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class Audit:
                 messages += len(batch)
                 report(AuditProgress(name, messages, events))
             async for page in self._events(account_id):
-                oldest = await self._oldest()
+                days = await self._whole_days()
                 for event in page:
-                    tally.check(Promise.EVENTS, 1, _event_findings(event, oldest))
+                    tally.check(Promise.EVENTS, 1, _event_findings(event, days))
                 events += len(page)
                 report(AuditProgress(name, messages, events))
             async for deliveries in self._webhook_deliveries(account_id):
@@ -122,7 +122,7 @@ class Audit:
     async def _accounts(self, only: AccountId | None) -> AsyncIterator[tuple[AccountId, str]]:
         after = _FIRST
         while True:
-            async with snapshot(self._database) as tx:
+            async with snapshot(self._database, holds_days=True) as tx:
                 page = await audit_reads.accounts(tx, after, ACCOUNTS_AT_ONCE)
             for account_id, name in page:
                 if only in (None, account_id):
@@ -149,7 +149,7 @@ class Audit:
         """All rows in the order of their ids, a page from a snapshot of its own."""
         after = _FIRST
         while True:
-            async with snapshot(self._database) as tx:
+            async with snapshot(self._database, holds_days=True) as tx:
                 page = await read(tx, account_id, after, size)
             yield page
             if len(page) < size:
@@ -159,7 +159,7 @@ class Audit:
     async def _check_keys(self, account_id: AccountId, seen: Observations, tally: AuditTally) -> None:
         after: tuple[UUID, str] = (_FIRST, "")
         while True:
-            async with snapshot(self._database) as tx:
+            async with snapshot(self._database, holds_days=True) as tx:
                 page = await audit_reads.keys(tx, account_id, after, ROWS_AT_ONCE)
             # A login's scope is not always the credential that its message names.
             seen.credentials |= {
@@ -180,7 +180,7 @@ class Audit:
             after = page[-1].credential_id, page[-1].key
 
     async def _check_ledger(self, account_id: AccountId, tally: AuditTally) -> None:
-        async with snapshot(self._database) as tx:
+        async with snapshot(self._database, holds_days=True) as tx:
             ledger = await audit_reads.ledger_totals(tx, account_id, LEDGER_ENTRIES_MAX)
         where = ids.text(ids.ACCOUNT, account_id)
         findings = []
@@ -193,13 +193,11 @@ class Audit:
             findings.append(AuditFinding(Promise.LEDGER, FaultKind.UNEXPECTED, where, what))
         tally.check(Promise.LEDGER, 1, findings)
 
-    async def _oldest(self) -> UUID:
-        """The lowest id of a message whose day is still kept."""
+    async def _whole_days(self) -> set[date]:
+        """The days of which all recipients are still kept."""
         async with self._database.connection() as connection:
-            days = [
-                partition.day for partition in await partitions.attached(connection) if partition.table == "recipients"
-            ]
-        return ids.lowest_id(partitions.bounds(min(days))[0]) if days else _LAST
+            found = await partitions.attached(connection)
+        return {partition.day for partition in found if partition.table == "recipients" and not partition.is_reduced}
 
 
 def _unasked(record: MessageRecord, seen: Observations) -> list[AuditFinding]:
@@ -255,12 +253,12 @@ def _missing(seen: Observations) -> list[AuditFinding]:
     ]
 
 
-def _event_findings(event: EventWithRecipient, oldest: UUID) -> list[AuditFinding]:
+def _event_findings(event: EventWithRecipient, whole_days: Collection[date]) -> list[AuditFinding]:
     if event.message_id is None:
         return []
     where = ids.text(ids.EVENT, event.id)
     if event.status is None:
-        is_old = event.message_id < oldest
+        is_old = ids.time_of(event.message_id).date() not in whole_days
         fault = FaultKind.UNKNOWN if is_old else FaultKind.UNEXPECTED
         return [AuditFinding(Promise.EVENTS, fault, where, "it is about a recipient that is not there")]
     if event.final_at is None or event.type != f"email.{event.status}":

@@ -91,7 +91,7 @@ class OutsideLogReader:
 
     async def _note_arrivals(self, batch: Sequence[ArrivalLine], seen: Observations, tally: AuditTally) -> None:
         origins = [parse_return_path(line.sender, self._return_path_domain, [self._return_path_key]) for line in batch]
-        async with snapshot(self._database) as tx:
+        async with snapshot(self._database, holds_days=True) as tx:
             tails = {origin.message_id: origin.account_tail for origin in origins if origin is not None}
             owners = await audit_reads.owners(tx, tails)
             by_account: defaultdict[AccountId, set[UUID]] = defaultdict(set)
@@ -124,7 +124,7 @@ class OutsideLogReader:
 
     async def _note_webhooks(self, batch: Sequence[WebhookLine], seen: Observations, tally: AuditTally) -> None:
         secrets: dict[AccountId, tuple[str | None, datetime | None]] = {}
-        async with snapshot(self._database) as tx:
+        async with snapshot(self._database, holds_days=True) as tx:
             for line in batch:
                 event_id = outside_logs.event_id(line.body)
                 if event_id is None:

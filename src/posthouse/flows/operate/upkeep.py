@@ -27,6 +27,7 @@ from posthouse.store import (
     partitions,
     password_resets,
     sessions,
+    stragglers,
     suppressions,
     webhook_schedule,
 )
@@ -44,6 +45,8 @@ DOMAINS_A_RUN_MAX: Final = 200
 NEW_KEYS_A_RUN_MAX: Final = 200
 DAYS_DROPPED_AT_ONCE_MAX: Final = 2
 WEBHOOK_OVERDUE_MAX: Final = timedelta(days=3)
+# Days of all other tables wait until their messages' day is dropped or reduced.
+_INDEPENDENT: Final = frozenset({"messages", "bodies", "webhook_deliveries"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ class Upkeep:
         return made
 
     async def drop_partitions(self, *, at_once_max: int | None = DAYS_DROPPED_AT_ONCE_MAX) -> int:
-        """Drop days past their retention, the oldest first, once no mail of that day or before is open.
+        """Drop days past their retention, the oldest first; return how many. What is still needed of them is kept.
 
         Of each table at most `at_once_max` days: normally it is one, and a mistake must not cost everything at once.
         """
@@ -179,11 +182,7 @@ class Upkeep:
                 return 0
             for partition in await partitions.detaching(connection):
                 await partitions.finish_detaching(connection, partition)
-            for partition in self._over(await partitions.attached(connection), at_once_max):
-                if await partitions.is_finished(connection, partition):
-                    crash.point("upkeep.before_detaching")
-                    await partitions.detach(connection, partition)
-                    crash.point("upkeep.detached")
+            await self._take_down(connection, at_once_max)
             dropped = self._over(await partitions.detached(connection), at_once_max)
             for partition in dropped:
                 async with connection.transaction():
@@ -192,16 +191,60 @@ class Upkeep:
                 crash.point("upkeep.dropped")
         return len(dropped)
 
+    async def _take_down(self, connection: Connection, at_once_max: int | None) -> None:
+        """Detach days past their retention; where something is still needed, reduce them to that.
+
+        Messages come first: what belongs to a message stays as long as the message's own row.
+        """
+        attached = await partitions.attached(connection)
+        whole = {partition.day for partition in attached if partition.table == "messages" and not partition.is_reduced}
+        taken: Counter[str] = Counter()
+        for partition in self._over(attached, None):
+            follows = partition.table not in _INDEPENDENT
+            if taken[partition.table] == at_once_max or (follows and partition.day in whole):
+                continue
+            async with connection.transaction():
+                is_needed = await stragglers.is_needed(connection, partition)
+            if not is_needed:
+                crash.point("upkeep.before_detaching")
+                await partitions.detach(connection, partition)
+                crash.point("upkeep.detached")
+            elif not await self._reduce(connection, partition):
+                continue
+            taken[partition.table] += not partition.is_reduced
+            if partition.table == "messages":
+                whole.discard(partition.day)
+
+    async def _reduce(self, connection: Connection, partition: Partition) -> bool:
+        """Reduce the day to what is still needed; False when its table is in use for too long."""
+        reduced = partition
+        if not partition.is_reduced:
+            try:
+                async with connection.transaction():
+                    reduced = await stragglers.reduce(connection, partition)
+                    crash.point("upkeep.before_reducing")
+            except stragglers.TableInUse as fault:
+                log.warning("partition_in_use", partition=partition.name, reason=str(fault))
+                return False
+            crash.point("upkeep.reduced")
+            log.info("partition_reduced", partition=partition.name)
+        page: int | None = 0
+        while page is not None:
+            async with connection.transaction():
+                page = await stragglers.forget_final(connection, reduced, page)
+                crash.point("upkeep.before_forgetting_final")
+            crash.point("upkeep.forgotten_final")
+        return True
+
     def _over(self, found: Iterable[Partition], at_once_max: int | None) -> list[Partition]:
         """Those past their retention, the oldest of each table."""
-        over = sorted(partition for partition in found if partition.day < self._last_kept(partition.table))
-        if at_once_max is None:
-            return over
+        over = [partition for partition in found if partition.day < self._last_kept(partition.table)]
+        over.sort(key=lambda partition: (partition.day, partitions.TABLES.index(partition.table)))
         taken: Counter[str] = Counter()
         kept = []
         for partition in over:
             taken[partition.table] += 1
-            if taken[partition.table] <= at_once_max:
+            if at_once_max is None or taken[partition.table] <= at_once_max:
                 kept.append(partition)
         return kept
 
