@@ -55,6 +55,10 @@ PASSES: Final = {
 }
 DEATH_SECONDS_MAX: Final = 40.0
 IDLE_SECONDS_MAX: Final = 90.0
+OLD_DAY: Final = (
+    "CREATE TABLE IF NOT EXISTS bodies_20200101 PARTITION OF bodies FOR VALUES FROM"
+    " ('016f5e66-e800-7000-8000-000000000000') TO ('016f638d-4400-7000-8000-000000000000')"
+)
 CI: Final = (
     "accept.after_commit",
     "claim.after_commit",
@@ -160,14 +164,35 @@ async def _run_upkeep(whole_service: WholeService, point: str) -> None:
         case "upkeep.before_partition" | "upkeep.partition_made":
             await service.sql("DROP TABLE webhook_deliveries_" + await _last_day(whole_service))
         case "upkeep.before_detaching" | "upkeep.detached" | "upkeep.before_drop" | "upkeep.dropped":
-            await service.sql(
-                "CREATE TABLE IF NOT EXISTS bodies_20200101 PARTITION OF bodies FOR VALUES FROM"
-                " ('016f5e66-e800-7000-8000-000000000000') TO ('016f638d-4400-7000-8000-000000000000')"
-            )
+            await service.sql(OLD_DAY)
+        case "upkeep.before_reducing" | "upkeep.reduced" | "upkeep.before_forgetting_final" | "upkeep.forgotten_final":
+            await _run_reduction(whole_service, point)
+            return
     assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
     assert await asyncio.to_thread(whole_service.upkeep) == 0
     assert await service.value("SELECT to_regclass('bodies_20200101')") is None
     assert await service.value(f"SELECT to_regclass('webhook_deliveries_{await _last_day(whole_service)}')") is not None
+
+
+async def _run_reduction(whole_service: WholeService, point: str) -> None:
+    """Of two bodies of an old day one is still needed: it dies, and the next run leaves this one alone."""
+    service = whole_service.processes.service
+    needed, other = (f"016f5e66-e800-7000-8000-0000000000{number}" for number in ("40", "80"))
+    await service.sql(OLD_DAY)
+    for message_id in (needed, other):
+        await service.sql(f"INSERT INTO bodies (account_id, message_id, mime) VALUES ('{needed}', '{message_id}', 'x')")
+    await service.sql(
+        "INSERT INTO schedule (account_id, message_id, position, destination, next_at)"
+        f" VALUES ('{needed}', '{needed}', 1, 'example.org', '2100-01-01')"
+    )
+    assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
+    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    assert await service.value("SELECT to_regclass('bodies_20200101')") is None
+    left = "SELECT string_agg(message_id::text, ' ') FROM bodies_20200101_stragglers"
+    assert await service.value(left) == needed
+    await service.sql("DELETE FROM schedule WHERE next_at = '2100-01-01'")
+    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    assert await service.value("SELECT to_regclass('bodies_20200101_stragglers')") is None
 
 
 async def _last_day(whole_service: WholeService) -> str:

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from posthouse.rules.ids import lowest_id, new_message_id
+from posthouse.rules.ids import new_message_id
 from posthouse.store import partitions, schema
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
@@ -92,52 +92,6 @@ async def test_writers_go_on_while_a_partition_is_made(database: Database) -> No
         async with writer.transaction():
             await insert_message(writer, at(DAY))
             await asyncio.wait_for(make(maker, DAY + timedelta(days=1), tables=("messages",)), 2)
-
-
-async def test_a_day_is_finished_when_the_schedule_holds_nothing_up_to_it(database: Database) -> None:
-    async with database.connection() as connection:
-        for moment in (at(DAY, days=1), at(DAY, days=1, milliseconds=-1), at(DAY, days=-30)):
-            message_id = new_message_id(moment, RANDOM)
-            await connection.execute(
-                "INSERT INTO schedule (account_id, message_id, position, destination, next_at) "
-                "VALUES ($1, $2, 0, '', $3)",
-                uuid4(), message_id, moment,
-            )  # fmt: skip
-            is_of_a_later_day = message_id >= lowest_id(at(DAY, days=1))
-            assert await partitions.is_finished(connection, Partition(DAY, "messages")) is is_of_a_later_day
-            await connection.execute("DELETE FROM schedule")
-
-
-@pytest.mark.parametrize("table", partitions.TABLES)
-async def test_what_is_to_be_sent_keeps_its_event_and_its_log(table: str, database: Database) -> None:
-    """A replay's log is younger than its event: each is kept as long as something of its day or before is pending."""
-    first, second = (new_message_id(at(DAY, days=days), RANDOM) for days in (0, 1))
-    after = new_message_id(at(DAY, days=2), RANDOM)
-    finished = {}
-    async with database.connection() as connection:
-        for event_id, delivery_id in ((first, second), (second, second), (second, after), (after, after)):
-            await connection.execute(
-                "INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)"
-                " VALUES ($1, $2, $3, $4, $4, 7)",
-                uuid4(), delivery_id, event_id, at(DAY),
-            )  # fmt: skip
-            key = (event_id, delivery_id)
-            finished[key] = await partitions.is_finished(connection, Partition(DAY + timedelta(days=1), table))
-            await connection.execute("DELETE FROM calls")
-    open_events = {(first, second), (second, second), (second, after)}
-    open_logs = {(first, second), (second, second)}
-    still_open = {"events": open_events, "webhook_deliveries": open_logs}.get(table, set())
-    assert {key for key, is_finished in finished.items() if not is_finished} == still_open
-
-
-async def test_a_day_of_events_waits_for_mail_and_one_of_webhook_deliveries_does_not(database: Database) -> None:
-    async with database.connection() as connection:
-        await connection.execute(
-            "INSERT INTO schedule (account_id, message_id, position, destination, next_at) VALUES ($1, $2, 0, '', $3)",
-            uuid4(), new_message_id(at(DAY), RANDOM), at(DAY),
-        )  # fmt: skip
-        assert await partitions.is_finished(connection, Partition(DAY, "webhook_deliveries"))
-        assert not await partitions.is_finished(connection, Partition(DAY, "events"))
 
 
 async def test_a_day_of_the_ledger_leaves_its_sums_behind(database: Database) -> None:

@@ -133,7 +133,7 @@ async def attach(tx: Connection, partition: Partition) -> None:
 
 
 async def hold(tx: Connection) -> None:
-    """Keep days from being exchanged until the transaction ends: its snapshot would not see what takes their place."""
+    """Keep days from being replaced until the transaction ends: its snapshot would not see what takes their place."""
     await tx.execute(f"LOCK TABLE {', '.join(f'ONLY {table}' for table in TABLES)} IN ACCESS SHARE MODE")
 
 

@@ -5,7 +5,7 @@ the same, so a look-up by id finds them as before, and no other statement of the
 
 Bodies, events and the search index are most of a day's bytes, and their rows never change. Their stragglers are
 copied into a small table, which takes the partition's place in the same transaction: while it copies, only writers of
-the old day wait, and all others for the exchange alone. Of the other tables, whose rows results change at any time,
+the old day wait, and all others for the replacement alone. Of the other tables, whose rows results change at any time,
 the rest of the day is deleted in place, in batches that nothing waits for.
 """
 
@@ -17,11 +17,11 @@ from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Connection
 
-EXCHANGED: Final = frozenset({"bodies", "events", "catalogue"})
+REPLACED: Final = frozenset({"bodies", "events", "catalogue"})
 # What a statement reads and deletes at a time, in pages of 8 KB.
 _PAGES_AT_ONCE: Final = 1_000
 
-# The service's own statements wait longer than this for a lock, so that none of them fails because of an exchange.
+# The service's own statements wait longer than this for a lock, so that none of them fails because of a replacement.
 _LOCK_MILLISECONDS_MAX: Final = 150
 _SECONDS_MAX: Final = 600.0
 # The service's settings forbid to read a table as a whole.
@@ -59,12 +59,12 @@ async def is_needed(tx: Connection, partition: Partition) -> bool:
 
 
 async def reduce(tx: Connection, partition: Partition) -> Partition:
-    """Mark the day as reduced, and exchange it for its stragglers where rows never change."""
+    """Mark the day as reduced, and replace it by its stragglers where rows never change."""
     reduced = Partition(partition.day, partition.table, is_reduced=True)
     await tx.execute(_SETTINGS)
     try:
-        if partition.table in EXCHANGED:
-            await _exchange(tx, partition, reduced)
+        if partition.table in REPLACED:
+            await _replace(tx, partition, reduced)
         else:
             await tx.execute(f"ALTER TABLE {partition.name} RENAME TO {reduced.name}")
     except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as fault:
@@ -72,7 +72,7 @@ async def reduce(tx: Connection, partition: Partition) -> Partition:
     return reduced
 
 
-async def _exchange(tx: Connection, partition: Partition, reduced: Partition) -> None:
+async def _replace(tx: Connection, partition: Partition, reduced: Partition) -> None:
     await partitions.create_apart(tx, reduced)
     # With this check PostgreSQL doesn't read the rows once more when it attaches them.
     of_the_day = _with_bounds("{key} >= '{low}' AND {key} < '{high}'", partition)

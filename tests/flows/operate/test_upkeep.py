@@ -211,51 +211,82 @@ async def test_webhook_logs_go_after_a_week_and_events_stay_while_replays_need_t
     assert [Retention(30, 3, 7).days(table) for table in ("messages", "bodies", "webhook_deliveries")] == [30, 3, 7]
 
 
-async def test_a_day_of_which_something_is_to_be_sent_stays(
+async def test_a_webhook_delivery_that_is_pending_keeps_its_log_and_its_event(
     database: Database, upkeep: Upkeep, clock: SettableClock
 ) -> None:
     first_day = clock.now().date()
     start, _ = partitions.bounds(first_day)
+    account_id, other_id, needed, other = uuid4(), uuid4(), lowest_id(start), lowest_id(start + timedelta(hours=1))
     async with database.transaction() as tx:
         await tx.execute(
             "INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)"
             " VALUES ($1, $2, $2, $3, $3, 7)",
-            uuid4(), lowest_id(start), clock.now(),
+            account_id, needed, clock.now(),
         )  # fmt: skip
+        for owner, row_id in ((account_id, needed), (other_id, other)):
+            await tx.execute(
+                "INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, '')",
+                owner, row_id, clock.now(),
+            )  # fmt: skip
+            await tx.execute(
+                "INSERT INTO webhook_deliveries (account_id, id, event_id, type, url, max_attempts, created_at,"
+                " next_attempt_at) VALUES ($1, $2, $2, 'webhook.test', '', 7, $3, $3)",
+                owner, row_id, clock.now(),
+            )  # fmt: skip
     clock.advance(days=100)
     await upkeep.drop_partitions(at_once_max=None)
-    assert {(row.day, row.table) for row in await attached(database) if row.day == first_day} == {
-        (first_day, "events"),
-        (first_day, "webhook_deliveries"),
+    assert await attached(database) == {
+        Partition(first_day, "events", is_reduced=True),
+        Partition(first_day, "webhook_deliveries", is_reduced=True),
     }
+    for table in ("events", "webhook_deliveries"):
+        async with database.connection() as connection:
+            assert [tuple(row) for row in await connection.fetch(f"SELECT account_id, id FROM {table}")] == [
+                (account_id, needed)
+            ]
     async with database.transaction() as tx:
         await tx.execute("DELETE FROM calls")
     await upkeep.drop_partitions(at_once_max=None)
     assert await attached(database) == set()
 
 
-async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
-    database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
+async def test_open_mail_keeps_its_own_rows_and_no_others(
+    database: Database,
+    upkeep: Upkeep,
+    clock: SettableClock,
+    accept_flow: AcceptFlow,
+    sender: Sender,
+    operator: Operator,
+    database_url: str,
 ) -> None:
-    first_day = clock.now().date()
-    done = await accept_flow.accept(sender, "done")
-    await finish(database, done.message_id)
+    neighbour = await new_sender(operator, "neighbour", credits=1_000)
+    await accept_flow.control_cache.forget_changes()
+    day = clock.now().date()
+    held = await accept_flow.accept(sender, "held", sender.draft(3))
+    for number, account in enumerate((sender, neighbour, neighbour)):
+        await finish(database, (await accept_flow.accept(account, f"done {number}", account.draft(2))).message_id)
     clock.advance(days=1)
-    held = await accept_flow.accept(sender, "held")
-    clock.advance(days=1)
-    later = await accept_flow.accept(sender, "later")
-    await finish(database, later.message_id)
+    await finish(database, (await accept_flow.accept(neighbour, "later")).message_id)
     clock.advance(days=100)
     await upkeep.make_partitions()
     await upkeep.drop_partitions(at_once_max=None)
-    days = {row.day for row in await attached(database)}
-    assert first_day not in days
-    assert {first_day + timedelta(days=1), first_day + timedelta(days=2)} <= days
-    assert await count(database, "SELECT count(*) FROM bodies WHERE message_id = $1", held.message_id) == 1
+    await upkeep.forget_expired()
+    left = {partition for partition in await attached(database) if partition.day < clock.now().date() - timedelta(5)}
+    tables = set(partitions.TABLES) - {"events", "webhook_deliveries"}
+    assert left == {Partition(day, table, is_reduced=True) for table in tables}
+    for table in ("messages", "recipients", "bodies", "ledger"):
+        async with database.connection() as connection:
+            rows = await connection.fetch(f"SELECT {partitions.key_of(table)} FROM {table}")
+        assert {row[0] for row in rows} == {held.message_id}
+    assert await database_faults(database_url) == {}
     await finish(database, held.message_id)
     await upkeep.drop_partitions(at_once_max=None)
     assert await count(database, "SELECT count(*) FROM messages") == 0
-    assert await count(database, "SELECT count(*) FROM ledger_days") == 3
+    async with database.connection() as connection:
+        sums = await connection.fetch(
+            "SELECT account_id, sum(reserved), sum(settled), count(*) FROM ledger_days GROUP BY 1"
+        )
+    assert {tuple(row) for row in sums} == {(sender.account_id, 5, 5, 1), (neighbour.account_id, 5, 5, 2)}
 
 
 async def test_an_interrupted_detach_is_finished_by_the_next_run(

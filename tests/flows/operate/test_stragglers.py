@@ -1,0 +1,174 @@
+"""Mail that is open for longer than its day is kept: it is delivered, charged, shown and reported as any other."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import pytest_asyncio
+
+from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.operate.audit import Audit, OutsideLogs
+from posthouse.flows.operate.search_indexer import SearchIndexer
+from posthouse.flows.operate.upkeep import Retention, Upkeep
+from posthouse.rules import ids
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.store import partitions
+from posthouse.store.partitions import Partition
+from posthouse.store.seal import Sealer
+from tests.support.accept_flow import Sender
+from tests.support.database_checks import database_faults
+from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
+from tests.support.upkeep import new_upkeep
+from tests.support.webhook_flow import WebhookFlow, open_webhook_flow
+
+RETENTION: Final = Retention(messages_days=2, bodies_days=1, webhooks_days=1)
+
+
+@dataclass(slots=True)
+class Scene:
+    """A service with short retention, an account that is suspended, and a neighbour."""
+
+    delivery_flow: DeliveryFlow
+    webhook_flow: WebhookFlow
+    upkeep: Upkeep
+    neighbour: Sender
+
+    async def pass_days(self, days: int) -> None:
+        for _ in range(days):
+            self.delivery_flow.clock.advance(days=1)
+            await self.upkeep.make_partitions()
+            await self.upkeep.drop_partitions()
+            await self.upkeep.forget_expired()
+            await self.delivery_flow.run_due()
+
+    async def old_partitions(self) -> set[Partition]:
+        today = self.delivery_flow.clock.now().date()
+        async with self.delivery_flow.steps.database.connection() as connection:
+            found = await partitions.attached(connection)
+        return {row for row in found if row.day < today - timedelta(days=RETENTION.days(row.table))}
+
+    async def count(self, table: str, message_id: MessageId) -> int:
+        key = "id" if table == "messages" else "message_id"
+        number: int = await self.delivery_flow.steps.value(f"SELECT count(*) FROM {table} WHERE {key} = $1", message_id)
+        return number
+
+    async def audit_findings(self) -> list[object]:
+        steps = self.delivery_flow.steps
+        audit = Audit(
+            database=steps.database,
+            clock=steps.clock,
+            sealer=Sealer({"1": bytes(32)}, "1"),
+            return_path_domain=IDENTITY.return_path_domain,
+            return_path_key=IDENTITY.return_path_key,
+            simulator_domain="simulator.invalid",
+        )
+        return list((await audit.audit(OutsideLogs(), lambda _: None)).findings)
+
+
+@pytest_asyncio.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    async with (
+        open_delivery_flow(database_url) as delivery_flow,
+        open_webhook_flow(delivery_flow.steps) as webhook_flow,
+    ):
+        delivery_flow.serve("example.org")
+        upkeep = new_upkeep(delivery_flow.steps.database, delivery_flow.clock, retention=RETENTION)
+        await upkeep.make_partitions()
+        neighbour = await delivery_flow.steps.another_sender("neighbour")
+        yield Scene(delivery_flow, webhook_flow, upkeep, neighbour)
+
+
+async def test_mail_held_beyond_retention_keeps_no_other_and_is_delivered(scene: Scene) -> None:
+    flow, steps = scene.delivery_flow, scene.delivery_flow.steps
+    indexer = SearchIndexer(database=steps.database, clock=steps.clock)
+    await scene.webhook_flow.subscribe()
+    first_day = flow.clock.now().date()
+    held = await steps.accept(["ada@example.org", "450-rcpt@example.org", "bob@example.org"])
+    others = [await steps.accept(["cy@example.org"], sender=scene.neighbour) for _ in range(20)]
+    await flow.run_due()
+    # One recipient waits for its retry, and then for the end of the suspension.
+    assert await flow.statuses(held) == ["delivered", "deferred", "delivered"]
+    await scene.webhook_flow.run_due()
+    await indexer.run()
+    await steps.suspend()
+    await scene.pass_days(5)
+
+    assert {row.day for row in await scene.old_partitions()} == {first_day}
+    assert all(row.is_reduced for row in await scene.old_partitions())
+    for table in ("messages", "recipients", "bodies", "ledger", "attempts", "events", "catalogue"):
+        assert sum([await scene.count(table, other) for other in others if table != "events"]) == 0
+    assert await steps.value("SELECT count(*) FROM events") == 2
+    assert await scene.count("catalogue", held) > 0
+    assert await scene.audit_findings() == []
+    account_id = AccountId(steps.sender.account_id)
+    detail = MessageDetail(database=steps.database, clock=steps.clock, bodies_days=1)
+    shown = await detail.detail(account_id, ids.text(ids.MESSAGE, held))
+    assert len(shown.timeline.recipients) == 3
+    assert b"Good morning." in await detail.raw(account_id, ids.text(ids.MESSAGE, held))
+
+    flow.receiver.behaviour = ""
+    await steps.fetch("UPDATE recipients SET email = 'later@example.org' WHERE message_id = $1 AND position = 2", held)
+    await steps.resume()
+    flow.clock.advance(hours=2)
+    await flow.run_due()
+    assert await flow.statuses(held) == ["delivered"] * 3
+    assert [mail.recipient for mail in flow.receiver.accepted].count("later@example.org") == 1
+    assert await flow.message(held) == ("delivered", "settled")
+    assert await steps.fetch("SELECT kind, count(*) FROM ledger GROUP BY kind ORDER BY kind") == [
+        ("reserve", 1),
+        ("settle", 3),
+    ]
+    await scene.webhook_flow.run_due()
+    assert len(scene.webhook_flow.webhook_receiver.requests) == 3
+    assert await database_faults(steps.url) == {}
+    assert await scene.audit_findings() == []
+    await indexer.run()
+
+    await scene.upkeep.drop_partitions()
+    assert await scene.old_partitions() == set()
+    assert await scene.count("messages", held) == 0
+    sums = await steps.fetch(
+        "SELECT account_id, sum(reserved), sum(settled), sum(released) FROM ledger_days GROUP BY 1"
+    )
+    assert set(sums) == {(steps.sender.account_id, 3, 3, 0), (scene.neighbour.account_id, 20, 20, 0)}
+    assert await scene.audit_findings() == []
+
+
+async def test_a_webhook_delivery_beyond_retention_is_sent_from_its_stored_event(scene: Scene) -> None:
+    steps, webhook_flow = scene.delivery_flow.steps, scene.webhook_flow
+    await webhook_flow.subscribe("/status/500")
+    pending = await webhook_flow.add_event()
+    await webhook_flow.run_due()
+    await webhook_flow.subscribe("/elsewhere", sender=scene.neighbour)
+    done = await webhook_flow.add_event(sender=scene.neighbour)
+    await webhook_flow.run_due()
+    body = webhook_flow.requests_to("/status/500")[0].body
+    await steps.fetch("UPDATE calls SET next_at = $1", steps.clock.now() + timedelta(days=4))
+    await scene.pass_days(4)
+    assert await steps.fetch("SELECT id FROM webhook_deliveries") == [(pending,)]
+    assert await steps.value("SELECT count(*) FROM events WHERE message_id IS NOT NULL") == 1
+    await webhook_flow.subscribe("/now")
+    await webhook_flow.run_due()
+    assert await webhook_flow.status_of(pending) == ("succeeded", 2, 200, None)
+    assert [request.body for request in webhook_flow.requests_to("/now")] == [body]
+    await scene.upkeep.drop_partitions()
+    assert await scene.old_partitions() == set()
+    assert done != pending
+
+
+async def test_reduced_days_use_up_nothing_of_what_a_round_may_drop(scene: Scene) -> None:
+    steps = scene.delivery_flow.steps
+    await steps.suspend()
+    for _ in range(4):
+        await steps.accept(["ada@example.org"], sender=scene.neighbour)
+        await steps.fetch(
+            "UPDATE schedule SET next_at = $1 WHERE next_at < $1", steps.clock.now() + timedelta(days=300)
+        )
+        steps.clock.advance(days=1)
+        await scene.upkeep.make_partitions()
+    await scene.pass_days(20)
+    old = await scene.old_partitions()
+    assert all(row.is_reduced for row in old)
+    assert len({row.day for row in old}) == 4
+    assert await scene.audit_findings() == []
