@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final, NamedTuple
 
 import structlog
@@ -45,6 +45,7 @@ DOMAINS_A_RUN_MAX: Final = 200
 NEW_KEYS_A_RUN_MAX: Final = 200
 DAYS_DROPPED_AT_ONCE_MAX: Final = 2
 WEBHOOK_OVERDUE_MAX: Final = timedelta(days=3)
+FINAL_FORGOTTEN_EVERY: Final = timedelta(hours=6)
 # Days of all other tables wait until their messages' day is dropped or reduced.
 _INDEPENDENT: Final = frozenset({"messages", "bodies", "webhook_deliveries"})
 
@@ -113,6 +114,7 @@ class Upkeep:
         self._reseal = Reseal(database=database, sealer=sealer)
         self._retention = retention
         self._clock_step = clock_step
+        self._forget_final_at: dict[Partition, datetime] = {}
         self._chores = (
             _Chore("make_partitions", self.make_partitions, ("partitions_made",)),
             _Chore("drop_partitions", self.drop_partitions, ("partitions_dropped",), deletes=True),
@@ -209,6 +211,7 @@ class Upkeep:
                 crash.point("upkeep.before_detaching")
                 await partitions.detach(connection, partition)
                 crash.point("upkeep.detached")
+                self._forget_final_at.pop(partition, None)
             elif not await self._reduce(connection, partition):
                 continue
             taken[partition.table] += not partition.is_reduced
@@ -217,24 +220,33 @@ class Upkeep:
 
     async def _reduce(self, connection: Connection, partition: Partition) -> bool:
         """Reduce the day to what is still needed; False when its table is in use for too long."""
-        reduced = partition
-        if not partition.is_reduced:
-            try:
-                async with connection.transaction():
-                    reduced = await stragglers.reduce(connection, partition)
-                    crash.point("upkeep.before_reducing")
-            except stragglers.TableInUse as fault:
-                log.warning("partition_in_use", partition=partition.name, reason=str(fault))
-                return False
-            crash.point("upkeep.reduced")
-            log.info("partition_reduced", partition=partition.name)
+        if partition.is_reduced:
+            await self._forget_final(connection, partition)
+            return True
+        try:
+            async with connection.transaction():
+                reduced = await stragglers.reduce(connection, partition)
+                crash.point("upkeep.before_reducing")
+        except stragglers.TableInUse as fault:
+            log.warning("partition_in_use", partition=partition.name, reason=str(fault))
+            return False
+        crash.point("upkeep.reduced")
+        log.info("partition_reduced", partition=partition.name)
+        await self._forget_final(connection, reduced)
+        return True
+
+    async def _forget_final(self, connection: Connection, reduced: Partition) -> None:
+        """Delete what became final since; not in every run, since that reads all that is left of the day."""
+        now = self._clock.now()
+        if now < self._forget_final_at.get(reduced, now):
+            return
+        self._forget_final_at[reduced] = now + FINAL_FORGOTTEN_EVERY
         page: int | None = 0
         while page is not None:
             async with connection.transaction():
                 page = await stragglers.forget_final(connection, reduced, page)
                 crash.point("upkeep.before_forgetting_final")
             crash.point("upkeep.forgotten_final")
-        return True
 
     def _over(self, found: Iterable[Partition], at_once_max: int | None) -> list[Partition]:
         """Those past their retention, the oldest of each table."""
