@@ -409,6 +409,8 @@ def test_a_request_is_verified_on_the_command_line(tmp_path: Path) -> None:
     assert (done.exit_code, answer["valid"], answer["verdict"]) == (1, False, "stale")
     assert answer["reason"].startswith("too old: signed 900 s ago")
     assert answer["event"] == json.loads(event_body())
+    again = typed(*words, given=event_body(), WEBHOOK_SECRET_FILE=str(secret))
+    assert again.stdout == done.stdout
 
     done = typed("verify", "--header", header, "--secret", "whsec_x", "--at", str(T), given=event_body())
     assert (done.exit_code, done.stdout.count("\n")) == (1, 1)
@@ -432,6 +434,15 @@ def test_a_wrong_option_is_reported_in_one_line(words: tuple[str, ...], expected
     done = typed(*words)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert expected in done.stderr
+
+
+def test_a_login_is_read_from_a_file(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    by_token = typed("listen", TOKEN_FILE=str(empty))
+    by_password = typed("listen", "--email", "ada@example.com", PASSWORD_FILE=str(empty))
+    for done in (by_token, by_password):
+        assert (done.exit_code, done.stderr) == (1, f"posthouse: {empty} is empty: write the secret into it\n")
 
 
 @pytest.mark.slow

@@ -40,7 +40,10 @@ Secret = Annotated[
     str,
     typer.Option(envvar="POSTHOUSE_WEBHOOK_SECRET", show_default=False, help="The endpoint's secret (whsec_…)."),
 ]
-SecretFile = Annotated[Path | None, typer.Option(help="A file that holds the secret.", show_default=False)]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(envvar="POSTHOUSE_WEBHOOK_SECRET_FILE", help="A file that holds the secret.", show_default=False),
+]
 
 
 @webhook.command("show")
@@ -213,9 +216,15 @@ def _access(email: str) -> "Login | str":
     from posthouse.cli.event_feed import Login
 
     if email:
-        return Login(email, os.environ.get("POSTHOUSE_PASSWORD") or _prompted("Password", "set POSTHOUSE_PASSWORD"))
-    token = os.environ.get("POSTHOUSE_TOKEN", "").strip()
+        return Login(email, _variable("POSTHOUSE_PASSWORD") or _prompted("Password", "set POSTHOUSE_PASSWORD"))
+    token = _variable("POSTHOUSE_TOKEN")
     return token or fail("log in with --email, or set POSTHOUSE_TOKEN to the token of a login")
+
+
+def _variable(name: str) -> str:
+    """A secret in the environment, or in the file that `NAME_FILE` names."""
+    file = os.environ.get(f"{name}_FILE")
+    return _secret(os.environ.get(name, ""), Path(file) if file else None)
 
 
 def _secret(given: str, file: Path | None) -> str:

@@ -20,7 +20,6 @@ OTHER_VARIABLES: Final = frozenset(
         "POSTHOUSE_CRASH_AT",
         "POSTHOUSE_URL",
         "POSTHOUSE_API_KEY",
-        "POSTHOUSE_API_KEY_FILE",
         "POSTHOUSE_FROM",
         "POSTHOUSE_USERNAME",
         "POSTHOUSE_PASSWORD",
