@@ -33,8 +33,9 @@ async def open_database(
     statement_seconds_max: float = STATEMENT_SECONDS_MAX,
     allow_unsafe: bool = False,
     clock: DatabaseClock | None = None,
+    kind: type[Database] = Database,
 ) -> AsyncIterator[Database]:
-    database = await Database.open(
+    database = await kind.open(
         settings.database.url,
         connections_max=connections_max or settings.database.pool_max,
         statement_seconds_max=statement_seconds_max,

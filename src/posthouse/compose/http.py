@@ -40,6 +40,7 @@ from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
+from posthouse.flows.shared.shared_database import SharedDatabase
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache
@@ -88,7 +89,9 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
             intake_database = await stack.enter_async_context(
                 open_database(settings, connections_max=for_intake, clock=clock)
             )
-            database = await stack.enter_async_context(open_database(settings, connections_max=for_others, clock=clock))
+            database = await stack.enter_async_context(
+                open_database(settings, connections_max=for_others, clock=clock, kind=SharedDatabase)
+            )
             await stack.enter_async_context(synchronized(clock, intake_database))
             control_cache = await stack.enter_async_context(refreshed(ControlCache(intake_database, clock.monotonic)))
             last_used = await stack.enter_async_context(accept.open_last_used(database))

@@ -11,6 +11,7 @@ from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.response_limits import ResponseLimits
 from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
+from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import ids
 from posthouse.rules.refusal import Code, Refusal
 
@@ -85,6 +86,7 @@ class Frame:
                 await self._send_endpoint(scope, receive, send_with_id)
             else:
                 self._unauthenticated.require(scope)
+                count_for(None)
                 await self._application(scope, receive, self._response_limits.limited(scope, receive, send_with_id))
         except Disconnected:
             return

@@ -27,6 +27,7 @@ from posthouse.entrypoints.smtp.service import Service
 from posthouse.entrypoints.smtp.strangers import Strangers
 from posthouse.flows.shared.principal import Principal
 from posthouse.rules import credential
+from posthouse.rules.content_pace import ContentPace
 from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Refusal
@@ -51,6 +52,8 @@ class Bounds:
     addresses_per_prefix: int = 4
     # Of messages that are being received or accepted: 25 of the largest.
     content_bytes_max: int = 256 * 1024 * 1024
+    # Of messages that don't come in a single piece: a tenth of what an event loop can read.
+    content_bytes_per_second: float = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class ServerState:
         self.context = context
         self.deadlines = deadlines
         self.memory = content_memory(bounds.content_bytes_max, service.policy.message_bytes_max)
+        self.pace = ContentPace(bounds.content_bytes_per_second)
         # An account may always have as many sessions as an address, as long as the server takes any.
         self.account_sessions: FairShare[AccountId] = FairShare(
             bounds.connections_max, least=bounds.connections_per_address_max
@@ -221,6 +225,8 @@ class Connection(asyncio.Protocol):
         self._perform(conversation.receive(data))
         if conversation.waiting_bytes > WAITING_BYTES_MAX and self._task is not None:
             self._pause_reading()
+        elif conversation.content is not None:
+            self._keep_pace(len(data))
 
     def eof_received(self) -> bool | None:
         # A client that sends no more may still wait for the reply to its last message; not under TLS.
@@ -438,6 +444,17 @@ class Connection(asyncio.Protocol):
         self._perform(conversation.tls_started())
 
     # Pausing and closing
+
+    def _keep_pace(self, size: int) -> None:
+        holder = self._network if self._principal is None else self._principal.account_id
+        seconds = self._state.pace.pause_seconds(holder, size, self._loop.time())
+        if seconds:
+            self._pause_reading()
+            self._loop.call_later(seconds, self._resume_after_pace)
+
+    def _resume_after_pace(self) -> None:
+        if self._task is None and not self._is_unread:
+            self._resume_reading()
 
     def _pause_reading(self) -> None:
         if not self._is_held and self._transport is not None and not self._transport.is_closing():

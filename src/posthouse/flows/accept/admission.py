@@ -3,6 +3,7 @@
 from posthouse.clock import Clock
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.shared.principal import Member, Principal
+from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import credential, role, token
 from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode
 from posthouse.rules.ids import SessionId
@@ -57,6 +58,11 @@ class Admission:
         _require_permitted(peer, known.allowed_networks)
 
     async def reader(self, authorization: str | None, peer: str) -> Principal:
+        principal = await self._reader(authorization, peer)
+        count_for(principal.account_id)
+        return principal
+
+    async def _reader(self, authorization: str | None, peer: str) -> Principal:
         match credential.parse_authorization(authorization):
             case BasicCredentials() as given:
                 known = await self._basic(given)
@@ -82,6 +88,7 @@ class Admission:
         if not isinstance(given, BearerToken):
             raise _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
         membership, session_id = await self._membership(given)
+        count_for(membership.account_id)
         return Member(
             membership.account_id,
             membership.user_id,

@@ -79,6 +79,8 @@ class Intake:
         self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
         self.fingerprint = Fingerprint(blake2b(fingerprint_key).digest())
         self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
+        # A batch of large mails takes longer than small mails should wait.
+        self._large_batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
         self._being_accepted: set[IdempotencyKey] = set()
 
     async def accept(
@@ -115,7 +117,7 @@ class Intake:
                 if answer is not None:
                     return answer
                 entry = await self._prepare(principal, key, draft, body_hash, request_id, source)
-            return await self._batcher.submit(entry, len(entry.mime))
+            return await self._submit(entry)
         finally:
             self._being_accepted.discard(key)
 
@@ -173,10 +175,16 @@ class Intake:
             mailing_list=choice.mailing_list,
             one_click=choice.one_click,
         )
-        return await self._batcher.submit(entry, len(entry.mime))
+        return await self._submit(entry)
 
     async def drain(self) -> None:
         await self._batcher.drain()
+        await self._large_batcher.drain()
+
+    async def _submit(self, entry: PreparedMessage) -> AcceptedMessage:
+        size = len(entry.mime)
+        batcher = self._large_batcher if size > limits.THREAD_BODY_BYTES_MIN else self._batcher
+        return await batcher.submit(entry, size)
 
     async def _prepare(
         self,

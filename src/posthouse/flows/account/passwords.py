@@ -19,6 +19,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.login_delays import LoginDelays
+from posthouse.flows.shared.shared_database import count_for
 from posthouse.flows.shared.turns import Turns
 from posthouse.rules import credential, limits, rate_limit, totp
 from posthouse.rules.ids import UserId
@@ -87,6 +88,7 @@ class Passwords:
         if len(email) > limits.ADDRESS_CHARACTERS_MAX or not email.isprintable():
             return None
         network = credential.peer_network(peer)
+        count_for(network)
         with self._checks.place(network):
             await self._count_attempt(person(email, peer, self._pepper))
             await self._delay(email, network)

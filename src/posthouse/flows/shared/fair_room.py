@@ -29,6 +29,9 @@ class FairRoom(Generic[Holder]):
     def taken(self) -> int:
         return self._share.taken
 
+    def held(self, holder: Holder) -> int:
+        return self._share.held(holder)
+
     def take_now(self, holder: Holder, units: int = 1) -> bool:
         """Take the units without waiting, unless there is no room or the holder has others waiting."""
         return (not self._waiting or holder not in self._waiting) and self._share.take(holder, units)
