@@ -20,7 +20,7 @@ from tests.support.service import Tenant
 from tests.support.victim import ACTIONS, DESTINATION, SILENT, Stage, Times, Victim, merged, open_stage
 
 ROUNDS: Final = 2
-SECONDS: Final = 6.0
+SECONDS: Final = 5.0
 # A time that no customer notices, whatever it was alone.
 UNNOTICED_SECONDS: Final = 0.05
 

@@ -19,7 +19,7 @@ HOST: Final = "127.0.0.1"
 MIB: Final = 1024 * 1024
 LINE: Final = b"x" * 76 + b"\r\n"
 PAUSE_SECONDS: Final = 0.05
-LEAD_SECONDS: Final = 3.0
+LEAD_SECONDS: Final = 2.0
 # The slowest that the server bears: 1 KiB a second, or a little more.
 DRIP_SECONDS: Final = 2.0
 DRIP_LINES: Final = 40
