@@ -1,4 +1,4 @@
-"""Accepting what had to wait: nothing is written under an id that others have passed by already."""
+"""Accepting what had to wait: for an old id, or behind large mails."""
 
 import asyncio
 
@@ -6,8 +6,10 @@ import pytest
 
 from posthouse.flows.accept.intake import WAITED_MAX
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.accept_flow import new_sender
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.locks import lock_waits
+from tests.support.operator_client import Operator
 
 
 async def test_a_message_that_waited_too_long_is_refused_and_may_come_again(database_url: str) -> None:
@@ -23,3 +25,16 @@ async def test_a_message_that_waited_too_long_is_refused_and_may_come_again(data
         assert refused.value.code is Code.TEMPORARY_FAILURE
         assert await steps.value("SELECT count(*) FROM messages") == 0
         assert not (await accept_flow.accept(sender, "key")).is_replay
+
+
+async def test_a_small_mail_does_not_wait_for_a_batch_of_large_mails(database_url: str, operator: Operator) -> None:
+    async with open_delivery_steps(database_url) as steps:
+        accept_flow, noisy = steps.accept_flow, steps.sender
+        victim = await new_sender(operator, "victim")
+        async with steps.database.transaction() as tx:
+            await tx.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", noisy.account_id)
+            large = asyncio.create_task(accept_flow.accept(noisy, "large", noisy.draft(text="x" * 300_000)))
+            await lock_waits(tx)
+            await accept_flow.accept(victim, "small")
+            assert not large.done()
+        await large
