@@ -64,8 +64,9 @@ PACKAGED: Final = "pginstall*/bin"
 PROGRAMS: Final = ("postgres", "initdb", "psql")
 # Who runs the server when root starts it, in this order.
 SERVER_USERS: Final = ("postgres", "nobody")
-# For a server user that may not enter the directories above the programs or the data, such as /root.
-ENTER_ALL: Final = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+# For a server user that may not enter the directories above the programs or the data, such as /root. PostgreSQL checks
+# its programs with access(2), which disregards capabilities of ordinary users without that secure bit.
+ENTER_ALL: Final = ("--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override")
 
 
 class PostgresError(RuntimeError):
