@@ -91,6 +91,7 @@ def list_(
 def open_(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id (em_…), of any account.")],
     print_: Annotated[bool, typer.Option("--print", help="Print the link, and open no browser.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Open a test mail or captured mail in the browser: HTML, text, headers, attachments and links.
 
@@ -103,6 +104,8 @@ def open_(
         return await services.captured_mail.new_link(account_id, message_id)
 
     url = service_url(settings()) + perform(link)
+    if as_json:
+        return output.write_json({"url": url})
     if print_:
         return output.write_line(url)
     import webbrowser
