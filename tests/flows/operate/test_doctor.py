@@ -83,7 +83,7 @@ async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(data
     assert "free, mail is refused at 1,073,741,824.00 GiB" in low.found
     assert "Make room on the volume" in low.advice
     assert "used, mail is refused at 0.00 GiB" in large.found
-    assert "storage_bytes_max" in large.advice
+    assert "disk_space.database_bytes_max" in large.advice
     assert "No such file" in lost.found
     assert "disk_space.directory" in lost.advice
 
@@ -117,4 +117,4 @@ async def test_a_database_that_is_away_is_the_one_thing_said() -> None:
     async with open_database(f"postgresql://postgres@127.0.0.1:{free_port()}/posthouse") as database:
         (check,) = await check_up(database)
     assert not check.is_well
-    assert "database_url" in check.advice
+    assert "database.url" in check.advice
