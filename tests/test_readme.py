@@ -165,6 +165,11 @@ def test_the_page_on_sending_works_as_written(started: tuple[Clone, str]) -> Non
     assert len(re.findall(r'"status":"delivered"', seen)) == 2
 
 
+def test_the_page_on_testing_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "test-your-mail.md")
+    assert '"url":"https://demo.example/confirm/7f3c"' in seen
+
+
 def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "templates.md")
     assert "Ada &amp; Charles" in seen
@@ -298,6 +303,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "receive-webhooks",
                 "send-mail",
                 "templates",
+                "test-your-mail",
                 "unsubscribe",
                 "verify-a-domain",
             )
