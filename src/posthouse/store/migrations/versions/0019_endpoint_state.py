@@ -12,9 +12,9 @@ def upgrade() -> None:
     # Endpoints begin as new: with their next 2xx they are called as before.
     op.execute("ALTER TABLE webhook_endpoints ADD COLUMN answered_at timestamptz, ADD COLUMN failing_since timestamptz")
     # `next_at` moves with every lease, claim and postponement; `due_at` with the schedule of attempts alone.
-    op.execute("ALTER TABLE calls ADD COLUMN due_at timestamptz")
+    # The default is for processes of the version before, which go on while machines are restarted in turn.
+    op.execute("ALTER TABLE calls ADD COLUMN due_at timestamptz NOT NULL DEFAULT now()")
     op.execute("UPDATE calls SET due_at = next_at")
-    op.execute("ALTER TABLE calls ALTER COLUMN due_at SET NOT NULL")
 
 
 def downgrade() -> None:
