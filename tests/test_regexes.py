@@ -63,7 +63,8 @@ def held_by(module: ModuleType) -> Iterator[tuple[str, "re.Pattern[Any]", str | 
     """Patterns and their methods among a module's names, in its classes, and in the tables of both."""
     own = [item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__]
     for names in (vars(module), *map(vars, own)):
-        for name, value in names.items():
+        # A lazily loaded name appears when it is looked at.
+        for name, value in list(names.items()):
             for item in _within(value):
                 if isinstance(item, re.Pattern):
                     yield name, item, None
