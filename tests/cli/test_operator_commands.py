@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from posthouse.cli.app import app
 from posthouse.config.text import generated
+from posthouse.rules import ids
 from tests.cli.test_cli import COMMAND_SECONDS_MAX, Terminal, environment, secrets
 from tests.support import preloaded
 from tests.support.service import service_settings, settings_for
@@ -180,6 +181,7 @@ def test_a_closed_account_has_no_access_left_and_can_be_reopened(operator: Opera
     assert view["users"] == []
     assert {row["state"] for row in (*view["keys"], *view["credentials"])} == {"revoked"}
     assert asyncio.run(_invitations(operator.database_url, view["id"])) == 0
+    assert asyncio.run(_log(operator.database_url, view["id"]))[-1] == "account.closed"
     assert "closed already" in operator.type("account", "close", account, "--reason", "left", "--yes", status=1)
     assert "`account reopen`" in operator.type("account", "resume", account, status=1)
 
@@ -427,14 +429,21 @@ def _until(log: Path, text: bytes, process: "subprocess.Popen[bytes]") -> str:
 
 
 async def _invitations(url: str, account: str) -> int:
-    from posthouse.rules import ids
-
     connection = await asyncpg.connect(url)
     found: int = await connection.fetchval(
         "SELECT count(*) FROM invitations WHERE account_id = $1", ids.parse(ids.ACCOUNT, account)
     )
     await connection.close()
     return found
+
+
+async def _log(url: str, account: str) -> list[str]:
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(
+        "SELECT action FROM audit_log WHERE account_id = $1 ORDER BY id", ids.parse(ids.ACCOUNT, account)
+    )
+    await connection.close()
+    return [row["action"] for row in rows]
 
 
 async def _with_a_user(cluster: PrivatePostgres) -> str:
