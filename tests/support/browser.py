@@ -38,6 +38,14 @@ class Browser:
             "--window-size=1000,900", "about:blank",
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
+        try:
+            await self._attach()
+        except BaseException:
+            self._process.kill()
+            raise
+        return self
+
+    async def _attach(self) -> None:
         async with asyncio.timeout(START_SECONDS_MAX):
             address = await self._endpoint()
         self._client = aiohttp.ClientSession()
@@ -47,7 +55,6 @@ class Browser:
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session_id = attached["sessionId"]
         await self.call("Page.enable")
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._reading.cancel()
