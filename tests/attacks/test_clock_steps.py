@@ -197,7 +197,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.alone
+@pytest.mark.rare
 async def test_a_step_of_the_databases_clock_by_days_costs_nothing(tmp_path: Path) -> None:
     async with running_scene(tmp_path) as scene:
         await play(scene, "database", [4 * DAY, -HOUR])

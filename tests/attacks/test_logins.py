@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.server_process import start_service
 from tests.support.service import PASSWORD
 
@@ -16,6 +18,7 @@ LOGINS = 8
 FAILURES = 50
 
 
+@pytest.mark.rare
 async def test_wrong_logins_from_a_shared_address_lock_no_user_out(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

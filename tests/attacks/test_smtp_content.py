@@ -12,7 +12,7 @@ from tests.support.service_processes import RETURN_PATH_DOMAIN, ServiceProcesses
 from tests.support.smtp_listeners import SmtpListeners, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.rare
 
 MIB = 1024 * 1024
 SESSIONS = 27

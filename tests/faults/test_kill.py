@@ -13,7 +13,7 @@ from tests.support.http_load import HttpLoad
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, uuid
 
-KILLS = 20
+KILLS = 10
 SENDERS = 16
 
 
@@ -33,7 +33,7 @@ async def messages_by_key(service: Service) -> dict[str, list[str]]:
 
 
 @pytest.mark.long
-async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
+async def test_kills_in_mid_load_lose_nothing_and_double_nothing(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     seed = random.randrange(1_000_000)

@@ -135,7 +135,12 @@ class SimulatedProcesses:
         deadline = loop.time() + SETTLED_SECONDS_MAX
         while True:
             tasks = [task for process in self.processes for task in process.tasks]
-            busy = [task for task in tasks if not task.done() and task not in self.clock.parked]
+            waiting = self._waiting_for_turns()
+            busy = [
+                task
+                for task in tasks
+                if not task.done() and task not in self.clock.parked and _awaited(task) not in waiting
+            ]
             if not busy:
                 break
             if loop.time() > deadline:
@@ -148,6 +153,12 @@ class SimulatedProcesses:
             self.complaints += [f"{process.name}: {fault!r}" for fault in process.faults]
             process.faults.clear()
 
+    def _waiting_for_turns(self) -> set["asyncio.Future[Any] | None"]:
+        """What calls to a limited endpoint wait for while another is under way, which waits for the clock itself."""
+        flows = [process.flow for process in self.processes if isinstance(process.flow, WebhookSender)]
+        turns = [account.turn for flow in flows for account in flow._accounts.values()]
+        return {waiter for turn in turns for waiter in turn._waiters or ()}
+
     def check_log_entry(self, _: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """An error that a living process logs is a fault."""
         process = CURRENT.get()
@@ -155,3 +166,7 @@ class SimulatedProcesses:
         if is_alive and method in ("error", "exception", "critical"):
             self.complaints.append(f"{process.name if process else ''} logged {entry}")
         raise structlog.DropEvent
+
+
+def _awaited(task: "asyncio.Task[Any]") -> "asyncio.Future[Any] | None":
+    return task._fut_waiter  # type: ignore[no-any-return, attr-defined]

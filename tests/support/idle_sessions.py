@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from tests.support.idle_clients import PER_SOURCE, Cost, IdleClient, open_clients, reset
+from tests.support.idle_clients import PER_SOURCE, Cost, IdleClient, open_clients, reset, source_address
 from tests.support.service import Tenant
 from tests.support.service_processes import prepare_processes
 from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, plain, raw_mail, submit
@@ -108,21 +108,26 @@ class Visitors:
             return Visit(admitted - begun, time.monotonic() - admitted)
 
     async def turned_away(self, count: int, *, is_secure: bool) -> list[str]:
-        """The reply to each; none within TLS from the first byte on: a handshake would cost what is short."""
+        """The reply to each; none within TLS from the first byte on: a handshake would cost what is short.
+
+        They have the prefix of idle sessions: for a prefix with fewer connections, the server would drop one of those.
+        """
         replies = []
         for _ in range(count):
             try:
                 port = self.listeners.tls_port if is_secure else self.listeners.port
-                async with self.line(port, self.context if is_secure else None) as line:
+                async with self.line(port, self.context if is_secure else None, source_address(0)) as line:
                     replies.append(await line.reply() or "hung up")
             except OSError:
                 replies.append("hung up")
         return replies
 
     @contextlib.asynccontextmanager
-    async def line(self, port: int, context: ssl.SSLContext | None) -> AsyncIterator[SmtpConnection]:
+    async def line(
+        self, port: int, context: ssl.SSLContext | None, source: str = HOST
+    ) -> AsyncIterator[SmtpConnection]:
         reader, writer = await asyncio.open_connection(
-            HOST, port, ssl=context, server_hostname=None if context is None else NAME
+            HOST, port, ssl=context, server_hostname=None if context is None else NAME, local_addr=(source, 0)
         )
         try:
             yield SmtpConnection(reader, writer)

@@ -146,7 +146,7 @@ async def test_a_long_queue_does_not_hide_the_other_shards(open_stream: OpenStre
     for _ in range(500):
         stream.publish(TicketKind.DELIVER, 0, b"long")
     stream.publish(TicketKind.DELIVER, 1, b"short")
-    await eventually(lambda: stream.counts.confirmed == 501)
+    await eventually(lambda: stream.counts.confirmed == 501, within=30)
     first: list[StreamMessage] = []
     for _ in range(10):
         first += await stream.fetch(TicketKind.DELIVER, shards, 10, 1)
@@ -172,11 +172,11 @@ async def test_an_acknowledged_ticket_is_never_redelivered(open_stream: OpenStre
 
 
 async def test_work_in_progress_delays_redelivery(open_stream: OpenStream) -> None:
-    stream = await open_stream(QUICK)
+    stream = await open_stream(replace(PATIENT, ack_wait_seconds=4))
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
-    for _ in range(4):
-        assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.2) == []
+    for _ in range(5):
+        assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 1) == []
         await delivery.working()
     await delivery.ack()
 

@@ -127,6 +127,7 @@ async def test_starting_and_stopping_workers_share_evenly(fleet: Fleet) -> None:
     assert await seconds_until(lambda: first.held() | second.held() == EVERY) < LEASE_SECONDS
 
 
+@pytest.mark.alone
 async def test_the_shards_of_a_killed_worker_move_within_seconds(fleet: Fleet, nats: PrivateNats) -> None:
     survivor = await fleet.join("survivor")
     await eventually(lambda: survivor.held() == EVERY)
