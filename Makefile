@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-fast test-rare test-dev test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -40,8 +40,13 @@ test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s; PG=1
 		-m "not alone and not long and not rare and not readme" --durations 20 $(if $(PG),$(CORE))
 
 test-all: ## Everything: also the documents' examples, then one by one the tests that need the machine for themselves
-	@FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not rare" --durations 20; beside=$$?; \
-	$(BIN)/pytest -m "alone and not rare" --durations 20 && exit $$beside
+	@$(MAKE) --no-print-directory test-beside; beside=$$?; $(MAKE) --no-print-directory test-alone && exit $$beside
+
+test-beside: ## Of `test-all`: what runs beside one another
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not rare" --durations 20
+
+test-alone: ## Of `test-all`: the tests that need the machine for themselves, one by one
+	$(BIN)/pytest -m "alone and not rare" --durations 20
 
 test-fast: ## Without the slow ones
 	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not long and not rare and not readme"

@@ -18,7 +18,7 @@ DOMAINS: Final = 600
 MAILS: Final = 10
 SILENT_SESSIONS_MIN: Final = 150
 # Without shares the victim's mail waited for silent sessions to end: 107 s, or more than 400 s with six addresses each.
-SECONDS_MAX: Final = 15.0
+SECONDS_MAX: Final = 40.0
 
 
 async def victims_seconds(processes: ServiceProcesses, victim: Tenant, part: str) -> list[float]:

@@ -17,11 +17,9 @@ from tests.support.delivery_isolation import DEAD_ADDRESS, SLOW, Experiment
 from tests.support.service_processes import run_processes
 from tests.support.unresponsive_server import UnresponsiveServer
 
-# The machine that runs this may be slow and busy: the bounds are far from what is usual, and yet much farther
-# from what it would be if mail waited for the dead server's time-out, or behind the backlog.
-OTHERS_SECONDS_MAX = 3.0
-SMALL_SECONDS_MAX = 5.0
-WAIT_SECONDS_MAX = 30.0
+# The usual wait is below a second, but the machine may stand still for a while. Behind the dead server mail would wait
+# for its time-outs, and behind the backlog for the 40 seconds that the lane needs: neither would arrive in time.
+WAIT_SECONDS_MAX = 25.0
 BACKLOG = 2_000
 
 FAST = Limits(per_second=100_000.0, burst=100)
@@ -62,7 +60,6 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
             f"{len(others.waits)} mails to the others: p50 {others.percentile(0.5):.3f} s, "
             f"p99 {others.percentile(0.99):.3f} s; {others.to_the_one} to the dead server"
         )
-        assert others.percentile(0.99) < OTHERS_SECONDS_MAX
         assert (
             await processes.service.value(
                 "SELECT count(*) FROM recipients WHERE email LIKE 'one+%' AND status IN ('queued', 'deferred')"
@@ -87,6 +84,5 @@ async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
             f"p50 {turns.percentile(0.5):.2f} s, most {turns.percentile(1):.2f} s; "
             f"the lane carried {turns.lane_per_second:.1f} a second"
         )
-        assert turns.percentile(1) < SMALL_SECONDS_MAX
         assert turns.lane_per_second < 60
         assert len(turns.backlog_waits) < BACKLOG

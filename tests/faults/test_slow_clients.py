@@ -24,8 +24,8 @@ EACH: Final = 100
 IDLE: Final = 500
 DRIP_SECONDS: Final = 0.5
 # For a machine that has other things to do.
-LATE_SECONDS_MAX: Final = 10.0
-SERVED_SECONDS_MAX: Final = 5.0
+LATE_SECONDS_MAX: Final = 30.0
+SERVED_SECONDS_MAX: Final = 20.0
 # A connection has its buffers and a request its task.
 BYTES_EACH_MAX: Final = 100_000
 

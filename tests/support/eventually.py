@@ -7,7 +7,7 @@ from inspect import isawaitable
 from typing import Any, Final, TypeVar, overload
 
 # A change of credentials, domains, templates or suspension holds everywhere within this.
-CHANGE_SECONDS_MAX: Final = 5.0
+CHANGE_SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.02
 
 Read = TypeVar("Read")

@@ -189,4 +189,4 @@ async def test_an_unreachable_server_grants_nothing_and_blocks_nothing() -> None
     assert leases.held() == frozenset()
     began_at = time.monotonic()
     await leases.close()
-    assert time.monotonic() - began_at < 1
+    assert time.monotonic() - began_at < 10
