@@ -44,5 +44,5 @@ async def test_an_endpoint_that_hangs_does_not_delay_the_others_events(
         f"p99 {waits.percentile(0.99):.3f} s, most {waits.percentile(1):.3f} s; the hanging endpoint was called "
         f"{waits.hanging_calls} times about {waits.hanging_events} events"
     )
-    assert WAIT_SECONDS_MAX < waits.hanging_events * CALL_SECONDS_MAX
+    assert waits.hanging_events * CALL_SECONDS_MAX > WAIT_SECONDS_MAX
     assert waits.hanging_calls > 0

@@ -9,12 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from posthouse.rules import limits
 
 # So much may the clocks of two processes differ; what is further ahead than the burst and this is not believed.
 BEYOND_BURST_MAX: Final = timedelta(minutes=1)
+RATES_KEPT_MAX: Final = 1_000
+_ZERO: Final = timedelta(0)
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
 
@@ -39,27 +42,24 @@ class RateWait:
 
 def take(rate: Rate, full_at: datetime, now: datetime) -> RateReading | RateWait:
     """Take a request from the rate; a RateWait has taken nothing."""
-    interval = _interval(rate)
-    taken = _believed(rate, full_at, now) + interval
-    excess = (taken - now) - interval * rate.burst
-    if excess > timedelta(0):
-        return RateWait(_seconds_rounded_up(excess))
-    return reading(rate, taken, now)
+    interval, burst = _spans(rate)
+    used = _used(burst, full_at, now) + interval
+    if used > burst:
+        return RateWait(_seconds_rounded_up(used - burst))
+    return RateReading(now + used, (burst - used) // interval, _seconds_rounded_up(used))
 
 
 def reading(rate: Rate, full_at: datetime, now: datetime) -> RateReading:
     """The remaining rate, without taking from it."""
-    interval = _interval(rate)
-    full_at = _believed(rate, full_at, now)
-    left = interval * rate.burst - (full_at - now)
-    return RateReading(full_at, max(0, left // interval), _seconds_rounded_up(full_at - now))
+    interval, burst = _spans(rate)
+    used = _used(burst, full_at, now)
+    return RateReading(now + used, max(0, (burst - used) // interval), _seconds_rounded_up(used))
 
 
-def _believed(rate: Rate, full_at: datetime, now: datetime) -> datetime:
-    """Not before now. A time far beyond the burst was written by a clock that was ahead, or for another rate."""
-    if full_at - now > _interval(rate) * rate.burst + BEYOND_BURST_MAX:
-        return now
-    return max(full_at, now)
+def _used(burst: timedelta, full_at: datetime, now: datetime) -> timedelta:
+    """At least nothing. A time far beyond the burst was written by a clock that was ahead, or for another rate."""
+    used = full_at - now
+    return used if _ZERO < used <= burst + BEYOND_BURST_MAX else _ZERO
 
 
 def day_number(started_on: date, today: date) -> int:
@@ -100,10 +100,13 @@ def login_delay_seconds(failures: int) -> float:
     return min(limits.LOGIN_DELAY_SECONDS_MIN * (1 << doublings), limits.LOGIN_DELAY_SECONDS_MAX)
 
 
-def _interval(rate: Rate) -> timedelta:
+@lru_cache(RATES_KEPT_MAX)
+def _spans(rate: Rate) -> tuple[timedelta, timedelta]:
+    """The interval and the whole burst."""
     # Rounded up, so that a rate that doesn't divide a second is never exceeded; the burst is counted in the same
     # intervals, so it is never too small.
-    return timedelta(microseconds=math.ceil(1_000_000 / rate.per_second))
+    interval = timedelta(microseconds=math.ceil(1_000_000 / rate.per_second))
+    return interval, interval * rate.burst
 
 
 def _seconds_rounded_up(span: timedelta) -> int:

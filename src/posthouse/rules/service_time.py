@@ -78,6 +78,7 @@ class ServiceTime:
         "_is_started",
         "_latest",
         "_latest_at",
+        "_may_be_ahead",
         "_started_at",
         "acceptances",
         "step",
@@ -90,15 +91,19 @@ class ServiceTime:
         self._host_offset = host_time - timedelta(seconds=at)
         self._is_host_steady = True
         self._is_started = False
+        self._may_be_ahead = False
         self.acceptances = 0
         # How far the database's clock is ahead of service time, while that is not believed.
         self.step: timedelta | None = None
 
     def now(self, at: float) -> datetime:
-        slowed = self._latest + timedelta(seconds=(at - self._latest_at) / 2)
-        self._latest = max(self._carried(at), slowed)
-        self._latest_at = at
-        return self._latest
+        now = self._anchor + timedelta(seconds=at - self._anchored_at)
+        if self._may_be_ahead:
+            slowed = self._latest + timedelta(seconds=(at - self._latest_at) / 2)
+            self._may_be_ahead = slowed > now
+            now = max(now, slowed)
+        self._latest, self._latest_at = now, at
+        return now
 
     def learn(self, sample: TimeSample) -> None:
         """Follow the sample, or note a step."""
@@ -162,6 +167,7 @@ class ServiceTime:
 
     def _anchor_at(self, sample: TimeSample, time: datetime) -> None:
         self._anchor, self._anchored_at = time, sample.at
+        self._may_be_ahead = True
         self._doubt_seconds = sample.doubt_seconds
 
 

@@ -1,6 +1,6 @@
 """Accepting a message: from a valid draft to a committed row, or a refusal that costs nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import blake2b
@@ -181,10 +181,10 @@ class Intake:
         await self._batcher.drain()
         await self._large_batcher.drain()
 
-    async def _submit(self, entry: PreparedMessage) -> AcceptedMessage:
+    def _submit(self, entry: PreparedMessage) -> Awaitable[AcceptedMessage]:
         size = len(entry.mime)
         batcher = self._large_batcher if size > limits.THREAD_BODY_BYTES_MIN else self._batcher
-        return await batcher.submit(entry, size)
+        return batcher.submit(entry, size)
 
     async def _prepare(
         self,
