@@ -73,6 +73,7 @@ class OperatorServices:
         from posthouse.compose.keys import sealer
         from posthouse.compose.periodic_checks import disk_space
         from posthouse.compose.stream import stream_probes
+        from posthouse.entrypoints.http.dashboard_build import NOT_BUILT, is_built
         from posthouse.flows.operate.doctor import Doctor
 
         return Doctor(
@@ -85,6 +86,7 @@ class OperatorServices:
             public_url=self._settings.http.public_url,
             trusted_proxies=self._settings.http.trusted_proxies,
             captures=self._settings.delivery.captures,
+            dashboard_lack=None if is_built() else NOT_BUILT,
         )
 
     @cached_property

@@ -21,6 +21,7 @@ from posthouse.entrypoints.http.routes import (
     account,
     captured,
     credentials,
+    dashboard,
     domains,
     dry_run,
     emails,
@@ -62,6 +63,7 @@ _FAMILIES: Final = (
     unsubscribe,
     health,
     captured,
+    dashboard,
     docs_page,
 )
 

@@ -1,8 +1,4 @@
-"""The pages of captured mail, for a person with a one-time link: the list, a message, its HTML in a frame, attachments.
-
-The HTML of a mail is hostile. It is served for a frame of our own page alone, in a sandbox with an origin of its own,
-under a policy that loads nothing; `mail/frame_html` renames what a policy doesn't stop.
-"""
+"""The pages of captured mail, for a person with a one-time link: list, message, its HTML in a frame, attachments."""
 
 import asyncio
 from typing import Final
@@ -13,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from posthouse.entrypoints.http import captured_page
+from posthouse.entrypoints.http.mail_frame import PRIVATE_HEADERS, frame_response, require_frame
 from posthouse.entrypoints.http.route_context import services_of
 from posthouse.entrypoints.http.static_content import StaticContent
 from posthouse.flows.account.captured_mail import SESSION_LIFETIME
@@ -22,30 +19,15 @@ from posthouse.rules.ids import AccountId
 COOKIE: Final = "posthouse-captured"
 _REMOTE: Final = "remote"
 
-_ALL: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-DNS-Prefetch-Control": "off",
-    "X-Robots-Tag": "noindex, nofollow",
-}
 PAGE_POLICY: Final = (
     "default-src 'none'; style-src 'self'; frame-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
 _PAGE_HEADERS: Final = {
-    **_ALL,
+    **PRIVATE_HEADERS,
     "Content-Security-Policy": PAGE_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-FRAME_POLICY: Final = (
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src {pictures}; font-src data:; form-action 'none'; "
-    "base-uri 'none'; frame-ancestors 'self'"
-)
-# What a browser says of a frame in a page of ours, and of nothing else; a page can't set these.
-_FRAME_FETCH: Final = {"sec-fetch-site": "same-origin", "sec-fetch-dest": "iframe"}
-_FRAME_HEADERS: Final = {**_ALL, "Permissions-Policy": "attribution-reporting=(), browsing-topics=()"}
 _STYLE: Final = StaticContent.of(captured_page.STYLE, "text/css")
 _NO_SESSION: Final = (
     "This page opens with a link that works once, for 10 minutes: make one with `posthouse message open ID`. "
@@ -105,14 +87,9 @@ async def show_captured(request: Request, message_id: str) -> Response:
 
 @router.get("/captured/{message_id}/html")
 async def captured_html(request: Request, message_id: str) -> Response:
-    if any(request.headers.get(name) != value for name, value in _FRAME_FETCH.items()):
-        raise HTTPException(404)
+    require_frame(request)
     html = await services_of(request).captured_mail.frame(await _required_account(request), message_id)
-    pictures = "data: https:" if _wants_remote_pictures(request) else "data:"
-    return HTMLResponse(
-        html.encode("utf-8", "replace"),
-        headers={**_FRAME_HEADERS, "Content-Security-Policy": FRAME_POLICY.format(pictures=pictures)},
-    )
+    return frame_response(html, has_remote_pictures=_wants_remote_pictures(request))
 
 
 @router.get("/captured/{message_id}/attachments/{part}")
@@ -124,7 +101,7 @@ async def captured_attachment(request: Request, message_id: str, part: str) -> R
     # A browser stores it, whatever it says that it is.
     name = quote(attachment.filename or f"part-{part}", safe="")
     headers = {
-        **_ALL,
+        **PRIVATE_HEADERS,
         "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
