@@ -41,10 +41,10 @@ APPLICATION: Final = Frame(_ROUTER, _SEND_ENDPOINT, RequestIds(_CLOCK, SystemCha
 
 
 async def get(address: str, **headers: str) -> Reply:
-    return await ask("GET", address, **headers)
+    return await ask("GET", address, b"", **headers)
 
 
-async def ask(method: str, address: str, body: bytes = b"", **headers: str) -> Reply:
+async def ask(method: str, address: str, body: bytes, **headers: str) -> Reply:
     """A header `accept_encoding` is sent as `accept-encoding`."""
     path, _, query = address.partition("?")
     reply = Reply()
