@@ -47,10 +47,14 @@ test-fast: ## Without the slow ones
 	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not long and not rare and not readme"
 
 test-rare: ## Each benchmark in small, and the simulation's planted faults
-	$(BIN)/pytest -m rare --ignore tests/deploy
+	$(BIN)/pytest -m rare --ignore tests/deploy --ignore tests/dashboard
 
 test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
 	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
+
+.PHONY: dashboard-test
+dashboard-test: ## The dashboard in Chromium, whole: journeys, roles, axe, hostile texts, widths, load, live (as long as it takes)
+	$(BIN)/pytest tests/dashboard -m "rare or not rare" --durations 20 $(DASHBOARD_TEST)
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
