@@ -196,6 +196,15 @@ def test_a_closed_account_has_no_access_left_and_can_be_reopened(operator: Opera
     assert "not closed" in operator.type("account", "reopen", account, status=1)
 
 
+def test_the_account_that_sends_the_services_mail_is_not_closed(operator: Operator) -> None:
+    account = operator.account("sends service mail")
+    for named in (account, operator.json("account", "show", account)["id"]):
+        settings = {"SERVICE__SENDER": "a@mail.example.com", "SERVICE__SENDER_ACCOUNT": named}
+        words = ("account", "close", account, "--reason", "left", "--yes")
+        assert "service.sender_account" in operator.type(*words, status=1, settings=settings)
+    assert operator.json("account", "show", account)["state"] == "active"
+
+
 def test_a_suspended_account_is_closed_and_keeps_its_reason(operator: Operator) -> None:
     account = operator.account("suspended and closed")
     operator.type("account", "suspend", account, "--reason", "spam")

@@ -49,8 +49,13 @@ class OperatorServices:
     def accounts(self) -> "Accounts":
         from posthouse.flows.operate.accounts import Accounts
 
-        pepper = self._settings.secrets.pepper_bytes
-        return Accounts(database=self._database, clock=self._clock, chance=self._chance, pepper=pepper)
+        return Accounts(
+            database=self._database,
+            clock=self._clock,
+            chance=self._chance,
+            pepper=self._settings.secrets.pepper_bytes,
+            sender_account=self._settings.service.sender_account,
+        )
 
     @cached_property
     def domains(self) -> "Domains":

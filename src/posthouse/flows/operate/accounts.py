@@ -98,10 +98,12 @@ class Accounts:
         clock: Clock,
         chance: Chance,
         pepper: bytes,
+        sender_account: str = "",
     ) -> None:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._sender_account = sender_account
         self._audit_log = AuditLog(chance)
         self._generator = CredentialGenerator(chance, pepper)
 
@@ -175,6 +177,12 @@ class Accounts:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             if found.closed_at is not None:
                 raise Refusal(Code.CONFLICT, f"The account was closed already, on {found.closed_at:%Y-%m-%d}.")
+            if self._sender_account in (found.name, ids.text(ids.ACCOUNT, found.id)):
+                raise Refusal(
+                    Code.CONFLICT,
+                    "The service sends its own mail from this account, password resets among it: "
+                    "name another in service.sender_account first.",
+                )
             now = self._clock.now()
             if found.suspended_at is None:
                 await accounts.suspend(tx, found.id, f"closed: {reason}", now)
