@@ -160,6 +160,36 @@ diagrams: ## Draw docs/diagrams anew, with Mermaid from npm and a Chromium of th
 
 screenshots: ## Take the screenshots of the documentation anew, with a Chromium of this machine
 	$(BIN)/python -m tools.take_screenshots
+
+.PHONY: dashboard dashboard-setup dashboard-types dashboard-check dashboard-dev
+NPM = $(BIN)/python -m tools.npm
+NODE_MODULES = dashboard/node_modules/.package-lock.json
+
+$(NODE_MODULES): dashboard/package-lock.json
+	$(NPM) ci --no-fund --no-audit --loglevel error
+	@touch $@
+
+dashboard-setup: $(NODE_MODULES) ## Install what dashboard/package-lock.json names
+
+dashboard: $(NODE_MODULES) ## Build the dashboard into src/posthouse/dashboard/
+	$(NPM) run --silent build
+
+dashboard-types: $(NODE_MODULES) ## Write the dashboard's types and roles anew, from docs/reference/openapi.json and rules/role.py
+	$(NPM) run --silent types
+	$(BIN)/python -m tools.write_dashboard_roles
+
+dashboard-check: dashboard ## The dashboard's types, style, walls, tests, generated files and budgets
+	$(NPM) run --silent tsc
+	$(NPM) run --silent lint
+	$(NPM) run --silent walls
+	$(NPM) run --silent test
+	$(NPM) run --silent drift
+	$(BIN)/python -m tools.write_dashboard_roles --check
+	$(NPM) run --silent budget
+
+dashboard-dev: $(NODE_MODULES) ## The dashboard with every change at once, on port 5173, beside a service of `make run`
+	$(NPM) run dev
+
 reference: ## Write docs/reference/settings.md and docs/reference/cli.md anew
 	$(BIN)/python -m tools.write_reference
 

@@ -1,0 +1,63 @@
+/** The frame around every page of an account. */
+import { AppShell, Center, Loader } from '@mantine/core'
+import { useDisclosure } from '@mantine/hooks'
+import { Navigate, Outlet, useLocation, useParams } from '@tanstack/react-router'
+import { useEffect } from 'react'
+import { made } from '../api/client'
+import { watch } from '../api/live'
+import { session, switchTo, type Me } from '../api/session'
+import { useStore } from '../api/store'
+import { ByApi } from '../parts/ByApi'
+import { RoleContext } from '../parts/Role'
+import { text } from '../words/shell'
+import { Banners } from './Banners'
+import { Header } from './Header'
+import { Navigation } from './Navigation'
+import { NoAccount } from './NoAccount'
+import { Palette } from './Palette'
+import { SessionDialog } from './SessionDialog'
+import classes from './shell.module.css'
+
+/** The shell for a user who is signed in; else what leads there. */
+export function AccountShell() {
+  const present = useStore(session)
+  const wanted: string = useParams({ strict: false, select: (params: Record<string, string | undefined>) => params.account ?? '' })
+  const here = useLocation({ select: ({ href }) => href })
+  const me = present.state === 'signed in' || present.state === 'ended' ? present.me : null
+  const isElsewhere = me !== null && me.account_id !== wanted
+  const isMember = me?.accounts.some((account) => account.id === wanted) ?? false
+  useEffect(() => {
+    if (isElsewhere && isMember) void switchTo(wanted)
+  }, [isElsewhere, isMember, wanted])
+  if (present.state === 'signed out') return <Navigate to="/login" search={{ to: here } as never} replace />
+  if (me === null) return <Waiting />
+  if (isElsewhere) return isMember ? <Waiting /> : <NoAccount me={me} />
+  return <Frame key={me.account_id} me={me} isEnded={present.state === 'ended'} />
+}
+
+function Waiting() {
+  return <Center h="100vh"><Loader aria-label={text.loading} /></Center>
+}
+
+function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) {
+  const [isMenuOpen, menu] = useDisclosure()
+  const [isByApiOpen, byApi] = useDisclosure()
+  const requests = useStore(made)
+  useEffect(() => watch(me.account_id), [me.account_id])
+  return (
+    <RoleContext value={me.role}>
+      <a href="#content" className={classes.skip} onClick={(event) => { event.preventDefault(); document.getElementById('content')?.focus() }}>{text.skip}</a>
+      <AppShell header={{ height: 56 }} navbar={{ width: 230, breakpoint: 'sm', collapsed: { mobile: !isMenuOpen } }} padding="md">
+        <AppShell.Header className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onByApi={byApi.open} /></AppShell.Header>
+        <AppShell.Navbar p="xs" className={classes.navbar ?? ''} withBorder component="div"><Navigation onOpen={menu.close} /></AppShell.Navbar>
+        <AppShell.Main id="content" tabIndex={-1} className={classes.main ?? ''}>
+          <Banners me={me} />
+          <Outlet />
+        </AppShell.Main>
+      </AppShell>
+      <Palette me={me} />
+      <ByApi opened={isByApiOpen} onClose={byApi.close} requests={requests} origin={location.origin} />
+      <SessionDialog me={me} opened={isEnded} />
+    </RoleContext>
+  )
+}
