@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    Response,
+    async_playwright,
+)
 
 from tests.support.browser import chromium
 from tests.support.service import PASSWORD, Tenant
@@ -46,6 +55,7 @@ class Watch:
 
     def over(self, context: BrowserContext) -> None:
         context.on("console", self._on_console)
+        context.on("dialog", self._on_dialog)
         context.on("weberror", lambda error: self._add(f"exception: {error.error}"))
         context.on("request", self._on_request)
         context.on("response", self._on_response)
@@ -65,6 +75,11 @@ class Watch:
             return
         if not _is_frame(message.location.get("url", "")):
             self._add(message.text if message.text.startswith(_VIOLATION) else f"console: {message.text}")
+
+    async def _on_dialog(self, dialog: Dialog) -> None:
+        # The dashboard has dialogs of its own; this kind comes from a script that was injected.
+        self._add(f"dialog: {dialog.message}")
+        await dialog.dismiss()
 
     def _on_request(self, request: Request) -> None:
         is_own = request.url.startswith((f"{self.origin}/", "data:", "blob:", "about:"))

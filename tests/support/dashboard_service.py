@@ -60,7 +60,7 @@ class DashboardService:
             ("POST", "/v1/webhook/ping", {}),
             ("POST", "/v1/domains", {"name": f"second.{tenant.unique}.example.org"}),
             ("POST", "/v1/suppressions", {"email": f"left@{DESTINATION}"}),
-            ("POST", "/v1/team/invitations", {"email": f"new@{tenant.unique}.example.net", "role": "viewer"}),
+            ("POST", "/v1/invitations", {"email": f"new@{tenant.unique}.example.net", "role": "viewer"}),
         ]:
             answer = await tenant.call(method, path, body)
             assert answer.status < 300, (path, answer.raw)
@@ -75,12 +75,14 @@ _ATTACHMENT: Final = {
 
 
 @asynccontextmanager
-async def run_dashboard_service(database_url: str, directory: Path, **settings: str) -> AsyncIterator[DashboardService]:
-    """With the memory stream, and retries a second apart."""
+async def run_dashboard_service(
+    database_url: str, directory: Path, *, answers: dict[str, bytes] | None = None, **settings: str
+) -> AsyncIterator[DashboardService]:
+    """With the memory stream, and retries a second apart; `answers` are further ones of the webhook receiver."""
     authority = directory / "authority.pem"
     authority.write_bytes(certificates().authority_pem)
     port = free_port()
-    async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
+    async with WebhookReceiver(certificates().servers["sound"], said=answers) as webhook_receiver:
         chosen = {
             **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
             "HTTP__PUBLIC_URL": f"http://127.0.0.1:{port}",
