@@ -1,7 +1,5 @@
 """Texts that want to be more than texts, where a page shows them. `{trap}` is a listener's address."""
 
-# ruff: noqa: E501 (a table of values reads better unbroken)
-
 from typing import Final
 
 _ALERT: Final = "alert(document.domain)"
