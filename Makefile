@@ -165,8 +165,9 @@ screenshots: ## Take the screenshots of the documentation anew, with a Chromium 
 NPM = $(BIN)/python -m tools.npm
 NODE_MODULES = dashboard/node_modules/.package-lock.json
 
+# Not `ci`, which refuses a lock file without the bundler's packages for other systems; the versions are the lock's.
 $(NODE_MODULES): dashboard/package-lock.json
-	$(NPM) ci --no-fund --no-audit --loglevel error
+	$(NPM) install --no-save --loglevel error
 	@touch $@
 
 dashboard-setup: $(NODE_MODULES) ## Install what dashboard/package-lock.json names
