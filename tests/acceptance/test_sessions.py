@@ -528,7 +528,11 @@ async def test_requests_for_new_passwords_are_limited(start_service: StartServic
     assert [answer.status for answer in answers[:10]] == [200] * 10
     assert answers[-1].is_refusal(429, "rate_limited")
     tokens = await eventually(lambda: service.mailed_tokens(email), lambda tokens: len(tokens) == 3)
-    assert (await reset(service, tokens[-1], "a new password, longer")).is_refusal(404, "not_found", "replaced")
+    # The mails are made side by side: any of the three may be the last.
+    resets = [await reset(service, token, "a new password, longer") for token in tokens]
+    (valid,) = [answer for answer in resets if answer.status == 200]
+    for answer in resets:
+        assert answer is valid or answer.is_refusal(404, "not_found", "replaced")
 
 
 @pytest.mark.rule("PASS-04")
