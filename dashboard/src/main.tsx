@@ -1,9 +1,6 @@
 import { nonce } from './shell/policy'
 import '@mantine/core/styles.css'
-import '@mantine/notifications/styles.css'
-import '@mantine/spotlight/styles.css'
 import { MantineProvider } from '@mantine/core'
-import { Notifications } from '@mantine/notifications'
 import { QueryClientProvider } from '@tanstack/react-query'
 import { RouterProvider } from '@tanstack/react-router'
 import { createRoot } from 'react-dom/client'
@@ -20,7 +17,6 @@ if (place === null) throw new Error('index.html lacks #root.')
 createRoot(place).render(
   <MantineProvider theme={theme} cssVariablesResolver={cssVariables} defaultColorScheme="auto" getStyleNonce={() => nonce}>
     <QueryClientProvider client={client}>
-      <Notifications />
       <RouterProvider router={router} />
     </QueryClientProvider>
   </MantineProvider>,

@@ -5,7 +5,7 @@ import { text } from '../words/parts'
 import { CodeBlock } from './Copy'
 import classes from './parts.module.css'
 
-export function ByApi({ opened, onClose, requests, origin }: {
+export default function ByApi({ opened, onClose, requests, origin }: {
   readonly opened: boolean
   readonly onClose: () => void
   readonly requests: readonly MadeRequest[]

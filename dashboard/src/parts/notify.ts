@@ -1,11 +1,16 @@
-/** A short message in the corner, read out by screen readers. */
-import { notifications } from '@mantine/notifications'
+/** A short message in the corner, read out by screen readers; their code is loaded after the page's. */
+import { lazy } from 'react'
 import { refusalText } from '../rules/refusal'
 
+const load = () => import('./Corner')
+
+/** Where the messages are shown; the shell has it once. */
+export const Corner = lazy(load)
+
 export function notify(message: string): void {
-  notifications.show({ message, color: 'teal', role: 'status' })
+  void load().then(({ show }) => show(message, 'good'))
 }
 
 export function notifyFailure(error: unknown): void {
-  notifications.show({ message: refusalText(error), color: 'red', role: 'alert', autoClose: 10_000 })
+  void load().then(({ show }) => show(refusalText(error), 'bad'))
 }

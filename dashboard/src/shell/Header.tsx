@@ -1,6 +1,5 @@
 /** Menu, account, search, commands, theme and user. */
 import { ActionIcon, Box, Burger, Button, Group, Menu, Text, Tooltip, useComputedColorScheme, useMantineColorScheme } from '@mantine/core'
-import { spotlight } from '@mantine/spotlight'
 import { IconCheck, IconChevronDown, IconCode, IconCommand, IconLogout, IconMoon, IconSun, IconUser } from '@tabler/icons-react'
 import { signOut, type Me } from '../api/session'
 import { roleNames } from '../words/roles'
@@ -10,10 +9,11 @@ import { LiveMark } from './LiveMark'
 import { SearchBox } from './SearchBox'
 import classes from './shell.module.css'
 
-export function Header({ me, isMenuOpen, onMenu, onByApi }: {
+export function Header({ me, isMenuOpen, onMenu, onPalette, onByApi }: {
   readonly me: Me
   readonly isMenuOpen: boolean
   readonly onMenu: () => void
+  readonly onPalette: () => void
   readonly onByApi: () => void
 }) {
   return (
@@ -24,7 +24,7 @@ export function Header({ me, isMenuOpen, onMenu, onByApi }: {
       <Group gap={4} wrap="nowrap" ml="auto">
         <LiveMark />
         <Tooltip label={text.palette}>
-          <ActionIcon variant="default" size="lg" aria-label={text.palette} aria-keyshortcuts="Control+K" onClick={spotlight.open}><IconCommand size={18} /></ActionIcon>
+          <ActionIcon variant="default" size="lg" aria-label={text.palette} aria-keyshortcuts="Control+K" onClick={onPalette}><IconCommand size={18} /></ActionIcon>
         </Tooltip>
         <Tooltip label={text.byApi}>
           <ActionIcon variant="default" size="lg" aria-label={text.byApi} onClick={onByApi}><IconCode size={18} /></ActionIcon>

@@ -1,5 +1,5 @@
 /** The list of pages; those that the user may not see are disabled and say who may. */
-import { NavLink, ScrollArea } from '@mantine/core'
+import { NavLink } from '@mantine/core'
 import { useLocation } from '@tanstack/react-router'
 import { pages, type PageEntry } from '../pages/table'
 import { RouterLink, usePath } from '../parts/Link'
@@ -11,14 +11,14 @@ const GROUPS = ['send', 'setup', 'manage'] as const
 
 export function Navigation({ onOpen }: { readonly onOpen: () => void }) {
   return (
-    <ScrollArea component="nav" aria-label={text.navigation}>
+    <nav aria-label={text.navigation} className={classes.pages}>
       {GROUPS.map((group) => (
         <div key={group} role="group" aria-label={text.groups[group]}>
           <div className={classes.group} aria-hidden="true">{text.groups[group]}</div>
           {pages.filter((page) => page.group === group).map((page) => <Item key={page.path} page={page} onOpen={onOpen} />)}
         </div>
       ))}
-    </ScrollArea>
+    </nav>
   )
 }
 

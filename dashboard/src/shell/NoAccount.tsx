@@ -1,5 +1,5 @@
 /** Pages in the place of a page: no such account, no such page, a fault. */
-import { Anchor, Button, Center, Code, List, Stack, Text, Title } from '@mantine/core'
+import { Anchor, Button, Center, Code, Stack, Text, Title } from '@mantine/core'
 import type { Me } from '../api/session'
 import { RouterLink } from '../parts/Link'
 import { refusalText } from '../rules/refusal'
@@ -11,11 +11,11 @@ export function NoAccount({ me }: { readonly me: Me }) {
       <Stack>
         <Title order={1} size="h3">{text.noAccount}</Title>
         <Text>{text.noAccountWhy}</Text>
-        <List>
+        <Stack component="ul" gap="xs">
           {me.accounts.map((account) => (
-            <List.Item key={account.id}><Anchor renderRoot={(props) => <RouterLink {...props} to={`/${account.id}/overview`} />}>{account.name}</Anchor></List.Item>
+            <li key={account.id}><Anchor renderRoot={(props) => <RouterLink {...props} to={`/${account.id}/overview`} />}>{account.name}</Anchor></li>
           ))}
-        </List>
+        </Stack>
       </Stack>
     </Center>
   )

@@ -1,6 +1,7 @@
 /** Ctrl-K: every page, a search of what was typed, accounts and the theme. */
 import { useMantineColorScheme, type MantineColorScheme } from '@mantine/core'
 import { Spotlight } from '@mantine/spotlight'
+import '@mantine/spotlight/styles.css'
 import { IconMoon, IconSearch, IconSwitchHorizontal } from '@tabler/icons-react'
 import { use, useState } from 'react'
 import type { Me } from '../api/session'
@@ -12,7 +13,7 @@ import { text } from '../words/shell'
 import { useSearchGo } from './SearchBox'
 import { useSwitch } from './account'
 
-export function Palette({ me }: { readonly me: Me }) {
+export default function Palette({ me, opened, onClose }: { readonly me: Me; readonly opened: boolean; readonly onClose: () => void }) {
   const [query, setQuery] = useState('')
   const role = use(RoleContext)
   const go = useGo()
@@ -25,7 +26,7 @@ export function Palette({ me }: { readonly me: Me }) {
   const accounts = me.accounts.filter((account) => account.id !== me.account_id && matches(account.name))
   const theme = other === 'dark' ? text.toDark : text.toLight
   return (
-    <Spotlight.Root query={query} onQueryChange={setQuery} shortcut={['mod + K']} scrollable maxHeight={420} aria-label={text.palette}>
+    <Spotlight.Root query={query} onQueryChange={setQuery} forceOpened={opened} onSpotlightClose={onClose} shortcut={null} scrollable maxHeight={420} aria-label={text.palette}>
       <Spotlight.Search placeholder={text.palettePlaceholder} aria-label={text.palettePlaceholder} leftSection={<IconSearch size={18} />} />
       <Spotlight.ActionsList>
         {shown.map((page) => <Spotlight.Action key={page.path} label={page.label} leftSection={<page.icon size={18} />} onClick={() => go([page.path])} />)}

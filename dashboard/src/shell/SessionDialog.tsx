@@ -4,7 +4,7 @@ import { leave, type Me } from '../api/session'
 import { SignInForm } from '../pages/login/SignInForm'
 import { text } from '../words/shell'
 
-export function SessionDialog({ me, opened }: { readonly me: Me; readonly opened: boolean }) {
+export default function SessionDialog({ me, opened }: { readonly me: Me; readonly opened: boolean }) {
   return (
     <Modal opened={opened} onClose={leave} title={text.ended} withCloseButton={false} closeOnClickOutside={false} closeOnEscape={false}>
       <Stack>

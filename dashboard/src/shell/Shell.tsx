@@ -1,22 +1,25 @@
 /** The frame around every page of an account. */
 import { AppShell, Center, Loader } from '@mantine/core'
-import { useDisclosure } from '@mantine/hooks'
+import { useDisclosure, useHotkeys } from '@mantine/hooks'
 import { Navigate, Outlet, useLocation, useParams } from '@tanstack/react-router'
-import { useEffect } from 'react'
+import { lazy, Suspense, useEffect, useState } from 'react'
 import { made } from '../api/client'
 import { watch } from '../api/live'
 import { session, switchTo, type Me } from '../api/session'
 import { useStore } from '../api/store'
-import { ByApi } from '../parts/ByApi'
+import { Corner } from '../parts/notify'
 import { RoleContext } from '../parts/Role'
 import { text } from '../words/shell'
 import { Banners } from './Banners'
 import { Header } from './Header'
 import { Navigation } from './Navigation'
 import { NoAccount } from './NoAccount'
-import { Palette } from './Palette'
-import { SessionDialog } from './SessionDialog'
 import classes from './shell.module.css'
+
+// What opens over a page is loaded after it.
+const Palette = lazy(() => import('./Palette'))
+const ByApi = lazy(() => import('../parts/ByApi'))
+const SessionDialog = lazy(() => import('./SessionDialog'))
 
 /** The shell for a user who is signed in; else what leads there. */
 export function AccountShell() {
@@ -42,22 +45,40 @@ function Waiting() {
 function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) {
   const [isMenuOpen, menu] = useDisclosure()
   const [isByApiOpen, byApi] = useDisclosure()
+  const [isPaletteOpen, palette] = useDisclosure()
+  const isIdle = useIdle()
   const requests = useStore(made)
+  useHotkeys([['mod+K', palette.toggle]], [])
   useEffect(() => watch(me.account_id), [me.account_id])
   return (
     <RoleContext value={me.role}>
       <a href="#content" className={classes.skip} onClick={(event) => { event.preventDefault(); document.getElementById('content')?.focus() }}>{text.skip}</a>
       <AppShell header={{ height: 56 }} navbar={{ width: 230, breakpoint: 'sm', collapsed: { mobile: !isMenuOpen } }} padding="md">
-        <AppShell.Header className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onByApi={byApi.open} /></AppShell.Header>
+        <AppShell.Header className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onPalette={palette.open} onByApi={byApi.open} /></AppShell.Header>
         <AppShell.Navbar p="xs" className={classes.navbar ?? ''} withBorder component="div"><Navigation onOpen={menu.close} /></AppShell.Navbar>
         <AppShell.Main id="content" tabIndex={-1} className={classes.main ?? ''}>
           <Banners me={me} />
           <Outlet />
         </AppShell.Main>
       </AppShell>
-      <Palette me={me} />
-      <ByApi opened={isByApiOpen} onClose={byApi.close} requests={requests} origin={location.origin} />
-      <SessionDialog me={me} opened={isEnded} />
+      {isIdle && (
+        <Suspense>
+          <Palette me={me} opened={isPaletteOpen} onClose={palette.close} />
+          <ByApi opened={isByApiOpen} onClose={byApi.close} requests={requests} origin={location.origin} />
+          <SessionDialog me={me} opened={isEnded} />
+          <Corner />
+        </Suspense>
+      )}
     </RoleContext>
   )
+}
+
+/** True once the page's own work is done. */
+function useIdle(): boolean {
+  const [isIdle, setIdle] = useState(false)
+  useEffect(() => {
+    const timer = setTimeout(() => setIdle(true), 200)
+    return () => clearTimeout(timer)
+  }, [])
+  return isIdle
 }
