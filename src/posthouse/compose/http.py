@@ -31,8 +31,11 @@ from posthouse.entrypoints.http.services import Services
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.accept.dry_run import DryRun, Installation
 from posthouse.flows.account import dkim_keys
+from posthouse.flows.account.exports import Exports
+from posthouse.flows.account.live import Live
 from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.suppressions import Suppressions
@@ -49,7 +52,7 @@ from posthouse.wire.stream import Stream
 
 # uvicorn imports it anew in each of several processes.
 APPLICATION: Final = f"{__name__}:application"
-# For mail that requests wait for.
+# For what requests wait for.
 LOOK_PAUSE_SECONDS: Final = 1.0
 
 
@@ -130,8 +133,13 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
                 message_search=MessageSearch(database=database, clock=clock),
+                message_retry=MessageRetry(
+                    database=database, clock=clock, chance=chance, retries=settings.delivery.retry_schedule
+                ),
                 captured_mail=captured_mail(settings, database, clock, chance),
                 next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
+                live=await stack.enter_async_context(_live(database, clock)),
+                exports=Exports(clock=clock),
                 suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
                 writes=Writes(
@@ -158,6 +166,13 @@ async def _next_message(settings: Settings, database: Database, clock: Clock) ->
     next_message = NextMessage(database=database, clock=clock, captures=settings.delivery.captures)
     async with repeated(next_message.look, pause_seconds=LOOK_PAUSE_SECONDS):
         yield next_message
+
+
+@asynccontextmanager
+async def _live(database: Database, clock: Clock) -> AsyncIterator[Live]:
+    live = Live(database=database, clock=clock)
+    async with repeated(live.look, pause_seconds=LOOK_PAUSE_SECONDS):
+        yield live
 
 
 def _connections_max(settings: Settings) -> int:

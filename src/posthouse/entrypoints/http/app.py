@@ -27,7 +27,9 @@ from posthouse.entrypoints.http.routes import (
     emails,
     events,
     health,
+    live,
     message_detail,
+    message_retry,
     message_search,
     next_message,
     sessions,
@@ -54,8 +56,10 @@ _FAMILIES: Final = (
     domains,
     credentials,
     message_search,
+    live,
     next_message,  # before /v1/messages/{id}
     message_detail,
+    message_retry,
     suppressions,
     dry_run,
     webhooks,
@@ -98,7 +102,7 @@ def create_app(
             yield {
                 responses.REQUEST_IDS: request_ids,
                 responses.CONNECTIONS: connections,
-                responses.ON_STOP: services.next_message.close,
+                responses.ON_STOP: services.stop_waiting,
             }
             await services.intake.drain()
 

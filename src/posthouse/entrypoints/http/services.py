@@ -8,7 +8,10 @@ from posthouse.flows.accept.intake import Intake
 from posthouse.flows.account.captured_mail import CapturedMail
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains
+from posthouse.flows.account.exports import Exports
+from posthouse.flows.account.live import Live
 from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.password_reset import PasswordReset
@@ -37,8 +40,16 @@ class Services:
     domains: Domains
     credentials: Credentials
     message_search: MessageSearch
+    message_retry: MessageRetry
     next_message: NextMessage
+    live: Live
+    exports: Exports
     captured_mail: CapturedMail
     suppression: Suppressions
     dry_run: DryRun
     writes: Writes
+
+    def stop_waiting(self) -> None:
+        """End responses that wait for something to happen: the process stops."""
+        self.next_message.close()
+        self.live.close()

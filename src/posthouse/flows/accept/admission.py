@@ -84,11 +84,16 @@ class Admission:
 
     async def member(self, authorization: str | None) -> Member:
         """A member with a dashboard login; SMTP passwords and API keys are not accepted here."""
+        member = await self.recall_member(authorization)
+        count_for(member.account_id)
+        return member
+
+    async def recall_member(self, authorization: str | None) -> Member:
+        """The same, for a task that does nothing on the member's account."""
         given = credential.parse_authorization(authorization)
         if not isinstance(given, BearerToken):
             raise _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
         membership, session_id = await self._membership(given)
-        count_for(membership.account_id)
         return Member(
             membership.account_id,
             membership.user_id,

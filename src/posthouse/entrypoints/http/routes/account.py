@@ -1,15 +1,18 @@
 """The routes of the account, its usage and its ledger."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
 from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
+    MessageFilter,
     PageSize,
     json_response,
     member_of,
@@ -95,9 +98,7 @@ async def list_usage(
 )
 async def list_ledger(
     request: Request,
-    message_id: Annotated[
-        str | None, Query(description="Only of this message; the list is empty if the account has no such message.")
-    ] = None,
+    message_id: MessageFilter = None,
     kind: Annotated[
         str | None,
         Query(
@@ -115,6 +116,34 @@ async def list_ledger(
         member.account_id, page_size(limit), cursor, message_id=message_id, kind=kind, first=first, last=last
     )
     return page_response(request, "entries", page, _entry)
+
+
+@router.get(
+    "/v1/ledger/export",
+    operation_id="exportLedger",
+    summary="The ledger as a CSV file, newest first, filtered as the list is",
+    description=EXPORT_DESCRIPTION,
+    tags=["Account"],
+    response_class=Response,
+    responses=responses_with(200, CSV_TYPE, 400, 401, 429, 500, 503),
+)
+async def export_ledger(
+    request: Request,
+    message_id: MessageFilter = None,
+    kind: Annotated[
+        str | None,
+        Query(description="Only of this kind.", json_schema_extra={"enum": [kind.value for kind in Kind]}),
+    ] = None,
+    first: _From = None,
+    last: _To = None,
+    cursor: Cursor = None,
+) -> Response:
+    member = await member_of(request)
+    services = services_of(request)
+    read = partial(
+        services.usage_and_ledger.ledger, member.account_id, message_id=message_id, kind=kind, first=first, last=last
+    )
+    return CsvExport(services.exports, member.account_id, _FILE, read, cursor)
 
 
 def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
@@ -216,3 +245,18 @@ def _sum(explained: ExplainedEntry) -> dict[str, Any]:
     reserved, settled, released = explained.entry.credits
     day = explained.entry.at.date().isoformat()
     return {"day": day, "reserved": reserved, "settled": settled, "released": released}
+
+
+def _cells(explained: ExplainedEntry) -> tuple[str | int | None, ...]:
+    shown = _entry(explained)
+    return tuple([shown[name] for name in _FILE.header])
+
+
+_FILE: Final[CsvFile[ExplainedEntry]] = CsvFile(
+    "ledger.csv",
+    (
+        "id", "at", "kind", "amount", "why", "message_id", "recipient_id", "email", "status", "smtp_code",
+        "smtp_response",
+    ),
+    _cells,
+)  # fmt: skip

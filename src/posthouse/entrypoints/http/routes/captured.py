@@ -2,18 +2,19 @@
 
 import asyncio
 from typing import Final
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from posthouse.entrypoints.http import captured_page
+from posthouse.entrypoints.http.attachment import attachment_response
 from posthouse.entrypoints.http.mail_frame import PRIVATE_HEADERS, frame_response, require_frame
 from posthouse.entrypoints.http.route_context import services_of
 from posthouse.entrypoints.http.static_content import StaticContent
 from posthouse.flows.account.captured_mail import SESSION_LIFETIME
 from posthouse.rules import ids
+from posthouse.rules.download import OTHER_TYPE
 from posthouse.rules.ids import AccountId
 
 COOKIE: Final = "posthouse-captured"
@@ -97,15 +98,8 @@ async def captured_attachment(request: Request, message_id: str, part: str) -> R
     if not (part.isascii() and part.isdigit() and len(part) < 5):
         raise HTTPException(404)
     account_id = await _required_account(request)
-    attachment, content = await services_of(request).captured_mail.attachment(account_id, message_id, int(part))
-    # A browser stores it, whatever it says that it is.
-    name = quote(attachment.filename or f"part-{part}", safe="")
-    headers = {
-        **PRIVATE_HEADERS,
-        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
-        "Content-Security-Policy": "default-src 'none'; sandbox",
-    }
-    return Response(content, media_type="application/octet-stream", headers=headers)
+    attachment = await services_of(request).captured_mail.attachment(account_id, message_id, int(part))
+    return attachment_response(attachment, OTHER_TYPE, PRIVATE_HEADERS)
 
 
 async def _account(request: Request) -> AccountId | None:

@@ -1,10 +1,13 @@
 """The routes of the team and the audit log."""
 
-from typing import Annotated, Any
+import json
+from functools import partial
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
@@ -164,6 +167,22 @@ async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), 
     return page_response(request, "entries", page, _entry)
 
 
+@router.get(
+    "/v1/audit-log/export",
+    operation_id="exportAuditLog",
+    summary="The audit log as a CSV file, newest first",
+    description=EXPORT_DESCRIPTION,
+    tags=["Team"],
+    response_class=Response,
+    responses=responses_with(200, CSV_TYPE, 400, 401, 403, 429, 500, 503),
+)
+async def export_audit_log(request: Request, cursor: Cursor = None) -> Response:
+    member = await member_of(request)
+    services = services_of(request)
+    read = partial(services.team.log, member.account_id)
+    return CsvExport(services.exports, member.account_id, _LOG_FILE, read, cursor)
+
+
 def _member(row: MemberRow) -> dict[str, Any]:
     return {
         "id": ids.text(ids.USER, row.user_id),
@@ -194,3 +213,14 @@ def _entry(entry: AuditLogEntry) -> dict[str, Any]:
         "target": entry.target,
         "detail": dict(entry.detail),
     }
+
+
+def _log_cells(entry: AuditLogEntry) -> tuple[str | int | None, ...]:
+    shown = _entry(entry)
+    actor, detail = shown["actor"], json.dumps(shown["detail"], ensure_ascii=False)
+    return shown["id"], shown["at"], actor["name"], actor["user_id"], shown["action"], shown["target"], detail
+
+
+_LOG_FILE: Final[CsvFile[AuditLogEntry]] = CsvFile(
+    "audit-log.csv", ("id", "at", "actor", "user_id", "action", "target", "detail"), _log_cells
+)
