@@ -7,6 +7,7 @@ Needs nothing but the standard library and PostgreSQL's own programs: those of t
 import importlib.util
 import os
 import pwd
+import secrets
 import random
 import shutil
 import signal
@@ -211,9 +212,11 @@ class PrivatePostgres:
         _give_to_server(self.directory)
         if (self._data / "PG_VERSION").exists():
             return
-        # Half of a cluster, left by a killed process, could neither be started nor made again.
-        partial = self.directory / "data.partial"
-        shutil.rmtree(partial, ignore_errors=True)
+        # Half of a cluster, left by a killed process, could neither be started nor made again. Its `initdb` may still be
+        # at work there: this cluster is made beside it.
+        for left in self.directory.glob("data.partial-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        partial = self.directory / f"data.partial-{secrets.token_hex(4)}"
         initdb = [
             str(self._binaries / "initdb"),
             f"--pgdata={partial}",
