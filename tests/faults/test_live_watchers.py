@@ -83,9 +83,9 @@ async def test_five_hundred_idle_watchers_take_a_tenth_of_a_core(
     try:
         sender = await service.account()
         async with AsyncExitStack() as stack:
-            for watcher in await tokens(service):
-                stream = await stack.enter_async_context(open_stream(service, watcher))
-                await stream.ready()
+            opened = [open_stream(service, watcher) for watcher in await tokens(service)]
+            streams = [await stack.enter_async_context(stream) for stream in opened]
+            await asyncio.gather(*[stream.ready() for stream in streams])
             began, used, postgres = (
                 time.monotonic(),
                 processor_seconds(service.process.pid),

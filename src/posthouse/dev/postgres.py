@@ -7,8 +7,8 @@ Needs nothing but the standard library and PostgreSQL's own programs: those of t
 import importlib.util
 import os
 import pwd
-import secrets
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -212,8 +212,8 @@ class PrivatePostgres:
         _give_to_server(self.directory)
         if (self._data / "PG_VERSION").exists():
             return
-        # Half of a cluster, left by a killed process, could neither be started nor made again. Its `initdb` may still be
-        # at work there: this cluster is made beside it.
+        # Half of a cluster, left by a killed process, could neither be started nor made again. Its `initdb` may still
+        # be at work there: this cluster is made beside it.
         for left in self.directory.glob("data.partial-*"):
             shutil.rmtree(left, ignore_errors=True)
         partial = self.directory / f"data.partial-{secrets.token_hex(4)}"
