@@ -2,6 +2,7 @@
 import { Alert, Stack } from '@mantine/core'
 import { reachable } from '../api/client'
 import { useRead } from '../api/queries'
+import { useService } from '../api/service'
 import type { Me } from '../api/session'
 import { useStore } from '../api/store'
 import { PageLink } from '../parts/Link'
@@ -12,9 +13,11 @@ export function Banners({ me }: { readonly me: Me }) {
   const lacksFactor = me.totp_required && !me.user.totp_enabled
   const isReachable = useStore(reachable)
   const account = useRead(['account'], (api) => api.GET('/v1/account'), { enabled: !lacksFactor }).data?.account
+  const captures = useService()?.captures ?? false
   return (
     <Stack gap="xs" mb="md" className={classes.banners}>
       {!isReachable && <Alert color="red" role="alert" data-banner="unreachable">{text.unreachable}</Alert>}
+      {captures && <Alert color="indigo" data-banner="capture">{text.capture}</Alert>}
       {lacksFactor && <Alert color="orange" data-banner="second-factor">{text.secondFactor} <PageLink to={['settings']}>{text.toSettings}</PageLink></Alert>}
       {account?.sending.suspended === true && (
         <Alert color="red" data-banner="suspended">{account.sending.reason == null ? text.suspendedPlain : text.suspended(account.sending.reason)}</Alert>

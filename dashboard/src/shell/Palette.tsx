@@ -1,9 +1,9 @@
 /** Ctrl-K: every page, a search of what was typed, accounts and the theme. */
 import { useMantineColorScheme, type MantineColorScheme } from '@mantine/core'
-import { Spotlight } from '@mantine/spotlight'
+import { Spotlight, spotlight } from '@mantine/spotlight'
 import '@mantine/spotlight/styles.css'
 import { IconMoon, IconSearch, IconSwitchHorizontal } from '@tabler/icons-react'
-import { use, useState } from 'react'
+import { use, useEffect, useState } from 'react'
 import type { Me } from '../api/session'
 import { pages } from '../pages/table'
 import { useGo } from '../parts/Link'
@@ -15,6 +15,7 @@ import { useSwitch } from './account'
 
 export default function Palette({ me, opened, onClose }: { readonly me: Me; readonly opened: boolean; readonly onClose: () => void }) {
   const [query, setQuery] = useState('')
+  useEffect(() => (opened ? spotlight.open() : spotlight.close()), [opened])
   const role = use(RoleContext)
   const go = useGo()
   const search = useSearchGo()
@@ -26,7 +27,7 @@ export default function Palette({ me, opened, onClose }: { readonly me: Me; read
   const accounts = me.accounts.filter((account) => account.id !== me.account_id && matches(account.name))
   const theme = other === 'dark' ? text.toDark : text.toLight
   return (
-    <Spotlight.Root query={query} onQueryChange={setQuery} forceOpened={opened} onSpotlightClose={onClose} shortcut={null} scrollable maxHeight={420} aria-label={text.palette}>
+    <Spotlight.Root query={query} onQueryChange={setQuery} onSpotlightClose={onClose} shortcut={null} scrollable maxHeight={420} aria-label={text.palette}>
       <Spotlight.Search placeholder={text.palettePlaceholder} aria-label={text.palettePlaceholder} leftSection={<IconSearch size={18} />} />
       <Spotlight.ActionsList>
         {shown.map((page) => <Spotlight.Action key={page.path} label={page.label} leftSection={<page.icon size={18} />} onClick={() => go([page.path])} />)}
