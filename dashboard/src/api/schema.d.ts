@@ -124,6 +124,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit-log/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The audit log as a CSV file, newest first
+         * @description UTF-8, with a header line. A text that a spreadsheet would take for a formula begins with `'`. After 100,000
+         *     rows or 10 minutes the file ends with the line `# There is more: go on with cursor=…`. An account
+         *     has its share of the exports at a time.
+         */
+        get: operations["exportAuditLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/auth/forgot": {
         parameters: {
             query?: never;
@@ -608,6 +630,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/ledger/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The ledger as a CSV file, newest first, filtered as the list is
+         * @description UTF-8, with a header line. A text that a spreadsheet would take for a formula begins with `'`. After 100,000
+         *     rows or 10 minutes the file ends with the line `# There is more: go on with cursor=…`. An account
+         *     has its share of the exports at a time.
+         */
+        get: operations["exportLedger"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Hints on what is new in the account, while it happens
+         * @description Server-sent events. They are hints: read what they name with a GET, and read it now and then without them.
+         *
+         *     | Event | Data |
+         *     |---|---|
+         *     | `ready` | From here on nothing is missing: read your lists now. |
+         *     | `accepted` | `{"message_ids": []}`: messages that were accepted. |
+         *     | `final` | `{"recipients": [{"recipient_id", "message_id"}]}`: recipients that have their result. |
+         *     | `resync` | Hints were dropped: read your lists again. |
+         *     | `end` | `{"error", "code"}`: the stream ends, since a new request would be refused so. |
+         *
+         *     A comment is sent every 15 seconds.
+         */
+        get: operations["watchAccount"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/members": {
         parameters: {
             query?: never;
@@ -682,6 +756,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/messages/{id}/attachments/{part}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The bytes of an attachment, while the content is stored */
+        get: operations["getMessageAttachment"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/messages/{id}/content": {
         parameters: {
             query?: never;
@@ -708,6 +799,50 @@ export interface paths {
         };
         /** The stored bytes of a message, before each recipient's copy is signed */
         get: operations["getMessageRaw"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/messages/{id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try a message's deferred recipients now
+         * @description For recipients that were deferred: the try counts as an attempt, and waits for its destination's limits as any other.
+         *     A message can be retried 5 times, an account may ask 60 times at once and once a minute after
+         *     that; a request that moves nothing counts for nothing.
+         */
+        post: operations["retryMessage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/messages/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The account's messages as a CSV file, newest first, filtered as the list is
+         * @description UTF-8, with a header line. A text that a spreadsheet would take for a formula begins with `'`. After 100,000
+         *     rows or 10 minutes the file ends with the line `# There is more: go on with cursor=…`. An account
+         *     has its share of the exports at a time.
+         */
+        get: operations["exportMessages"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3707,6 +3842,67 @@ export interface components {
             /** Reset */
             reset: boolean;
         };
+        /** RetriedRecipient */
+        RetriedRecipient: {
+            /** Email */
+            email: string;
+            /** Id */
+            id: string;
+            /**
+             * Result
+             * @description `now`: the next try was moved. `final`, `last_attempt`, `taken`, or what it waits for: it stays as it is.
+             */
+            result: components["schemas"]["RetryAnswer"] | components["schemas"]["WaitReason"];
+            /**
+             * Text
+             * @description The same in plain words.
+             */
+            text: string;
+        };
+        /**
+         * RetryAnswer
+         * @description What becomes of a recipient, besides the reasons for which it waits.
+         * @enum {string}
+         */
+        RetryAnswer: "now" | "final" | "last_attempt" | "taken";
+        /**
+         * RetryRequest
+         * @example {}
+         * @example {
+         *       "recipient": "ada@example.net"
+         *     }
+         */
+        RetryRequest: {
+            /**
+             * Recipient
+             * @description Only this address of the message; all that are deferred without it.
+             * @default null
+             */
+            recipient: string | null;
+        };
+        /**
+         * RetryResponse
+         * @example {
+         *       "recipients": [
+         *         {
+         *           "email": "ada@example.net",
+         *           "id": "rc_01k6wq3v5e7m8x9c0b2d4f6h81",
+         *           "result": "now",
+         *           "text": "due now; it is tried as soon as its destination's limits allow"
+         *         }
+         *       ],
+         *       "request_id": "rq_01kjm3v0e8f7t9y2w5x6z1b4cd"
+         *     }
+         */
+        RetryResponse: {
+            /** Recipients */
+            recipients: components["schemas"]["RetriedRecipient"][];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
         /**
          * Role
          * @enum {string}
@@ -5522,6 +5718,101 @@ export interface operations {
             /** @description The credential is known, but may not do this. */
             403: {
                 headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    exportAuditLog: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;
@@ -8865,6 +9156,168 @@ export interface operations {
             };
         };
     };
+    exportLedger: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the page before. */
+                cursor?: string | null;
+                /** @description The first day, in UTC. */
+                from?: string | null;
+                /** @description Only of this kind. */
+                kind?: "grant" | "reserve" | "settle" | "release" | "day";
+                /** @description Only of this message; the list is empty if the account has no such message. */
+                message_id?: string | null;
+                /** @description The last day, in UTC. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    watchAccount: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     listMembers: {
         parameters: {
             query?: {
@@ -9205,6 +9658,11 @@ export interface operations {
                  */
                 recipient?: string;
                 /**
+                 * @description Only that which this request sent.
+                 * @example rq_01k6wq3v5e7m8x9c0b2d4f6h81
+                 */
+                request_id?: string;
+                /**
                  * @description Only from this address.
                  * @example hello@example.com
                  */
@@ -9365,6 +9823,84 @@ export interface operations {
             };
         };
     };
+    getMessageAttachment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id from the send response. */
+                id: string;
+                /** @description The `part` that the message's content lists. */
+                part: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                    "application/pdf": string;
+                    "image/gif": string;
+                    "image/jpeg": string;
+                    "image/png": string;
+                    "image/webp": string;
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     getMessageContent: {
         parameters: {
             query?: never;
@@ -9473,6 +10009,270 @@ export interface operations {
             /** @description The account has nothing with that name or id. */
             404: {
                 headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    retryMessage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id from the send response. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetryRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RetryResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    exportMessages: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Only those accepted at this time or after it.
+                 * @example 2026-11-14T09:30:00Z
+                 */
+                after?: string;
+                /**
+                 * @description Only those accepted before this time.
+                 * @example 2026-11-15T09:30:00Z
+                 */
+                before?: string;
+                /** @description Only those sent with this SMTP credential or one of its API keys. */
+                credential_id?: string;
+                /** @description `next_cursor` of the page before, which had the same filters. */
+                cursor?: string;
+                /**
+                 * @description Only to this address, be it `to`, `cc` or `bcc`.
+                 * @example ada@example.net
+                 */
+                recipient?: string;
+                /**
+                 * @description Only that which this request sent.
+                 * @example rq_01k6wq3v5e7m8x9c0b2d4f6h81
+                 */
+                request_id?: string;
+                /**
+                 * @description Only from this address.
+                 * @example hello@example.com
+                 */
+                sender?: string;
+                /** @description Only those submitted in this way. */
+                source?: "smtp" | "api" | "test";
+                /** @description Only of this status. */
+                status?: "queued" | "delivered" | "partial" | "failed";
+                /**
+                 * @description 1 to 5 whole words, all of which are in the subject, in any order and case. A word has 2 characters or more.
+                 * @example order 1023
+                 */
+                subject?: string;
+                /**
+                 * @description Only with this tag.
+                 * @example shipping
+                 */
+                tag?: string;
+                /**
+                 * @description Only those from the template with this alias.
+                 * @example order-shipped
+                 */
+                template?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;
