@@ -186,6 +186,7 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
         "stage": "rcpt",
         "code": 451,
         "response": "4.7.1 Greylisted, come back later",
+        "explanation": waiting["explanation"],
     }
     assert (second["outcome"], second["mx"], second["stage"], second["code"]) == (
         "delivered",
@@ -193,6 +194,42 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
         "dot",
         250,
     )
+
+
+@pytest.mark.rule("EXP-01")
+async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: Worker) -> None:
+    message_id = await sent(tenant)
+    new = (await recipient_of(tenant, message_id))["explanation"]
+    assert set(new) == {"reason", "headline", "cause", "what_to_do"}
+    assert (new["reason"], new["cause"]) == ("waiting", None)
+
+    (first,) = await worker.claim(message_id)
+    under_way = await recipient_of(tenant, message_id)
+    assert [under_way["explanation"]["reason"], under_way["attempts"][0]["explanation"]["reason"]] == ["sending"] * 2
+
+    await worker.record(first, DeliveryResult.DEFERRED, stage="rcpt", response="4.2.2 The mailbox is full")
+    waiting = await recipient_of(tenant, message_id)
+    assert waiting["explanation"]["headline"] == "The mailbox is full."
+    assert waiting["explanation"]["cause"] == "recipient"
+    assert waiting["explanation"]["what_to_do"].startswith("Nothing for now: it is tried again by itself.")
+
+    await worker.deliver(message_id, DeliveryResult.BOUNCED, stage="rcpt", code=550, response="5.1.1 User unknown")
+    ended = await recipient_of(tenant, message_id)
+    assert ended["explanation"] == ended["attempts"][-1]["explanation"]
+    assert ended["explanation"]["reason"] == "unknown_address"
+    assert [attempt["explanation"]["reason"] for attempt in ended["attempts"]] == ["mailbox_full", "unknown_address"]
+
+
+@pytest.mark.rule("EXP-02")
+async def test_a_reply_is_not_quoted_in_an_explanation(tenant: Tenant, worker: Worker) -> None:
+    message_id = await sent(tenant)
+    reply = "5.7.1 <img src=x onerror=alert(1)> spam; visit evil.example"
+    await worker.deliver(message_id, DeliveryResult.BOUNCED, code=554, response=reply)
+    (attempt,) = (await recipient_of(tenant, message_id))["attempts"]
+    assert attempt["response"] == reply
+    assert (attempt["explanation"]["reason"], attempt["explanation"]["cause"]) == ("spam", "content")
+    assert "<" not in str(attempt["explanation"])
+    assert "evil" not in str(attempt["explanation"])
 
 
 @pytest.mark.rule("MSD-03")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -145,6 +146,7 @@ def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, An
             for status in ("delivered", "bounced", "failed")
         },
         "attempts": [_attempt(recipient, attempt) for attempt in recipient.attempts],
+        "explanation": asdict(timeline.explained(recipient)),
         "waiting": wait and {"reason": wait.reason, "text": wait.text, "next_at": timestamp(next_at)},
         "suppression": suppression
         and {
@@ -172,6 +174,7 @@ def _attempt(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> dict[str
         "stage": attempt.stage,
         "code": attempt.code,
         "response": attempt.response,
+        "explanation": asdict(recipient.explained(attempt)),
     }
 
 
