@@ -69,6 +69,8 @@ class DeliveryReason(StrEnum):
     LOST = "lost"
     RESOLVER = "resolver"
     SIMULATED = "simulated"
+    # Counted together, where there were too many different ones.
+    OTHER = "other"
 
 
 R = DeliveryReason

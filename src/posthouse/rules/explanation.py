@@ -233,6 +233,11 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
         "The simulator ended the message as its address says; nothing was sent.",
         "Nothing to do: this is a test.",
     ),
+    R.OTHER: (
+        Cause.PROVIDER,
+        "The servers gave more different answers on this day than are counted each.",
+        "Look at the messages themselves.",
+    ),
 }
 
 # They end a message that was never tried, or say themselves that it was given up.
@@ -258,14 +263,17 @@ _WAITS: Final[dict[WaitReason, DeliveryReason | None]] = {
 
 def explain(outcome: str | None, code: int | None, response: str | None) -> Explanation:
     """The explanation of an attempt's outcome, or of a recipient's status, with the last reply or our own text."""
-    reason = reason_of(outcome, code, response)
+    return explain_result(outcome, reason_of(outcome, code, response))
+
+
+def explain_result(outcome: str | None, reason: DeliveryReason) -> Explanation:
+    """The explanation of a result for this reason."""
     cause, headline, what_to_do = _EXPLANATIONS[reason]
     if cause is None or reason is R.POSTPONED:
         return Explanation(reason, headline, cause, what_to_do)
     if outcome == "deferred":
         return Explanation(reason, headline, cause, _TRIED_AGAIN + _continued(what_to_do))
-    # A server's temporary refusal, or none at all, is final only after the last try.
-    if outcome == "failed" and (code is None or code < 500) and reason not in _FINAL_BY_THEMSELVES:
+    if outcome == "failed" and reason not in _FINAL_BY_THEMSELVES:
         return Explanation(reason, _GIVEN_UP + _continued(headline), cause, what_to_do)
     return Explanation(reason, headline, cause, what_to_do)
 

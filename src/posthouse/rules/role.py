@@ -37,6 +37,7 @@ _OPERATIONS: Final = {
         "listMembers",
         "getAccount",
         "listUsage",
+        "listReasons",
         "listLedger",
         "listDomains",
         "getDomain",
