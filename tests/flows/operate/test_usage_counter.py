@@ -227,8 +227,8 @@ async def test_deferrals_are_counted_once_their_recipient_is_final(counting: Cou
 
 
 async def test_a_server_that_invents_codes_fills_no_table(counting: Counting) -> None:
-    for number in range(3):
-        claimed = await counting.steps.claimed(80)
+    for number in range(6):
+        claimed = await counting.steps.claimed(40)
         await counting.steps.record(
             *[
                 counting.steps.outcome(claim, BOUNCED, code=550, response=f"5.{number + 100}.{place} no")
