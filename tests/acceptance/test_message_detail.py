@@ -197,7 +197,7 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
 
 
 @pytest.mark.rule("EXP-01")
-async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: Worker) -> None:
+async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     new = (await recipient_of(tenant, message_id))["explanation"]
     assert set(new) == {"reason", "headline", "cause", "what_to_do"}
@@ -221,7 +221,7 @@ async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: 
 
 
 @pytest.mark.rule("EXP-02")
-async def test_a_reply_is_not_quoted_in_an_explanation(tenant: Tenant, worker: Worker) -> None:
+async def test_a_reply_is_not_quoted_in_an_explanation(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     reply = "5.7.1 <img src=x onerror=alert(1)> spam; visit evil.example"
     await worker.deliver(message_id, DeliveryResult.BOUNCED, code=554, response=reply)
