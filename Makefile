@@ -72,6 +72,10 @@ test-deploy: ## Deployment files, packages and proxies, whole: also what CI leav
 	$(BIN)/pytest tests/deploy --durations 10
 
 SBOM ?= dist/posthouse.cdx.json
+.PHONY: package
+package: dashboard ## The source distribution and the wheel, with the dashboard, into dist/
+	$(UV) build --quiet --out-dir dist
+
 sbom: ## The bill of materials (CycloneDX) of what the service installs
 	rm -rf .run/sbom
 	$(UV) venv --quiet .run/sbom
@@ -81,7 +85,7 @@ sbom: ## The bill of materials (CycloneDX) of what the service installs
 		--output-file $(SBOM) .run/sbom/bin/python
 
 IMAGE ?= localhost/posthouse:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-image: ## The container image, without a container engine or a registry (as root; Debian's buildah and mmdebstrap)
+image: dashboard ## The container image, without a container engine or a registry (as root; Debian's buildah and mmdebstrap)
 	deploy/build-image.sh --own-base $(IMAGE)
 
 test-image: image ## Build the image, run it on a read-only root without privileges, and send a mail through it

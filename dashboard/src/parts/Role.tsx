@@ -18,6 +18,8 @@ export const useMay = (operation: Operation): boolean => useReason(operation) ==
 interface ControlProps {
   readonly disabled: boolean
   readonly 'aria-describedby'?: string
+  /** For tests of the roles. */
+  readonly 'data-operation'?: Operation
 }
 
 /** `<Allowed to="createKey">{(control) => <Button {...control} onClick={…}>…</Button>}</Allowed>` */
@@ -31,11 +33,11 @@ export function Allowed({ to, unless, position, children }: {
   const forbidden = useReason(to)
   const reason = forbidden ?? unless ?? null
   const id = useId()
-  if (reason === null) return children({ disabled: false })
+  if (reason === null) return children({ disabled: false, 'data-operation': to })
   // The wrapper takes the focus and the pointer, which a disabled control does not.
   return (
     <Tooltip label={reason} position={position ?? 'top'} events={{ hover: true, focus: true, touch: true }} multiline maw={280}>
-      <span className={classes.reason} tabIndex={0} role="group" aria-describedby={id} data-reason={reason}>
+      <span className={classes.reason} tabIndex={0} role="group" aria-describedby={id} data-operation={to} data-reason={reason}>
         {children({ disabled: true, 'aria-describedby': id })}
         <span id={id} className={classes.spoken}>{reason}</span>
       </span>
