@@ -5,7 +5,7 @@ import { useEffect, useRef, type ReactNode } from 'react'
 import { text } from '../words/parts'
 import classes from './parts.module.css'
 
-export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label, hasMore, isLoadingMore, loadMore, total }: {
+export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label, hasMore, isLoadingMore, loadMore, loadsItself = true, total }: {
   readonly items: readonly Item[]
   readonly keyOf: (item: Item) => string
   readonly row: (item: Item, index: number) => ReactNode
@@ -17,6 +17,8 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   readonly hasMore?: boolean
   readonly isLoadingMore?: boolean
   readonly loadMore?: () => void
+  /** More is loaded near the end without a press on the button. */
+  readonly loadsItself?: boolean
   /** What the last line says at the end. */
   readonly total?: string
 }) {
@@ -34,8 +36,8 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   const shown = list.getVirtualItems()
   const last = shown.at(-1)?.index ?? 0
   useEffect(() => {
-    if (hasMore === true && isLoadingMore !== true && last >= items.length - 20) loadMore?.()
-  }, [hasMore, isLoadingMore, last, items.length, loadMore])
+    if (loadsItself && hasMore === true && isLoadingMore !== true && last >= items.length - 20) loadMore?.()
+  }, [loadsItself, hasMore, isLoadingMore, last, items.length, loadMore])
   return (
     <Box>
       <div ref={box} className={classes.scroll} style={{ height: height ?? '70vh' }} tabIndex={0} role="region" aria-label={label}>
