@@ -13,8 +13,6 @@ export const text = words({
   loaded: (count: string) => `End of the list: ${count} messages`,
   newer: (count: string) => `${count} new: show`,
   newerMany: (count: string) => `More than ${count} new: show`,
-  export: 'Export',
-  exported: 'The file is complete.',
   filter: {
     box: 'Search these messages',
     boxPlaceholder: 'Address, id, tag:name or words of the subject',

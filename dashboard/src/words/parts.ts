@@ -10,6 +10,8 @@ export const text = words({
   failed: 'This could not be loaded',
   unreachable: 'The service can’t be reached. Check your connection; it is asked again when you press the button.',
   loading: 'Loading',
+  export: 'Export CSV',
+  exported: 'The file is loaded.',
   more: 'Load more',
   end: 'End of the list',
   secretOnce: 'This is shown once. Copy it now: it can’t be shown again.',

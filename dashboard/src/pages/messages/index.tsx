@@ -2,12 +2,15 @@
 import { Alert, Button, Loader, Stack, Text } from '@mantine/core'
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useMemo } from 'react'
+import { download } from '../../api/client'
 import { useAccountId, useList, useRead } from '../../api/queries'
+import { ExportButton } from '../../parts/ExportButton'
 import { PageButton, useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
 import { Empty, Loaded } from '../../parts/States'
 import { useNow } from '../../parts/Time'
 import { VirtualList } from '../../parts/VirtualList'
+import { writeSearch } from '../../rules/address'
 import { EMPTY_PAGES_MAX, emptyPages, FILTERS, join, queryOf } from '../../rules/message-list'
 import { number } from '../../words/format'
 import { text } from '../../words/messages'
@@ -26,7 +29,7 @@ export default function MessagesPage() {
   const now = useNow(10_000)
   return (
     <>
-      <PageHeader title={text.title} about={text.about} />
+      <PageHeader title={text.title} about={text.about} actions={<ExportButton operation="exportMessages" save={() => download(`/v1/messages/export${writeSearch(query)}`, 'messages.csv')} />} />
       <Stack gap="sm">
         <FilterBar filters={filters} change={setFilters} />
         {list.newer > 0 && (
