@@ -193,7 +193,7 @@ def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
     account, warmup = view.account, view.warmup
     return {
         "id": ids.text(ids.ACCOUNT, account.id),
-        "name": account.name,
+        "name": account.shown_name,
         "created_at": timestamp(account.created_at),
         "role": role.value,
         "credits": {

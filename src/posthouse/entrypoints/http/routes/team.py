@@ -4,7 +4,7 @@ import json
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
@@ -26,6 +26,7 @@ from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.flows.account.team import AuditLogEntry, InvitationRow, MemberRow
 from posthouse.rules import ids, limits, role
+from posthouse.rules.audit_log_filters import audit_log_filters
 
 router = APIRouter()
 
@@ -91,6 +92,21 @@ async def require_second_factor(request: Request) -> Response:
     return json_response(request, {"required": body.required})
 
 
+@router.put(
+    "/v1/account",
+    operation_id="renameAccount",
+    summary="Change the account's name, as its members see it",
+    tags=["Account"],
+    openapi_extra=json_body(schemas.RenameAccountRequest),
+    responses=responses_with(200, schemas.RenameAccountResponse, 400, 401, 403, 413, 429, 500, 503),
+)
+async def rename_account(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.RenameAccountRequest)
+    name = await services_of(request).team.rename_account(member.account_id, body.name, member.actor)
+    return json_response(request, {"name": name})
+
+
 @router.get(
     "/v1/invitations",
     operation_id="listInvitations",
@@ -134,7 +150,7 @@ async def accept_invitation(request: Request) -> Response:
     body = await body_of(request, schemas.AcceptInvitationRequest)
     joined = await services_of(request).team.accept(body.token, body.password, body.code, peer_of(request.scope))
     content = {
-        "account": {"id": ids.text(ids.ACCOUNT, joined.account.id), "name": joined.account.name},
+        "account": {"id": ids.text(ids.ACCOUNT, joined.account.id), "name": joined.account.shown_name},
         "email": joined.member.email,
         "role": joined.member.role,
     }
@@ -161,9 +177,22 @@ async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> R
     tags=["Team"],
     responses=responses_with(200, schemas.AuditLogResponse, 400, 401, 403, 500, 503),
 )
-async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
+async def list_audit_log(
+    request: Request,
+    limit: PageSize = str(PAGE_DEFAULT),
+    cursor: Cursor = None,
+    action: Annotated[
+        str | None, Query(description="Only this action, such as `domain.added`, or all of a kind, such as `domain`.")
+    ] = None,
+    actor: Annotated[
+        str | None, Query(description="Only of this actor: a member's address or id, `operator` or `posthouse`.")
+    ] = None,
+    since: Annotated[str | None, Query(description="Only then or later, RFC 3339.")] = None,
+    until: Annotated[str | None, Query(description="Only before then, RFC 3339.")] = None,
+) -> Response:
     member = await member_of(request)
-    page = await services_of(request).team.log(member.account_id, page_size(limit), cursor)
+    filters = audit_log_filters(action, actor, since, until)
+    page = await services_of(request).team.log(member.account_id, page_size(limit), cursor, filters)
     return page_response(request, "entries", page, _entry)
 
 
@@ -189,6 +218,8 @@ def _member(row: MemberRow) -> dict[str, Any]:
         "email": row.email,
         "role": row.role,
         "created_at": timestamp(row.created_at),
+        "second_factor": row.has_second_factor,
+        "last_seen_at": timestamp(row.last_seen_at),
     }
 
 
