@@ -559,7 +559,9 @@ async def everything_of(tenant: Tenant) -> list[tuple[str, str]]:
         # The last use of a credential is written a minute later, at any point of the test.
         query = f"""
             SELECT md5(string_agg(kept::text, ',' ORDER BY kept::text))
-            FROM (SELECT to_jsonb(found) - '{{last_used_at,last_used_from,last_seen_at}}'::text[] AS kept FROM "{name}" found WHERE account_id = $1) rows
+            FROM (
+                SELECT to_jsonb(found) - '{{last_used_at,last_used_from,last_seen_at}}'::text[] AS kept
+                FROM "{name}" found WHERE account_id = $1) rows
         """
         found.append((name, await tenant.service.value(query, tenant.id)))
     return found
