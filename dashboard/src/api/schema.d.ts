@@ -82,7 +82,8 @@ export interface paths {
         };
         /** The account: its credits, its limits and what remains of them, and whether it may send */
         get: operations["getAccount"];
-        put?: never;
+        /** Change the account's name, as its members see it */
+        put: operations["renameAccount"];
         post?: never;
         delete?: never;
         options?: never;
@@ -970,7 +971,8 @@ export interface paths {
         };
         /** A template with its versions */
         get: operations["getTemplate"];
-        put?: never;
+        /** Change a template's alias or name; mail that names the old alias is refused from then on */
+        put: operations["renameTemplate"];
         post?: never;
         /** Delete a template and its versions */
         delete: operations["deleteTemplate"];
@@ -988,7 +990,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Render a version without sending it */
+        /** Render a version, or a draft that is not stored, without sending it */
         post: operations["previewTemplate"];
         delete?: never;
         options?: never;
@@ -1100,6 +1102,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhook/deliveries/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A delivery with every attempt */
+        get: operations["getWebhookDelivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/webhook/deliveries/{id}/replay": {
         parameters: {
             query?: never;
@@ -1128,6 +1147,23 @@ export interface paths {
         put?: never;
         /** Send a test event, without retries; at most every 15 seconds */
         post: operations["pingWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhook/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send every event again whose last delivery failed since then */
+        post: operations["replayWebhookDeliveries"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1643,6 +1679,7 @@ export interface components {
          *       "id": "cr_01kmx2v3q8f7t9n5r6w4y0zabc",
          *       "is_default": true,
          *       "last_used_at": "2026-11-15T10:02:00.000Z",
+         *       "last_used_from": "198.51.100.7",
          *       "name": "shop",
          *       "previous_password_until": null,
          *       "revoked_at": null,
@@ -1673,6 +1710,11 @@ export interface components {
              * @description Accurate to about a minute; null if never used.
              */
             last_used_at: string | null;
+            /**
+             * Last Used From
+             * @description The address that it was last used from; null before its first use.
+             */
+            last_used_from: string | null;
             /** Name */
             name: string;
             /**
@@ -1697,6 +1739,7 @@ export interface components {
          *           "id": "cr_01kmx2v3q8f7t9n5r6w4y0zabc",
          *           "is_default": true,
          *           "last_used_at": "2026-11-15T10:02:00.000Z",
+         *           "last_used_from": "198.51.100.7",
          *           "name": "shop",
          *           "previous_password_until": null,
          *           "revoked_at": null,
@@ -1754,6 +1797,7 @@ export interface components {
          *         "id": "cr_01kmx2v3q8f7t9n5r6w4y0zabc",
          *         "is_default": true,
          *         "last_used_at": "2026-11-15T10:02:00.000Z",
+         *         "last_used_from": "198.51.100.7",
          *         "name": "shop",
          *         "previous_password_until": null,
          *         "revoked_at": null,
@@ -1895,6 +1939,7 @@ export interface components {
          * DnsRecord
          * @example {
          *       "advice": "",
+         *       "checked_at": "2026-11-15T09:30:00.000Z",
          *       "found": [
          *         "posthouse-verification=4dzkq2m7aov3hxw5c6rnbt2e"
          *       ],
@@ -1914,8 +1959,13 @@ export interface components {
              */
             advice: string;
             /**
+             * Checked At
+             * @description When it was last checked; null before the first check.
+             */
+            checked_at: string | null;
+            /**
              * Found
-             * @description Only in the response of a check: the values in DNS; at most 10.
+             * @description The values in DNS, as the last check found them: at most 10, after the check itself at most 5.
              */
             found: string[] | null;
             /**
@@ -1936,7 +1986,7 @@ export interface components {
             required: boolean;
             /**
              * Result
-             * @description Only in the response of a check: `unknown` when DNS did not answer, which changes nothing.
+             * @description Of the last check: `unknown` when DNS did not answer, which changes nothing. Null before the first.
              * @enum {unknown}
              */
             result: "found" | "missing" | "unknown" | null;
@@ -1963,12 +2013,24 @@ export interface components {
          * @example {
          *       "checked_at": "2026-11-15T09:30:00.000Z",
          *       "created_at": "2026-11-15T09:12:00.000Z",
+         *       "dns_host": "Cloudflare",
+         *       "findings": [
+         *         {
+         *           "purpose": "ownership",
+         *           "result": "found"
+         *         },
+         *         {
+         *           "purpose": "dkim_rsa",
+         *           "result": "found"
+         *         }
+         *       ],
          *       "id": "dm_01kmx2v3q8f7t9n5r6w4y0zabc",
          *       "missing_since": null,
          *       "name": "example.com",
          *       "records": [
          *         {
          *           "advice": "",
+         *           "checked_at": "2026-11-15T09:30:00.000Z",
          *           "found": [
          *             "posthouse-verification=4dzkq2m7aov3hxw5c6rnbt2e"
          *           ],
@@ -1999,6 +2061,16 @@ export interface components {
              * @description RFC 3339, UTC.
              */
             created_at: string;
+            /**
+             * Dns Host
+             * @description Who hosts the domain's DNS, guessed from its name servers at the last `verify`; of an unknown host, the domain of its name servers. Null if DNS did not say.
+             */
+            dns_host: string | null;
+            /**
+             * Findings
+             * @description The results of the last check; empty before the first.
+             */
+            findings: components["schemas"]["RecordFinding"][];
             /** Id */
             id: string;
             /**
@@ -2041,6 +2113,17 @@ export interface components {
          *         {
          *           "checked_at": "2026-11-15T09:30:00.000Z",
          *           "created_at": "2026-11-15T09:12:00.000Z",
+         *           "dns_host": "Cloudflare",
+         *           "findings": [
+         *             {
+         *               "purpose": "ownership",
+         *               "result": "found"
+         *             },
+         *             {
+         *               "purpose": "dkim_rsa",
+         *               "result": "found"
+         *             }
+         *           ],
          *           "id": "dm_01kmx2v3q8f7t9n5r6w4y0zabc",
          *           "missing_since": null,
          *           "name": "example.com",
@@ -2086,12 +2169,24 @@ export interface components {
          *       "domain": {
          *         "checked_at": "2026-11-15T09:30:00.000Z",
          *         "created_at": "2026-11-15T09:12:00.000Z",
+         *         "dns_host": "Cloudflare",
+         *         "findings": [
+         *           {
+         *             "purpose": "ownership",
+         *             "result": "found"
+         *           },
+         *           {
+         *             "purpose": "dkim_rsa",
+         *             "result": "found"
+         *           }
+         *         ],
          *         "id": "dm_01kmx2v3q8f7t9n5r6w4y0zabc",
          *         "missing_since": null,
          *         "name": "example.com",
          *         "records": [
          *           {
          *             "advice": "",
+         *             "checked_at": "2026-11-15T09:30:00.000Z",
          *             "found": [
          *               "posthouse-verification=4dzkq2m7aov3hxw5c6rnbt2e"
          *             ],
@@ -2125,6 +2220,17 @@ export interface components {
          * @example {
          *       "checked_at": "2026-11-15T09:30:00.000Z",
          *       "created_at": "2026-11-15T09:12:00.000Z",
+         *       "dns_host": "Cloudflare",
+         *       "findings": [
+         *         {
+         *           "purpose": "ownership",
+         *           "result": "found"
+         *         },
+         *         {
+         *           "purpose": "dkim_rsa",
+         *           "result": "found"
+         *         }
+         *       ],
          *       "id": "dm_01kmx2v3q8f7t9n5r6w4y0zabc",
          *       "missing_since": null,
          *       "name": "example.com",
@@ -2145,6 +2251,16 @@ export interface components {
              * @description RFC 3339, UTC.
              */
             created_at: string;
+            /**
+             * Dns Host
+             * @description Who hosts the domain's DNS, guessed from its name servers at the last `verify`; of an unknown host, the domain of its name servers. Null if DNS did not say.
+             */
+            dns_host: string | null;
+            /**
+             * Findings
+             * @description The results of the last check; empty before the first.
+             */
+            findings: components["schemas"]["RecordFinding"][];
             /** Id */
             id: string;
             /**
@@ -2557,6 +2673,7 @@ export interface components {
          *       "hint": "ph_live_…x7Qd",
          *       "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
          *       "last_used_at": null,
+         *       "last_used_from": null,
          *       "mode": "live",
          *       "name": "shop",
          *       "replaced_by": null,
@@ -2596,6 +2713,11 @@ export interface components {
              */
             last_used_at: string | null;
             /**
+             * Last Used From
+             * @description The address that it was last used from; null before its first use.
+             */
+            last_used_from: string | null;
+            /**
              * Mode
              * @description Whether mail is really sent.
              * @enum {string}
@@ -2628,6 +2750,7 @@ export interface components {
          *           "hint": "ph_live_…x7Qd",
          *           "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
          *           "last_used_at": null,
+         *           "last_used_from": null,
          *           "mode": "live",
          *           "name": "shop",
          *           "replaced_by": null,
@@ -2717,6 +2840,7 @@ export interface components {
          *         "hint": "ph_live_…x7Qd",
          *         "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
          *         "last_used_at": null,
+         *         "last_used_from": null,
          *         "mode": "live",
          *         "name": "shop",
          *         "replaced_by": null,
@@ -2990,7 +3114,9 @@ export interface components {
          *       "created_at": "2026-11-15T09:30:00.000Z",
          *       "email": "ada@example.com",
          *       "id": "us_01kmx2v3q8f7t9n5r6w4y0zabc",
-         *       "role": "admin"
+         *       "last_seen_at": "2026-11-16T08:05:00.000Z",
+         *       "role": "admin",
+         *       "second_factor": true
          *     }
          */
         Member: {
@@ -3007,7 +3133,18 @@ export interface components {
              * @description The user's id.
              */
             id: string;
+            /**
+             * Last Seen At
+             * Format: date-time
+             * @description Their last request to this account, to the minute or so; null before it.
+             */
+            last_seen_at: string | null;
             role: components["schemas"]["Role"];
+            /**
+             * Second Factor
+             * @description Whether the user has a second factor.
+             */
+            second_factor: boolean;
         };
         /**
          * MemberListResponse
@@ -3017,7 +3154,9 @@ export interface components {
          *           "created_at": "2026-11-15T09:30:00.000Z",
          *           "email": "ada@example.com",
          *           "id": "us_01kmx2v3q8f7t9n5r6w4y0zabc",
-         *           "role": "admin"
+         *           "last_seen_at": "2026-11-16T08:05:00.000Z",
+         *           "role": "admin",
+         *           "second_factor": true
          *         }
          *       ],
          *       "next_cursor": null,
@@ -3488,6 +3627,7 @@ export interface components {
          *         "id": "cr_01kmx2v3q8f7t9n5r6w4y0zabc",
          *         "is_default": true,
          *         "last_used_at": "2026-11-15T10:02:00.000Z",
+         *         "last_used_from": "198.51.100.7",
          *         "name": "shop",
          *         "previous_password_until": null,
          *         "revoked_at": null,
@@ -3521,6 +3661,7 @@ export interface components {
          *         "hint": "ph_live_…x7Qd",
          *         "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
          *         "last_used_at": null,
+         *         "last_used_from": null,
          *         "mode": "live",
          *         "name": "shop",
          *         "replaced_by": null,
@@ -3604,6 +3745,7 @@ export interface components {
         };
         /**
          * PreviewRequest
+         * @description With `subject`, `text` or `html` it is a draft's preview: the template need not exist.
          * @example {
          *       "variables": {
          *         "name": "Ada"
@@ -3611,6 +3753,24 @@ export interface components {
          *     }
          */
         PreviewRequest: {
+            /**
+             * Html
+             * @description May hold `{{name}}` placeholders; values are HTML-escaped.
+             * @default null
+             */
+            html: string | null;
+            /**
+             * Subject
+             * @description May hold `{{name}}` placeholders.
+             * @default null
+             */
+            subject: string | null;
+            /**
+             * Text
+             * @description May hold `{{name}}` placeholders; values are inserted unchanged.
+             * @default null
+             */
+            text: string | null;
             /**
              * Variables
              * @description Values for the placeholders.
@@ -3621,7 +3781,7 @@ export interface components {
             };
             /**
              * Version
-             * @description By default the published version, otherwise the latest.
+             * @description By default the published version, otherwise the latest; not with a draft.
              * @default null
              */
             version: number | null;
@@ -3631,6 +3791,11 @@ export interface components {
             /** Html */
             html: string | null;
             /**
+             * Missing
+             * @description Variables of a draft without a value, which stay as `{{name}}`; a version needs them all.
+             */
+            missing: string[];
+            /**
              * Request Id
              * @description The value of the header X-Request-ID.
              */
@@ -3639,6 +3804,11 @@ export interface components {
             subject: string | null;
             /** Text */
             text: string | null;
+            /**
+             * Variables
+             * @description In order of first use.
+             */
+            variables: components["schemas"]["TemplateVariable"][];
         };
         /** ProviderUsage */
         ProviderUsage: {
@@ -3749,6 +3919,65 @@ export interface components {
             reason: string;
             /** Response */
             response: string | null;
+        };
+        /** RecordFinding */
+        RecordFinding: {
+            /**
+             * Purpose
+             * @description The record.
+             * @enum {string}
+             */
+            purpose: "ownership" | "dkim_rsa" | "dkim_ed25519" | "return_path" | "dmarc";
+            /**
+             * Result
+             * @description What was found of it.
+             * @enum {string}
+             */
+            result: "found" | "missing" | "unknown";
+        };
+        /**
+         * RenameAccountRequest
+         * @example {
+         *       "name": "Acme Shop"
+         *     }
+         */
+        RenameAccountRequest: {
+            /**
+             * Name
+             * @description Not unique; without line breaks.
+             */
+            name: string;
+        };
+        /** RenameAccountResponse */
+        RenameAccountResponse: {
+            /** Name */
+            name: string;
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
+        /**
+         * RenameTemplateRequest
+         * @example {
+         *       "alias": "welcome-2027",
+         *       "name": "Welcome"
+         *     }
+         */
+        RenameTemplateRequest: {
+            /**
+             * Alias
+             * @description The new alias, unique in the account; the same by default.
+             * @default null
+             */
+            alias: string | null;
+            /**
+             * Name
+             * @description For people; the same by default.
+             * @default null
+             */
+            name: string | null;
         };
         /** Report */
         Report: {
@@ -3919,6 +4148,7 @@ export interface components {
          *         "hint": "ph_live_…x7Qd",
          *         "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
          *         "last_used_at": null,
+         *         "last_used_from": null,
          *         "mode": "live",
          *         "name": "shop",
          *         "replaced_by": null,
@@ -3936,6 +4166,7 @@ export interface components {
          *         "hint": "ph_live_…k2Wp",
          *         "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabb",
          *         "last_used_at": null,
+         *         "last_used_from": null,
          *         "mode": "live",
          *         "name": "shop",
          *         "replaced_by": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
@@ -4421,8 +4652,23 @@ export interface components {
             request_id: string;
             template: components["schemas"]["Template"];
         };
+        /** TemplateVariable */
+        TemplateVariable: {
+            /** Name */
+            name: string;
+            /**
+             * Parts
+             * @description Where it is used: `subject`, `text`, `html`.
+             */
+            parts: string[];
+        };
         /** TemplateVersion */
         TemplateVersion: {
+            /**
+             * Author
+             * @description The address of the member who added it, or `operator`; null if it is older than that.
+             */
+            author: string | null;
             /**
              * Created At
              * Format: date-time
@@ -4435,6 +4681,11 @@ export interface components {
             subject: string | null;
             /** Text */
             text: string | null;
+            /**
+             * Variables
+             * @description In order of first use.
+             */
+            variables: components["schemas"]["TemplateVariable"][];
             /** Version */
             version: number;
         };
@@ -4870,6 +5121,37 @@ export interface components {
             /** Url */
             url: string;
         };
+        /** WebhookAttempt */
+        WebhookAttempt: {
+            /**
+             * At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            at: string;
+            /** Duration Ms */
+            duration_ms: number | null;
+            /**
+             * Error
+             * @description Why it failed, for people; null for a success.
+             */
+            error: string | null;
+            /**
+             * Http Status
+             * @description Null without a response.
+             */
+            http_status: number | null;
+            /**
+             * Response Body
+             * @description The beginning of the response: 2 KB of the last, 512 bytes of failed attempts.
+             */
+            response_body: string | null;
+            /**
+             * Truncated
+             * @description Whether the response is longer than shown.
+             */
+            truncated: boolean;
+        };
         /** WebhookDelivery */
         WebhookDelivery: {
             /**
@@ -4978,11 +5260,186 @@ export interface components {
              */
             request_id: string;
         };
+        /** WebhookDeliveryResponse */
+        WebhookDeliveryResponse: {
+            delivery: components["schemas"]["WebhookDeliveryWithAttempts"];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
+        /** WebhookDeliveryWithAttempts */
+        WebhookDeliveryWithAttempts: {
+            /**
+             * Attempt
+             * @description The number of attempts so far.
+             */
+            attempt: number;
+            /**
+             * Attempts
+             * @description Oldest first. A call whose process ended before it was recorded is counted in `attempt` only.
+             */
+            attempts: components["schemas"]["WebhookAttempt"][];
+            /**
+             * Created At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            created_at: string;
+            /** Duration Ms */
+            duration_ms: number | null;
+            /**
+             * Error
+             * @description Why the last attempt failed, for people.
+             */
+            error: string | null;
+            /**
+             * Event Id
+             * @description The same for retries and replays.
+             */
+            event_id: string;
+            /**
+             * Http Status
+             * @description The status of the last attempt; null without a response.
+             */
+            http_status: number | null;
+            /** Id */
+            id: string;
+            /**
+             * Last Attempt At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            last_attempt_at: string | null;
+            /** Max Attempts */
+            max_attempts: number;
+            /**
+             * Message Id
+             * @description Null for a test.
+             */
+            message_id: string | null;
+            /**
+             * Next Attempt At
+             * Format: date-time
+             * @description RFC 3339, UTC; null without a further attempt.
+             */
+            next_attempt_at: string | null;
+            /**
+             * Recipient Id
+             * @description Null for a test.
+             */
+            recipient_id: string | null;
+            /**
+             * Replay Of
+             * @description The id of the repeated delivery.
+             */
+            replay_of: string | null;
+            /**
+             * Request Body
+             * @description The first 2 KB of the request; null once the event is no longer stored.
+             */
+            request_body: string | null;
+            /**
+             * Response Body
+             * @description The first 2 KB of the last response.
+             */
+            response_body: string | null;
+            /**
+             * Status
+             * @description `failed` after the last attempt.
+             * @enum {string}
+             */
+            status: "pending" | "succeeded" | "failed";
+            /**
+             * Truncated
+             * @description Whether either body is longer than shown.
+             */
+            truncated: boolean;
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "email.delivered" | "email.bounced" | "email.failed" | "webhook.test";
+            /**
+             * Url
+             * @description The URL of the last attempt, or of the first.
+             */
+            url: string;
+        };
+        /** WebhookHealth */
+        WebhookHealth: {
+            /** Calls */
+            calls: number;
+            /**
+             * Failing Since
+             * Format: date-time
+             * @description The first failed call after the last 2xx, RFC 3339; null while calls succeed.
+             */
+            failing_since: string | null;
+            /**
+             * Failures
+             * @description Calls without a 2xx.
+             */
+            failures: number;
+            /**
+             * P50 Ms
+             * @description Half of the calls took no longer; null without calls.
+             */
+            p50_ms: number | null;
+            /** P95 Ms */
+            p95_ms: number | null;
+            /**
+             * Since
+             * Format: date-time
+             * @description The numbers are from then on: 24 hours ago, or later if there were over 5,000 deliveries.
+             */
+            since: string;
+            /**
+             * State
+             * @description `new` until the first 2xx; `failing` when all calls have failed for days.
+             * @enum {string}
+             */
+            state: "new" | "answering" | "failing";
+        };
         /** WebhookPingResponse */
         WebhookPingResponse: {
             delivery: components["schemas"]["WebhookDelivery"];
             /** Event Id */
             event_id: string;
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
+        /**
+         * WebhookReplayAllRequest
+         * @example {
+         *       "since": "2026-11-15T09:30:00Z"
+         *     }
+         */
+        WebhookReplayAllRequest: {
+            /**
+             * Since
+             * Format: date-time
+             * @description Deliveries that were created then or later, RFC 3339.
+             */
+            since: string;
+        };
+        /** WebhookReplayAllResponse */
+        WebhookReplayAllResponse: {
+            /**
+             * Next Since
+             * Format: date-time
+             * @description If not null, there is more: repeat the request with it as `since`.
+             */
+            next_since: string | null;
+            /**
+             * Replayed
+             * @description How many deliveries were added.
+             */
+            replayed: number;
             /**
              * Request Id
              * @description The value of the header X-Request-ID.
@@ -5028,6 +5485,8 @@ export interface components {
         };
         /** WebhookResponse */
         WebhookResponse: {
+            /** @description The calls of the last 24 hours; null without a webhook. */
+            health: components["schemas"]["WebhookHealth"] | null;
             /**
              * Request Id
              * @description The value of the header X-Request-ID.
@@ -5548,6 +6007,113 @@ export interface operations {
             };
         };
     };
+    renameAccount: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RenameAccountRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RenameAccountResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     requireSecondFactor: {
         parameters: {
             query?: never;
@@ -5671,10 +6237,18 @@ export interface operations {
     listAuditLog: {
         parameters: {
             query?: {
+                /** @description Only this action, such as `domain.added`, or all of a kind, such as `domain`. */
+                action?: string | null;
+                /** @description Only of this actor: a member's address or id, `operator` or `posthouse`. */
+                actor?: string | null;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
                 /** @description 1 to 100. */
                 limit?: number;
+                /** @description Only then or later, RFC 3339. */
+                since?: string | null;
+                /** @description Only before then, RFC 3339. */
+                until?: string | null;
             };
             header?: never;
             path?: never;
@@ -11198,6 +11772,139 @@ export interface operations {
             };
         };
     };
+    renameTemplate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                alias: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RenameTemplateRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     deleteTemplate: {
         parameters: {
             query?: never;
@@ -12128,6 +12835,14 @@ export interface operations {
                 limit?: number;
                 /** @description Only of this message; the list is empty if the account has no such message. */
                 message_id?: string | null;
+                /** @description Only those created then or later: RFC 3339, such as 2026-11-15T09:30:00Z. */
+                since?: string | null;
+                /** @description Only with this status. */
+                status?: "pending" | "succeeded" | "failed";
+                /** @description Only of this type. */
+                type?: "email.delivered" | "email.bounced" | "email.failed" | "webhook.test";
+                /** @description Only those created before then: RFC 3339, such as 2026-11-15T09:30:00Z. */
+                until?: string | null;
             };
             header?: never;
             path?: never;
@@ -12159,6 +12874,77 @@ export interface operations {
             };
             /** @description The credential is missing, malformed, unknown, revoked or expired. */
             401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getWebhookDelivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a delivery in the log. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDeliveryResponse"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
                 headers: {
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
@@ -12360,6 +13146,137 @@ export interface operations {
                 headers: {
                     /** @description Seconds to wait before trying again. */
                     "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    replayWebhookDeliveries: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookReplayAllRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            202: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookReplayAllResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;
