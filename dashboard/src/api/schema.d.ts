@@ -872,6 +872,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/reasons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Why mail bounced, failed or was deferred, by mailbox provider and status code */
+        get: operations["listReasons"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/suppressions": {
         parameters: {
             query?: never;
@@ -1056,7 +1073,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Messages, results and delivery times per day */
+        /** Messages, results and delivery times per day or hour */
         get: operations["listUsage"];
         put?: never;
         post?: never;
@@ -1250,6 +1267,8 @@ export interface components {
             /** Name */
             name: string;
             rate: components["schemas"]["Rate"];
+            /** @description The numbers behind it; null when they could not be counted in time. */
+            reputation: components["schemas"]["Reputation"] | null;
             /** @description The role of the token's user in this account. */
             role: components["schemas"]["Role"];
             sending: components["schemas"]["Sending"];
@@ -1283,6 +1302,38 @@ export interface components {
          *           "per_second": 20,
          *           "remaining": 39,
          *           "reset_seconds": 1
+         *         },
+         *         "reputation": {
+         *           "bounces": {
+         *             "count": 12,
+         *             "percent": 1.478,
+         *             "suspend": {
+         *               "count": 0,
+         *               "percent": 10
+         *             },
+         *             "warn": {
+         *               "count": 0,
+         *               "percent": 5
+         *             }
+         *           },
+         *           "complaints": {
+         *             "count": 0,
+         *             "percent": 0,
+         *             "suspend": {
+         *               "count": 10,
+         *               "percent": 0.5
+         *             },
+         *             "warn": {
+         *               "count": 3,
+         *               "percent": 0.1
+         *             }
+         *           },
+         *           "counted_at": "2026-11-15T13:44:00.000Z",
+         *           "counted_since": "2026-11-14T13:44:00.000Z",
+         *           "exempt": false,
+         *           "results": 812,
+         *           "results_min": 200,
+         *           "verdict": "well"
          *         },
          *         "role": "owner",
          *         "sending": {
@@ -1388,6 +1439,8 @@ export interface components {
              * @description Null while the attempt runs, or when its worker was lost.
              */
             duration_ms: number | null;
+            /** @description What the attempt's result means. */
+            explanation: components["schemas"]["Explanation"];
             /**
              * Is Ambiguous
              * @description Whether the mail may have been delivered without a confirmation.
@@ -1583,6 +1636,11 @@ export interface components {
          * @enum {string}
          */
         BillingStatus: "reserved" | "settled" | "released";
+        /**
+         * Cause
+         * @enum {string}
+         */
+        Cause: "recipient" | "sender" | "content" | "provider" | "service";
         /**
          * ChangePasswordRequest
          * @example {
@@ -1847,6 +1905,24 @@ export interface components {
              */
             request_id: string;
         };
+        /**
+         * DeliveryReason
+         * @description Stable names: they are stored and shown.
+         * @enum {string}
+         */
+        DeliveryReason: "delivered" | "unknown_address" | "unknown_domain" | "no_mail_accepted" | "mailbox_disabled" | "mailbox_full" | "mailbox_busy" | "recipient_refuses" | "suppressed" | "unsubscribed" | "authentication_failed" | "sender_address" | "sender_reputation" | "account_suspended" | "spam" | "listed_link" | "malware" | "attachment_refused" | "too_large" | "malformed" | "greylisted" | "rate_limited" | "provider_busy" | "unreachable" | "timed_out" | "dns_failed" | "tls_failed" | "protocol_error" | "not_served" | "policy" | "refused" | "deferred" | "ambiguous" | "blocklisted" | "reverse_dns" | "waiting" | "sending" | "postponed" | "worker_lost" | "expired" | "not_stored" | "interrupted" | "lost" | "resolver" | "simulated" | "other";
+        /** DeliveryTimes */
+        DeliveryTimes: {
+            /**
+             * P50 Seconds
+             * @description From acceptance to delivery, within 25 %.
+             */
+            p50_seconds: number;
+            /** P95 Seconds */
+            p95_seconds: number;
+            /** P99 Seconds */
+            p99_seconds: number;
+        };
         /** DetailedRecipient */
         DetailedRecipient: {
             /** Attempt Count */
@@ -1871,6 +1947,8 @@ export interface components {
             delivered_at: string | null;
             /** Email */
             email: string;
+            /** @description What the recipient's state means. */
+            explanation: components["schemas"]["Explanation"];
             /**
              * Failed At
              * Format: date-time
@@ -2516,6 +2594,23 @@ export interface components {
              * @enum {string}
              */
             status: "pending" | "succeeded" | "failed";
+        };
+        /** Explanation */
+        Explanation: {
+            /** @description Whose side the cause is on; `service` is Posthouse. Null when nothing is wrong. */
+            cause: components["schemas"]["Cause"] | null;
+            /**
+             * Headline
+             * @description What happened, in a sentence for people. It never quotes a server's reply.
+             */
+            headline: string;
+            /** @description A stable name, for programs. There may be others in future. */
+            reason: components["schemas"]["DeliveryReason"];
+            /**
+             * What To Do
+             * @description What the sender can do, for people.
+             */
+            what_to_do: string;
         };
         /**
          * ForgotPasswordRequest
@@ -3471,6 +3566,12 @@ export interface components {
          *                 "address": "192.0.2.25",
          *                 "code": 451,
          *                 "duration_ms": 412,
+         *                 "explanation": {
+         *                   "cause": "provider",
+         *                   "headline": "The provider asks unknown senders to try again later (greylisting).",
+         *                   "reason": "greylisted",
+         *                   "what_to_do": "Nothing for now: it is tried again by itself. If that doesn't help: ask the recipient's provider to allow mail from this service."
+         *                 },
          *                 "is_ambiguous": false,
          *                 "is_under_way": false,
          *                 "mx": "mx1.example.net",
@@ -3486,6 +3587,12 @@ export interface components {
          *             "bounced_at": null,
          *             "delivered_at": null,
          *             "email": "ada@example.net",
+         *             "explanation": {
+         *               "cause": "provider",
+         *               "headline": "The provider asks unknown senders to try again later (greylisting).",
+         *               "reason": "greylisted",
+         *               "what_to_do": "Nothing for now: it is tried again by itself. If that doesn't help: ask the recipient's provider to allow mail from this service."
+         *             },
          *             "failed_at": null,
          *             "field": "to",
          *             "id": "rc_01k6wq3v5e7m8x9c0b2d4f6h81",
@@ -3812,6 +3919,15 @@ export interface components {
         };
         /** ProviderUsage */
         ProviderUsage: {
+            /** Bounced */
+            bounced: number;
+            /**
+             * Delivered
+             * @description How many of the results are of each kind.
+             */
+            delivered: number;
+            /** Failed */
+            failed: number;
             /**
              * P50 Seconds
              * @description From acceptance to the final result, within 25 %.
@@ -3831,6 +3947,8 @@ export interface components {
              * @description Final results after contact with a mail server.
              */
             results: number;
+            /** @description The same of the delivered ones alone; null without any. */
+            time_to_delivered: components["schemas"]["DeliveryTimes"] | null;
         };
         /**
          * PublishRequest
@@ -3873,6 +3991,58 @@ export interface components {
          * @enum {string}
          */
         Reason: "bounce" | "complaint" | "manual";
+        /**
+         * ReasonsResponse
+         * @example {
+         *       "counted_at": "2026-11-15T13:44:00.000Z",
+         *       "is_shortened": false,
+         *       "reasons": [
+         *         {
+         *           "code": "5.1.1",
+         *           "count": 18,
+         *           "example_message_id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+         *           "explanation": {
+         *             "cause": "recipient",
+         *             "headline": "The address does not exist at its domain.",
+         *             "reason": "unknown_address",
+         *             "what_to_do": "Check the spelling with the recipient and remove the address from your list."
+         *           },
+         *           "provider": "google",
+         *           "result": "bounced"
+         *         }
+         *       ],
+         *       "request_id": "rq_01k6wq3v5e7m8x9c0b2d4f6h8j",
+         *       "waiting": []
+         *     }
+         */
+        ReasonsResponse: {
+            /**
+             * Counted At
+             * Format: date-time
+             * @description The numbers of all days include everything before this time; null before the first count.
+             */
+            counted_at: string | null;
+            /**
+             * Is Shortened
+             * @description Whether less frequent reasons than the first 200 are omitted.
+             */
+            is_shortened: boolean;
+            /**
+             * Reasons
+             * @description Of mail accepted on these days and final now, most frequent first.
+             */
+            reasons: components["schemas"]["Reason"][];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            /**
+             * Waiting
+             * @description Of mail of any day that is deferred now: the oldest 1,000 recipients.
+             */
+            waiting: components["schemas"]["Reason"][];
+        };
         /** Recipient */
         Recipient: {
             /** Attempt Count */
@@ -4013,6 +4183,77 @@ export interface components {
              */
             suppressed: boolean;
         };
+        /** Reputation */
+        Reputation: {
+            /** @description Addresses that don't exist. */
+            bounces: components["schemas"]["ReputationShare"];
+            /** @description Recipients who complained. */
+            complaints: components["schemas"]["ReputationShare"];
+            /**
+             * Counted At
+             * Format: date-time
+             * @description At most a minute ago. RFC 3339, UTC.
+             */
+            counted_at: string;
+            /**
+             * Counted Since
+             * Format: date-time
+             * @description 24 hours ago, or the end of the last suspension. RFC 3339, UTC.
+             */
+            counted_since: string;
+            /**
+             * Exempt
+             * @description Whether the account is warned only, and never suspended for it.
+             */
+            exempt: boolean;
+            /**
+             * Results
+             * @description Final results with a server's reply among the latest 10,000 recipients.
+             */
+            results: number;
+            /**
+             * Results Min
+             * @description Fewer results than this are not judged.
+             */
+            results_min: number;
+            /** @description What the present numbers mean. */
+            verdict: components["schemas"]["ReputationVerdict"];
+        };
+        /** ReputationMark */
+        ReputationMark: {
+            /**
+             * Count
+             * @description And at least so many.
+             */
+            count: number;
+            /**
+             * Percent
+             * @description The share of the results at which the mark is reached.
+             */
+            percent: number;
+        };
+        /** ReputationShare */
+        ReputationShare: {
+            /**
+             * Count
+             * @description How many addresses; each counts once.
+             */
+            count: number;
+            /**
+             * Percent
+             * @description Their share of the results.
+             */
+            percent: number;
+            /** @description Where the account is suspended. */
+            suspend: components["schemas"]["ReputationMark"];
+            /** @description Where the account is warned. */
+            warn: components["schemas"]["ReputationMark"];
+        };
+        /**
+         * ReputationVerdict
+         * @enum {string}
+         */
+        ReputationVerdict: "well" | "warn" | "suspend";
         /**
          * RequireSecondFactorRequest
          * @example {
@@ -4932,11 +5173,33 @@ export interface components {
             /** Error */
             error: string;
         };
+        /** UsageCounts */
+        UsageCounts: {
+            /**
+             * Accepted
+             * @description Recipients of the mail accepted in this time.
+             */
+            accepted: number;
+            /** Bounced */
+            bounced: number;
+            /**
+             * Delivered
+             * @description How many of them are delivered by now.
+             */
+            delivered: number;
+            /** Failed */
+            failed: number;
+            /**
+             * Open
+             * @description How many of them had no final result at `counted_at`.
+             */
+            open: number;
+        };
         /** UsageDay */
         UsageDay: {
             /**
              * Accepted
-             * @description Recipients of the mail accepted on this day.
+             * @description Recipients of the mail accepted in this time.
              */
             accepted: number;
             /** Bounced */
@@ -4964,6 +5227,38 @@ export interface components {
              * @description The provider with the most results first; kept for 40 days.
              */
             providers: components["schemas"]["ProviderUsage"][];
+            /** @description The same of test mail, which is not in the other numbers. */
+            test: components["schemas"]["UsageCounts"];
+        };
+        /** UsageHour */
+        UsageHour: {
+            /**
+             * Accepted
+             * @description Recipients of the mail accepted in this time.
+             */
+            accepted: number;
+            /** Bounced */
+            bounced: number;
+            /**
+             * Delivered
+             * @description How many of them are delivered by now.
+             */
+            delivered: number;
+            /** Failed */
+            failed: number;
+            /**
+             * Hour
+             * Format: date-time
+             * @description Its beginning. RFC 3339, UTC.
+             */
+            hour: string;
+            /**
+             * Open
+             * @description How many of them had no final result at `counted_at`.
+             */
+            open: number;
+            /** @description The same of test mail, which is not in the other numbers. */
+            test: components["schemas"]["UsageCounts"];
         };
         /**
          * UsageResponse
@@ -4979,13 +5274,45 @@ export interface components {
          *           "open": 5,
          *           "providers": [
          *             {
+         *               "bounced": 20,
+         *               "delivered": 790,
+         *               "failed": 2,
          *               "p50_seconds": 1.24,
          *               "p95_seconds": 4.4,
          *               "p99_seconds": 61,
          *               "provider": "google",
-         *               "results": 812
+         *               "results": 812,
+         *               "time_to_delivered": {
+         *                 "p50_seconds": 1.22,
+         *                 "p95_seconds": 4.1,
+         *                 "p99_seconds": 60
+         *               }
          *             }
-         *           ]
+         *           ],
+         *           "test": {
+         *             "accepted": 12,
+         *             "bounced": 0,
+         *             "delivered": 12,
+         *             "failed": 0,
+         *             "open": 0
+         *           }
+         *         }
+         *       ],
+         *       "hours": [
+         *         {
+         *           "accepted": 830,
+         *           "bounced": 31,
+         *           "delivered": 790,
+         *           "failed": 4,
+         *           "hour": "2026-11-15T13:00:00.000Z",
+         *           "open": 5,
+         *           "test": {
+         *             "accepted": 12,
+         *             "bounced": 0,
+         *             "delivered": 12,
+         *             "failed": 0,
+         *             "open": 0
+         *           }
          *         }
          *       ],
          *       "now": {
@@ -4996,11 +5323,19 @@ export interface components {
          *       },
          *       "providers": [
          *         {
+         *           "bounced": 20,
+         *           "delivered": 790,
+         *           "failed": 2,
          *           "p50_seconds": 1.24,
          *           "p95_seconds": 4.4,
          *           "p99_seconds": 61,
          *           "provider": "google",
-         *           "results": 812
+         *           "results": 812,
+         *           "time_to_delivered": {
+         *             "p50_seconds": 1.22,
+         *             "p95_seconds": 4.1,
+         *             "p99_seconds": 60
+         *           }
          *         }
          *       ],
          *       "request_id": "rq_01k6wq3v5e7m8x9c0b2d4f6h8j"
@@ -5018,6 +5353,11 @@ export interface components {
              * @description Every requested day, newest first.
              */
             days: components["schemas"]["UsageDay"][];
+            /**
+             * Hours
+             * @description With `by=hour`: every hour of these days until now, newest first; otherwise null.
+             */
+            hours: components["schemas"]["UsageHour"][] | null;
             /** @description The mail without a final result now, of all days. */
             now: components["schemas"]["WaitingMail"];
             /**
@@ -10997,6 +11337,81 @@ export interface operations {
             };
         };
     };
+    listReasons: {
+        parameters: {
+            query?: {
+                /** @description The number of days up to today. Or give `from` and `to`, at most 30 days. */
+                days?: number;
+                /** @description The first day, in UTC. */
+                from?: string | null;
+                /** @description The last day, in UTC. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReasonsResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     listSuppressions: {
         parameters: {
             query?: {
@@ -12498,6 +12913,8 @@ export interface operations {
     listUsage: {
         parameters: {
             query?: {
+                /** @description `hour` adds `hours`, for 7 days at most. */
+                by?: "hour" | "day";
                 /** @description The number of days up to today. Or give `from` and `to`, at most 30 days. */
                 days?: number;
                 /** @description The first day, in UTC. */

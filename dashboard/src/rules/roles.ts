@@ -46,6 +46,7 @@ export const NEEDED = {
   listLedger: 'viewer',
   listMembers: 'viewer',
   listMessages: 'viewer',
+  listReasons: 'viewer',
   listSessions: 'viewer',
   listSuppressions: 'viewer',
   listTemplates: 'viewer',
