@@ -1,7 +1,7 @@
 /** The frame around every page of an account. */
 import { AppShell, Center, Loader } from '@mantine/core'
 import { useDisclosure, useHotkeys } from '@mantine/hooks'
-import { Navigate, Outlet, useLocation, useParams } from '@tanstack/react-router'
+import { Outlet, useNavigate, useParams, useRouter } from '@tanstack/react-router'
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { made } from '../api/client'
 import { watch } from '../api/live'
@@ -25,17 +25,28 @@ const SessionDialog = lazy(() => import('./SessionDialog'))
 export function AccountShell() {
   const present = useStore(session)
   const wanted: string = useParams({ strict: false, select: (params: Record<string, string | undefined>) => params.account ?? '' })
-  const here = useLocation({ select: ({ href }) => href })
   const me = present.state === 'signed in' || present.state === 'ended' ? present.me : null
   const isElsewhere = me !== null && me.account_id !== wanted
   const isMember = me?.accounts.some((account) => account.id === wanted) ?? false
   useEffect(() => {
     if (isElsewhere && isMember) void switchTo(wanted)
   }, [isElsewhere, isMember, wanted])
-  if (present.state === 'signed out') return <Navigate to="/login" search={{ to: here } as never} replace />
+  if (present.state === 'signed out') return <ToSignIn />
   if (me === null) return <Waiting />
   if (isElsewhere) return isMember ? <Waiting /> : <NoAccount me={me} />
   return <Frame key={me.account_id} me={me} isEnded={present.state === 'ended'} />
+}
+
+/** Leads to sign-in, which leads back here. */
+function ToSignIn() {
+  const navigate = useNavigate()
+  const router = useRouter()
+  useEffect(() => {
+    // Read once: while sign-in loads, the address is its own already.
+    const { href } = router.state.location
+    void navigate({ to: '/login', search: { to: href } as never, replace: true })
+  }, [navigate, router])
+  return <Waiting />
 }
 
 function Waiting() {
