@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.rules import ids
+from posthouse.rules.progress import Step
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
@@ -206,6 +207,50 @@ async def test_the_reputation_shows_its_numbers_and_marks(service: Service) -> N
             "suspend": {"percent": 0.5, "count": 10},
         },
     }
+
+
+async def progress_of(tenant: Tenant, role: str = "owner") -> dict[str, Any]:
+    answer = await tenant.call("GET", "/v1/progress", role=role)
+    assert answer.status == 200, answer.raw
+    assert [row["step"] for row in answer.body["steps"]] == list(Step)
+    assert all(row["done"] is (row["at"] is not None) for row in answer.body["steps"])
+    assert answer.body["is_complete"] is all(row["done"] for row in answer.body["steps"])
+    return {row["step"]: row["at"] for row in answer.body["steps"] if row["done"]}
+
+
+@pytest.mark.rule("PRG-01", "PRG-02")
+async def test_first_steps_are_derived_from_what_is_stored(service: Service) -> None:
+    tenant = await service.account(credits=100)
+    await service.sql("UPDATE domains SET verified_at = NULL WHERE account_id = $1", tenant.id)
+    await service.sql("DELETE FROM api_keys WHERE account_id = $1", tenant.id)
+    assert "first_request" not in await progress_of(tenant)
+    assert not {"domain_verified", "key_created", "webhook_saved", "test_mail"} & set(await progress_of(tenant))
+
+    await service.sql("UPDATE domains SET verified_at = now() WHERE account_id = $1", tenant.id)
+    await tenant.accepts(authorization=await tenant.key("test"))
+    done = await progress_of(tenant)
+    assert {"domain_verified", "key_created", "first_request"} <= set(done)
+    assert "test_mail" not in done
+    await service.sql(
+        "UPDATE messages SET source = 'test', credits_reserved = 1, billing_status = 'reserved' WHERE account_id = $1",
+        tenant.id,
+    )
+    done = await progress_of(tenant, "viewer")
+    assert "test_mail" in done
+    assert "first_request" not in done, "a mail to oneself is not a program's"
+
+    await service.sql(
+        """INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)
+        VALUES ($1, 'https://hooks.example.com/', '{email.delivered}', true, '', now(), now())""",
+        tenant.id,
+    )
+    assert "webhook_answered" not in await progress_of(tenant)
+    await service.sql("UPDATE webhook_endpoints SET answered_at = now() WHERE account_id = $1", tenant.id)
+    assert {"webhook_saved", "webhook_answered"} <= set(await progress_of(tenant))
+    await service.sql("DELETE FROM webhook_endpoints WHERE account_id = $1", tenant.id)
+    assert not {"webhook_saved", "webhook_answered"} & set(await progress_of(tenant))
+    # The viewer and the owner are two members by now.
+    assert "member_invited" in await progress_of(tenant)
 
 
 @pytest.mark.rule("USE-01")

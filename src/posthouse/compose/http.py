@@ -38,6 +38,7 @@ from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
+from posthouse.flows.account.progress import Progress
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
@@ -127,6 +128,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                     settings, database, clock, chance, passwords, sessions, service_mail
                 ),
                 team=account.team(settings, database, clock, chance, passwords, service_mail),
+                progress=Progress(database=database),
                 usage_and_ledger=UsageAndLedger(
                     database=database, clock=clock, defaults=account.account_limits(settings)
                 ),

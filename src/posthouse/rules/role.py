@@ -38,6 +38,7 @@ _OPERATIONS: Final = {
         "getAccount",
         "listUsage",
         "listReasons",
+        "getProgress",
         "listLedger",
         "listDomains",
         "getDomain",

@@ -15,6 +15,7 @@ from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.password_reset import PasswordReset
+from posthouse.flows.account.progress import Progress
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.team import Team
@@ -37,6 +38,7 @@ class Services:
     password_reset: PasswordReset
     team: Team
     usage_and_ledger: UsageAndLedger
+    progress: Progress
     domains: Domains
     credentials: Credentials
     message_search: MessageSearch

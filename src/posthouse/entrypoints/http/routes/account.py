@@ -74,6 +74,23 @@ async def get_account(request: Request) -> Response:
 
 
 @router.get(
+    "/v1/progress",
+    operation_id="getProgress",
+    summary="The first steps of a new account, and which of them are done",
+    tags=["Account"],
+    responses=responses_with(200, schemas.ProgressResponse, 401, 500, 503),
+)
+async def get_progress(request: Request) -> Response:
+    member = await member_of(request)
+    steps = await services_of(request).progress.steps(member.account_id, member.user_id)
+    content = {
+        "steps": [{"step": step, "done": at is not None, "at": timestamp(at)} for step, at in steps.items()],
+        "is_complete": None not in steps.values(),
+    }
+    return json_response(request, content)
+
+
+@router.get(
     "/v1/usage",
     operation_id="listUsage",
     summary="Messages, results and delivery times per day or hour",

@@ -12,6 +12,7 @@ from posthouse.rules.credential import Role
 from posthouse.rules.delivery_reason import DeliveryReason
 from posthouse.rules.explanation import explain_result
 from posthouse.rules.message import RecipientStatus
+from posthouse.rules.progress import Step
 from posthouse.rules.reputation import ReputationVerdict
 
 _Day = Annotated[str, described("A day in UTC.", format="date")]
@@ -178,6 +179,38 @@ class AccountResponse(Response):
     )
 
     account: Account
+
+
+class ProgressStep(BaseModel):
+    step: Annotated[
+        Step,
+        described(
+            "`test_mail`: a mail to oneself, or any other live mail, was sent. `first_request`: mail was sent by a "
+            "program, or a key or credential was used. `webhook_answered`: with a 2xx. `second_factor`: the caller's."
+        ),
+    ]
+    done: bool
+    at: Annotated[str | None, described("When it was done. RFC 3339, UTC; null when not done.", format="date-time")]
+
+
+class ProgressResponse(Response):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "steps": [
+                        {"step": "test_mail", "done": True, "at": "2026-11-15T13:40:01.000Z"},
+                        {"step": "domain_verified", "done": False, "at": None},
+                    ],
+                    "is_complete": False,
+                    "request_id": _REQUEST_ID,
+                }
+            ]
+        }
+    )
+
+    steps: Annotated[list[ProgressStep], described("All of them, in the usual order.")]
+    is_complete: Annotated[bool, described("Whether all are done.")]
 
 
 class DeliveryTimes(BaseModel):
