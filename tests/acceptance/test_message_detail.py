@@ -196,7 +196,7 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
     )
 
 
-@pytest.mark.rule("EXP-01")
+@pytest.mark.rule("WHY-01")
 async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     new = (await recipient_of(tenant, message_id))["explanation"]
@@ -220,7 +220,7 @@ async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: 
     assert [attempt["explanation"]["reason"] for attempt in ended["attempts"]] == ["mailbox_full", "unknown_address"]
 
 
-@pytest.mark.rule("EXP-02")
+@pytest.mark.rule("WHY-02")
 async def test_a_reply_is_not_quoted_in_an_explanation(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     reply = "5.7.1 <img src=x onerror=alert(1)> spam; visit evil.example"

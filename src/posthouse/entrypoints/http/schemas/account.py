@@ -290,7 +290,7 @@ class UsageResponse(Response):
     providers: Annotated[list[ProviderUsage], described("The sum of these days.")]
 
 
-class Reason(BaseModel):
+class ReasonCount(BaseModel):
     provider: Annotated[
         str, described("As in `GET /v1/usage`; `none` where no server was reached, `other` for all others.")
     ]
@@ -323,9 +323,13 @@ class ReasonsResponse(Response):
     )
 
     counted_at: _CountedAt
-    reasons: Annotated[list[Reason], described("Of mail accepted on these days and final now, most frequent first.")]
+    reasons: Annotated[
+        list[ReasonCount], described("Of mail accepted on these days and final now, most frequent first.")
+    ]
     is_shortened: Annotated[bool, described("Whether less frequent reasons than the first 200 are omitted.")]
-    waiting: Annotated[list[Reason], described("Of mail of any day that is deferred now: the oldest 1,000 recipients.")]
+    waiting: Annotated[
+        list[ReasonCount], described("Of mail of any day that is deferred now: the oldest 1,000 recipients.")
+    ]
 
 
 class LedgerDay(BaseModel):
