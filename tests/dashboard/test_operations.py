@@ -5,7 +5,11 @@ import re
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.support.dashboard_pages import SOURCES
+
+pytestmark = pytest.mark.rare
 
 DOCUMENT: Final = json.loads((Path(__file__).parents[2] / "docs" / "reference" / "openapi.json").read_text())
 # For programs, with the reason.
