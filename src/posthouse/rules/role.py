@@ -11,7 +11,17 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 _FROM_LEAST: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
 
 PUBLIC: Final = frozenset(
-    {"login", "forgotPassword", "resetPassword", "acceptInvitation", "showUnsubscribe", "unsubscribe"}
+    {
+        "login",
+        "getService",
+        "loginByLink",
+        "renewSession",
+        "forgotPassword",
+        "resetPassword",
+        "acceptInvitation",
+        "showUnsubscribe",
+        "unsubscribe",
+    }
 )
 
 # For programs, admitted as GET /emails/{id} is: by an API key with the read scope, among others. No role is needed.
@@ -28,6 +38,7 @@ _OWN: Final = (
     "beginTotp",
     "confirmTotp",
     "disableTotp",
+    "renewRecoveryCodes",
 )
 
 # Viewers read, members send, admins manage keys and domains, owners manage the team.
@@ -36,6 +47,8 @@ _OPERATIONS: Final = {
         *_OWN,
         "listMembers",
         "getAccount",
+        "getAlerts",
+        "saveAlerts",
         "listUsage",
         "listReasons",
         "getProgress",

@@ -66,10 +66,6 @@ SELECT {_MEMBER_COLUMNS}
 FROM memberships m JOIN users u ON u.id = m.user_id
 WHERE m.account_id = $1 ORDER BY m.user_id LIMIT $2
 """
-_OWNER_ADDRESSES: Final = """
-SELECT u.email FROM memberships m JOIN users u ON u.id = m.user_id
-WHERE m.account_id = $1 AND m.role = 'owner' ORDER BY m.created_at, m.user_id LIMIT $2
-"""
 _MEMBER: Final = f"""
 SELECT {_MEMBER_COLUMNS}
 FROM memberships m JOIN users u ON u.id = m.user_id
@@ -216,11 +212,6 @@ async def page_of_members(
             *_PAGE.bind(account_id=account_id, before_at=before[0], before_user=before[1], limit=count)
         )
     ]
-
-
-async def owner_addresses(connection: Connection, account_id: AccountId, limit: int) -> Sequence[str]:
-    """Of the owners who joined first."""
-    return [row["email"] for row in await connection.fetch(_OWNER_ADDRESSES, account_id, limit)]
 
 
 async def list_members(connection: Connection, account_id: AccountId, limit: int) -> Sequence[MemberRow]:

@@ -19,6 +19,7 @@ from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.routes import (
     account,
+    alerts,
     captured,
     credentials,
     dashboard,
@@ -32,6 +33,7 @@ from posthouse.entrypoints.http.routes import (
     message_retry,
     message_search,
     next_message,
+    service,
     sessions,
     suppressions,
     team,
@@ -53,6 +55,7 @@ _FAMILIES: Final = (
     sessions,
     team,
     account,
+    alerts,
     domains,
     credentials,
     message_search,
@@ -66,6 +69,7 @@ _FAMILIES: Final = (
     events,
     unsubscribe,
     health,
+    service,
     captured,
     dashboard,
     docs_page,
