@@ -127,14 +127,30 @@ export async function readText(path: string): Promise<string> {
   return response.text()
 }
 
-/** The bytes of a stream, until it ends or `signal` aborts. */
-export async function* stream(path: string, signal: AbortSignal): AsyncGenerator<string> {
-  const response = await send(new Request(new URL(path, location.origin), { signal }))
+/** Sends a file and reads the answer piece by piece. The file is not kept for "by API". */
+export async function* upload(path: string, file: File, type: string, signal: AbortSignal): AsyncGenerator<string> {
+  const request = () => new Request(new URL(path, location.origin), { method: 'POST', headers: { 'Content-Type': type }, body: file, signal })
+  let response = await attempt(request(), access.token)
+  if (response.status === 401) {
+    await access.renew()
+    response = await attempt(request(), access.token)
+  }
   if (!response.ok) throw refusal(response, await response.json().catch(() => null))
+  yield* pieces(response)
+}
+
+async function* pieces(response: Response): AsyncGenerator<string> {
   const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader()
   while (reader !== undefined) {
     const { done, value } = await reader.read()
     if (done) return
     yield value
   }
+}
+
+/** The bytes of a stream, until it ends or `signal` aborts. */
+export async function* stream(path: string, signal: AbortSignal): AsyncGenerator<string> {
+  const response = await send(new Request(new URL(path, location.origin), { signal }))
+  if (!response.ok) throw refusal(response, await response.json().catch(() => null))
+  yield* pieces(response)
 }

@@ -65,13 +65,18 @@ export function useAccountId(): string {
 }
 
 /** `useRead(['domains'], (api) => api.GET('/v1/domains'))` */
-export function useRead<T>(key: Key, read: (api: Api) => Promise<Answer<T>>, options: ReadOptions = {}): UseQueryResult<T> {
+export function useRead<T>(
+  key: Key,
+  read: (api: Api) => Promise<Answer<T>>,
+  options: Omit<ReadOptions, 'every'> & { readonly every?: number | false | ((data: T | undefined) => number | false) } = {},
+): UseQueryResult<T> {
   const account = useAccountId()
+  const { every } = options
   return useQuery({
     queryKey: [account, ...key],
     queryFn: () => answered(read(api)),
     enabled: options.enabled ?? true,
-    ...(options.every === undefined ? {} : { refetchInterval: options.every }),
+    ...(every === undefined ? {} : { refetchInterval: typeof every === 'function' ? ({ state }: { state: { data: T | undefined } }) => every(state.data) : every }),
     ...(options.keep === true ? { placeholderData: keepPreviousData } : {}),
   })
 }
