@@ -872,6 +872,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/progress": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The first steps of a new account, and which of them are done */
+        get: operations["getProgress"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/reasons": {
         parameters: {
             query?: never;
@@ -3917,6 +3934,55 @@ export interface components {
              */
             variables: components["schemas"]["TemplateVariable"][];
         };
+        /**
+         * ProgressResponse
+         * @example {
+         *       "is_complete": false,
+         *       "request_id": "rq_01k6wq3v5e7m8x9c0b2d4f6h8j",
+         *       "steps": [
+         *         {
+         *           "at": "2026-11-15T13:40:01.000Z",
+         *           "done": true,
+         *           "step": "test_mail"
+         *         },
+         *         {
+         *           "at": null,
+         *           "done": false,
+         *           "step": "domain_verified"
+         *         }
+         *       ]
+         *     }
+         */
+        ProgressResponse: {
+            /**
+             * Is Complete
+             * @description Whether all are done.
+             */
+            is_complete: boolean;
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            /**
+             * Steps
+             * @description All of them, in the usual order.
+             */
+            steps: components["schemas"]["ProgressStep"][];
+        };
+        /** ProgressStep */
+        ProgressStep: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it was done. RFC 3339, UTC; null when not done.
+             */
+            at: string | null;
+            /** Done */
+            done: boolean;
+            /** @description `test_mail`: a mail to oneself, or any other live mail, was sent. `first_request`: mail was sent by a program, or a key or credential was used. `webhook_answered`: with a 2xx. `second_factor`: the caller's. */
+            step: components["schemas"]["Step"];
+        };
         /** ProviderUsage */
         ProviderUsage: {
             /** Bounced */
@@ -3991,6 +4057,36 @@ export interface components {
          * @enum {string}
          */
         Reason: "bounce" | "complaint" | "manual";
+        /** ReasonCount */
+        ReasonCount: {
+            /**
+             * Code
+             * @description The enhanced status code (RFC 3463) or else the SMTP code; null when no server replied, `other` for what is beyond the reasons counted in a day.
+             */
+            code: string | null;
+            /**
+             * Count
+             * @description How many recipients; of `deferred`, how many attempts.
+             */
+            count: number;
+            /**
+             * Example Message Id
+             * @description The newest message that it happened to.
+             */
+            example_message_id: string;
+            explanation: components["schemas"]["Explanation"];
+            /**
+             * Provider
+             * @description As in `GET /v1/usage`; `none` where no server was reached, `other` for all others.
+             */
+            provider: string;
+            /**
+             * Result
+             * @description What happened.
+             * @enum {string}
+             */
+            result: "bounced" | "failed" | "deferred";
+        };
         /**
          * ReasonsResponse
          * @example {
@@ -4031,7 +4127,7 @@ export interface components {
              * Reasons
              * @description Of mail accepted on these days and final now, most frequent first.
              */
-            reasons: components["schemas"]["Reason"][];
+            reasons: components["schemas"]["ReasonCount"][];
             /**
              * Request Id
              * @description The value of the header X-Request-ID.
@@ -4041,7 +4137,7 @@ export interface components {
              * Waiting
              * @description Of mail of any day that is deferred now: the oldest 1,000 recipients.
              */
-            waiting: components["schemas"]["Reason"][];
+            waiting: components["schemas"]["ReasonCount"][];
         };
         /** Recipient */
         Recipient: {
@@ -4660,6 +4756,12 @@ export interface components {
          * @enum {string}
          */
         Stage: "connect" | "greeting" | "ehlo" | "starttls" | "mail" | "rcpt" | "data" | "dot";
+        /**
+         * Step
+         * @description In the order in which an account usually takes them.
+         * @enum {string}
+         */
+        Step: "test_mail" | "domain_verified" | "key_created" | "first_request" | "webhook_saved" | "webhook_answered" | "second_factor" | "member_invited";
         /**
          * Suppression
          * @example {
@@ -11303,6 +11405,63 @@ export interface operations {
                 headers: {
                     /** @description Seconds to wait before trying again. */
                     "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getProgress: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProgressResponse"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;

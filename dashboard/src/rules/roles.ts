@@ -32,6 +32,7 @@ export const NEEDED = {
   getMessageAttachment: 'viewer',
   getMessageContent: 'viewer',
   getMessageRaw: 'viewer',
+  getProgress: 'viewer',
   getTemplate: 'viewer',
   getWebhook: 'viewer',
   getWebhookDelivery: 'viewer',
