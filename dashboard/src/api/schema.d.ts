@@ -91,6 +91,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/account/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The alerts of the account: which of them you chose, their values now, and what is raised */
+        get: operations["getAlerts"];
+        /** Choose which alerts of the account you get by mail */
+        put: operations["saveAlerts"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/account/second-factor": {
         parameters: {
             query?: never;
@@ -164,6 +182,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/auth/link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Log in with a link that works once */
+        post: operations["loginByLink"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/auth/login": {
         parameters: {
             query?: never;
@@ -226,6 +261,43 @@ export interface paths {
         put?: never;
         /** Change the user's password; all of their other sessions end */
         post: operations["changePassword"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/recovery-codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** New recovery codes of the second factor; all others end */
+        post: operations["renewRecoveryCodes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/auth/renew": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Another token of a session that this browser keeps
+         * @description Takes the cookie `__Host-posthouse` of a login with `keep`, from our own pages alone.
+         */
+        post: operations["renewSession"];
         delete?: never;
         options?: never;
         head?: never;
@@ -906,6 +978,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/service": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** This installation: its name and version, and what is set up */
+        get: operations["getService"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/suppressions": {
         parameters: {
             query?: never;
@@ -1396,6 +1485,70 @@ export interface components {
              */
             user_id: string | null;
         };
+        /** Alert */
+        Alert: {
+            /**
+             * Chosen
+             * @description Whether you get mail about it.
+             */
+            chosen: boolean;
+            /**
+             * Kind
+             * @description What the alert is about.
+             * @enum {string}
+             */
+            kind: "bounce_share" | "complaint_share" | "oldest_waiting" | "credits_left" | "days_left" | "records_missing" | "webhook_failing" | "key_expiring";
+            /**
+             * Raised
+             * @description For what it is raised; empty while all is well, or not chosen.
+             */
+            raised: components["schemas"]["RaisedAlert"][];
+            /**
+             * Threshold
+             * @description Yours, or the default; null for kinds without one.
+             */
+            threshold: number | null;
+            /**
+             * Unit
+             * @description Of `threshold` and `value`: `percent`, `minutes`, `credits` or `days`.
+             */
+            unit: string | null;
+            /**
+             * Value
+             * @description What is measured now; null when there is nothing to measure.
+             */
+            value: number | null;
+        };
+        /**
+         * AlertsResponse
+         * @example {
+         *       "alerts": [
+         *         {
+         *           "chosen": true,
+         *           "kind": "credits_left",
+         *           "raised": [
+         *             {
+         *               "since": "2026-11-16T03:04:05.000Z",
+         *               "subject": null
+         *             }
+         *           ],
+         *           "threshold": 500,
+         *           "unit": "credits",
+         *           "value": 120
+         *         }
+         *       ],
+         *       "request_id": "rq_01kb3ge5p0f8wexample00000r"
+         *     }
+         */
+        AlertsResponse: {
+            /** Alerts */
+            alerts: components["schemas"]["Alert"][];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
         /** Attachment */
         Attachment: {
             /**
@@ -1692,6 +1845,21 @@ export interface components {
              * @description The value of the header X-Request-ID.
              */
             request_id: string;
+        };
+        /** ChosenAlert */
+        ChosenAlert: {
+            /**
+             * Kind
+             * @description What the alert is about.
+             * @enum {string}
+             */
+            kind: "bounce_share" | "complaint_share" | "oldest_waiting" | "credits_left" | "days_left" | "records_missing" | "webhook_failing" | "key_expiring";
+            /**
+             * Threshold
+             * @description Left out: the default. bounce_share: 0.1 to 100; complaint_share: 0.01 to 100; oldest_waiting: 5 to 4320; credits_left: 1 to 1e+09; days_left: 1 to 365; key_expiring: 1 to 90; the other kinds take none.
+             * @default null
+             */
+            threshold: number | null;
         };
         /**
          * Code
@@ -3157,6 +3325,31 @@ export interface components {
             to: string[];
         };
         /**
+         * LoginByLinkRequest
+         * @example {
+         *       "token": "4TqPBcYV0a8mCkJq3Wz9hXyR2nLdEoFgUsI7tA1bKvM"
+         *     }
+         */
+        LoginByLinkRequest: {
+            /**
+             * Code
+             * @description Required for a user with a second factor. Six digits from the authenticator app, or a recovery code; each works once.
+             * @default null
+             */
+            code: string | null;
+            /**
+             * Keep
+             * @description Keep the session in this browser: the token ends after 15 minutes, and the cookie `__Host-posthouse` gets another with `POST /v1/auth/renew`.
+             * @default false
+             */
+            keep: boolean;
+            /**
+             * Token
+             * @description The part of the link after `#link=`.
+             */
+            token: string;
+        };
+        /**
          * LoginRequest
          * @example {
          *       "email": "ada@example.com",
@@ -3172,6 +3365,12 @@ export interface components {
             code: string | null;
             /** Email */
             email: string;
+            /**
+             * Keep
+             * @description Keep the session in this browser: the token ends after 15 minutes, and the cookie `__Host-posthouse` gets another with `POST /v1/auth/renew`.
+             * @default false
+             */
+            keep: boolean;
             /** Password */
             password: string;
         };
@@ -4029,6 +4228,20 @@ export interface components {
              */
             version: number;
         };
+        /** RaisedAlert */
+        RaisedAlert: {
+            /**
+             * Since
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            since: string;
+            /**
+             * Subject
+             * @description The domain or the key; null for the account as a whole.
+             */
+            subject: string | null;
+        };
         /** Rate */
         Rate: {
             /**
@@ -4244,6 +4457,58 @@ export interface components {
              * @default null
              */
             name: string | null;
+        };
+        /**
+         * RenewRecoveryCodesRequest
+         * @example {
+         *       "code": "287082",
+         *       "password": "correct horse battery staple"
+         *     }
+         */
+        RenewRecoveryCodesRequest: {
+            /**
+             * Code
+             * @description Six digits from the authenticator app, or a recovery code; each works once.
+             */
+            code: string;
+            /** Password */
+            password: string;
+        };
+        /**
+         * RenewRecoveryCodesResponse
+         * @example {
+         *       "recovery_codes": [
+         *         "abcd-efgh-ijkl-mn23",
+         *         "opqr-stuv-wxyz-2345"
+         *       ],
+         *       "request_id": "rq_01kb3ge5p0f8wexample00000r"
+         *     }
+         */
+        RenewRecoveryCodesResponse: {
+            /**
+             * Recovery Codes
+             * @description Ten codes; all others ended. They are never shown again.
+             */
+            recovery_codes: string[];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
+        /**
+         * RenewSessionRequest
+         * @example {
+         *       "account_id": "ac_01kb3ge5p0f8wexample00000a"
+         *     }
+         */
+        RenewSessionRequest: {
+            /**
+             * Account Id
+             * @description An account of the user; without it, the account that a login would open.
+             * @default null
+             */
+            account_id: string | null;
         };
         /** Report */
         Report: {
@@ -4546,6 +4811,27 @@ export interface components {
              */
             overlap_seconds: number | null;
         };
+        /**
+         * SaveAlertsRequest
+         * @example {
+         *       "alerts": [
+         *         {
+         *           "kind": "credits_left",
+         *           "threshold": 500
+         *         },
+         *         {
+         *           "kind": "webhook_failing"
+         *         }
+         *       ]
+         *     }
+         */
+        SaveAlertsRequest: {
+            /**
+             * Alerts
+             * @description All alerts that you want by mail; those left out are given up.
+             */
+            alerts: components["schemas"]["ChosenAlert"][];
+        };
         /** Sending */
         Sending: {
             /**
@@ -4703,6 +4989,62 @@ export interface components {
             /** To */
             to: string[];
         };
+        /** ServiceInfo */
+        ServiceInfo: {
+            /**
+             * Captures
+             * @description Whether all mail is captured: none leaves.
+             */
+            captures: boolean;
+            /**
+             * Docs Url
+             * @description The API reference; absolute, or a path of this host.
+             */
+            docs_url: string;
+            /** Name */
+            name: string;
+            /**
+             * Sends Own Mail
+             * @description Whether invitations, password resets and alerts can go by mail.
+             */
+            sends_own_mail: boolean;
+            /**
+             * Simulator Domain
+             * @description Mail to it never leaves, and ends as its address says.
+             */
+            simulator_domain: string;
+            /** @description Mail over SMTP; null when the operator set up none. */
+            submission: components["schemas"]["SmtpSubmission"] | null;
+            /** Version */
+            version: string;
+        };
+        /**
+         * ServiceResponse
+         * @example {
+         *       "request_id": "rq_01kb3ge5p0f8wexample00000r",
+         *       "service": {
+         *         "captures": false,
+         *         "docs_url": "https://mail.example.com/docs",
+         *         "name": "Posthouse",
+         *         "sends_own_mail": true,
+         *         "simulator_domain": "simulator.invalid",
+         *         "submission": {
+         *           "host": "mail.example.com",
+         *           "starttls_port": 587,
+         *           "tls_port": 465
+         *         },
+         *         "version": "0.1.0"
+         *       }
+         *     }
+         */
+        ServiceResponse: {
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            service: components["schemas"]["ServiceInfo"];
+        };
         /** SessionEntry */
         SessionEntry: {
             /**
@@ -4744,6 +5086,21 @@ export interface components {
             request_id: string;
             /** Sessions */
             sessions: components["schemas"]["SessionEntry"][];
+        };
+        /** SmtpSubmission */
+        SmtpSubmission: {
+            /** Host */
+            host: string;
+            /**
+             * Starttls Port
+             * @description TLS begins with STARTTLS; null: there is no such port.
+             */
+            starttls_port: number | null;
+            /**
+             * Tls Port
+             * @description Within TLS from the start; null: there is no such port.
+             */
+            tls_port: number | null;
         };
         /**
          * Source
@@ -6556,6 +6913,194 @@ export interface operations {
             };
         };
     };
+    getAlerts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertsResponse"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    saveAlerts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SaveAlertsRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertsResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     requireSecondFactor: {
         parameters: {
             query?: never;
@@ -6961,6 +7506,106 @@ export interface operations {
             };
         };
     };
+    loginByLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LoginByLinkRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description `__Host-posthouse`, of a kept session: what renews it. Scripts can't read it. */
+                    "Set-Cookie"?: string;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description `required` when the password is right, and `code` is missing or wrong. */
+                    "Second-Factor"?: "required";
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     login: {
         parameters: {
             query?: never;
@@ -6977,6 +7622,8 @@ export interface operations {
             /** @description Done. */
             200: {
                 headers: {
+                    /** @description `__Host-posthouse`, of a kept session: what renews it. Scripts can't read it. */
+                    "Set-Cookie"?: string;
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;
@@ -7272,6 +7919,233 @@ export interface operations {
                 headers: {
                     /** @description Seconds to wait before trying again. */
                     "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    renewRecoveryCodes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RenewRecoveryCodesRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RenewRecoveryCodesResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    renewSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RenewSessionRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description `__Host-posthouse`, of a kept session: what renews it. Scripts can't read it. */
+                    "Set-Cookie"?: string;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;
@@ -11543,6 +12417,52 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getService: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServiceResponse"];
                 };
             };
             /** @description A fault of the service. */
