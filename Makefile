@@ -35,12 +35,12 @@ check: ## Style, types, the rooms' walls, dependencies
 # Accept, deliver, webhooks, submission and audit, from the SQL to the running service.
 CORE = tests/flows tests/store tests/acceptance
 
-test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s, with half of its generated inputs; PG=18: the core, on that version
+test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s; PG=18: the core, on that version
 	$(if $(PG),POSTGRES_VERSION=$(PG) )FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) \
 		-m "not alone and not long and not rare and not readme" --durations 20 $(if $(PG),$(CORE))
 
 test-all: ## Everything: also the documents' examples, then one by one the tests that need the machine for themselves
-	@FUZZ_TIMES=$(or $(TIMES),0.5) $(BESIDE) -m "not alone and not rare" --durations 20; beside=$$?; \
+	@FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not rare" --durations 20; beside=$$?; \
 	$(BIN)/pytest -m "alone and not rare" --durations 20 && exit $$beside
 
 test-fast: ## Without the slow ones
@@ -97,7 +97,7 @@ test-attacks: ## Every attack beside a victim, also those that measure the victi
 attacks-table: ## A victim's times beside every noisy neighbour, measured anew into docs/internals/threats.md (a quiet machine, 15 minutes)
 	REPORT=docs/internals/threats.md $(BIN)/pytest tests/attacks/test_noisy_neighbours.py
 
-fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.5) (an hour); tells what was tried, and what failed
+fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.25) (an hour); tells what was tried, and what failed
 	FUZZ_TIMES=$(or $(TIMES),20) $(BIN)/pytest -m fuzz --verbose --durations 10
 
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329

@@ -1,6 +1,6 @@
 """Bad input: how many inputs a run tries, how samples are mutated, and the table of what was tried.
 
-A test names its surface and a number of inputs; `FUZZ_TIMES` multiplies it (CI: a half, `make fuzz`: 20).
+A test names its surface and a number of inputs; `FUZZ_TIMES` multiplies it (CI: a quarter, `make fuzz`: 20).
 Hypothesis shows a failure in its smallest form, with the line that repeats it.
 """
 
