@@ -16,5 +16,6 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
   },
-  server: { proxy: { '/v1': SERVICE, '/emails': SERVICE, '/dashboard/frame': SERVICE } },
+  // Code of the documentation is shown on a page.
+  server: { fs: { allow: ['..'] }, proxy: { '/v1': SERVICE, '/emails': SERVICE, '/dashboard/frame': SERVICE } },
 })

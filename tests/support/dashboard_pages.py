@@ -1,5 +1,6 @@
 """The dashboard's pages, as its sources list them, and what a page must have done before a test looks at it."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -72,3 +73,9 @@ async def axe_faults(page: Page) -> list[str]:
         await page.evaluate(f"{AXE.read_text()}\n;0")
     faults: list[str] = await page.evaluate(_AXE_RUN, _AXE_OPTIONS)
     return faults
+
+
+async def shot(page: Page, name: str) -> None:
+    """A picture of the page for a person to look at, if `DASHBOARD_SHOTS` names a directory."""
+    if directory := os.environ.get("DASHBOARD_SHOTS"):
+        await page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)

@@ -8,7 +8,7 @@ export interface Service {
   readonly docs_url: string
   /** Whether invitations, password resets and alerts can go by mail. */
   readonly sends_own_mail: boolean
-  readonly submission: { readonly host: string; readonly port: number } | null
+  readonly submission: { readonly host: string; readonly starttls_port: number | null; readonly tls_port: number | null } | null
   /** Whether all mail is captured: none leaves. */
   readonly captures: boolean
   readonly simulator_domain: string

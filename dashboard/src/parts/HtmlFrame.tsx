@@ -21,7 +21,7 @@ export function HtmlFrame({ html, title, remote = false, height = 480, width }: 
   const form = useRef<HTMLFormElement>(null)
   useEffect(() => form.current?.submit(), [html, remote])
   return (
-    <Box maw="100%" className={classes.table}>
+    <Box maw="100%" className={classes.table} tabIndex={width === undefined ? undefined : 0} role="group" aria-label={title ?? text.frameTitle}>
       <form ref={form} method="post" action={`${BASE}/frame`} target={name} encType="text/plain" hidden>
         <input type="hidden" name="remote" value={remote ? '1' : '0'} readOnly />
         <textarea name="html" value={html} readOnly />

@@ -10,6 +10,12 @@ export const theme = createTheme({
   fontFamilyMonospace: 'ui-monospace, SFMono-Regular, Menlo, Consolas, monospace',
   respectReducedMotion: true,
   cursorType: 'pointer',
+  components: {
+    Alert: { styles: { title: { color: 'var(--mantine-color-text)' } } },
+    // The header of a dialog is not the page's banner.
+    Modal: { defaultProps: { attributes: { header: { role: 'none' } } } },
+    Drawer: { defaultProps: { attributes: { header: { role: 'none' } } } },
+  },
 })
 
 export const cssVariables: CSSVariablesResolver = ({ colors }) => ({

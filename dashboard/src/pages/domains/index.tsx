@@ -1,6 +1,8 @@
-import { PageHeader } from '../../parts/PageHeader'
-import { text } from '../../words/domains'
+import { useParam } from '../../parts/Link'
+import { DomainDetail } from './DomainDetail'
+import { DomainList } from './DomainList'
 
 export default function DomainsPage() {
-  return <PageHeader title={text.title} />
+  const name = useParam('name')
+  return name === '' ? <DomainList /> : <DomainDetail key={name} name={name} />
 }

@@ -1,6 +1,8 @@
-import { PageHeader } from '../../parts/PageHeader'
-import { text } from '../../words/templates'
+import { useParam } from '../../parts/Link'
+import { TemplateDetail } from './TemplateDetail'
+import { TemplateList } from './TemplateList'
 
 export default function TemplatesPage() {
-  return <PageHeader title={text.title} />
+  const alias = useParam('alias')
+  return alias === '' ? <TemplateList /> : <TemplateDetail key={alias} alias={alias} />
 }

@@ -1,6 +1,8 @@
-import { PageHeader } from '../../parts/PageHeader'
-import { text } from '../../words/webhook'
+import { useParam } from '../../parts/Link'
+import { Delivery } from './Delivery'
+import { Webhook } from './Webhook'
 
 export default function WebhookPage() {
-  return <PageHeader title={text.title} />
+  const id = useParam('id')
+  return id === '' ? <Webhook /> : <Delivery key={id} id={id} />
 }
