@@ -42,9 +42,9 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     await shot(page, "template-diff")
     await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Save and publish").click()
-    await expect(page.get_by_text("version 2 is published")).to_be_visible(timeout=PATIENCE)
+    await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible(timeout=PATIENCE)
     await page.get_by_role("button", name="Take back to version 1").click()
-    await expect(page.get_by_text("version 1 is published")).to_be_visible(timeout=PATIENCE)
+    await expect(page.get_by_text("version 1 is published", exact=True)).to_be_visible(timeout=PATIENCE)
     answer = await tenant.call("GET", "/v1/templates/welcome")
     assert answer.body["template"]["published_version"] == 1
 
