@@ -37,7 +37,8 @@ async def test_a_webhook_is_saved_pinged_and_replayed(
     await page.get_by_label("URL").fill(dashboard.webhook_url())
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_text("The webhook is saved.").last).to_be_visible(timeout=PATIENCE)
-    await page.get_by_role("listitem").filter(has_text="webhook.test").first.get_by_role("button", name="Replay").click()
+    failed = page.get_by_role("listitem").filter(has_text="webhook.test").first
+    await failed.get_by_role("button", name="Replay").click()
     await expect(page.get_by_role("listitem").filter(has_text="succeeded")).to_have_count(1, timeout=PATIENCE)
     await page.get_by_role("button", name="Replay what failed").click()
     await page.get_by_role("dialog").get_by_role("button", name="Replay").click()

@@ -20,7 +20,10 @@ export function DryRun({ rendered }: { readonly rendered: Rendered | undefined }
   const [to, setTo] = useState(me.user.email)
   const sender = from ?? (domain === undefined ? '' : `hello@${domain}`)
   const run = useWrite((api) => api.POST('/v1/emails/dry-run', {
-    body: { from: sender, to, subject: rendered?.subject ?? null, text: rendered?.text ?? null, html: rendered?.html ?? null },
+    body: {
+      from: sender, to, subject: rendered?.subject ?? null, text: rendered?.text ?? null, html: rendered?.html ?? null,
+      cc: null, bcc: null, reply_to: null, template: null, variables: null, headers: null, tags: null, attachments: null,
+    },
   }))
   return (
     <Stack gap="sm" component="section" aria-label={text.dryRun}>

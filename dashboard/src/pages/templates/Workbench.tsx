@@ -29,7 +29,7 @@ export function Workbench({ template }: { readonly template: components['schemas
   const given = Object.fromEntries(Object.entries(shown.values).filter(([, value]) => value !== '').slice(0, 32))
   const preview = useRead(
     ['template', alias, 'preview', shown.draft, given],
-    (api) => api.POST('/v1/templates/{alias}/preview', { params: { path: { alias } }, body: { ...bodyOf(shown.draft), variables: given } }),
+    (api) => api.POST('/v1/templates/{alias}/preview', { params: { path: { alias } }, body: { ...bodyOf(shown.draft), version: null, variables: given } }),
     { every: false, keep: true },
   )
   const save = useWrite(
@@ -37,7 +37,7 @@ export function Workbench({ template }: { readonly template: components['schemas
   )
   const isChanged = !isSame(draft, newest)
   const store = (publish: boolean) => save.mutate(publish, {
-    onSuccess: ({ version }) => notify(publish ? text.savedPublished(version.version) : text.saved(version.version)),
+    onSuccess: ({ version }) => notify(publish ? text.savedPublished(version) : text.saved(version)),
     onError: notifyFailure,
   })
   const load = (taken: Draft) => {
