@@ -27,7 +27,7 @@ export default function Palette({ me, opened, onClose }: { readonly me: Me; read
   const accounts = me.accounts.filter((account) => account.id !== me.account_id && matches(account.name))
   const theme = other === 'dark' ? text.toDark : text.toLight
   return (
-    <Spotlight.Root query={query} onQueryChange={setQuery} onSpotlightClose={onClose} shortcut={null} scrollable maxHeight={420} aria-label={text.palette}>
+    <Spotlight.Root query={query} onQueryChange={setQuery} onSpotlightClose={onClose} shortcut={null} scrollable maxHeight={420} attributes={{ content: { 'aria-label': text.palette } }}>
       <Spotlight.Search placeholder={text.palettePlaceholder} aria-label={text.palettePlaceholder} leftSection={<IconSearch size={18} />} />
       <Spotlight.ActionsList>
         {shown.map((page) => <Spotlight.Action key={page.path} label={page.label} leftSection={<page.icon size={18} />} onClick={() => go([page.path])} />)}
