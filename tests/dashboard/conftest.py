@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from posthouse.entrypoints.http.dashboard_build import is_built
 from tests.support.browser import chromium
 from tests.support.dashboard_browser import Pages, running_browser
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
 from tests.support.service import Tenant
+
+# A busy machine answers late.
+expect.set_options(timeout=30_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

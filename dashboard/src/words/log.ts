@@ -12,6 +12,7 @@ export const text = words({
   actorHint: 'address, operator or posthouse',
   since: 'From',
   until: 'Until',
+  apply: 'Filter',
   clear: 'Clear filters',
   time: 'Time',
   target: 'Target',

@@ -94,6 +94,7 @@ function Filters({ filters, change }: { readonly filters: Chosen; readonly chang
         <TextInput label={text.actor} placeholder={text.actorHint} value={actor} onChange={(event) => setActor(event.currentTarget.value)} onBlur={apply} flex="1 1 200px" />
         <TextInput type="date" label={text.since} value={filters.since ?? ''} onChange={(event) => change({ since: event.currentTarget.value || undefined })} />
         <TextInput type="date" label={text.until} value={filters.until ?? ''} onChange={(event) => change({ until: event.currentTarget.value || undefined })} />
+        <Button type="submit" variant="default">{text.apply}</Button>
         {Object.keys(filters).length > 0 && (
           <Button variant="subtle" onClick={() => change({ action: undefined, actor: undefined, since: undefined, until: undefined })}>{text.clear}</Button>
         )}
