@@ -127,6 +127,16 @@ export async function readText(path: string): Promise<string> {
   return response.text()
 }
 
+/** A file as a `data:` address, with the type that the caller names. */
+export async function readDataUrl(path: string, type: string): Promise<string> {
+  const response = await send(new Request(new URL(path, location.origin)))
+  if (!response.ok) throw refusal(response, await response.json().catch(() => null))
+  const bytes = new Uint8Array(await response.arrayBuffer())
+  let text = ''
+  for (const byte of bytes) text += String.fromCharCode(byte)
+  return `data:${type};base64,${btoa(text)}`
+}
+
 /** Sends a file and reads the answer piece by piece. The file is not kept for "by API". */
 export async function* upload(path: string, file: File, type: string, signal: AbortSignal): AsyncGenerator<string> {
   const request = () => new Request(new URL(path, location.origin), { method: 'POST', headers: { 'Content-Type': type }, body: file, signal })

@@ -120,7 +120,7 @@ export const text = words({
   nextAt: 'next try in',
   isReplay: 'replay',
   replay: 'Send again',
-  replayNamed: (type: string, to: string) => `Send ${type} of ${to} again`,
+  replayNamed: (type: string, to: string) => `Send again: ${type} of ${to}`,
   replayed: 'The event is sent again.',
   open: 'Open',
 

@@ -1,15 +1,15 @@
 /** What was sent: HTML in its frame, text, headers, raw, attachments. Read when the user looks at it. */
-import { Alert, Button, Group, SegmentedControl, Stack, Table, Tabs, Text } from '@mantine/core'
+import { Alert, Anchor, Button, Group, SegmentedControl, Stack, Table, Tabs, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { useMemo, useState } from 'react'
-import { download, readText } from '../../api/client'
+import { download, readDataUrl, readText } from '../../api/client'
 import { useAccountId, useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { CodeBlock } from '../../parts/Copy'
 import { HtmlFrame } from '../../parts/HtmlFrame'
 import { notifyFailure } from '../../parts/notify'
 import { Empty, Loaded } from '../../parts/States'
-import { isSafeLink, linksIn, loadsFromInternet } from '../../rules/mail-html'
+import { bareContentId, contentIdsIn, isSafeLink, linksIn, loadsFromInternet, withPictures } from '../../rules/mail-html'
 import { bytes } from '../../words/format'
 import { text } from '../../words/message'
 import classes from './message.module.css'
@@ -18,6 +18,8 @@ type MailContent = components['schemas']['MessageContent']
 
 const RAW_MAX = 200_000
 const PHONE = 375
+const PICTURES_MAX = 20
+const NO_PICTURES: Readonly<Record<string, string>> = {}
 
 export function Content({ id, isStored }: { readonly id: string; readonly isStored: boolean }) {
   const content = useRead(['message', id, 'content'], (api) => api.GET('/v1/messages/{id}/content', { params: { path: { id } } }), { every: false, enabled: isStored })
@@ -36,7 +38,7 @@ function Parts({ id, content }: { readonly id: string; readonly content: MailCon
         <Tabs.Tab value="raw">{text.tabs.raw}</Tabs.Tab>
         <Tabs.Tab value="attachments">{attachments.length === 0 ? text.tabs.attachments : text.attachmentsCount(attachments.length)}</Tabs.Tab>
       </Tabs.List>
-      <Tabs.Panel value="html">{content.html === null ? <Text c="dimmed">{text.noHtml}</Text> : <Html html={content.html} />}</Tabs.Panel>
+      <Tabs.Panel value="html">{content.html === null ? <Text c="dimmed">{text.noHtml}</Text> : <Html id={id} html={content.html} attachments={attachments} />}</Tabs.Panel>
       <Tabs.Panel value="text">{content.text === null ? <Text c="dimmed">{text.noText}</Text> : <pre className={classes.text}>{content.text}</pre>}</Tabs.Panel>
       <Tabs.Panel value="headers"><Headers headers={content.headers} /></Tabs.Panel>
       <Tabs.Panel value="raw"><Raw id={id} /></Tabs.Panel>
@@ -45,10 +47,31 @@ function Parts({ id, content }: { readonly id: string; readonly content: MailCon
   )
 }
 
-function Html({ html }: { readonly html: string }) {
+/** The pictures that the mail carries itself, by content id. */
+function usePictures(id: string, html: string, attachments: MailContent['attachments']): Readonly<Record<string, string>> {
+  const account = useAccountId()
+  const wanted = contentIdsIn(html)
+  const files = attachments.flatMap(({ part, content_id: contentId, content_type: type }) =>
+    contentId !== null && wanted.includes(bareContentId(contentId)) && type.startsWith('image/') ? [{ part, name: bareContentId(contentId), type }] : [],
+  ).slice(0, PICTURES_MAX)
+  const pictures = useQuery({
+    queryKey: [account, 'message', id, 'pictures'],
+    queryFn: async () => Object.fromEntries(await Promise.all(
+      files.map(async ({ part, name, type }) => [name, await readDataUrl(`/v1/messages/${encodeURIComponent(id)}/attachments/${String(part)}`, type)] as const),
+    )),
+    enabled: files.length > 0,
+    refetchInterval: false,
+    staleTime: Infinity,
+  })
+  return pictures.data ?? NO_PICTURES
+}
+
+function Html({ id, html: given, attachments }: { readonly id: string; readonly html: string; readonly attachments: MailContent['attachments'] }) {
+  const pictures = usePictures(id, given, attachments)
+  const html = useMemo(() => withPictures(given, pictures), [given, pictures])
   const [remote, setRemote] = useState(false)
   const [isNarrow, setNarrow] = useState(false)
-  const { links, isCut } = useMemo(() => linksIn(html), [html])
+  const { links, isCut } = useMemo(() => linksIn(given), [given])
   return (
     <Stack gap="sm">
       <Group justify="space-between">
@@ -60,7 +83,7 @@ function Html({ html }: { readonly html: string }) {
           data={[{ value: 'wide', label: text.wide }, { value: 'narrow', label: text.narrow }]}
         />
       </Group>
-      {loadsFromInternet(html) && (remote ? <Text size="sm" c="dimmed">{text.picturesShown}</Text> : (
+      {loadsFromInternet(given) && (remote ? <Text size="sm" c="dimmed">{text.picturesShown}</Text> : (
         <Alert color="yellow" p="xs">
           <Group gap="xs">
             <Text size="sm" flex="1 1 220px">{text.picturesWhy}</Text>
@@ -73,7 +96,7 @@ function Html({ html }: { readonly html: string }) {
         <div>
           <Text size="sm" fw={500}>{text.links(links.length)}</Text>
           <ul className={classes.links}>
-            {links.map((link) => <li key={link}>{isSafeLink(link) ? <a href={link} target="_blank" rel="noreferrer noopener">{link}</a> : link}</li>)}
+            {links.map((link) => <li key={link}>{isSafeLink(link) ? <Anchor inherit href={link} target="_blank" rel="noreferrer noopener" underline="always">{link}</Anchor> : link}</li>)}
           </ul>
           {isCut && <Text size="sm" c="dimmed">{text.linksCut}</Text>}
         </div>

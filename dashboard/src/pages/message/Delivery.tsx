@@ -56,7 +56,7 @@ function RecipientSteps({ recipient, message }: { readonly recipient: Recipient;
       <Steps steps={steps} />
       {recipient.suppression !== null && recipient.suppression !== undefined && (
         <Alert color="orange" p="xs">
-          <Text size="sm">{text.suppressed(recipient.suppression.reason)} <PageLink to={['suppressions']} search={{ search: recipient.email }}>{text.toSuppression}</PageLink></Text>
+          <Text size="sm">{text.suppressed(recipient.suppression.reason)} <PageLink to={['suppressions']} search={{ search: recipient.email }} underline="always">{text.toSuppression}</PageLink></Text>
         </Alert>
       )}
     </Stack>

@@ -96,7 +96,7 @@ function Webhooks({ message }: { readonly message: Message }) {
         const to = emails.get(event.recipient_id) ?? event.recipient_id
         return (
           <div key={event.id}>
-            <Group gap="xs"><Code>{event.type}</Code><Ago at={event.created_at} size="sm" c="dimmed" /></Group>
+            <Group gap="xs"><Code>{event.type}</Code><Text span size="sm" c="dimmed"><Ago at={event.created_at} /></Text></Group>
             <Text size="sm" className={classes.break}>{to}</Text>
             {event.webhook_deliveries.length === 0 && <Text size="sm" c="dimmed">{text.noDeliveries}</Text>}
             {event.webhook_deliveries.map((delivery) => (
@@ -106,7 +106,7 @@ function Webhooks({ message }: { readonly message: Message }) {
                   {[text.tries(delivery.attempt, delivery.max_attempts), ...(delivery.http_status === null ? [] : [text.httpStatus(delivery.http_status)]), ...(delivery.error === null ? [] : [delivery.error])].join(' · ')}
                 </Text>
                 {delivery.next_attempt_at !== null && <Text size="sm">{text.nextAt} <Countdown until={delivery.next_attempt_at} /></Text>}
-                <PageLink to={['webhook', delivery.id]} size="sm">{text.open}</PageLink>
+                <Text span size="sm"><PageLink to={['webhook', delivery.id]}>{text.open}</PageLink></Text>
                 <Allowed to="replayWebhookDelivery">
                   {(control) => (
                     <Button {...control} size="compact-xs" variant="default" aria-label={text.replayNamed(event.type, to)} loading={replay.isPending && replay.variables === delivery.id} onClick={() => replay.mutate(delivery.id, { onSuccess: () => notify(text.replayed), onError: notifyFailure })}>
@@ -132,10 +132,10 @@ function Credits({ id }: { readonly id: string }) {
           {entries.map((entry) => (
             <Group key={entry.id} wrap="nowrap" align="flex-start" justify="space-between" gap="xs">
               <Text size="sm" className={classes.break}>{entry.why}</Text>
-              <Text size="sm" fw={600}>{number(entry.amount)}</Text>
+              <Text size="sm" fw={600} className={classes.whole}>{number(entry.amount)}</Text>
             </Group>
           ))}
-          <PageLink to={['ledger']} search={{ message_id: id }} size="sm">{text.toLedger}</PageLink>
+          <Text span size="sm"><PageLink to={['ledger']} search={{ message_id: id }}>{text.toLedger}</PageLink></Text>
         </Stack>
       )}
     </Loaded>
