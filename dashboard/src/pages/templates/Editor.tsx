@@ -7,7 +7,8 @@ import { drawSelection, EditorView, keymap, lineNumbers } from '@codemirror/view
 import { tags } from '@lezer/highlight'
 import { getNonce } from 'get-nonce'
 import { useEffect, useRef } from 'react'
-import classes from './templates.module.css'
+// A file of its own: that of the page would bring the page's chunk along.
+import classes from './editor.module.css'
 
 const COLORS = HighlightStyle.define([
   { tag: [tags.tagName, tags.angleBracket], color: 'var(--mantine-color-anchor)' },
