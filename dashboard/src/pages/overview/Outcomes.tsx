@@ -26,7 +26,7 @@ export function Outcomes({ usage }: { readonly usage: Usage }) {
       <SimpleGrid cols={{ base: 2, sm: 3, xl: 5 }}>
         <Figure name={text.figures.accepted} value={number(total.accepted)} about={test > 0 ? text.figures.acceptedAbout(number(test)) : undefined} />
         <Figure name={text.figures.delivered} value={number(total.delivered)} about={part(total.delivered, total.accepted)} />
-        <Figure name={text.figures.bounced} value={<Counted count={total.bounced} status="bounced" />} about={part(total.bounced, total.accepted)} />
+        <Figure name={text.figures.bounced} value={<Counted count={total.bounced} status="failed" />} about={part(total.bounced, total.accepted)} />
         <Figure name={text.figures.failed} value={<Counted count={total.failed} status="failed" />} about={part(total.failed, total.accepted)} />
         <Waiting now={usage.now} />
       </SimpleGrid>
