@@ -1,5 +1,5 @@
 /** Every credit, with its reason and its mail. */
-import { Badge, Button, Group, NativeSelect, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
+import { Button, Group, NativeSelect, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useMemo } from 'react'
 import { download } from '../../api/client'
 import { useList, useRead } from '../../api/queries'
@@ -8,7 +8,7 @@ import { ExportButton } from '../../parts/ExportButton'
 import { PageLink, useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
 import { Empty, Lines, Loaded } from '../../parts/States'
-import { Figure, toneColor, type Tone } from '../../parts/Status'
+import { Figure, StatusBadge, type Tone } from '../../parts/Status'
 import { VirtualList } from '../../parts/VirtualList'
 import { writeSearch } from '../../rules/address'
 import { KINDS, LEDGER_FILTERS, ledgerQuery, type Kind, type LedgerFilters } from '../../rules/ledger'
@@ -108,7 +108,7 @@ function EntryRow({ entry }: { readonly entry: Entry }) {
   return (
     <div className={classes.row}>
       <span className={classes.amount}>{entry.amount > 0 ? text.gained(amount) : amount}</span>
-      <span className={classes.kind}><Badge variant="filled" tt="none" color={toneColor(TONES[entry.kind])}>{text.kinds[entry.kind]}</Badge></span>
+      <span className={classes.kind}><StatusBadge state={entry.kind} label={text.kinds[entry.kind]} tone={TONES[entry.kind]} /></span>
       <span className={classes.why} title={why}>{why}</span>
       <span className={classes.mail} title={entry.email ?? entry.message_id ?? ''}>
         {entry.message_id !== null && <PageLink to={['messages', entry.message_id]}>{entry.email ?? text.toMessage}</PageLink>}
