@@ -330,7 +330,7 @@ async def test_the_findings_of_the_last_check_stay(owner: Tenant, names: Nameser
         assert kept["found"] == [value.replace("\0", "")[:500] for value in fresh["found"][:5]]
         assert kept["checked_at"] == checked["checked_at"]
     assert len(records(stored)["dkim_ed25519"]["found"]) == 5
-    results = {"ownership": "found", "dkim_rsa": "found", "dkim_ed25519": "missing", "return_path": "missing",
+    results = {"ownership": "found", "dkim_rsa": "found", "dkim_ed25519": "missing", "return_path": "found",
                "dmarc": "found"}  # fmt: skip
     (listed,) = (await owner.call("GET", "/v1/domains")).body["domains"]
     assert set(listed) == SUMMARY_FIELDS
