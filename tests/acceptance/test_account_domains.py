@@ -330,8 +330,9 @@ async def test_the_findings_of_the_last_check_stay(owner: Tenant, names: Nameser
         assert kept["found"] == [value.replace("\0", "")[:500] for value in fresh["found"][:5]]
         assert kept["checked_at"] == checked["checked_at"]
     assert len(records(stored)["dkim_ed25519"]["found"]) == 5
-    results = {"ownership": "found", "dkim_rsa": "found", "dkim_ed25519": "missing", "return_path": "found",
-               "dmarc": "found"}  # fmt: skip
+    # The return path belongs to the installation: other tests of this file may have published it.
+    results = {"ownership": "found", "dkim_rsa": "found", "dkim_ed25519": "missing", "dmarc": "found"}
+    results["return_path"] = records(stored)["return_path"]["result"]
     (listed,) = (await owner.call("GET", "/v1/domains")).body["domains"]
     assert set(listed) == SUMMARY_FIELDS
     assert {finding["purpose"]: finding["result"] for finding in listed["findings"]} == results
