@@ -52,10 +52,14 @@ test-fast: ## Without the slow ones
 	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not long and not rare and not readme"
 
 test-rare: ## Each benchmark in small, and the simulation's planted faults
-	$(BIN)/pytest -m rare --ignore tests/deploy
+	$(BIN)/pytest -m rare --ignore tests/deploy --ignore tests/dashboard
 
 test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
 	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
+
+.PHONY: dashboard-test
+dashboard-test: ## The dashboard in Chromium, whole: journeys, roles, axe, hostile texts, widths, load, live (as long as it takes)
+	$(BIN)/pytest tests/dashboard -m "rare or not rare" --durations 20 $(DASHBOARD_TEST)
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
@@ -73,6 +77,10 @@ test-deploy: ## Deployment files, packages and proxies, whole: also what CI leav
 	$(BIN)/pytest tests/deploy --durations 10
 
 SBOM ?= dist/posthouse.cdx.json
+.PHONY: package
+package: dashboard ## The source distribution and the wheel, with the dashboard, into dist/
+	$(UV) build --quiet --out-dir dist
+
 sbom: ## The bill of materials (CycloneDX) of what the service installs
 	rm -rf .run/sbom
 	$(UV) venv --quiet .run/sbom
@@ -82,7 +90,7 @@ sbom: ## The bill of materials (CycloneDX) of what the service installs
 		--output-file $(SBOM) .run/sbom/bin/python
 
 IMAGE ?= localhost/posthouse:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-image: ## The container image, without a container engine or a registry (as root; Debian's buildah and mmdebstrap)
+image: dashboard ## The container image, without a container engine or a registry (as root; Debian's buildah and mmdebstrap)
 	deploy/build-image.sh --own-base $(IMAGE)
 
 test-image: image ## Build the image, run it on a read-only root without privileges, and send a mail through it
@@ -161,6 +169,37 @@ diagrams: ## Draw docs/diagrams anew, with Mermaid from npm and a Chromium of th
 
 screenshots: ## Take the screenshots of the documentation anew, with a Chromium of this machine
 	$(BIN)/python -m tools.take_screenshots
+
+.PHONY: dashboard dashboard-setup dashboard-types dashboard-check dashboard-dev
+NPM = $(BIN)/python -m tools.npm
+NODE_MODULES = dashboard/node_modules/.package-lock.json
+
+# Not `ci`, which refuses a lock file without the bundler's packages for other systems; the versions are the lock's.
+$(NODE_MODULES): dashboard/package-lock.json
+	$(NPM) install --no-save --loglevel error
+	@touch $@
+
+dashboard-setup: $(NODE_MODULES) ## Install what dashboard/package-lock.json names
+
+dashboard: $(NODE_MODULES) ## Build the dashboard into src/posthouse/dashboard/
+	$(NPM) run --silent build
+
+dashboard-types: $(NODE_MODULES) ## Write the dashboard's types and roles anew, from docs/reference/openapi.json and rules/role.py
+	$(NPM) run --silent types
+	$(BIN)/python -m tools.write_dashboard_roles
+
+dashboard-check: dashboard ## The dashboard's types, style, walls, tests, generated files and budgets
+	$(NPM) run --silent tsc
+	$(NPM) run --silent lint
+	$(NPM) run --silent walls
+	$(NPM) run --silent test
+	$(NPM) run --silent drift
+	$(BIN)/python -m tools.write_dashboard_roles --check
+	$(NPM) run --silent budget
+
+dashboard-dev: $(NODE_MODULES) ## The dashboard with every change at once, on port 5173, beside a service of `make run`
+	$(NPM) run dev
+
 reference: ## Write docs/reference/settings.md and docs/reference/cli.md anew
 	$(BIN)/python -m tools.write_reference
 

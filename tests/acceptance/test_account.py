@@ -5,12 +5,14 @@ import json
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
 from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.rules import ids
+from posthouse.rules.progress import Step
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
@@ -23,6 +25,7 @@ from tests.support.service_processes import ServiceProcesses, prepare_processes
 
 FINAL_SECONDS_MAX = 30.0
 DAY = timedelta(days=1)
+NO_MAIL = {"accepted": 0, "delivered": 0, "bounced": 0, "failed": 0, "open": 0}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -166,6 +169,90 @@ async def test_a_warning_is_shown_for_a_day(tenant: Tenant) -> None:
     assert (await account_of(tenant))["conduct"] is None
 
 
+@pytest.mark.rule("ACC-08")
+async def test_the_reputation_shows_its_numbers_and_marks(service: Service) -> None:
+    tenant = await service.account(credits=1_000)
+    message_id = uuid((await tenant.accepts(tenant.mail(to=[f"r{number}@example.org" for number in range(40)])))["id"])
+    await service.sql(
+        """UPDATE recipients SET status = 'bounced', billing_status = 'released', bounced_at = now()
+        WHERE account_id = $1 AND message_id = $2""",
+        tenant.id, message_id,
+    )  # fmt: skip
+    await service.sql(
+        """INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at, finished_at, outcome,
+            stage, address, code, response)
+        SELECT $1, $2, position, 1, $3, now(), now(), 'bounced', 'rcpt', '192.0.2.1', 550,
+            CASE WHEN position < 10 THEN '5.1.1 unknown' ELSE '5.7.1 refused' END
+        FROM recipients WHERE account_id = $1 AND message_id = $2""",
+        tenant.id, message_id, uuid4(),
+    )  # fmt: skip
+    found = (await account_of(tenant, "viewer"))["reputation"]
+    counted_at = datetime.fromisoformat(found.pop("counted_at"))
+    assert counted_at - datetime.fromisoformat(found.pop("counted_since")) == DAY
+    assert found == {
+        "verdict": "well",
+        "exempt": False,
+        "results": 40,
+        "results_min": 200,
+        "bounces": {
+            "count": 10,
+            "percent": 25.0,
+            "warn": {"percent": 5.0, "count": 0},
+            "suspend": {"percent": 10.0, "count": 0},
+        },
+        "complaints": {
+            "count": 0,
+            "percent": 0.0,
+            "warn": {"percent": 0.1, "count": 3},
+            "suspend": {"percent": 0.5, "count": 10},
+        },
+    }
+
+
+async def progress_of(tenant: Tenant, role: str = "owner") -> dict[str, Any]:
+    answer = await tenant.call("GET", "/v1/progress", role=role)
+    assert answer.status == 200, answer.raw
+    assert [row["step"] for row in answer.body["steps"]] == list(Step)
+    assert all(row["done"] is (row["at"] is not None) for row in answer.body["steps"])
+    assert answer.body["is_complete"] is all(row["done"] for row in answer.body["steps"])
+    return {row["step"]: row["at"] for row in answer.body["steps"] if row["done"]}
+
+
+@pytest.mark.rule("PRG-01", "PRG-02")
+async def test_first_steps_are_derived_from_what_is_stored(service: Service) -> None:
+    tenant = await service.account(credits=100)
+    await service.sql("UPDATE domains SET verified_at = NULL WHERE account_id = $1", tenant.id)
+    await service.sql("DELETE FROM api_keys WHERE account_id = $1", tenant.id)
+    assert "first_request" not in await progress_of(tenant)
+    assert not {"domain_verified", "key_created", "webhook_saved", "test_mail"} & set(await progress_of(tenant))
+
+    await service.sql("UPDATE domains SET verified_at = now() WHERE account_id = $1", tenant.id)
+    await tenant.accepts(authorization=await tenant.key("test"))
+    done = await progress_of(tenant)
+    assert {"domain_verified", "key_created", "first_request"} <= set(done)
+    assert "test_mail" not in done
+    await service.sql(
+        "UPDATE messages SET source = 'test', credits_reserved = 1, billing_status = 'reserved' WHERE account_id = $1",
+        tenant.id,
+    )
+    done = await progress_of(tenant, "viewer")
+    assert "test_mail" in done
+    assert "first_request" not in done, "a mail to oneself is not a program's"
+
+    await service.sql(
+        """INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)
+        VALUES ($1, 'https://hooks.example.com/', '{email.delivered}', true, '', now(), now())""",
+        tenant.id,
+    )
+    assert "webhook_answered" not in await progress_of(tenant)
+    await service.sql("UPDATE webhook_endpoints SET answered_at = now() WHERE account_id = $1", tenant.id)
+    assert {"webhook_saved", "webhook_answered"} <= set(await progress_of(tenant))
+    await service.sql("DELETE FROM webhook_endpoints WHERE account_id = $1", tenant.id)
+    assert not {"webhook_saved", "webhook_answered"} & set(await progress_of(tenant))
+    # The viewer and the owner are two members by now.
+    assert "member_invited" in await progress_of(tenant)
+
+
 @pytest.mark.rule("USE-01")
 async def test_every_requested_day_has_a_row_newest_first(regular: Tenant) -> None:
     today = datetime.now(UTC).date()
@@ -175,9 +262,66 @@ async def test_every_requested_day_has_a_row_newest_first(regular: Tenant) -> No
     assert len((await usage_of(regular, "?days=30"))["days"]) == 30
     between = await usage_of(regular, "?from=2026-02-27&to=2026-03-01")
     assert [day["day"] for day in between["days"]] == ["2026-03-01", "2026-02-28", "2026-02-27"]
-    assert between["days"][0] | {"day": ""} == {
-        "day": "", "accepted": 0, "delivered": 0, "bounced": 0, "failed": 0, "open": 0, "providers": [],
-    }  # fmt: skip
+    assert between["days"][0] | {"day": ""} == {"day": "", **NO_MAIL, "test": NO_MAIL, "providers": []}
+    assert between["hours"] is None
+
+
+@pytest.mark.rule("USE-06")
+async def test_every_hour_until_now_has_a_row_newest_first(regular: Tenant) -> None:
+    use = await usage_of(regular, "?by=hour&days=2")
+    hours = [datetime.fromisoformat(row["hour"]) for row in use["hours"]]
+    # An hour may have ended since.
+    assert timedelta(0) <= datetime.now(UTC) - hours[0] < timedelta(hours=2)
+    assert hours == [hours[0] - number * timedelta(hours=1) for number in range(len(hours))]
+    assert hours[-1].date() == hours[0].date() - DAY
+    assert hours[-1].hour == 0
+    day = await usage_of(regular, "?by=hour&from=2026-02-27&to=2026-02-27")
+    assert [row["hour"][:13] for row in day["hours"]] == [f"2026-02-27T{hour:02}" for hour in reversed(range(24))]
+    assert day["hours"][0] | {"hour": ""} == {"hour": "", **NO_MAIL, "test": NO_MAIL}
+    assert len((await usage_of(regular, "?by=hour&from=2026-02-01&to=2026-02-07"))["hours"]) == 7 * 24
+    assert (await usage_of(regular, "?by=day"))["hours"] is None
+    for query in ("by=hour&days=8", "by=hour&from=2026-02-01&to=2026-02-08", "by=minute", "by="):
+        assert (await regular.call("GET", f"/v1/usage?{query}")).is_refusal(400, "invalid_request")
+
+
+async def reasons_are_counted(tenant: Tenant, mixed: str, waiting: str) -> None:
+    found = (await tenant.call("GET", "/v1/reasons?days=2")).body
+    counted = {(row["provider"], row["result"]): row for row in found["reasons"]}
+    message = (await tenant.call("GET", f"/v1/messages/{mixed}")).body["message"]
+    attempts = [attempt for recipient in message["recipients"] for attempt in recipient["attempts"]]
+    deferred = sum(attempt["outcome"] == "deferred" for attempt in attempts)
+    assert deferred >= 1
+    assert {key: row["count"] for key, row in counted.items()} == {
+        ("microsoft", "bounced"): 1,
+        ("other", "deferred"): deferred,
+        ("none", "bounced"): 1,
+        ("none", "failed"): 1,
+    }
+    assert {row["example_message_id"] for row in found["reasons"]} == {mixed}
+    assert counted["other", "deferred"]["explanation"]["reason"] == "greylisted"
+    assert counted["other", "deferred"]["code"].startswith("4")
+    assert counted["none", "failed"]["code"] is None
+    assert counted["none", "failed"]["explanation"]["reason"] == "simulated"
+    assert (found["is_shortened"], found["counted_at"] is not None) == (False, True)
+    assert [(row["provider"], row["count"], row["example_message_id"]) for row in found["waiting"]] == [
+        ("other", 1, waiting)
+    ]
+
+
+@pytest.mark.rule("RSN-01", "RSN-04")
+async def test_reasons_of_many_kinds_are_shortened(tenant: Tenant, service: Service) -> None:
+    await service.sql(
+        """INSERT INTO usage_reasons (account_id, day, provider, result, code, reason, count, example_id)
+        SELECT $1, $2, 'other', 'bounced', '5.1.' || number, 'unknown_address', number, $3
+        FROM generate_series(1, 201) number""",
+        tenant.id, datetime.now(UTC).date(), uuid4(),
+    )  # fmt: skip
+    for role in ("viewer", "owner"):
+        found = (await tenant.call("GET", "/v1/reasons", role=role)).body
+        assert [row["count"] for row in found["reasons"]] == list(range(201, 1, -1))
+        assert (found["is_shortened"], found["waiting"]) == (True, [])
+    assert (await tenant.call("GET", "/v1/reasons?from=2026-02-27&to=2026-03-01")).body["reasons"] == []
+    assert (await tenant.call("GET", "/v1/reasons?days=31")).is_refusal(400, "invalid_request", "days")
 
 
 @pytest.mark.rule("USE-05")
@@ -193,7 +337,8 @@ async def test_invalid_days_are_refused(query: str, named: str, regular: Tenant)
     assert (await regular.call("GET", f"/v1/usage?{query}")).is_refusal(400, "invalid_request", named)
 
 
-@pytest.mark.rule("USE-02", "USE-03", "USE-04", "LED-01", "LED-02", "LED-03")
+@pytest.mark.rule("USE-02", "USE-03", "USE-04", "USE-06", "USE-07", "USE-08", "LED-01", "LED-02", "LED-03")
+@pytest.mark.rule("RSN-01", "RSN-02", "RSN-03")
 async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     processes: ServiceProcesses,
 ) -> None:
@@ -232,6 +377,14 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
         assert (
             0 < provider["p50_seconds"] <= provider["p95_seconds"] <= provider["p99_seconds"] < FINAL_SECONDS_MAX * 1.25
         )
+        assert 0 < provider["time_to_delivered"]["p50_seconds"] < FINAL_SECONDS_MAX * 1.25
+    outcomes = {name: (row["delivered"], row["bounced"], row["failed"]) for name, row in providers.items()}
+    assert outcomes == {"google": (8, 0, 0), "microsoft": (1, 1, 0), "other": (1, 0, 0)}
+    assert sum(day["test"]["delivered"] for day in use["days"]) == 1
+    hours = (await usage_of(tenant, "?days=2&by=hour"))["hours"]
+    assert {kind: sum(hour[kind] for hour in hours) for kind in counts} == counts
+    assert sum(hour["test"]["accepted"] for hour in hours) == 1
+    await reasons_are_counted(tenant, mixed["id"], waiting["id"])
 
     for limit in (3, 100):
         entries = await ledger_of(tenant, limit=limit)

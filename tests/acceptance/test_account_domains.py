@@ -16,8 +16,9 @@ from tests.support.service import ABSENT, Service, Tenant
 
 SUMMARY_FIELDS = {
     "id", "name", "verified", "vouched", "verified_at", "checked_at", "missing_since", "created_at",
+    "dns_host", "findings",
 }  # fmt: skip
-RECORD_FIELDS = {"purpose", "state", "type", "name", "value", "required", "result", "found", "advice"}
+RECORD_FIELDS = {"purpose", "state", "type", "name", "value", "required", "result", "found", "checked_at", "advice"}
 PURPOSES = ["ownership", "dkim_rsa", "dkim_ed25519", "return_path", "dmarc"]
 
 
@@ -111,7 +112,7 @@ async def test_a_domain_is_added_with_the_records_to_publish(owner: Tenant) -> N
     assert shown["dmarc"]["name"] == f"_dmarc.{plain}"
     for record in domain["records"]:
         assert (record["type"], record["state"]) == ("TXT", "active")
-        assert (record["result"], record["found"]) == (None, None)
+        assert (record["result"], record["found"], record["checked_at"]) == (None, None, None)
         assert record["advice"]
     again = await owner.call("POST", "/v1/domains", {"name": f"{plain}."})
     assert again.is_refusal(409, "conflict", "already")
@@ -310,3 +311,47 @@ async def test_an_account_adds_domains_at_a_rate(owner: Tenant, registrar: Servi
     assert refused.is_refusal(429, "rate_limited", "a minute")
     other = await registrar.account(domain=None)
     assert (await other.call("POST", "/v1/domains", {"name": "r1.example.com"})).status == 201
+
+
+@pytest.mark.rule("REG-15")
+async def test_the_findings_of_the_last_check_stay(owner: Tenant, names: Nameserver) -> None:
+    name = f"{owner.unique}.example.org"
+    domain = await added(owner, name)
+    assert domain["findings"] == []
+    publish(names, domain)
+    shown = records(domain)
+    hostile = ["<script>alert(1)</script>\0\u202e", *[f"{number} <b>" for number in range(6)], "x" * 600]
+    names.zone[shown["dmarc"]["name"]] = ["v=DMARC1; p=none", *hostile]
+    names.zone[shown["dkim_ed25519"]["name"]] = hostile
+    checked = domain_of(await verify(owner, name))
+    stored = domain_of(await owner.call("GET", f"/v1/domains/{name}", role="viewer"))
+    for fresh, kept in zip(checked["records"], stored["records"], strict=True):
+        assert {**fresh, "found": kept["found"]} == kept
+        assert kept["found"] == [value.replace("\0", "")[:500] for value in fresh["found"][:5]]
+        assert kept["checked_at"] == checked["checked_at"]
+    assert len(records(stored)["dkim_ed25519"]["found"]) == 5
+    # The return path belongs to the installation: other tests of this file may have published it.
+    results = {"ownership": "found", "dkim_rsa": "found", "dkim_ed25519": "missing", "dmarc": "found"}
+    results["return_path"] = records(stored)["return_path"]["result"]
+    (listed,) = (await owner.call("GET", "/v1/domains")).body["domains"]
+    assert set(listed) == SUMMARY_FIELDS
+    assert {finding["purpose"]: finding["result"] for finding in listed["findings"]} == results
+    assert stored["findings"] == listed["findings"]
+    # Keys that replace those that were checked have not been found yet.
+    rotated = domain_of(await owner.call("POST", f"/v1/domains/{name}/rotate"))
+    assert {record["result"] for record in records(rotated, "pending").values()} == {None}
+    assert {purpose: record["result"] for purpose, record in records(rotated).items()} == results
+
+
+@pytest.mark.rule("REG-16")
+async def test_the_dns_host_is_guessed_from_the_name_servers(owner: Tenant, names: Nameserver) -> None:
+    zone = f"{owner.unique}.example.org"
+    names.records[zone, "NS"] = ["ada.ns.cloudflare.com.", "bob.ns.cloudflare.com."]
+    for name in (zone, f"mail.{zone}"):
+        assert (await added(owner, name))["dns_host"] is None
+        assert domain_of(await verify(owner, name))["dns_host"] == "Cloudflare"
+    assert {domain["dns_host"] for domain in (await owner.call("GET", "/v1/domains")).body["domains"]} == {"Cloudflare"}
+    names.records[zone, "NS"] = ["ns1.unknown-host.example."]
+    assert domain_of(await verify(owner, zone))["dns_host"] == "unknown-host.example"
+    names.script[zone] = SERVFAIL
+    assert domain_of(await verify(owner, zone))["dns_host"] == "unknown-host.example", "the last that DNS said"

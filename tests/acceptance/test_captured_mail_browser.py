@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from tests.acceptance.test_captured_mail import link, sends
 from tests.support.browser import Browser, chromium
+from tests.support.connection_trap import ConnectionTrap
 from tests.support.hostile_html import payloads
 from tests.support.service import Service
 
@@ -20,28 +21,6 @@ pytestmark = [
 QUIET_SECONDS = 1.0
 
 
-class Trap:
-    """A listener that counts connections."""
-
-    def __init__(self) -> None:
-        self.connections = 0
-
-    async def __aenter__(self) -> "Trap":
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def _accept(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        writer.close()
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
     async with Browser(tmp_path / "profile") as opened:
@@ -49,14 +28,14 @@ async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def trap() -> AsyncIterator[Trap]:
-    async with Trap() as opened:
+async def trap() -> AsyncIterator[ConnectionTrap]:
+    async with ConnectionTrap() as opened:
         yield opened
 
 
 @pytest.mark.rule("CAP-05")
 @pytest.mark.rule("CAP-06")
-async def test_nothing_hostile_leaves_the_frame(service: Service, browser: Browser, trap: Trap) -> None:
+async def test_nothing_hostile_leaves_the_frame(service: Service, browser: Browser, trap: ConnectionTrap) -> None:
     # The listener sees what the browser does by itself.
     await browser.open(f"{trap.url}/")
     assert trap.connections > 0

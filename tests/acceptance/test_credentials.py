@@ -12,11 +12,11 @@ from tests.support.service import ABSENT, StartService, Tenant, basic
 
 CREDENTIAL_FIELDS = {
     "id", "username", "name", "is_default", "allowed_networks", "created_at", "last_used_at",
-    "previous_password_until", "revoked_at",
+    "last_used_from", "previous_password_until", "revoked_at",
 }  # fmt: skip
 KEY_FIELDS = {
     "id", "hint", "name", "mode", "scopes", "credential_id", "allowed_networks", "created_at", "last_used_at",
-    "expires_at", "replaced_by", "revoked_at",
+    "last_used_from", "expires_at", "replaced_by", "revoked_at",
 }  # fmt: skip
 UNKNOWN_KEY = "ak_01jbz3qk8e0000000000000000"
 UNKNOWN_CREDENTIAL = "cr_01jbz3qk8e0000000000000000"
@@ -172,7 +172,7 @@ async def test_lists_are_newest_first_in_pages(tenant: Tenant, family: str) -> N
         assert answer.is_refusal(400, "invalid_request", query.partition("=")[0])
 
 
-@pytest.mark.rule("KEY-08")
+@pytest.mark.rule("KEY-08", "KEY-17")
 async def test_the_last_use_of_a_secret_is_recorded(tenant: Tenant, start_service: StartService) -> None:
     made, unused = await new_key(tenant), await new_key(tenant)
     before = datetime.now(UTC) - timedelta(seconds=1)
@@ -182,9 +182,10 @@ async def test_the_last_use_of_a_secret_is_recorded(tenant: Tenant, start_servic
     changed_at = await tenant.service.value("SELECT changed_at FROM accounts WHERE id = $1", tenant.id)
     await process.stop()  # it also writes uses at its end
     keys, credentials = await listed(tenant, "keys"), await listed(tenant, "credentials")
-    assert keys[unused["key"]["id"]]["last_used_at"] is None
+    assert (keys[unused["key"]["id"]]["last_used_at"], keys[unused["key"]["id"]]["last_used_from"]) == (None, None)
     for used in (keys[made["key"]["id"]], *credentials.values()):
         assert before <= datetime.fromisoformat(used["last_used_at"]) <= datetime.now(UTC) + timedelta(seconds=1)
+        assert used["last_used_from"] == "127.0.0.1"
     assert await tenant.service.value("SELECT changed_at FROM accounts WHERE id = $1", tenant.id) == changed_at
 
 

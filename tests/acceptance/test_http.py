@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+from importlib.metadata import version
 
 import pytest
 
-from tests.support.service import ABSENT, Service, Tenant
+from posthouse.compose.http import service_info
+from posthouse.entrypoints.http.services import SmtpSubmission
+from tests.support.service import ABSENT, Service, Tenant, settings_for, settings_from
 
 HOSTILE = {
     "deep lists": b"[" * 100_000,
@@ -66,7 +69,7 @@ async def test_a_clients_own_request_id_is_not_used(service: Service) -> None:
 @pytest.mark.rule("HTTP-02", "CODE-06", "ERR-01")
 @pytest.mark.parametrize(
     "path",
-    ["/", "/nowhere", "/email", "/Emails", "/emails/a/b", "/v1", "/v1/nowhere", "/%00", "/..%2f..%2fetc", "/emails%20"],
+    ["/nowhere", "/email", "/Emails", "/emails/a/b", "/v1", "/v1/nowhere", "/%00", "/..%2f..%2fetc", "/emails%20"],
 )
 async def test_an_unknown_route_is_not_found(service: Service, path: str) -> None:
     answer = await service.request("GET", path)
@@ -333,3 +336,37 @@ async def test_a_single_bad_address_of_many_is_named(regular: Tenant) -> None:
     body = regular.mail(cc=["bob@example.org", "cy@example.org", "no address at all"])
     answer = await regular.refuses(body, 400, "invalid_request", "cc")
     assert "2" in answer.error or "3" in answer.error or "no address at all" in answer.error
+
+
+@pytest.mark.rule("HTTP-15")
+async def test_anyone_may_ask_what_is_set_up(service: Service) -> None:
+    answer = await service.request("GET", "/v1/service")
+    assert answer.status == 200
+    assert answer.body["service"] == {
+        "name": "Posthouse",
+        "version": version("posthouse"),
+        "docs_url": "/docs",
+        "sends_own_mail": True,
+        "submission": None,
+        "captures": False,
+        "simulator_domain": "simulator.invalid",
+    }
+    assert (await service.request("POST", "/v1/service")).status == 405
+
+
+@pytest.mark.rule("HTTP-15")
+def test_what_is_set_up_follows_the_settings() -> None:
+    environment = settings_for(
+        "postgresql://127.0.0.1/none",
+        HTTP__PUBLIC_URL="https://mail.example.com",
+        SERVICE__HOSTNAME="mx.example.com",
+        SERVICE__SENDER="",
+        SERVICE__SENDER_ACCOUNT="",
+        SMTP__TLS_CERTIFICATE_FILE="/certificate.pem",
+        SMTP__TLS_KEY_FILE="/key.pem",
+        SUBMISSION__TLS_PORT="0",
+        DELIVERY__OUTBOUND="capture",
+    )
+    info = service_info(settings_from(environment))
+    assert (info.docs_url, info.sends_own_mail, info.captures) == ("https://mail.example.com/docs", False, True)
+    assert info.submission == SmtpSubmission("mx.example.com", 587, None)

@@ -4,28 +4,22 @@ import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.rules import ids
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import MessageId
 from posthouse.rules.reports import ReportNote
-from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule, message_detail, reports
-from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store import delivery_schedule, message_detail, reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
-from tests.support.delivery_steps import outcome
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant, uuid
+from tests.support.tenant_worker import HOUR, TenantWorker, new_id
 
 WAIT = timedelta(minutes=5)
-HOUR = timedelta(hours=1)
 HOOK = "https://hooks.example.com/posthouse"
-TLS = "TLSv1.3 TLS_AES_256_GCM_SHA384"
 UNKNOWN = "em_01jbz3qk8e0000000000000000"
 PARTS = ("", "/content", "/raw")
 
@@ -39,47 +33,9 @@ RECIPIENT_FIELDS = {
 }  # fmt: skip
 
 
-class Worker:
-    """A worker for this test: claims a tenant's mail and records outcomes."""
-
-    def __init__(self, tenant: Tenant) -> None:
-        self.tenant = tenant
-        self.service = tenant.service
-        self.account_id = AccountId(tenant.id)
-        self.id = new_id()
-
-    async def claim(self, message_id: str) -> list[ClaimedRecipient]:
-        now = datetime.now(UTC)
-        rows = await self.service.sql(
-            "SELECT account_id, message_id, position, fence, destination FROM schedule"
-            " WHERE account_id = $1 AND message_id = $2",
-            self.account_id,
-            uuid(message_id),
-        )
-        async with self.service.pool.acquire() as connection, connection.transaction():
-            await delivery_schedule.renew_worker(connection, self.id, now + HOUR)
-            tickets = [DeliveryTicket(*row) for row in rows]
-            claimed = await delivery_claims.claim(connection, self.id, tickets, now, now + HOUR)
-        return sorted(claimed, key=lambda claim: claim.position)
-
-    async def record(self, claimed: ClaimedRecipient, result: DeliveryResult, **said: Any) -> None:
-        now = datetime.now(UTC)
-        recorded = outcome(claimed, result, now, webhook_delivery_id=new_id(), **{"tls": TLS, **said})
-        async with self.service.pool.acquire() as connection, connection.transaction():
-            await delivery_outcomes.record(connection, [recorded], now)
-
-    async def deliver(self, message_id: str, result: DeliveryResult = DeliveryResult.DELIVERED, **said: Any) -> None:
-        for claimed in await self.claim(message_id):
-            await self.record(claimed, result, **said)
-
-
-def new_id() -> UUID:
-    return ids.new_id(datetime.now(UTC), SystemChance().bytes(ids.RANDOM_BYTES))
-
-
 @pytest_asyncio.fixture(loop_scope="session")
-async def worker(tenant: Tenant) -> Worker:
-    return Worker(tenant)
+async def worker(tenant: Tenant) -> TenantWorker:
+    return TenantWorker(tenant)
 
 
 async def sent(tenant: Tenant, **fields: object) -> str:
@@ -185,7 +141,7 @@ async def test_another_accounts_message_is_not_found_like_an_unknown_id(
 
 
 @pytest.mark.rule("MSD-03", "MSD-04")
-async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Worker) -> None:
+async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     new = await recipient_of(tenant, message_id)
     assert (new["attempts"], new["waiting"]["reason"]) == ([], "due")
@@ -230,6 +186,7 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Worke
         "stage": "rcpt",
         "code": 451,
         "response": "4.7.1 Greylisted, come back later",
+        "explanation": waiting["explanation"],
     }
     assert (second["outcome"], second["mx"], second["stage"], second["code"]) == (
         "delivered",
@@ -239,8 +196,44 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Worke
     )
 
 
+@pytest.mark.rule("WHY-01")
+async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: TenantWorker) -> None:
+    message_id = await sent(tenant)
+    new = (await recipient_of(tenant, message_id))["explanation"]
+    assert set(new) == {"reason", "headline", "cause", "what_to_do"}
+    assert (new["reason"], new["cause"]) == ("waiting", None)
+
+    (first,) = await worker.claim(message_id)
+    under_way = await recipient_of(tenant, message_id)
+    assert [under_way["explanation"]["reason"], under_way["attempts"][0]["explanation"]["reason"]] == ["sending"] * 2
+
+    await worker.record(first, DeliveryResult.DEFERRED, stage="rcpt", response="4.2.2 The mailbox is full")
+    waiting = await recipient_of(tenant, message_id)
+    assert waiting["explanation"]["headline"] == "The mailbox is full."
+    assert waiting["explanation"]["cause"] == "recipient"
+    assert waiting["explanation"]["what_to_do"].startswith("Nothing for now: it is tried again by itself.")
+
+    await worker.deliver(message_id, DeliveryResult.BOUNCED, stage="rcpt", code=550, response="5.1.1 User unknown")
+    ended = await recipient_of(tenant, message_id)
+    assert ended["explanation"] == ended["attempts"][-1]["explanation"]
+    assert ended["explanation"]["reason"] == "unknown_address"
+    assert [attempt["explanation"]["reason"] for attempt in ended["attempts"]] == ["mailbox_full", "unknown_address"]
+
+
+@pytest.mark.rule("WHY-02")
+async def test_a_reply_is_not_quoted_in_an_explanation(tenant: Tenant, worker: TenantWorker) -> None:
+    message_id = await sent(tenant)
+    reply = "5.7.1 <img src=x onerror=alert(1)> spam; visit evil.example"
+    await worker.deliver(message_id, DeliveryResult.BOUNCED, code=554, response=reply)
+    (attempt,) = (await recipient_of(tenant, message_id))["attempts"]
+    assert attempt["response"] == reply
+    assert (attempt["explanation"]["reason"], attempt["explanation"]["cause"]) == ("spam", "content")
+    assert "<" not in str(attempt["explanation"])
+    assert "evil" not in str(attempt["explanation"])
+
+
 @pytest.mark.rule("MSD-03")
-async def test_an_attempt_without_a_server_names_none(tenant: Tenant, worker: Worker) -> None:
+async def test_an_attempt_without_a_server_names_none(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     nowhere = dict.fromkeys(("exchange", "address", "tls", "stage", "code"))
     await worker.deliver(message_id, DeliveryResult.FAILED, **nowhere, response="no answer", is_ambiguous=True)
@@ -252,7 +245,7 @@ async def test_an_attempt_without_a_server_names_none(tenant: Tenant, worker: Wo
 
 
 @pytest.mark.rule("MSD-04")
-async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant, worker: Worker) -> None:
+async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     key = worker.account_id, MessageId(uuid(message_id)), 0
     now = datetime.now(UTC)
@@ -284,7 +277,7 @@ async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant,
 
 
 @pytest.mark.rule("MSD-05")
-async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant, worker: Worker) -> None:
+async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     await worker.deliver(message_id)
     notes = [
@@ -309,7 +302,7 @@ async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant
 
 
 @pytest.mark.rule("MSD-06")
-async def test_events_have_their_webhook_deliveries_and_replays(tenant: Tenant, worker: Worker) -> None:
+async def test_events_have_their_webhook_deliveries_and_replays(tenant: Tenant, worker: TenantWorker) -> None:
     assert (await tenant.call("PUT", "/v1/webhook", {"url": HOOK})).status == 200
     message_id = await sent(tenant, to=["ada@example.org", "bob@example.net"])
     other = await sent(tenant)
@@ -462,3 +455,61 @@ async def test_expired_content_says_until_when_it_was_stored(tenant: Tenant, ser
         assert answer.is_refusal(404, "not_found", "no longer stored", kept_until, "3 days")
     message = await shown(tenant, message_id)
     assert (message["headers"], message["subject"]) == (None, "Hello")
+
+
+async def attachment_of(tenant: Tenant, message_id: str, part: object) -> Answer:
+    service = tenant.service
+    async with service.client.get(
+        f"{service.url}/v1/messages/{message_id}/attachments/{part}",
+        headers={"Authorization": await tenant.jwt("viewer")},
+    ) as response:
+        return Answer(response.status, response.headers.copy(), await response.read())
+
+
+def attached(filename: str, content: bytes, **more: str) -> dict[str, str]:
+    return {"filename": filename, "content": base64.b64encode(content).decode(), **more}
+
+
+@pytest.mark.rule("MSD-12")
+async def test_an_attachment_is_returned_to_be_stored_and_not_shown(tenant: Tenant) -> None:
+    html = b"<script>alert(1)</script>"
+    files = [attached("a.html", html), attached("b.png", b"\x89PNG"), attached("c.svg", b"<svg/>")]
+    message_id = await sent(tenant, attachments=files)
+    listed = (await content_of(tenant, message_id))["attachments"]
+    assert [item["part"] for item in listed] == [1, 2, 3]
+    types = []
+    for item, file in zip(listed, files, strict=True):
+        answer = await attachment_of(tenant, message_id, item["part"])
+        assert (answer.status, answer.raw) == (200, base64.b64decode(file["content"]))
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="{file["filename"]}"'
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+        assert answer.headers["Cache-Control"] == "no-store"
+        types.append(answer.headers["Content-Type"])
+    assert types == ["application/octet-stream", "image/png", "application/octet-stream"]
+    for part in (0, 4, -1, "x", "1e1", "99999999999999999999", "%D9%A1"):
+        answer = await attachment_of(tenant, message_id, part)
+        assert (answer.status, answer.body["code"]) == (404, "not_found")
+
+
+@pytest.mark.rule("MSD-12")
+async def test_an_attachment_of_a_large_mail_is_returned(tenant: Tenant) -> None:
+    content = bytes(range(256)) * 4_096
+    message_id = await sent(tenant, attachments=[attached("large.bin", content)])
+    answer = await attachment_of(tenant, message_id, 1)
+    assert (answer.status, answer.raw == content) == (200, True)
+
+
+@pytest.mark.rule("MSD-13")
+async def test_a_hostile_file_name_is_made_safe(tenant: Tenant) -> None:
+    message_id = await sent(tenant)
+    mime = (
+        b"From: a@example.org\r\nSubject: x\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n"
+        b"--b\r\nContent-Disposition: attachment;"
+        b" filename*=UTF-8''..%2F..%2Fa%0D%0AX%3A%20y%E2%80%AEfdp.exe\r\n\r\nx\r\n"
+        b"--b\r\nContent-Disposition: attachment\r\n\r\ny\r\n--b--\r\n"
+    )
+    await keep_instead(tenant, message_id, mime)
+    first, second = [await attachment_of(tenant, message_id, part) for part in (0, 1)]
+    assert first.headers["Content-Disposition"] == 'attachment; filename="a X_ y fdp.exe"'
+    assert second.headers["Content-Disposition"] == 'attachment; filename="part-1"'

@@ -231,3 +231,22 @@ async def test_a_cursor_belongs_to_its_filters(reader: Reader) -> None:
     for filters in ({}, {"tag": "u"}, {"tag": "t", "status": "queued"}):
         assert (await reader.page(cursor=cursor, **filters)).is_refusal(400, "invalid_request", "`cursor`")
     assert (await reader.page(limit=1, cursor=cursor, tag="t")).status == 200
+
+
+@pytest.mark.rule("MSL-11")
+async def test_a_request_finds_the_message_that_it_sent(tenant: Tenant, stranger: Tenant) -> None:
+    others = [await tenant.accepts() for _ in range(3)]
+    for accepted in others:
+        request_id = accepted["request_id"]
+        page = (await tenant.call("GET", f"/v1/messages?request_id={request_id}")).body
+        assert ([message["id"] for message in page["messages"]], page["next_cursor"]) == ([accepted["id"]], None)
+        both = await tenant.call("GET", f"/v1/messages?request_id={request_id}&status=queued&recipient=ada@example.org")
+        assert [message["id"] for message in both.body["messages"]] == [accepted["id"]]
+        for more in ("&status=failed", "&before=2020-01-01T00:00:00Z"):
+            none = await tenant.call("GET", f"/v1/messages?request_id={request_id}{more}")
+            assert (none.body["messages"], none.body["next_cursor"]) == ([], None)
+        assert (await stranger.call("GET", f"/v1/messages?request_id={request_id}")).body["messages"] == []
+    for unknown in ("rq_" + "0" * 26, "rq_" + "7" + "z" * 25):
+        assert (await tenant.call("GET", f"/v1/messages?request_id={unknown}")).body["messages"] == []
+    wrong = await tenant.call("GET", f"/v1/messages?request_id={others[0]['id']}")
+    assert (wrong.status, "request_id" in wrong.body["error"]) == (400, True)

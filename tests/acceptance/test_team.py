@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant, person_at
 
-MEMBER_FIELDS = {"id", "email", "role", "created_at"}
+MEMBER_FIELDS = {"id", "email", "role", "created_at", "second_factor", "last_seen_at"}
 INVITATION_FIELDS = {"id", "email", "role", "invited_by", "created_at", "expires_at"}
 ENTRY_FIELDS = {"id", "at", "actor", "action", "target", "detail"}
 UNKNOWN_MEMBER = "us_01jbz3qk8e0000000000000000"
@@ -475,3 +476,77 @@ async def test_neither_refusals_nor_secrets_are_in_the_audit_log(tenant: Tenant)
     ]
     assert all(answer.status >= 400 for answer in refused)
     assert await entries(tenant) == before
+
+
+@pytest.mark.rule("LOG-05")
+async def test_the_audit_log_is_filtered(tenant: Tenant) -> None:
+    owner = await owner_of(tenant)
+    for name in ("ada", "bob"):
+        await invited(tenant, address(tenant, name))
+    await tenant.call("POST", "/v1/domains", {"name": f"{tenant.unique}.example.org"})
+    whole = (await tenant.call("GET", "/v1/audit-log?limit=100")).body["entries"]
+    owner_id = await member_id(tenant, owner)
+    middle = next(entry["at"] for entry in whole if entry["target"] == address(tenant, "bob"))
+    wanted: dict[str, Callable[[dict[str, Any]], bool]] = {
+        "action=invitation.created": lambda entry: entry["action"] == "invitation.created",
+        "action=invitation": lambda entry: entry["action"].startswith("invitation."),
+        "action=domain.added": lambda entry: entry["action"] == "domain.added",
+        "action=invit": lambda _: False,
+        f"actor={owner.upper()}": lambda entry: entry["actor"]["name"] == owner,
+        f"actor={owner_id}": lambda entry: entry["actor"]["user_id"] == owner_id,
+        "actor=operator": lambda entry: entry["actor"]["name"] == "operator",
+        f"actor=operator&since={middle}": lambda _: False,
+        f"since={middle}": lambda entry: entry["at"] >= middle,
+        f"until={middle}": lambda entry: entry["at"] < middle,
+    }
+    for query, is_wanted in wanted.items():
+        found = (await tenant.call("GET", f"/v1/audit-log?limit=100&{query}")).body["entries"]
+        assert found == [entry for entry in whole if is_wanted(entry)], query
+    first = await tenant.call("GET", "/v1/audit-log?limit=1&action=invitation")
+    rest = await tenant.call("GET", f"/v1/audit-log?limit=1&action=invitation&cursor={first.body['next_cursor']}")
+    pages = [first.body["entries"][0]["target"], rest.body["entries"][0]["target"]]
+    assert (pages, rest.body["next_cursor"]) == ([address(tenant, name) for name in ("bob", "ada")], None)
+    for query in ("action=A", "action=a.b.c", "action=", "actor=", "actor=%00", "since=now", "until=2026"):
+        answer = await tenant.call("GET", f"/v1/audit-log?{query}")
+        assert answer.is_refusal(400, "invalid_request", query.partition("=")[0])
+
+
+@pytest.mark.rule("TEAM-16")
+async def test_members_show_second_factor_and_last_seen(tenant: Tenant, start_service: StartService) -> None:
+    viewer = await tenant.user("viewer")
+    owner = await owner_of(tenant)
+    process = await start_service()
+    headers = {"Authorization": await tenant.jwt("owner")}
+    before = await members(tenant)
+    assert (before[viewer]["second_factor"], before[viewer]["last_seen_at"]) == (False, None)
+    assert (await process.request("GET", "/v1/account", headers=headers)).status == 200
+    await process.stop()  # it also writes at its end
+    await tenant.service.sql(
+        "INSERT INTO second_factors (user_id, secret_sealed, created_at, confirmed_at)"
+        " SELECT id, 'sealed', now(), now() FROM users WHERE email = $1",
+        viewer,
+    )
+    after = await members(tenant)
+    assert after[viewer]["second_factor"] is True
+    assert (after[viewer]["last_seen_at"], after[owner]["second_factor"]) == (None, False)
+    assert datetime.fromisoformat(after[owner]["last_seen_at"]) <= datetime.now(UTC)
+
+
+@pytest.mark.rule("TEAM-17")
+async def test_owners_rename_their_account(tenant: Tenant, service: Service) -> None:
+    other = await service.account()
+    theirs = (await other.call("GET", "/v1/account")).body["account"]["name"]
+    for role in ("viewer", "member", "admin"):
+        assert (await tenant.call("PUT", "/v1/account", {"name": "x"}, role=role)).is_refusal(403, "forbidden")
+    for body in ({}, {"name": ""}, {"name": "a\nb"}, {"name": "x" * 201}, {"name": 7}):
+        assert (await tenant.call("PUT", "/v1/account", body)).is_refusal(400, "invalid_request", "name")
+    # Whether another account has the name is not said.
+    for name in (theirs, " Acme & <Sons> "):
+        answer = await tenant.call("PUT", "/v1/account", {"name": name})
+        assert (answer.status, answer.body["name"]) == (200, name.strip())
+    shown = (await tenant.call("GET", "/v1/account", role="viewer")).body["account"]["name"]
+    listed = (await tenant.call("GET", "/v1/auth/me")).body["accounts"]
+    assert [shown] == [account["name"] for account in listed] == ["Acme & <Sons>"]
+    assert (await other.call("GET", "/v1/account")).body["account"]["name"] == theirs
+    (latest,) = (await tenant.call("GET", "/v1/audit-log?action=account.renamed&limit=1")).body["entries"]
+    assert latest["target"] == "Acme & <Sons>"

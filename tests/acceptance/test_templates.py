@@ -94,6 +94,7 @@ async def test_a_template_shows_all_its_versions(regular: Tenant) -> None:
     [
         ("GET", "", ABSENT),
         ("DELETE", "", ABSENT),
+        ("PUT", "", {"alias": "taken-over"}),
         ("POST", "/versions", {"text": "x"}),
         ("POST", "/publish", {"version": 1}),
         ("POST", "/preview", {"variables": {}}),
@@ -489,3 +490,80 @@ async def test_more_bytes_than_an_account_may_store_are_a_conflict(tenant: Tenan
         assert answer.is_refusal(409, "conflict", "delete templates")
     assert (await tenant.call("DELETE", "/v1/templates/welcome")).status == 200
     await tenant.template("other", text="x")
+
+
+@pytest.mark.rule("TMPL-23")
+async def test_a_draft_is_previewed_without_being_stored(regular: Tenant) -> None:
+    alias = regular.new_key()
+    draft = {"subject": "Hi {{name}}", "html": "<b>{{ name }} & {{code}}</b>"}
+    for _ in range(2):
+        answer = await preview(regular, alias, **draft, variables={"name": "<Ada>", "extra": 1})
+        assert answer.status == 200, answer.raw
+        assert (answer.body["subject"], answer.body["text"]) == ("Hi <Ada>", None)
+        assert answer.body["html"] == "<b>&lt;Ada&gt; & {{code}}</b>"
+        assert answer.body["missing"] == ["code"]
+        assert answer.body["variables"] == [
+            {"name": "name", "parts": ["subject", "html"]}, {"name": "code", "parts": ["html"]},
+        ]  # fmt: skip
+        await regular.template(alias, **CONTENT)
+        alias = regular.new_key()
+    assert (await regular.call("POST", f"/v1/templates/{alias}/preview", draft, role="viewer")).status == 200
+
+
+@pytest.mark.rule("TMPL-23")
+@pytest.mark.parametrize(
+    ("body", "naming"),
+    [
+        ({"text": "x", "version": 1}, "version"),
+        ({"subject": "only"}, "empty"),
+        ({"text": "{{ 1 }}"}, "text"),
+        ({"subject": "a\nb", "text": "x"}, "subject"),
+        ({"text": "x", "variables": {f"v{number}": 1 for number in range(33)}}, "variables"),
+        ({"html": 7}, "html"),
+    ],
+)
+async def test_a_wrong_draft_is_refused(regular: Tenant, body: dict[str, Any], naming: str) -> None:
+    assert (await preview(regular, "draft", **body)).is_refusal(400, "invalid_request", naming)
+
+
+@pytest.mark.rule("TMPL-24")
+async def test_a_renamed_template_keeps_its_versions(tenant: Tenant) -> None:
+    await tenant.template("welcome", **CONTENT)
+    await tenant.template("taken", **CONTENT)
+    await tenant.call("POST", "/v1/templates/welcome/versions", {"text": "Two"})
+    assert (await tenant.call("PUT", "/v1/templates/welcome", {"alias": "taken"})).is_refusal(409, "conflict", "taken")
+    assert (await tenant.call("PUT", "/v1/templates/welcome", {"alias": "hello"}, role="viewer")).status == 403
+    for body in ({}, {"alias": "A b"}, {"name": ""}, {"name": "x", "other": 1}):
+        assert (await tenant.call("PUT", "/v1/templates/welcome", body)).is_refusal(400, "invalid_request")
+    answer = await tenant.call("PUT", "/v1/templates/welcome", {"alias": "hello", "name": "Greeting"})
+    assert answer.status == 200, answer.raw
+    shown = (await tenant.call("GET", "/v1/templates/hello")).body["template"]
+    assert (shown["name"], shown["published_version"], shown["latest_version"]) == ("Greeting", 1, 2)
+    assert [version["version"] for version in shown["versions"]] == [2, 1]
+    assert (await tenant.call("GET", "/v1/templates/welcome")).is_refusal(404, "not_found")
+    await tenant.accepts(sending(tenant, "hello", {"name": "Ada"}))
+
+    async def refused() -> Answer:
+        return await tenant.send(sending(tenant, "welcome", {"name": "Ada"}))
+
+    late = await eventually(refused, lambda answer: answer.status == 400, within=10)
+    assert late.is_refusal(400, "invalid_request", "'hello'")
+    renamed = await tenant.call("PUT", "/v1/templates/hello", {"name": "Greeting again"})
+    assert (renamed.body["template"]["alias"], renamed.body["template"]["name"]) == ("hello", "Greeting again")
+    # The old alias is free, and is then a template like any other.
+    await tenant.template("welcome", text="New", subject="New")
+    await tenant.accepts(sending(tenant, "welcome"))
+
+
+@pytest.mark.rule("TMPL-25")
+async def test_versions_have_their_author_and_variables(tenant: Tenant) -> None:
+    await tenant.template("welcome", **CONTENT)
+    await tenant.call("POST", "/v1/templates/welcome/versions", {"text": "{{ b }} {{a}} {{b}}"}, role="member")
+    newest, first = (await tenant.call("GET", "/v1/templates/welcome")).body["template"]["versions"]
+    assert first["variables"] == [{"name": "name", "parts": ["subject", "text", "html"]}]
+    assert newest["variables"] == [{"name": "b", "parts": ["text"]}, {"name": "a", "parts": ["text"]}]
+    members = {member["email"] for member in (await tenant.call("GET", "/v1/members")).body["members"]}
+    assert {newest["author"], first["author"]} <= members
+    assert newest["author"] != first["author"]
+    shown = await preview(tenant, "welcome", version=1, variables={"name": "Ada"})
+    assert (shown.body["variables"], shown.body["missing"]) == (first["variables"], [])

@@ -10,19 +10,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
-from posthouse.rules import event, ids
+from posthouse.rules import ids
 from posthouse.rules.event import EventType
-from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import webhook_schedule, webhooks
+from posthouse.rules.ids import AccountId
+from posthouse.store import webhooks
 from posthouse.store.seal import Sealer
-from posthouse.store.webhook_schedule import NewWebhookDelivery, WebhookOutcome, WebhookResult
-from tests.support.accept_flow import new_id
-from tests.support.http_answer import Answer
+from posthouse.store.webhook_schedule import WebhookResult
+from tests.support.account_webhook import AGO, URL, add_event, ended, log_of, saved
 from tests.support.service import ABSENT, SEAL_KEY, Service, Tenant, uuid
 
-URL = "https://hooks.example.com/posthouse"
 EMAIL_EVENTS = ["email.delivered", "email.bounced", "email.failed"]
 WEBHOOK_FIELDS = {"url", "events", "enabled", "created_at", "updated_at"}
 DELIVERY_FIELDS = {
@@ -30,8 +26,6 @@ DELIVERY_FIELDS = {
     "error", "duration_ms", "request_body", "response_body", "truncated", "replay_of", "created_at", "last_attempt_at",
     "next_attempt_at",
 }  # fmt: skip
-# Old enough to be listed.
-AGO = timedelta(minutes=1)
 UNKNOWN_DELIVERY = "wd_01jbz3qk8e0000000000000000"
 
 CALLS: Sequence[tuple[str, str, object]] = [
@@ -42,6 +36,7 @@ CALLS: Sequence[tuple[str, str, object]] = [
     ("POST", "/v1/webhook/ping", ABSENT),
     ("GET", "/v1/webhook/deliveries", ABSENT),
     ("POST", f"/v1/webhook/deliveries/{UNKNOWN_DELIVERY}/replay", ABSENT),
+    ("POST", "/v1/webhook/replay", {"since": "2026-11-15T09:30:00Z"}),
     ("GET", "/v1/events", ABSENT),
 ]
 READING = [call for call in CALLS if call[0] == "GET"]
@@ -55,12 +50,6 @@ async def with_webhook(tenant: Tenant) -> Tenant:
     return tenant
 
 
-async def saved(tenant: Tenant, url: str = URL, **fields: object) -> Answer:
-    answer = await tenant.call("PUT", "/v1/webhook", {"url": url, **fields})
-    assert answer.status == 200, answer.raw
-    return answer
-
-
 async def pinged(tenant: Tenant) -> dict[str, Any]:
     """A ping's delivery, whenever the last ping was."""
     await tenant.service.sql("UPDATE webhook_endpoints SET pinged_at = NULL WHERE account_id = $1", tenant.id)
@@ -70,59 +59,10 @@ async def pinged(tenant: Tenant) -> dict[str, Any]:
     return delivery
 
 
-async def log_of(tenant: Tenant, query: str = "") -> list[dict[str, Any]]:
-    answer = await tenant.call("GET", f"/v1/webhook/deliveries{query}")
-    assert answer.status == 200, answer.raw
-    deliveries: list[dict[str, Any]] = answer.body["deliveries"]
-    return deliveries
-
-
 async def events_of(tenant: Tenant, query: str = "") -> dict[str, Any]:
     answer = await tenant.call("GET", f"/v1/events{query}")
     assert answer.status == 200, answer.raw
     return answer.body
-
-
-async def add_event(
-    tenant: Tenant, message_id: str | None = None, type_: EventType = EventType.DELIVERED, *, at: datetime | None = None
-) -> tuple[str, str]:
-    """Creates a message's event and its delivery, like a delivery worker; returns their ids."""
-    at = at or datetime.now(UTC) - AGO
-    event_id, delivery_id = new_id(at), new_id(at)
-    about = MessageId(uuid(message_id)) if message_id else ids.new_message_id(at, SystemChance().bytes(10))
-    body = event.body(
-        event_id=event_id,
-        type=type_,
-        created_at=at,
-        message_id=about,
-        position=0,
-        to="ada@example.org",
-        sender=f"news@{tenant.domain}",
-        subject="Grüße",
-        smtp_code=250,
-        smtp_response="2.0.0 taken",
-    )
-    async with tenant.service.pool.acquire() as connection, connection.transaction():
-        await connection.execute(
-            "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
-            " VALUES ($1, $2, $3, 0, $4, $5, $6)",
-            tenant.id, event_id, about, type_, at, body,
-        )  # fmt: skip
-        notification = NewWebhookDelivery(AccountId(tenant.id), delivery_id, event_id, about, 0, type_)
-        await webhook_schedule.enter(connection, [notification], at, at, 7)
-    return ids.text(ids.EVENT, event_id), ids.text(ids.WEBHOOK_DELIVERY, delivery_id)
-
-
-async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
-    """Records an attempt, like a worker."""
-    value = ids.parse(ids.WEBHOOK_DELIVERY, delivery_id)
-    assert value is not None
-    now = datetime.now(UTC)
-    worker_id = new_id(now)
-    async with tenant.service.pool.acquire() as connection, connection.transaction():
-        ticket = WebhookTicket(AccountId(tenant.id), value, 0)
-        (claimed,) = await webhook_schedule.claim(connection, worker_id, [ticket], now, now + AGO)
-        await webhook_schedule.record(connection, [WebhookOutcome(*claimed.key, url=claimed.url, **result)], now)
 
 
 # Roles.
@@ -174,7 +114,7 @@ async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> N
     assert (first["webhook"]["url"], first["webhook"]["enabled"]) == (URL, True)
     assert first["webhook"]["events"] == EMAIL_EVENTS
     shown = await tenant.call("GET", "/v1/webhook")
-    assert set(shown.body) == {"webhook", "request_id"}
+    assert set(shown.body) == {"webhook", "health", "request_id"}
     assert shown.body["webhook"] == first["webhook"]
     changed = (await saved(tenant, "https://other.example.com/", events=["email.failed"], enabled=False)).body
     assert set(changed) == {"webhook", "request_id"}
@@ -489,9 +429,10 @@ async def test_another_accounts_delivery_is_not_found_like_an_unknown(with_webho
     _, theirs = await add_event(with_webhook, sent)
     refusals = []
     for given in (theirs, UNKNOWN_DELIVERY, "nonsense", "%00", theirs.replace("wd_", "ev_"), theirs.upper()):
-        answer = await other.call("POST", f"/v1/webhook/deliveries/{given}/replay")
-        assert answer.is_refusal(404, "not_found")
-        refusals.append({name: value for name, value in answer.body.items() if name != "request_id"})
+        for method, path in (("POST", f"{given}/replay"), ("GET", given)):
+            answer = await other.call(method, f"/v1/webhook/deliveries/{path}")
+            assert answer.is_refusal(404, "not_found")
+            refusals.append({name: value for name, value in answer.body.items() if name != "request_id"})
     assert refusals == refusals[:1] * len(refusals)
     assert await log_of(other) == await log_of(other, f"?message_id={sent}") == []
     assert await log_of(other, f"?cursor={theirs}") == []

@@ -173,6 +173,8 @@ async def test_a_suppressed_address_says_why_nothing_was_tried(steps: DeliverySt
     assert "attempt" not in text
     assert "bounced: the address is suppressed; its credit was given back; event" in text
     assert "after a bounce: 550 5.1.1 unknown" in text
+    assert "The address is on your suppression list, so nothing was sent. Leave it there" in text
+    assert "(cause: recipient)" in text
 
 
 async def test_held_mail_says_for_whom_it_waits(steps: DeliverySteps) -> None:
@@ -219,6 +221,7 @@ async def test_programs_read_the_same(steps: DeliverySteps) -> None:
     assert (open_["status"], open_["event"], open_["attempt_count"]) == ("queued", None, 1)
     assert open_["attempts"][0]["is_under_way"]
     assert open_["waiting"]["because"] == "being sent by a worker"
+    assert [done["explanation"]["reason"], open_["attempts"][0]["explanation"]["reason"]] == ["delivered", "sending"]
 
 
 async def test_later_bounces_and_complaints_are_shown(steps: DeliverySteps) -> None:

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from posthouse.entrypoints.http.dashboard_build import is_built
 from tests.deploy.files import ROOT
 from tools.private_postgres import PrivatePostgres, free_port
 
 pytestmark = pytest.mark.rare
 
 READY_SECONDS_MAX = 60.0
+DASHBOARD_BYTES_MAX = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,16 @@ def test_the_wheel_has_all_that_the_package_has(packages: Path) -> None:
     assert not [name for name in names if not name.startswith(("posthouse/", "posthouse-"))]
 
 
+@pytest.mark.skipif(not is_built(), reason="the dashboard is not built: make dashboard")
+def test_the_wheel_has_the_dashboard_and_little_more_for_it(packages: Path) -> None:
+    (wheel,) = packages.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        sizes = {info.filename: info.compress_size for info in opened.infolist()}
+    built = {name: size for name, size in sizes.items() if name.startswith("posthouse/dashboard/")}
+    assert "posthouse/dashboard/index.html" in built
+    assert sum(built.values()) <= DASHBOARD_BYTES_MAX
+
+
 def test_the_source_distribution_has_what_a_packager_needs(packages: Path) -> None:
     (source,) = packages.glob("*.tar.gz")
     with tarfile.open(source) as opened:
@@ -150,3 +162,8 @@ def test_the_service_runs_without_a_clone(installation: Installation, empty_data
         assert len(assets) == 3
         assert all(len(_get(f"{url}/{asset}")) > 100 for asset in assets)
         assert b'"openapi":"3.1' in _get(f"{url}/openapi.json").replace(b" ", b"")
+        if is_built():
+            # Without Node, which is not in the environment.
+            files = re.findall(r'"(/dashboard/assets/[^"]+)"', _get(f"{url}/dashboard/").decode())
+            assert files
+            assert all(len(_get(f"{url}{file}")) > 100 for file in files)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from posthouse.rules import suppression
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.suppression import LINE_BYTES_MAX, ImportLine, ImportLines, SuppressionSearch, guarded, search_of
+from posthouse.rules.suppression import LINE_BYTES_MAX, ImportLine, ImportLines, SuppressionSearch, search_of
 from tests.support.bad_input import bad_input, spoiled
 
 
@@ -134,13 +134,6 @@ def test_damaged_files_are_lines_or_faults_in_any_chunks(content: bytes) -> None
         if item.fault is None:
             assert suppression.known_address(str(item.email)) == item.email
             assert item.note is None or item.note == suppression.checked_note(item.note)
-
-
-@given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=10))
-def test_a_guarded_cell_is_no_formula_and_can_be_read_back(cell: str) -> None:
-    shown = guarded(cell)
-    assert shown[0] not in "=+-@"
-    assert suppression._unguarded(shown) == cell
 
 
 @pytest.mark.parametrize(

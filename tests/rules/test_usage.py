@@ -79,9 +79,10 @@ def test_a_provider_is_known_by_its_mail_servers(exchange: str, provider: str) -
             NOON + timedelta(days=1),
             NOON.replace(hour=0) + timedelta(days=1),
         ),
+        (NOON + timedelta(minutes=59, seconds=30), NOON + timedelta(days=1), NOON + timedelta(hours=1)),
     ],
 )
-def test_a_range_ends_at_the_bound_a_minute_or_midnight(low: datetime, bound: datetime, high: datetime) -> None:
+def test_a_range_ends_at_the_bound_a_minute_or_a_full_hour(low: datetime, bound: datetime, high: datetime) -> None:
     assert usage.count_until(low, bound, timedelta(minutes=1)) == high
 
 

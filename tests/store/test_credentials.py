@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -12,7 +13,7 @@ import pytest
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store import accounts, credentials
-from posthouse.store.credentials import ApiKeyRow, CredentialRow, KeyCounts
+from posthouse.store.credentials import ApiKeyRow, CredentialRow, KeyCounts, LastUse
 from posthouse.store.postgres import Connection, Database
 
 # Ahead of the database's clock, which no stamp is before.
@@ -127,12 +128,13 @@ async def test_a_use_is_written_without_changing_the_caches_and_never_goes_back(
         key = key_of(owner)
         await credentials.insert_credential(tx, owner, b"hash", NOW)
         await credentials.insert_key(tx, key, b"key hash", NOW)
-        for at in (LATER, NOW):
+        for use in (LastUse(LATER, "192.0.2.1"), LastUse(NOW, "192.0.2.2")):
             unknown = ApiKeyId(uuid4())
-            await credentials.credentials_used(tx, {(owner.account_id, owner.id): at})
-            await credentials.keys_used(tx, {(owner.account_id, key.id): at, (owner.account_id, unknown): at})
-        assert await credentials.list_credentials(tx, owner.account_id, 1) == [replace(owner, last_used_at=LATER)]
-        assert await credentials.find_key(tx, owner.account_id, key.id) == replace(key, last_used_at=LATER)
+            await credentials.credentials_used(tx, {(owner.account_id, owner.id): use})
+            await credentials.keys_used(tx, {(owner.account_id, key.id): use, (owner.account_id, unknown): use})
+        used: dict[str, Any] = {"last_used_at": LATER, "last_used_from": "192.0.2.1"}
+        assert await credentials.list_credentials(tx, owner.account_id, 1) == [replace(owner, **used)]
+        assert await credentials.find_key(tx, owner.account_id, key.id) == replace(key, **used)
         assert (await accounts.lock(tx, owner.account_id)).changed_at == NOW
 
 

@@ -1,24 +1,28 @@
 """Use and ledger in the database: every statement finds its rows by their keys, whatever there was when planned."""
 
 from collections import Counter
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 
 from posthouse.rules.ids import AccountId, time_of
 from posthouse.rules.usage import COUNTS
-from posthouse.store import backlog, ledger, usage
+from posthouse.store import backlog, ledger, usage, usage_reasons
 from posthouse.store.postgres import Database
+from posthouse.store.usage import ProviderCounts, UsageCounts, UsageRow
 from tests.support import query_plans
 from tests.support.delivery_steps import open_delivery_steps
 
 DAY = date(2026, 11, 15)
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 # A single row, the accounts themselves, and what is searched or deleted day by day for all accounts.
 NOT_AN_ACCOUNTS = (
     "usage._STATE",
     "usage._ACCOUNTS",
     "usage._FORGET",
+    "usage_reasons._FORGET",
     "usage._ADVANCE",
     "usage._OLDEST",
     "backlog._BACKLOG",
@@ -26,7 +30,7 @@ NOT_AN_ACCOUNTS = (
 )
 STATEMENTS = {
     name: text
-    for name, text in query_plans.statements(usage, ledger, backlog).items()
+    for name, text in query_plans.statements(usage, usage_reasons, ledger, backlog).items()
     if not name.startswith(NOT_AN_ACCOUNTS) and "INSERT" not in text
 }
 
@@ -75,16 +79,45 @@ async def test_what_is_added_adds_up(database: Database) -> None:
         async with database.transaction() as tx:
             await usage.add(
                 tx,
-                {(account_id, DAY): Counter(accepted=5, delivered=2, bounced=1, failed=1)},
-                {(account_id, DAY, "google"): histogram(b0=1, b7=2), (account_id, DAY, "other"): histogram(b75=1)},
+                {
+                    (account_id, NOON): Counter(accepted=5, delivered=2, bounced=1, failed=1, test_accepted=1),
+                    (account_id, NOON + HOUR): Counter(accepted=1, test_delivered=1),
+                },
+                {
+                    (account_id, DAY, "google"): ProviderCounts(
+                        Counter(delivered=2, bounced=1), histogram(b0=1, b7=2), histogram(b7=2)
+                    ),
+                    (account_id, DAY, "other"): ProviderCounts(Counter(failed=1), histogram(b75=1), histogram()),
+                },
             )
     async with database.connection() as connection:
-        assert await usage.days(connection, account_id, DAY, DAY) == {DAY: usage.UsageDay(DAY, 10, 4, 2, 2)}
-        assert await usage.latency(connection, account_id, DAY, DAY) == [
-            (DAY, "google", histogram(b0=2, b7=4)),
-            (DAY, "other", histogram(b75=2)),
+        assert await usage.days(connection, account_id, DAY, DAY) == {
+            DAY: UsageRow(UsageCounts(12, 4, 2, 2), UsageCounts(2, 2, 0, 0))
+        }
+        assert await usage.hours(connection, account_id, NOON, NOON + 2 * HOUR) == {
+            NOON: UsageRow(UsageCounts(10, 4, 2, 2), UsageCounts(2)),
+            NOON + HOUR: UsageRow(UsageCounts(2), UsageCounts(0, 2)),
+        }
+        assert list(await usage.hours(connection, account_id, NOON, NOON + HOUR)) == [NOON]
+        assert await usage.providers(connection, account_id, DAY, DAY) == [
+            (DAY, "google", histogram(b0=2, b7=4), 4, 2, 0, histogram(b7=4)),
+            (DAY, "other", histogram(b75=2), 0, 0, 2, histogram()),
         ]
         assert await usage.days(connection, AccountId(uuid4()), DAY, DAY) == {}
+
+
+async def test_a_provider_that_an_older_version_counted_goes_on(database: Database) -> None:
+    account_id = AccountId(uuid4())
+    async with database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO usage_latency (account_id, day, provider, counts) VALUES ($1, $2, 'google', $3)",
+            account_id, DAY, histogram(b3=1),
+        )  # fmt: skip
+        more = ProviderCounts(Counter(delivered=1), histogram(b3=1), histogram(b3=1))
+        await usage.add(tx, {}, {(account_id, DAY, "google"): more})
+        assert await usage.providers(tx, account_id, DAY, DAY) == [
+            (DAY, "google", histogram(b3=2), 1, 0, 0, histogram(b3=1))
+        ]
 
 
 async def test_only_one_counts_at_a_time(database: Database) -> None:

@@ -108,6 +108,18 @@ class DevCommand:
             assert time.monotonic() < deadline, message
             time.sleep(POLL_SECONDS)
 
+    def login(self, link: str) -> str:
+        """The account that the link to the dashboard opens."""
+        body = json.dumps({"token": link.partition("#link=")[2]}).encode()
+        headers = {"Content-Type": "application/json"}
+        url = self.demo()["DEMO_URL"]
+        answer = urllib.request.urlopen(urllib.request.Request(f"{url}/v1/auth/link", body, headers))
+        headers = {"Authorization": f"Bearer {json.load(answer)['token']}"}
+        account: str = json.load(urllib.request.urlopen(urllib.request.Request(f"{url}/v1/auth/me", None, headers)))[
+            "accounts"
+        ][0]["name"]
+        return account
+
     def read(self, link: str, *paths: str) -> str:
         """What a browser shows that opens the link, and then these pages."""
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
@@ -116,7 +128,8 @@ class DevCommand:
 
 
 def link_in(panel: str) -> str:
-    found = re.search(r"^ +(http\S+/captured/open/\S+)$", panel, re.MULTILINE)
+    """To the dashboard, or to the page of captured mail where the dashboard is not built."""
+    found = re.search(r"^ +(http\S+/(?:captured/open/|dashboard/login#link=)\S+)$", panel, re.MULTILINE)
     assert found, panel
     return found[1]
 

@@ -30,6 +30,7 @@ PAYLOADS: Final = {
     "click": '<a href="{trap}/a" style="position:fixed;inset:0">click</a>',
     "click, new tab": '<a target=_blank href="{trap}/blank" style="position:fixed;inset:0">click</a>',
     "click, whole page": '<a target=_top href="{trap}/top" ping="{trap}/ping" style="position:fixed;inset:0">click</a>',
+    "click, form": '<form action="{trap}/sent"><button style="position:fixed;inset:0;width:100%">x</button></form>',
     "javascript link": '<a href="javascript:fetch(\'{trap}/js\')">x</a><a href="&#106;avascript:alert(1)">x</a>',
     "data link": '<a href="data:text/html,<script>alert(1)</script>">x</a>',
     "attribution": '<img attributionsrc="{trap}/attribution" src="data:,"><a attributionsrc="{trap}/a2" href="#">x</a>',

@@ -47,6 +47,7 @@ class Operator:
         self.domains = services.domains
         self.credentials = services.credentials
         self.upkeep = services.upkeep
+        self.alert_check = services.alert_check
         self._stack = stack
         self._clock = clock
 
@@ -67,6 +68,10 @@ class Operator:
         default = made.credential
         credential = MadeCredential(default.credential.id, default.credential.username, default.password)
         return MadeAccount(made.account.id, credential)
+
+    async def login_link(self, email: str) -> str:
+        """The token of a link."""
+        return (await self._services.login_links.new_link(email)).partition("#link=")[2]
 
     async def grant_credits(self, account: UUID, amount: int) -> None:
         await self._accounts.grant_credits(_account(account), amount, WHY)

@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from posthouse.rules.ids import AccountId
+from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import delivery_outcomes, webhook_schedule, webhooks
+from posthouse.rules.webhook_filters import WebhookFilters
+from posthouse.store import delivery_outcomes, webhook_log, webhook_schedule, webhooks
 from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.webhook_schedule import ClaimedWebhook, RecordedWebhooks, WebhookOutcome, WebhookResult
-from posthouse.store.webhooks import EndpointRow
+from posthouse.store.webhooks import EndpointRow, WebhookDelivery
 from tests.support.accept_flow import Sender, new_id
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps
 
@@ -59,6 +60,24 @@ class WebhookSteps:
             self.steps.outcome(claim, result, webhook_delivery_id=new_id(now))
             for claim, result in zip(claimed, results, strict=True)
         ]
+
+    async def log(
+        self,
+        limit: int = 100,
+        *,
+        account_id: AccountId | None = None,
+        message_id: MessageId | None = None,
+        before: UUID | None = None,
+    ) -> list[WebhookDelivery]:
+        """The newest first; of all messages or of one."""
+        asked = account_id or self.account_id
+        filters = WebhookFilters() if before is None else WebhookFilters(before=before)
+        async with self.steps.database.connection() as connection:
+            if message_id is None:
+                found: Sequence[UUID] = (await webhook_log.search(connection, asked, filters, limit)).ids
+            else:
+                found = await webhook_log.of_message(connection, asked, message_id, filters, limit)
+            return await webhook_log.by_ids(connection, asked, found)
 
     async def lease(self, limit: int = 1_000) -> list[WebhookTicket]:
         async with self.steps.database.transaction() as tx:

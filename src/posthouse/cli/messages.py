@@ -1,6 +1,7 @@
 """Commands about messages: a list, the timeline of a message in words, and its content in the browser."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
@@ -215,6 +216,9 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
         yield TimelineLine(f"  {output.text(recipient.final_at)}  {_end(timeline, recipient)}", style)
     else:
         yield TimelineLine(f"  {output.text(timeline.read_at)}  now: {_waiting(timeline, recipient)}", style)
+    explained = timeline.explained(recipient)
+    if explained.cause is not None:
+        yield TimelineLine(f"  {explained.headline} {explained.what_to_do} (cause: {explained.cause})")
     for report in recipient.reports:
         yield _report(report)
     if recipient.suppression is not None:
@@ -331,9 +335,11 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
                 "code": attempt.code,
                 "response": attempt.response,
                 "worker": str(attempt.worker_id),
+                "explanation": asdict(recipient.explained(attempt)),
             }
             for attempt in recipient.attempts
         ],
+        "explanation": asdict(timeline.explained(recipient)),
         "waiting": waiting
         and {
             "next_at": waiting.next_at,

@@ -68,12 +68,13 @@ def upkeep(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run upkeep once, now: make coming days' partitions, drop old ones, re-check domains, count usage."""
+    """Run upkeep once, now: make coming days' partitions, drop old ones, re-check domains, count usage, mail alerts."""
     done = perform(lambda services: services.upkeep.run())
     if force:
         dropped = perform(lambda services: services.upkeep.drop_partitions(at_once_max=None))
         done = replace(done, partitions_dropped=done.partitions_dropped + dropped)
     counted = perform(lambda services: services.usage_counter.run())
+    alerts = perform(lambda services: services.alert_check.run())
     values = {
         "partitions_made": done.partitions_made,
         "partitions_dropped": done.partitions_dropped,
@@ -84,6 +85,7 @@ def upkeep(
         "domain_keys_made": done.domain_keys_made,
         "webhooks_ended": done.webhooks_ended,
         "usage_steps": counted.steps,
+        "alerts_mailed": alerts.mailed,
     }
     if as_json:
         return output.write_json(values)

@@ -134,6 +134,15 @@ def switch_off_totp(email: UserGiven, as_json: AsJson = False) -> None:
     return output.write_line(f"{email} logs in with the password alone again.")
 
 
+@user.command("login-link")
+def login_link(email: UserGiven, as_json: AsJson = False) -> None:
+    """Make a link that logs a user in to the dashboard once, for 10 minutes; a second factor is still asked for."""
+    url = service_url() + perform(lambda services: services.login_links.new_link(email))
+    if as_json:
+        return output.write_json({"email": email, "url": url})
+    return output.write_line(url)
+
+
 def _password(from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.compose import account
+from posthouse.compose.periodic_checks import refreshed
 from posthouse.compose.stream import tickets
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
@@ -80,3 +81,17 @@ def service_mail(settings: Settings, intake: Intake, database: Database, clock: 
         sender=settings.service.sender,
         account=settings.service.sender_account,
     )
+
+
+@asynccontextmanager
+async def open_service_mail(
+    settings: Settings, database: Database, clock: Clock, chance: Chance, stream: Stream | None = None
+) -> AsyncIterator[ServiceMail]:
+    """For a process without an intake, only where it is needed: its cache asks PostgreSQL once a second."""
+    if not settings.service.sender:
+        yield NoServiceMail()
+        return
+    async with refreshed(ControlCache(database, clock.monotonic)) as control_cache:
+        own_intake = intake(settings, database, control_cache, clock, chance, stream)
+        yield service_mail(settings, own_intake, database, clock, chance)
+        await own_intake.drain()

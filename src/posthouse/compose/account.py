@@ -13,9 +13,12 @@ from posthouse.store.postgres import Database
 if TYPE_CHECKING:
     from posthouse.flows.account.credentials import Credentials
     from posthouse.flows.account.domains import Domains
+    from posthouse.flows.account.kept_sessions import KeptSessions
+    from posthouse.flows.account.login_links import LoginLinks
     from posthouse.flows.account.login_notices import LoginNotices
     from posthouse.flows.account.password_reset import PasswordReset
     from posthouse.flows.account.passwords import Passwords
+    from posthouse.flows.account.session_tokens import SessionTokens
     from posthouse.flows.account.sessions import Sessions
     from posthouse.flows.account.team import Team
     from posthouse.flows.shared.account_limits import Defaults
@@ -49,9 +52,47 @@ def sessions(
         passwords=passwords,
         sealer=sealer(settings),
         pepper=settings.secrets.pepper_bytes,
-        token_secret=settings.secrets.jwt_secret.get_secret_value(),
+        tokens=_session_tokens(settings, clock, chance),
         login_notices=login_notices,
     )
+
+
+def kept_sessions(settings: Settings, database: Database, clock: Clock, chance: Chance) -> "KeptSessions":
+    from posthouse.flows.account.kept_sessions import KeptSessions
+
+    return KeptSessions(
+        database=database,
+        clock=clock,
+        chance=chance,
+        tokens=_session_tokens(settings, clock, chance),
+        pepper=settings.secrets.pepper_bytes,
+    )
+
+
+def login_links(
+    settings: Settings,
+    database: Database,
+    clock: Clock,
+    chance: Chance,
+    passwords: "Passwords",
+    sessions: "Sessions",
+) -> "LoginLinks":
+    from posthouse.flows.account.login_links import LoginLinks
+
+    return LoginLinks(
+        database=database,
+        clock=clock,
+        chance=chance,
+        passwords=passwords,
+        sessions=sessions,
+        pepper=settings.secrets.pepper_bytes,
+    )
+
+
+def _session_tokens(settings: Settings, clock: Clock, chance: Chance) -> "SessionTokens":
+    from posthouse.flows.account.session_tokens import SessionTokens
+
+    return SessionTokens(clock=clock, chance=chance, secret=settings.secrets.jwt_secret.get_secret_value())
 
 
 def team(

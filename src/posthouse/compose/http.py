@@ -7,6 +7,7 @@ import asyncio
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from importlib.metadata import version
 from typing import Final
 
 from posthouse import config
@@ -27,14 +28,19 @@ from posthouse.config import Settings
 from posthouse.entrypoints.http.app import create_app
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.server import ServerOptions, serve, serve_on_running_loop
-from posthouse.entrypoints.http.services import Services
+from posthouse.entrypoints.http.services import ServiceInfo, Services, SmtpSubmission
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.accept.dry_run import DryRun, Installation
 from posthouse.flows.account import dkim_keys
+from posthouse.flows.account.alerts import Alerts
+from posthouse.flows.account.exports import Exports
+from posthouse.flows.account.live import Live
 from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
+from posthouse.flows.account.progress import Progress
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
@@ -49,7 +55,7 @@ from posthouse.wire.stream import Stream
 
 # uvicorn imports it anew in each of several processes.
 APPLICATION: Final = f"{__name__}:application"
-# For mail that requests wait for.
+# For what requests wait for.
 LOOK_PAUSE_SECONDS: Final = 1.0
 
 
@@ -104,6 +110,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
             collect_rarely()
             prefer_event_loop()
             yield Services(
+                service_info=service_info(settings),
                 admission=accept.admission(settings, control_cache, last_used, clock),
                 intake=intake,
                 message_detail=MessageDetail(
@@ -120,18 +127,27 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 ),
                 unsubscribe=Unsubscribe(database=database, clock=clock, key=unsubscribe_key(settings)),
                 sessions=sessions,
+                login_links=account.login_links(settings, database, clock, chance, passwords, sessions),
+                kept_sessions=account.kept_sessions(settings, database, clock, chance),
                 password_reset=account.password_reset(
                     settings, database, clock, chance, passwords, sessions, service_mail
                 ),
                 team=account.team(settings, database, clock, chance, passwords, service_mail),
+                progress=Progress(database=database),
                 usage_and_ledger=UsageAndLedger(
                     database=database, clock=clock, defaults=account.account_limits(settings)
                 ),
+                alerts=Alerts(database=database, clock=clock, chance=chance, service_mail=service_mail),
                 domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
                 message_search=MessageSearch(database=database, clock=clock),
+                message_retry=MessageRetry(
+                    database=database, clock=clock, chance=chance, retries=settings.delivery.retry_schedule
+                ),
                 captured_mail=captured_mail(settings, database, clock, chance),
                 next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
+                live=await stack.enter_async_context(_live(database, clock)),
+                exports=Exports(clock=clock),
                 suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
                 writes=Writes(
@@ -158,6 +174,28 @@ async def _next_message(settings: Settings, database: Database, clock: Clock) ->
     next_message = NextMessage(database=database, clock=clock, captures=settings.delivery.captures)
     async with repeated(next_message.look, pause_seconds=LOOK_PAUSE_SECONDS):
         yield next_message
+
+
+@asynccontextmanager
+async def _live(database: Database, clock: Clock) -> AsyncIterator[Live]:
+    live = Live(database=database, clock=clock)
+    async with repeated(live.look, pause_seconds=LOOK_PAUSE_SECONDS):
+        yield live
+
+
+def service_info(settings: Settings) -> ServiceInfo:
+    submission = settings.submission
+    return ServiceInfo(
+        name="Posthouse",
+        version=version("posthouse"),
+        docs_url=f"{settings.http.public_url}/docs",
+        sends_own_mail=bool(settings.service.sender),
+        submission=SmtpSubmission(settings.service.hostname, submission.port or None, submission.tls_port or None)
+        if settings.smtp.tls_certificate_file
+        else None,
+        captures=settings.delivery.captures,
+        simulator_domain=settings.delivery.simulator_domain,
+    )
 
 
 def _connections_max(settings: Settings) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from posthouse.flows.account.captured_mail import CapturedMail
     from posthouse.flows.account.credentials import Credentials
     from posthouse.flows.account.domains import Domains
+    from posthouse.flows.account.login_links import LoginLinks
     from posthouse.flows.account.message_search import MessageSearch
     from posthouse.flows.account.passwords import Passwords
     from posthouse.flows.account.sessions import Sessions
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from posthouse.flows.account.team import Team
     from posthouse.flows.account.usage_and_ledger import UsageAndLedger
     from posthouse.flows.operate.accounts import Accounts
+    from posthouse.flows.operate.alert_check import AlertCheck
     from posthouse.flows.operate.audit import Audit
     from posthouse.flows.operate.doctor import Doctor
     from posthouse.flows.operate.monitor import Monitor
@@ -70,6 +72,12 @@ class OperatorServices:
         return account.sessions(self._settings, self._database, self._clock, self._chance, self._passwords)
 
     @cached_property
+    def login_links(self) -> "LoginLinks":
+        return account.login_links(
+            self._settings, self._database, self._clock, self._chance, self._passwords, self.sessions
+        )
+
+    @cached_property
     def team(self) -> "Team":
         return account.team(self._settings, self._database, self._clock, self._chance, self._passwords)
 
@@ -78,6 +86,7 @@ class OperatorServices:
         from posthouse.compose.keys import sealer
         from posthouse.compose.periodic_checks import disk_space
         from posthouse.compose.stream import stream_probes
+        from posthouse.entrypoints.http.dashboard_build import NOT_BUILT, is_built
         from posthouse.flows.operate.doctor import Doctor
 
         return Doctor(
@@ -90,6 +99,7 @@ class OperatorServices:
             public_url=self._settings.http.public_url,
             trusted_proxies=self._settings.http.trusted_proxies,
             captures=self._settings.delivery.captures,
+            dashboard_lack=None if is_built() else NOT_BUILT,
         )
 
     @cached_property
@@ -97,6 +107,12 @@ class OperatorServices:
         from posthouse.compose.upkeep import upkeep
 
         return upkeep(self._settings, self._database, self._clock, self._chance)
+
+    @cached_property
+    def alert_check(self) -> "AlertCheck":
+        from posthouse.compose.upkeep import alert_check
+
+        return alert_check(self._settings, self._database, self._clock, self._chance)
 
     @cached_property
     def clock(self) -> "ServiceClock":

@@ -4,7 +4,8 @@ import asyncio
 from typing import Final
 
 from posthouse.chance import Chance, SystemChance
-from posthouse.clock import DatabaseClock
+from posthouse.clock import Clock, DatabaseClock
+from posthouse.compose import accept
 from posthouse.compose.connections import resolver
 from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
@@ -12,6 +13,7 @@ from posthouse.compose.periodic_checks import synchronize
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.inbound.reputation import Reputation
+from posthouse.flows.operate.alert_check import AlertCheck
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.flows.operate.usage_counter import UsageCounter
@@ -25,6 +27,7 @@ REPUTATION_PAUSE_SECONDS: Final = 30.0
 SEARCH_INDEX_PAUSE_SECONDS: Final = 10.0
 # The age of an account's figures of today, beside the minute after which nothing is recorded late any more.
 USAGE_PAUSE_SECONDS: Final = 60.0
+ALERTS_PAUSE_SECONDS: Final = 60.0
 
 
 async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
@@ -43,13 +46,24 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
         reputation = Reputation(database=database, clock=clock, chance=chance)
         usage_counter = UsageCounter(database=database, clock=clock)
         search_indexer = SearchIndexer(database=database, clock=clock)
+        alerts = alert_check(settings, database, clock, chance)
         async with (
             repeated(upkeep_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
             repeated(reputation.run, pause_seconds=REPUTATION_PAUSE_SECONDS),
             repeated(usage_counter.run, pause_seconds=USAGE_PAUSE_SECONDS),
             repeated(search_indexer.run, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
+            repeated(alerts.run, pause_seconds=ALERTS_PAUSE_SECONDS),
         ):
             await stop.wait()
+
+
+def alert_check(settings: Settings, database: Database, clock: Clock, chance: Chance) -> AlertCheck:
+    return AlertCheck(
+        database=database,
+        clock=clock,
+        chance=chance,
+        open_service_mail=lambda: accept.open_service_mail(settings, database, clock, chance),
+    )
 
 
 def upkeep(settings: Settings, database: Database, clock: DatabaseClock, chance: Chance) -> Upkeep:

@@ -4,25 +4,21 @@ The HTTP client takes half a second to import: commands that send no webhooks mu
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Final
 
-from posthouse.chance import Chance, SystemChance
-from posthouse.clock import Clock, DatabaseClock
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
 from posthouse.compose import accept
 from posthouse.compose.connections import may_connect, resolver, target_of
 from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
-from posthouse.compose.periodic_checks import refreshed, synchronized
+from posthouse.compose.periodic_checks import synchronized
 from posthouse.compose.stream import shard_leases
 from posthouse.config import Settings
 from posthouse.entrypoints import workers
-from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.flows.webhooks.failing_notices import FailingNotices
 from posthouse.flows.webhooks.sender import WebhookSender
-from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import Database
 from posthouse.wire.stream import Stream
 from posthouse.wire.webhook_client import HttpWebhookClient, public_tls
 
@@ -53,7 +49,9 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             database=database,
             clock=clock,
             chance=chance,
-            service_mail=await stack.enter_async_context(_service_mail(settings, stream, database, clock, chance)),
+            service_mail=await stack.enter_async_context(
+                accept.open_service_mail(settings, database, clock, chance, stream)
+            ),
             failing_after=settings.webhooks.failing_after,
         )
         sender = WebhookSender(
@@ -69,17 +67,3 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             failing_after=settings.webhooks.failing_after,
         )
         await workers.run_webhooks(sender, stream, leases, worker_lease=settings.workers.lease, stop=stop)
-
-
-@asynccontextmanager
-async def _service_mail(
-    settings: Settings, stream: Stream, database: Database, clock: Clock, chance: Chance
-) -> AsyncIterator[ServiceMail]:
-    """An intake of this process's own, only where it is needed: its cache asks PostgreSQL once a second."""
-    if not settings.service.sender:
-        yield NoServiceMail()
-        return
-    async with refreshed(ControlCache(database, clock.monotonic)) as control_cache:
-        intake = accept.intake(settings, database, control_cache, clock, chance, stream)
-        yield accept.service_mail(settings, intake, database, clock, chance)
-        await intake.drain()

@@ -12,7 +12,7 @@ READY: Final = "Ctrl-C stops everything"
 
 
 def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, seconds: float) -> str:
-    """`link` opens the page of captured mail, once."""
+    """`link` opens the dashboard or the page of captured mail, once."""
     # Commands find the usual directory by themselves.
     posthouse = "posthouse" if home.directory == DIRECTORY else f"POSTHOUSE_CONFIG={home.config} posthouse"
     skipped = "".join(f"\n  port {taken} is taken, {chosen} is used instead" for taken, chosen in ports.skipped)

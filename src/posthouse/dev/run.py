@@ -18,6 +18,7 @@ import uvloop
 from posthouse import config
 from posthouse.compose.captured_mail import captured_mail_url
 from posthouse.compose.errors import CannotListen
+from posthouse.compose.login_link import login_link_url
 from posthouse.compose.operator import migrate
 from posthouse.compose.run import run as run_parts
 from posthouse.config import Settings
@@ -29,6 +30,7 @@ from posthouse.dev.errors import DevError
 from posthouse.dev.home import DIRECTORY, LOCALHOST, Home
 from posthouse.dev.panel import panel
 from posthouse.dev.postgres import PostgresError, PrivatePostgres, free_port, stop_left_server
+from posthouse.entrypoints.http.dashboard_build import is_built
 
 DATABASE: Final = "posthouse"
 PARTS: Final = frozenset({"http", "submission", "inbound", "dispatch", "delivery", "notification", "upkeep"})
@@ -77,7 +79,7 @@ def _run(options: Options, home: Home, say: Callable[[str], None]) -> None:
         settings = config.load(home.config)
         asyncio.run(migrate(settings))
         demo = _demo(settings, home, url, f"smtp://{reached_at}:{ports.submission}")
-        link = asyncio.run(captured_mail_url(settings, demo["DEMO_ACCOUNT"]))
+        link = asyncio.run(_link(settings, demo))
 
         def ready() -> None:
             home.announce(demo["DEMO_URL"])
@@ -109,6 +111,13 @@ def _demo(settings: Settings, home: Home, url: str, smtp_url: str) -> Mapping[st
     }
     home.write_demo(demo)
     return demo
+
+
+async def _link(settings: Settings, demo: Mapping[str, str]) -> str:
+    """To the dashboard, logged in as the demo account's owner; without a dashboard, to the page of captured mail."""
+    if is_built():
+        return await login_link_url(settings, demo["DEMO_LOGIN_EMAIL"])
+    return await captured_mail_url(settings, demo["DEMO_ACCOUNT"])
 
 
 def _serve(settings: Settings, home: Home, cluster: PrivatePostgres, ready: Callable[[], None]) -> None:

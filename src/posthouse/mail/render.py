@@ -5,7 +5,7 @@ bounded in depth and parts, linear, and without exceptions.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -48,6 +48,11 @@ class AttachmentInfo(NamedTuple):
     is_inline: bool
 
 
+class Attachment(NamedTuple):
+    info: AttachmentInfo
+    content: bytes
+
+
 class RenderedMail(NamedTuple):
     """`is_shortened`: the mail has more parts than were read."""
 
@@ -61,27 +66,26 @@ class RenderedMail(NamedTuple):
 
 def render_mail(raw: bytes) -> RenderedMail:
     mail = parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1)
-    bodies: dict[str, str] = {}
-    attachments = []
-    for number, leaf in enumerate(mail.leaves[:PARTS_MAX]):
-        if leaf.type in ("text/plain", "text/html") and leaf.type not in bodies and not _is_attachment(leaf):
-            bodies[leaf.type] = _text(leaf)
-        else:
-            attachments.append(_attached(number, leaf))
+    bodies, attachments = _divided(mail.leaves[:PARTS_MAX])
     headers = header_fields(raw)
     return RenderedMail(
         subject=next((field.value for field in headers if field.name.lower() == "subject"), ""),
         headers=headers,
-        text=bodies.get("text/plain"),
-        html=bodies.get("text/html"),
-        attachments=tuple(attachments),
+        text=_text(bodies["text/plain"]) if "text/plain" in bodies else None,
+        html=_text(bodies["text/html"]) if "text/html" in bodies else None,
+        attachments=tuple([_attached(number, leaf, leaf.decoded()) for number, leaf in attachments.items()]),
         is_shortened=len(mail.leaves) > PARTS_MAX,
     )
 
 
-def part_content(raw: bytes, number: int) -> bytes:
-    """The decoded content of the part that `AttachmentInfo.part` names."""
-    return parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1).leaves[number].decoded()
+def attachment(raw: bytes, number: int) -> Attachment | None:
+    """The attachment whose `AttachmentInfo.part` is this number; None for a part that is shown as text or HTML."""
+    _, attachments = _divided(parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1).leaves[:PARTS_MAX])
+    leaf = attachments.get(number)
+    if leaf is None:
+        return None
+    content = leaf.decoded()
+    return Attachment(_attached(number, leaf, content), content)
 
 
 def inline_pictures(raw: bytes) -> dict[str, Picture]:
@@ -127,14 +131,26 @@ def _is_attachment(leaf: MimePart) -> bool:
     return disposition == "attachment" or _filename(leaf) is not None
 
 
-def _attached(number: int, leaf: MimePart) -> AttachmentInfo:
+def _divided(leaves: Sequence[MimePart]) -> tuple[dict[str, MimePart], dict[int, MimePart]]:
+    """The first text and the first HTML, by their types; all others are attachments, by their numbers."""
+    bodies: dict[str, MimePart] = {}
+    attachments: dict[int, MimePart] = {}
+    for number, leaf in enumerate(leaves):
+        if leaf.type in ("text/plain", "text/html") and leaf.type not in bodies and not _is_attachment(leaf):
+            bodies[leaf.type] = leaf
+        else:
+            attachments[number] = leaf
+    return bodies, attachments
+
+
+def _attached(number: int, leaf: MimePart, content: bytes) -> AttachmentInfo:
     content_id = printable(leaf.get("content-id").strip("<> \t"), NAME_CHARACTERS_MAX)
     disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
     return AttachmentInfo(
         part=number,
         filename=_filename(leaf),
         content_type=printable(leaf.type, NAME_CHARACTERS_MAX),
-        size=len(leaf.decoded()),
+        size=len(content),
         content_id=content_id or None,
         is_inline=disposition == "inline" or (disposition != "attachment" and bool(content_id)),
     )

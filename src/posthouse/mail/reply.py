@@ -114,7 +114,7 @@ def reply_of(code: int, lines: list[bytes]) -> Reply:
         # Drops whole lines, so that no EHLO keyword is cut into another keyword.
         whole, newline, _ = text[: TEXT_CHARACTERS_MAX + 1].rpartition("\n")
         text = whole if newline else text[:TEXT_CHARACTERS_MAX]
-    return Reply(code, _enhanced_of(code, text), text)
+    return Reply(code, enhanced_of(code, text), text)
 
 
 def printable(raw: bytes) -> str:
@@ -125,7 +125,8 @@ def printable(raw: bytes) -> str:
     return "".join([c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text])
 
 
-def _enhanced_of(code: int, text: str) -> str | None:
+def enhanced_of(code: int, text: str) -> str | None:
+    """The enhanced status code at the beginning of a reply's text."""
     match = _find_enhanced(text)
     # RFC 2034, 4: the class is the first digit of the code. Where it is not, only the code counts.
     return match[0] if match is not None and match[0][0] == str(code)[0] else None

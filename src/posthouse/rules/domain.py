@@ -37,6 +37,10 @@ class RecordPurpose(StrEnum):
     DMARC = "dmarc"
 
 
+# Records that prove nothing.
+ADVISED: Final = frozenset({RecordPurpose.RETURN_PATH, RecordPurpose.DMARC})
+
+
 @dataclass(frozen=True, slots=True)
 class TxtRecord:
     """A TXT record; an empty value means that the service publishes it, not the domain's owner."""

@@ -54,6 +54,13 @@ TEMPLATES_BYTES_MAX: Final = 256 * MIB
 
 # Credentials.
 JWT_LIFETIME_SECONDS: Final = 12 * 3600
+# A kept session: the lifetime of its tokens, of the session unless it is renewed, and of the session in all.
+RENEWED_TOKEN_SECONDS: Final = 15 * 60
+KEPT_SESSION_IDLE_SECONDS: Final = 7 * 24 * 3600
+KEPT_SESSION_SECONDS_MAX: Final = 30 * 24 * 3600
+# Two tabs may renew at the same moment, and a response may get lost.
+RENEWAL_GRACE_SECONDS: Final = 60
+LOGIN_LINK_SECONDS: Final = 600
 SESSIONS_PER_USER_MAX: Final = 100
 CONTROL_CACHE_SECONDS: Final = 4
 PASSWORD_CHARACTERS_MIN: Final = 12

@@ -14,20 +14,31 @@ FINALS_MIN: Final = 200
 RECIPIENTS_MAX: Final = 10_000
 WINDOW: Final = timedelta(hours=24)
 
-UNKNOWN_PERCENT_MAX: Final = 10.0
-UNKNOWN_PERCENT_WARN: Final = 5.0
-COMPLAINTS_PERCENT_MAX: Final = 0.5
-COMPLAINTS_PERCENT_WARN: Final = 0.1
-# Whatever the percentage: a few people who complain are no bad list.
-COMPLAINTS_SUSPEND_MIN: Final = 10
-COMPLAINTS_WARN_MIN: Final = 3
 
+class Mark(NamedTuple):
+    """Reached by this share of the results, if there are also as many: a few people who complain are no bad list."""
+
+    percent: float
+    count_min: int = 0
+
+    def is_reached(self, part: int, whole: int) -> bool:
+        # In thousandths: the bounds are exact, and so is the comparison.
+        return part >= self.count_min and part * 100_000 >= whole * round(self.percent * 1_000)
+
+
+class Marks(NamedTuple):
+    warn: Mark
+    suspend: Mark
+
+
+UNKNOWN_MARKS: Final = Marks(warn=Mark(5.0), suspend=Mark(10.0))
+COMPLAINT_MARKS: Final = Marks(warn=Mark(0.1, 3), suspend=Mark(0.5, 10))
 
 # Shown to the account.
 WARNING: Final = (
-    f"Of the latest mail, {UNKNOWN_PERCENT_WARN:g} % or more went to addresses that don't exist, or "
-    f"{COMPLAINTS_PERCENT_WARN:g} % or more was complained about. Send only to people who asked for it: at "
-    f"{UNKNOWN_PERCENT_MAX:g} % and {COMPLAINTS_PERCENT_MAX:g} % sending is suspended."
+    f"Of the latest mail, {UNKNOWN_MARKS.warn.percent:g} % or more went to addresses that don't exist, or "
+    f"{COMPLAINT_MARKS.warn.percent:g} % or more was complained about. Send only to people who asked for it: at "
+    f"{UNKNOWN_MARKS.suspend.percent:g} % and {COMPLAINT_MARKS.suspend.percent:g} % sending is suspended."
 )
 
 
@@ -60,20 +71,16 @@ class ReputationFigures(NamedTuple):
 def judge(finals: int, unknown: int, complaints: int) -> ReputationVerdict:
     if finals < FINALS_MIN:
         return ReputationVerdict.WELL
-    if _reaches(unknown, finals, UNKNOWN_PERCENT_MAX) or (
-        complaints >= COMPLAINTS_SUSPEND_MIN and _reaches(complaints, finals, COMPLAINTS_PERCENT_MAX)
-    ):
+    if UNKNOWN_MARKS.suspend.is_reached(unknown, finals) or COMPLAINT_MARKS.suspend.is_reached(complaints, finals):
         return ReputationVerdict.SUSPEND
-    if _reaches(unknown, finals, UNKNOWN_PERCENT_WARN) or (
-        complaints >= COMPLAINTS_WARN_MIN and _reaches(complaints, finals, COMPLAINTS_PERCENT_WARN)
-    ):
+    if UNKNOWN_MARKS.warn.is_reached(unknown, finals) or COMPLAINT_MARKS.warn.is_reached(complaints, finals):
         return ReputationVerdict.WARN
     return ReputationVerdict.WELL
 
 
 def can_be_bad(unknown_addresses: int, complaints: int) -> bool:
     """Whether these counts could exceed the limits for the smallest judged number of results."""
-    return complaints >= COMPLAINTS_WARN_MIN or _reaches(unknown_addresses, FINALS_MIN, UNKNOWN_PERCENT_WARN)
+    return judge(FINALS_MIN, unknown_addresses, complaints) is not ReputationVerdict.WELL
 
 
 def counted_since(forgiven_at: datetime | None, now: datetime) -> datetime:
@@ -90,14 +97,9 @@ def described(figures: ReputationFigures) -> str:
     """For the operator, and as the reason of a suspension."""
     return (
         f"of the latest {figures.finals} results {figures.unknown_percent:.1f} % were unknown addresses "
-        f"({UNKNOWN_PERCENT_MAX:g} % suspend) and {figures.complaints_percent:.2f} % were complained about "
-        f"({COMPLAINTS_PERCENT_MAX:g} %, and {COMPLAINTS_SUSPEND_MIN} recipients at least, suspend)"
+        f"({UNKNOWN_MARKS.suspend.percent:g} % suspend) and {figures.complaints_percent:.2f} % were complained about "
+        f"({COMPLAINT_MARKS.suspend.percent:g} %, and {COMPLAINT_MARKS.suspend.count_min} recipients at least, suspend)"
     )
-
-
-def _reaches(part: int, whole: int, percent: float) -> bool:
-    # In thousandths: the bounds are exact, and so is the comparison.
-    return part * 100_000 >= whole * round(percent * 1_000)
 
 
 def _percent(part: int, whole: int) -> float:

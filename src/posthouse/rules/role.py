@@ -11,7 +11,17 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 _FROM_LEAST: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
 
 PUBLIC: Final = frozenset(
-    {"login", "forgotPassword", "resetPassword", "acceptInvitation", "showUnsubscribe", "unsubscribe"}
+    {
+        "login",
+        "getService",
+        "loginByLink",
+        "renewSession",
+        "forgotPassword",
+        "resetPassword",
+        "acceptInvitation",
+        "showUnsubscribe",
+        "unsubscribe",
+    }
 )
 
 # For programs, admitted as GET /emails/{id} is: by an API key with the read scope, among others. No role is needed.
@@ -28,6 +38,7 @@ _OWN: Final = (
     "beginTotp",
     "confirmTotp",
     "disableTotp",
+    "renewRecoveryCodes",
 )
 
 # Viewers read, members send, admins manage keys and domains, owners manage the team.
@@ -36,7 +47,11 @@ _OPERATIONS: Final = {
         *_OWN,
         "listMembers",
         "getAccount",
+        "getAlerts",
+        "saveAlerts",
         "listUsage",
+        "listReasons",
+        "getProgress",
         "listLedger",
         "listDomains",
         "getDomain",
@@ -44,10 +59,15 @@ _OPERATIONS: Final = {
         "getMessage",
         "getMessageContent",
         "getMessageRaw",
+        "getMessageAttachment",
+        "watchAccount",
+        "exportMessages",
+        "exportLedger",
         "listSuppressions",
         "listEvents",
         "getWebhook",
         "listWebhookDeliveries",
+        "getWebhookDelivery",
         "listTemplates",
         "getTemplate",
         "previewTemplate",
@@ -55,6 +75,7 @@ _OPERATIONS: Final = {
     Role.MEMBER: (
         "sendTestEmail",
         "dryRunEmail",
+        "retryMessage",
         "addSuppression",
         "removeSuppression",
         "saveWebhook",
@@ -62,7 +83,9 @@ _OPERATIONS: Final = {
         "rotateWebhookSecret",
         "pingWebhook",
         "replayWebhookDelivery",
+        "replayWebhookDeliveries",
         "createTemplate",
+        "renameTemplate",
         "deleteTemplate",
         "createTemplateVersion",
         "publishTemplate",
@@ -84,12 +107,14 @@ _OPERATIONS: Final = {
         "exportSuppressions",
     ),
     Role.OWNER: (
+        "renameAccount",
         "changeMemberRole",
         "removeMember",
         "listInvitations",
         "inviteMember",
         "revokeInvitation",
         "listAuditLog",
+        "exportAuditLog",
         "requireSecondFactor",
     ),
 }
@@ -106,6 +131,8 @@ STORING: Final = frozenset(
         "inviteMember",
         "pingWebhook",
         "replayWebhookDelivery",
+        "replayWebhookDeliveries",
+        "retryMessage",
         "rotateDomainKeys",
         "rotateKey",
         "sendTestEmail",

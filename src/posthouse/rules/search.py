@@ -105,11 +105,12 @@ class SearchFilters:
     credential_id: str | None = None
     after: str | None = None
     before: str | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """Matches messages with all of the terms and with ids from `lowest` up to, not including, `before`.
+    """Matches messages with all of the terms, with ids from `lowest` up to, not including, `before`, of the request.
 
     Only a final status is a term. Queued messages are found in the schedule.
     """
@@ -118,6 +119,7 @@ class SearchQuery:
     is_queued: bool
     lowest: UUID
     before: UUID
+    request_id: UUID | None = None
 
     @property
     def is_everything(self) -> bool:
@@ -145,7 +147,7 @@ class SearchQuery:
         return position
 
     def _fingerprint(self) -> bytes:
-        asked = f"{self.terms} {self.is_queued} {self.lowest} {self.before}"
+        asked = f"{self.terms} {self.is_queued} {self.lowest} {self.before} {self.request_id or ''}".rstrip()
         return blake2b(asked.encode(), digest_size=5).digest()
 
 
@@ -177,7 +179,12 @@ def search_query(filters: SearchFilters) -> SearchQuery:
         terms.add(term(SearchField.CREDENTIAL, credential_id.hex))
     lowest = _LOWEST if filters.after is None else time_bound("after", filters.after)
     before = _HIGHEST if filters.before is None else time_bound("before", filters.before)
-    return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before)
+    request_id = None
+    if filters.request_id is not None:
+        request_id = ids.parse(ids.REQUEST, filters.request_id)
+        if request_id is None:
+            raise invalid("`request_id` is the id of a request, as in the header X-Request-ID of its response.")
+    return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before, request_id)
 
 
 _EnumType = TypeVar("_EnumType", bound=StrEnum)

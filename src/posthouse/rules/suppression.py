@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
 from posthouse.rules.refusal import Refusal, invalid
+from posthouse.rules.spreadsheet import unguarded
 
 NOTE_CHARACTERS_MAX: Final = 200
 WHY_CHARACTERS_MAX: Final = 200
@@ -27,8 +28,6 @@ _ADDRESS_COLUMNS: Final = frozenset({"email", "address", "recipient", "emailaddr
 _NOTE_COLUMNS: Final = ("note", "suppressionreason", "reason", "error")
 _DELIMITERS: Final = ",;\t"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-# Prefixes that a spreadsheet reads as a formula; and the quote itself, so that unguarding is unambiguous.
-_GUARDED: Final = ("=", "+", "-", "@", "'")
 
 
 class SuppressionReason(StrEnum):
@@ -220,12 +219,12 @@ class ImportLines:
         if len(cells) <= self._address_column:
             return ImportLine(self._begun_at, fault="has no column for the address")
         try:
-            email = parse_mailbox(_unguarded(cells[self._address_column].strip())).key
+            email = parse_mailbox(unguarded(cells[self._address_column].strip())).key
         except AddressError as error:
             return ImportLine(self._begun_at, fault=str(error))
         note = None
         if self._note_column is not None and len(cells) > self._note_column:
-            note = _as_note(_unguarded(cells[self._note_column].strip()))
+            note = _as_note(unguarded(cells[self._note_column].strip()))
         return ImportLine(self._begun_at, email, note)
 
     @staticmethod
@@ -238,12 +237,3 @@ def _as_note(text: str) -> str | None:
     if not text.isprintable():
         text = "".join([character if character.isprintable() else " " for character in text])
     return text[:NOTE_CHARACTERS_MAX] or None
-
-
-def guarded(cell: str) -> str:
-    """The cell, quoted so that no spreadsheet reads it as a formula."""
-    return f"'{cell}" if cell.startswith(_GUARDED) else cell
-
-
-def _unguarded(cell: str) -> str:
-    return cell[1:] if cell[:1] == "'" and cell[1:].startswith(_GUARDED) else cell

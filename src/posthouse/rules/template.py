@@ -98,6 +98,15 @@ def excess_versions(stored: Sequence[StoredVersion], used: Container[int], bytes
     return excess
 
 
+def variables(template: Template) -> dict[str, list[str]]:
+    """The parts in which each variable is used, in order of first use; none of a template that is malformed."""
+    try:
+        parts = _split(template)
+    except Refusal:
+        return {}
+    return {name: [field for field, tokens in parts.items() if name in tokens[1::2]] for name in _names(parts.values())}
+
+
 def placeholders(template: Template) -> tuple[str, ...]:
     """The names in the template, in order of first use: subject, text, html."""
     return _names(_split(template).values())
@@ -140,6 +149,15 @@ def render(template: Template, variables: Mapping[str, VariableValue], *, bytes_
             f" {limits.SUBJECT_CHARACTERS_MAX} are allowed: shorten the variables that it uses."
         )
     return RenderedTemplate(subject, rendered.get("text"), rendered.get("html"))
+
+
+def render_draft(
+    template: Template, variables: Mapping[str, VariableValue], *, bytes_max: int
+) -> tuple[RenderedTemplate, list[str]]:
+    """A template that is still written: variables without a value stay as they are, and are returned."""
+    missing = [name for name in placeholders(template) if name not in variables]
+    given = {name: variables[name] for name in placeholders(template) if name in variables}
+    return render(template, {**given, **{name: f"{{{{{name}}}}}" for name in missing}}, bytes_max=bytes_max), missing
 
 
 def _split(template: Template) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ days; the percentiles read from them are at most a quarter off.
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -18,11 +19,21 @@ BOUNDS_SECONDS: Final = tuple([0.05 * 1.25**step for step in range(75)])
 COUNTS: Final = len(BOUNDS_SECONDS) + 1
 # No lane has this name: a domain has a dot, and providers are listed.
 OTHER: Final = "other"
+# Nor this: where no server was reached.
+NO_PROVIDER: Final = "none"
 
 DAYS_DEFAULT: Final = 7
 DAYS_MAX: Final = 30
+# By the hour: 168 rows.
+HOURLY_DAYS_MAX: Final = 7
 
+_HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
+
+
+class Interval(StrEnum):
+    HOUR = "hour"
+    DAY = "day"
 
 
 class Percentiles(NamedTuple):
@@ -33,9 +44,9 @@ class Percentiles(NamedTuple):
     p99: float
 
 
-def provider_of(exchange: str) -> str:
-    """The mailbox provider behind a mail server, by the names that lanes have; or `other`."""
-    return lane.lane_of(OTHER, exchange)
+def provider_of(exchange: str | None) -> str:
+    """The mailbox provider behind a mail server, by the names that lanes have; or `other`, or `none` without one."""
+    return NO_PROVIDER if exchange is None else lane.lane_of(OTHER, exchange)
 
 
 def sum_histograms(histograms: Iterable[Sequence[int]]) -> list[int]:
@@ -66,21 +77,32 @@ def _shown(seconds: float) -> float:
 
 
 def count_until(low: datetime, bound: datetime, longest: timedelta) -> datetime:
-    """The end of the next range to count; never past midnight, so that a range belongs to a single day."""
-    midnight = low.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
-    return max(low, min(bound, low + longest, midnight))
+    """The end of the next range to count; never past a full hour, so that a range belongs to a single hour."""
+    return max(low, min(bound, low + longest, hour_of(low) + _HOUR))
 
 
-def day_range(days: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
+def hour_of(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def parse_interval(given: str) -> Interval:
+    if given not in list(Interval):
+        raise invalid(f"`by` is one of {', '.join(Interval)}.")
+    return Interval(given)
+
+
+def day_range(
+    days: str | None, first: str | None, last: str | None, today: date, *, days_max: int = DAYS_MAX
+) -> tuple[date, date]:
     """The first and last requested day: a number of days up to today, or between two days."""
     if first is None and last is None:
-        return today - _DAY * (_number(str(DAYS_DEFAULT) if days is None else days) - 1), today
+        return today - _DAY * (_number(str(DAYS_DEFAULT) if days is None else days, days_max) - 1), today
     if days is not None:
         raise invalid("`days` goes without `from` and `to`: give one or the other.")
     until = today if last is None else parse_day("to", last)
     since = parse_day("from", first) if first is not None else until - _DAY * (DAYS_DEFAULT - 1)
-    if not since <= until < since + _DAY * DAYS_MAX:
-        raise invalid(f"`from` is a day before `to`, or the same, and both and those between are {DAYS_MAX} at most.")
+    if not since <= until < since + _DAY * days_max:
+        raise invalid(f"`from` is a day before `to`, or the same, and both and those between are {days_max} at most.")
     return since, until
 
 
@@ -95,7 +117,7 @@ def parse_day(name: str, given: str) -> date:
     return found
 
 
-def _number(given: str) -> int:
-    if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= DAYS_MAX:
+def _number(given: str, days_max: int) -> int:
+    if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= days_max:
         return int(given[:9])
-    raise invalid(f"`days` is a number from 1 to {DAYS_MAX}.")
+    raise invalid(f"`days` is a number from 1 to {days_max}.")

@@ -30,13 +30,20 @@ class AccountRow:
     warmup_started_on: date | None
     warmup_day: date | None
     warmup_used: int
+    display_name: str | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """The name that its owners chose, else the operator's."""
+        return self.display_name or self.name
 
 
 _INSERT: Final = """
 INSERT INTO accounts (id, name, created_at, changed_at) VALUES ($1, $2, $3, $3)
 ON CONFLICT (lower(name)) DO NOTHING
 RETURNING id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-    rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+    rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
+    display_name
 """
 
 # Never backwards: caches ask for what changed after the last change that they know of.
@@ -45,22 +52,26 @@ _TOUCH: Final = "UPDATE accounts SET changed_at = greatest(changed_at, $2, clock
 
 _BY_ID: Final = """
 SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
+    display_name
 FROM accounts WHERE id = $1
 """
 _BY_ID_LOCKED: Final = _BY_ID + "FOR NO KEY UPDATE"
 _BY_NAME: Final = """
 SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
+    display_name
 FROM accounts WHERE lower(name) = lower($1)
 """
 _LIST: Final = """
 SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
+    display_name
 FROM accounts WHERE lower(name) > lower($1) ORDER BY lower(name) LIMIT $2
 """
 _REQUIRES_TOTP: Final = "SELECT requires_totp FROM accounts WHERE id = $1"
 _REQUIRE_TOTP: Final = "UPDATE accounts SET requires_totp = $2 WHERE id = $1"
+_RENAME: Final = "UPDATE accounts SET display_name = $2 WHERE id = $1"
 _IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
 _SUSPEND: Final = """
 WITH began AS (
@@ -186,6 +197,12 @@ async def granted(connection: Connection, account_id: AccountId) -> int:
     """The sum of all grants, corrections included."""
     total: int = await connection.fetchval(_GRANTED, account_id)
     return total
+
+
+async def rename(tx: Connection, account_id: AccountId, display_name: str, now: datetime) -> None:
+    """For its members; the name that commands take stays."""
+    await tx.execute(_RENAME, account_id, display_name)
+    await touch(tx, account_id, now)
 
 
 async def requires_totp(connection: Connection, account_id: AccountId) -> bool:

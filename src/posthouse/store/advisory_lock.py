@@ -21,6 +21,7 @@ class LockName(StrEnum):
 
     PARTITIONS = "posthouse.partitions"
     SEARCH_INDEX = "posthouse.catalogue"
+    ALERTS = "posthouse.alerts"
 
 
 @asynccontextmanager

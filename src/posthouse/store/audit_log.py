@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules.actor import Actor
+from posthouse.rules.audit_log_filters import AuditLogFilters
 from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
@@ -17,10 +18,19 @@ INSERT INTO audit_log (account_id, id, at, user_id, actor, action, target, detai
 VALUES (:account_id, :id, :at, :user_id, :actor, :action, :target, :detail::jsonb)
 """)
 
-_PAGE: Final = """
-SELECT id, at, user_id, actor, action, target, detail FROM audit_log
-WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
-"""
+# Whatever matches, a statement examines a bounded number of entries; the last that it examined is there, too.
+_PAGE: Final = statement("""
+WITH examined AS MATERIALIZED (
+    SELECT id, at, user_id, actor, action, target, detail FROM audit_log
+    WHERE account_id = :account_id AND id >= :lowest AND id < :before ORDER BY id DESC LIMIT :examined_max
+)
+SELECT examined.*, (SELECT count(*) FROM examined) = :examined_max AS is_cut,
+    (SELECT id FROM examined ORDER BY id LIMIT 1) AS reached
+FROM (SELECT) whole LEFT JOIN examined
+  ON (:kind::text IS NULL OR split_part(action, '.', 1) = :kind) AND (:action::text IS NULL OR action = :action)
+ AND (:actor::text IS NULL OR lower(actor) = :actor) AND (:user_id::uuid IS NULL OR user_id = :user_id)
+ORDER BY id DESC LIMIT :limit
+""")
 
 _FORGET: Final = """
 WITH old AS (
@@ -33,8 +43,7 @@ SELECT count(*) FROM forgotten
 
 Detail = Mapping[str, str | int | bool | None]
 
-# Above every id: where the newest page begins.
-END: Final = UUID(int=2**128 - 1)
+EXAMINED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +75,25 @@ async def note(tx: Connection, account_id: AccountId, entry: AuditLogEntry) -> N
     )
 
 
-async def page(connection: Connection, account_id: AccountId, before: UUID, count: int) -> list[AuditLogEntry]:
-    """The newest first."""
-    return [_entry(row) for row in await connection.fetch(_PAGE, account_id, before, count)]
+async def page(
+    connection: Connection, account_id: AccountId, filters: AuditLogFilters, count: int
+) -> tuple[list[AuditLogEntry], UUID | None]:
+    """The newest first, of as many as one step examines; and the id to go on from, None at the end."""
+    rows = await connection.fetch(
+        *_PAGE.bind(
+            account_id=account_id,
+            lowest=filters.lowest,
+            before=filters.before,
+            kind=filters.kind,
+            action=filters.action,
+            actor=filters.actor,
+            user_id=filters.user_id,
+            limit=count,
+            examined_max=EXAMINED_MAX,
+        )
+    )
+    reached: UUID | None = rows[0]["reached"] if rows[0]["is_cut"] else None
+    return [_entry(row) for row in rows if row["id"] is not None], reached
 
 
 async def forget_old(tx: Connection, before: datetime, count_max: int) -> int:

@@ -107,8 +107,13 @@ async def backlog(connection: Connection, now: datetime, leases_end: datetime) -
     )
 
 
-async def waiting(tx: Connection, account_id: AccountId) -> AccountBacklog:
+async def walk_the_key(tx: Connection) -> None:
+    """For the rest of the transaction, an account's first rows are read by their key."""
     await tx.execute(_WALK_THE_KEY)
+
+
+async def waiting(tx: Connection, account_id: AccountId) -> AccountBacklog:
+    await walk_the_key(tx)
     queued, deferred, held, credits_reserved = required(await tx.fetchrow(_WAITING, account_id))
     return AccountBacklog(queued, deferred, held, credits_reserved, is_more=queued + deferred > COUNTED_MAX)
 

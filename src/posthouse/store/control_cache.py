@@ -16,7 +16,7 @@ from posthouse.rules.credential import Mode, Role
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.template import Template
-from posthouse.store import accounts
+from posthouse.store import accounts, templates
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Connection, Database, Row, required
 
@@ -209,6 +209,11 @@ class ControlCache:
 
     async def published_template(self, account_id: AccountId, alias: str) -> Template | None:
         return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
+
+    async def renamed_template(self, account_id: AccountId, alias: str) -> str | None:
+        """The present alias of a template that had this alias before; never cached."""
+        async with self._database.connection() as connection:
+            return await templates.renamed(connection, account_id, alias)
 
     def _is_current(self) -> bool:
         return self._monotonic() - self._checked_at < CONTROL_CACHE_SECONDS

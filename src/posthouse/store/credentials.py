@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store.accounts import touch
-from posthouse.store.postgres import Connection, Row, required
+from posthouse.store.postgres import Connection, Row, required, storable
 from posthouse.store.statement import statement
+
+# An address of IPv6 with a zone.
+PEER_CHARACTERS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class CredentialRow:
     revoked_at: datetime | None
     previous_until: datetime | None = None
     last_used_at: datetime | None = None
+    last_used_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,15 @@ class ApiKeyRow:
     may_send: bool = True
     allowed_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     last_used_at: datetime | None = None
+    last_used_from: str | None = None
     replaced_by: ApiKeyId | None = None
+
+
+class LastUse(NamedTuple):
+    """When, and from which address; None if that is unknown."""
+
+    at: datetime
+    peer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +74,12 @@ class KeyCounts:
 
 
 _CREDENTIAL_COLUMNS: Final = """
-account_id, id, username, name, is_default, allowed_networks, created_at, revoked_at, previous_until, last_used_at
+account_id, id, username, name, is_default, allowed_networks, created_at, revoked_at, previous_until, last_used_at,
+last_used_from
 """
 _KEY_COLUMNS: Final = """
 account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at, may_send,
-allowed_networks, last_used_at, replaced_by
+allowed_networks, last_used_at, last_used_from, replaced_by
 """
 
 _INSERT_CREDENTIAL: Final = statement("""
@@ -166,21 +179,29 @@ SELECT count(*) FROM deleted
 
 # Every process updates the same rows: all lock them in one order.
 _CREDENTIALS_USED: Final = """
-WITH used AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) used (account_id, id, at)),
+WITH used AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[]) used (account_id, id, at, peer)
+),
 locked AS (
-    SELECT c.account_id, c.id, u.at FROM used u JOIN credentials c ON c.account_id = u.account_id AND c.id = u.id
+    SELECT c.account_id, c.id, u.at, u.peer
+    FROM used u JOIN credentials c ON c.account_id = u.account_id AND c.id = u.id
     ORDER BY c.account_id, c.id FOR NO KEY UPDATE OF c
 )
-UPDATE credentials c SET last_used_at = greatest(c.last_used_at, l.at)
+UPDATE credentials c SET last_used_at = greatest(c.last_used_at, l.at),
+    last_used_from = CASE WHEN c.last_used_at > l.at THEN c.last_used_from ELSE l.peer END
 FROM locked l WHERE c.account_id = l.account_id AND c.id = l.id
 """
 _KEYS_USED: Final = """
-WITH used AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) used (account_id, id, at)),
+WITH used AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[]) used (account_id, id, at, peer)
+),
 locked AS (
-    SELECT k.account_id, k.id, u.at FROM used u JOIN api_keys k ON k.account_id = u.account_id AND k.id = u.id
+    SELECT k.account_id, k.id, u.at, u.peer
+    FROM used u JOIN api_keys k ON k.account_id = u.account_id AND k.id = u.id
     ORDER BY k.account_id, k.id FOR NO KEY UPDATE OF k
 )
-UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, l.at)
+UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, l.at),
+    last_used_from = CASE WHEN k.last_used_at > l.at THEN k.last_used_from ELSE l.peer END
 FROM locked l WHERE k.account_id = l.account_id AND k.id = l.id
 """
 
@@ -354,15 +375,20 @@ async def delete_ended_keys(tx: Connection, before: datetime, limit: int) -> int
     return count
 
 
-async def credentials_used(tx: Connection, uses: Mapping[tuple[AccountId, CredentialId], datetime]) -> None:
+async def credentials_used(tx: Connection, uses: Mapping[tuple[AccountId, CredentialId], LastUse]) -> None:
     await tx.execute(_CREDENTIALS_USED, *_columns(uses))
 
 
-async def keys_used(tx: Connection, uses: Mapping[tuple[AccountId, ApiKeyId], datetime]) -> None:
+async def keys_used(tx: Connection, uses: Mapping[tuple[AccountId, ApiKeyId], LastUse]) -> None:
     await tx.execute(_KEYS_USED, *_columns(uses))
 
 
 def _columns(
-    uses: Mapping[tuple[AccountId, CredentialId], datetime] | Mapping[tuple[AccountId, ApiKeyId], datetime],
-) -> tuple[list[UUID], list[UUID], list[datetime]]:
-    return [account_id for account_id, _ in uses], [used_id for _, used_id in uses], list(uses.values())
+    uses: Mapping[tuple[AccountId, CredentialId], LastUse] | Mapping[tuple[AccountId, ApiKeyId], LastUse],
+) -> tuple[list[UUID], list[UUID], list[datetime], list[str | None]]:
+    return (
+        [account_id for account_id, _ in uses],
+        [used_id for _, used_id in uses],
+        [use.at for use in uses.values()],
+        [storable(use.peer, PEER_CHARACTERS_MAX) for use in uses.values()],
+    )

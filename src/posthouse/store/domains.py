@@ -10,7 +10,8 @@ A domain's row has the keys that sign; signing reads nothing else. Other rows ho
 to be seen, if there is one, and the public halves of those that signed before.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -18,8 +19,12 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.accounts import touch
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, storable
 from posthouse.store.statement import statement
+
+# What is kept of the values that a check found at a name.
+FOUND_MAX: Final = 5
+FOUND_CHARACTERS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,9 @@ class DomainRow:
     ed25519_sealed: bytes | None = field(default=None, repr=False)
     ed25519_published: bool = False
     asked_at: datetime | None = None
+    # Of the last check, see `findings_of`.
+    findings: str | None = None
+    dns_host: str | None = None
 
     @property
     def is_vouched_for(self) -> bool:
@@ -64,6 +72,19 @@ class DomainKeysRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredFinding:
+    """What a check found of one record; `wanted` is the value that it had to have then."""
+
+    purpose: str
+    name: str
+    wanted: str
+    result: str
+    found: tuple[str, ...]
+    advice: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class VerificationState:
     """The state of a domain after a DNS check, or when an operator vouches for it."""
 
@@ -73,17 +94,18 @@ class VerificationState:
     ed25519_published: bool
 
 
-_COLUMNS: Final = """
+_GIVEN: Final = """
 account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since, dkim_sealed,
 ed25519_selector, ed25519_public, ed25519_sealed, ed25519_published, asked_at
 """
+_COLUMNS: Final = f"{_GIVEN}, findings, dns_host"
 _KEYS_COLUMNS: Final = """
 account_id, domain_id, selector, dkim_public, ed25519_selector, ed25519_public, created_at, checked_at, retired_at,
 dkim_sealed, ed25519_sealed
 """
 
 _INSERT: Final = statement(f"""
-INSERT INTO domains ({_COLUMNS})
+INSERT INTO domains ({_GIVEN})
 VALUES (:account_id, :id, :name, :token, :selector, :dkim_public, :created_at,
     :verified_at, :checked_at, :missing_since, :dkim_sealed, :ed25519_selector, :ed25519_public, :ed25519_sealed,
     :ed25519_published, :asked_at)
@@ -184,11 +206,37 @@ WHERE account_id = :account_id AND id = :domain_id AND dkim_sealed = :old_dkim_s
 # Only if no other check was recorded meanwhile: DNS is asked outside any transaction.
 _RECORD: Final = statement("""
 UPDATE domains SET verified_at = :verified_at, missing_since = :missing_since, checked_at = :checked_at,
-    ed25519_published = :ed25519_published
+    ed25519_published = :ed25519_published, findings = coalesce(:findings::jsonb, findings),
+    dns_host = coalesce(:dns_host, dns_host)
 WHERE account_id = :account_id AND id = :domain_id AND checked_at IS NOT DISTINCT FROM :old_checked_at
   AND verified_at IS NOT DISTINCT FROM :old_verified_at AND ed25519_public IS NOT DISTINCT FROM :ed25519_public
 RETURNING id
 """)
+
+
+def findings_of(domain: DomainRow) -> list[StoredFinding]:
+    return [
+        StoredFinding(**{**entry, "found": tuple(entry["found"]), "at": datetime.fromisoformat(entry["at"])})
+        for entry in json.loads(domain.findings or "[]")
+    ]
+
+
+def findings_text(findings: Iterable[StoredFinding]) -> str:
+    """As they are stored; the texts found are the domain owner's, and are cut."""
+    return json.dumps(
+        [
+            {
+                "purpose": finding.purpose,
+                "name": finding.name,
+                "wanted": finding.wanted,
+                "result": finding.result,
+                "found": [storable(value, FOUND_CHARACTERS_MAX) for value in finding.found[:FOUND_MAX]],
+                "advice": storable(finding.advice),
+                "at": finding.at.isoformat(),
+            }
+            for finding in findings
+        ]
+    )
 
 
 def dkim_purpose(account_id: AccountId, domain_id: DomainId) -> bytes:
@@ -410,8 +458,13 @@ async def record_check(
     domain: DomainRow,
     check: VerificationState,
     now: datetime,
+    findings: str | None = None,
+    dns_host: str | None = None,
 ) -> bool:
-    """Write the result of a check, unless the domain was checked, vouched for or given a key since it was read."""
+    """Write the result of a check, unless the domain was checked, vouched for or given a key since it was read.
+
+    Findings and DNS host stay as they are where none are given.
+    """
     recorded = await tx.fetchval(
         *_RECORD.bind(
             account_id=domain.account_id,
@@ -423,6 +476,8 @@ async def record_check(
             old_verified_at=domain.verified_at,
             ed25519_published=check.ed25519_published,
             ed25519_public=domain.ed25519_public,
+            findings=findings,
+            dns_host=dns_host,
         )
     )
     # The daily check of a healthy domain changes nothing that a cache holds.

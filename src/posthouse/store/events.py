@@ -6,8 +6,9 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
+from posthouse.store import open_transactions
 from posthouse.store.delivery_schedule import columns
-from posthouse.store.postgres import SETTINGS, Connection
+from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 
 BEGINNING: Final = UUID(int=0)
@@ -50,12 +51,6 @@ _AFTER_SO_MANY: Final = statement("""
 SELECT id FROM events WHERE account_id = :account_id AND id > :after AND id < :before ORDER BY id OFFSET :count LIMIT 1
 """)
 
-# An event's id is made within its transaction, so that none is older than the oldest that is still open.
-_OLDEST_OPEN: Final = """
-SELECT min(xact_start) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
-"""
-
 _ENDS: Final = """
 SELECT position, coalesce(delivered_at, bounced_at, failed_at) AS final_at,
     (SELECT started_at FROM attempts
@@ -79,9 +74,10 @@ ORDER BY event.id
 async def settled_before(connection: Connection, moment: datetime) -> UUID:
     """The bound below which no event can appear any more: the moment's, or that of a long transaction.
 
-    Ask for it before the events are read: what begins after that has its ids after the moment.
+    An event's id is made within its transaction, so that none is older than the oldest that is still open. Ask for it
+    before the events are read: what begins after that has its ids after the moment.
     """
-    oldest = await connection.fetchval(_OLDEST_OPEN, SETTINGS["application_name"])
+    oldest = await open_transactions.oldest_began(connection)
     return lowest_id(moment if oldest is None else min(moment, oldest - _CLOCKS_DIFFER))
 
 

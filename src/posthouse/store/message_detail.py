@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules import ids, wait_reason
+from posthouse.rules import explanation, ids, wait_reason
+from posthouse.rules.explanation import Explanation
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.wait_reason import LastAttempt, ScheduleState, WaitExplanation
 from posthouse.store.postgres import Connection, Row
@@ -143,6 +144,12 @@ class RecipientTimeline:
             and (self.waiting.worker_id, self.waiting.fence) == (attempt.worker_id, attempt.fence)
         )
 
+    def explained(self, attempt: DeliveryAttempt) -> Explanation:
+        """What the attempt's result means."""
+        if attempt.outcome is None:
+            return explanation.explain_unfinished(is_under_way=self.is_under_way(attempt))
+        return explanation.explain(attempt.outcome, attempt.code, attempt.response)
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -196,6 +203,13 @@ class Timeline:
             suppressed=None if why is None else (why.reason, why.at),
             now=self.read_at,
         )
+
+    def explained(self, recipient: RecipientTimeline) -> Explanation:
+        """What the recipient's state means."""
+        wait = self.wait(recipient)
+        if wait is None:
+            return explanation.explain(recipient.status, recipient.code, recipient.response)
+        return explanation.explain_wait(wait.reason, recipient.code, recipient.response)
 
 
 _MESSAGE: Final = """

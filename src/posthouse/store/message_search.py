@@ -90,6 +90,14 @@ SELECT id, status, source, sender,
 FROM messages WHERE account_id = :account_id AND id >= :lowest AND id < :before ORDER BY id DESC LIMIT :limit
 """)
 
+# Without an index: the message's id is made after the request's, by as much as a body may take to arrive.
+OF_REQUEST: Final = statement("""
+SELECT id FROM (
+    SELECT id, request_id FROM messages WHERE account_id = :account_id AND id >= :lowest AND id < :before
+    ORDER BY id LIMIT :examined_max) near
+WHERE request_id = :request_id LIMIT 1
+""")
+
 _SHOWN: Final = """
     SELECT id, status, source, sender,
         ARRAY(SELECT email FROM recipients
@@ -148,6 +156,22 @@ async def queued(connection: Connection, account_id: AccountId, span: IdRange, l
     return _ids(
         await connection.fetch(*QUEUED.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit))
     )
+
+
+async def of_request(
+    connection: Connection, account_id: AccountId, span: IdRange, request_id: UUID, examined_max: int
+) -> MessageId | None:
+    """The message that was accepted by this request, among the oldest so many of the span."""
+    found: MessageId | None = await connection.fetchval(
+        *OF_REQUEST.bind(
+            account_id=account_id,
+            lowest=span.lowest,
+            before=span.before,
+            request_id=request_id,
+            examined_max=examined_max,
+        )
+    )
+    return found
 
 
 async def unindexed(connection: Connection, account_id: AccountId, span: IdRange, limit: int) -> list[UnindexedMessage]:

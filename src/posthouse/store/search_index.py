@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, lowest_id
-from posthouse.store.postgres import SETTINGS, Connection
+from posthouse.store import open_transactions
+from posthouse.store.postgres import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,6 @@ EVENTS_ENTERED: Final = "UPDATE catalogue_progress SET events_to = $1 WHERE is_t
 FIRST_DAY: Final = """
 SELECT left(min(inhrelid::regclass::text), 17) FROM pg_inherits
 WHERE inhparent = CAST('messages' AS regclass) AND NOT inhdetachpending
-"""
-
-# An id is made before the transaction that writes it begins, so that an id may appear later although no transaction is
-# open now: `settled_before` subtracts time for that.
-OLDEST_OPEN: Final = """
-SELECT min(xact_start) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
 """
 
 # No index leads to what is new in all accounts: it would slow accepting down. Reading each account's newest day
@@ -119,8 +113,11 @@ async def begin(tx: Connection, at: UUID) -> None:
 
 
 async def settled_before(connection: Connection, now: datetime, settled_after: timedelta) -> UUID:
-    """The bound below which nothing can appear any more, if ids are made at most `settled_after` before a commit."""
-    oldest = await connection.fetchval(OLDEST_OPEN, SETTINGS["application_name"])
+    """The bound below which nothing can appear any more, if ids are made at most `settled_after` before a commit.
+
+    An id is made before the transaction that writes it begins, so that it may appear although none is open now.
+    """
+    oldest = await open_transactions.oldest_began(connection)
     return lowest_id((now if oldest is None else min(now, oldest)) - settled_after)
 
 

@@ -81,6 +81,11 @@ async def recovery_codes_left(connection: Connection, user_id: UserId) -> int:
     return unused
 
 
+async def replace_recovery_codes(tx: Connection, user_id: UserId, code_hashes: Sequence[bytes]) -> None:
+    await tx.execute(_FORGET_CODES, user_id)
+    await tx.execute(_KEEP_CODES, user_id, list(code_hashes))
+
+
 async def remove(tx: Connection, user_id: UserId) -> bool:
     """Whether a confirmed one was removed."""
     await tx.execute(_FORGET_CODES, user_id)

@@ -24,14 +24,26 @@ class SessionRow:
     expires_at: datetime
     peer: str = ""
     user_agent: str = ""
+    # It can be renewed: its tokens end long before it does.
+    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenewableSession:
+    """A kept session, as the given secret found it: by its current secret, or by the one before it."""
+
+    session: SessionRow
+    is_current: bool
+    salt: bytes | None
+    renewed_at: datetime | None
 
 
 # The lock makes a change of the password wait, or this for the change, which then finds another hash: no session
 # is begun with a password that is no longer the user's.
 _INSERT: Final = statement("""
-INSERT INTO sessions (id, user_id, account_id, created_at, expires_at, peer, user_agent)
-SELECT :session_id, id, :account_id, :created_at, :expires_at, :peer, :user_agent FROM users WHERE id = :user_id
-    AND password_hash = :password_hash FOR SHARE
+INSERT INTO sessions (id, user_id, account_id, created_at, expires_at, peer, user_agent, renewal_hash)
+SELECT :session_id, id, :account_id, :created_at, :expires_at, :peer, :user_agent, :renewal_hash
+FROM users WHERE id = :user_id AND password_hash = :password_hash FOR SHARE
 RETURNING id
 """)
 # Those that live are kept before those that don't.
@@ -42,14 +54,27 @@ DELETE FROM sessions WHERE user_id = $1 AND id NOT IN (
 )
 RETURNING account_id
 """
-_LIVE_OF_USER: Final = """
-SELECT id, user_id, account_id, created_at, expires_at, peer, user_agent FROM sessions
+_COLUMNS: Final = (
+    "id, user_id, account_id, created_at, expires_at, peer, user_agent, renewal_hash IS NOT NULL AS is_kept"
+)
+_LIVE_OF_USER: Final = f"""
+SELECT {_COLUMNS} FROM sessions
 WHERE user_id = $1 AND revoked_at IS NULL AND expires_at > $2 ORDER BY id DESC LIMIT $3
 """
-_LIVE: Final = """
-SELECT id, user_id, account_id, created_at, expires_at, peer, user_agent FROM sessions
+_LIVE: Final = f"""
+SELECT {_COLUMNS} FROM sessions
 WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL AND expires_at > $3
 """
+# A second request with the same secret waits here, and then finds the session by the secret before its current one.
+_LOCK_RENEWABLE: Final = f"""
+SELECT {_COLUMNS}, renewal_hash = $1 AS is_current, renewal_salt AS salt, renewed_at FROM sessions
+WHERE (renewal_hash = $1 OR renewal_hash_before = $1) AND revoked_at IS NULL AND expires_at > $2 FOR UPDATE
+"""
+_RENEW: Final = statement("""
+UPDATE sessions SET renewal_hash = :renewal_hash, renewal_hash_before = renewal_hash, renewal_salt = :salt,
+    renewed_at = :now, expires_at = :expires_at
+WHERE id = :session_id
+""")
 _REVOKE: Final = """
 UPDATE sessions SET revoked_at = $3 WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL RETURNING account_id
 """
@@ -62,8 +87,10 @@ DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE expires_at <= $1
 """
 
 
-async def begin(tx: Connection, session: SessionRow, password_hash: str, kept_max: int) -> bool:
-    """False when the user's password is another by now. Of the user's sessions the newest are kept."""
+async def begin(
+    tx: Connection, session: SessionRow, password_hash: str, count_max: int, renewal_hash: bytes | None = None
+) -> bool:
+    """False when the user's password is another by now. Of the user's sessions the newest stay."""
     begun = await tx.fetchval(
         *_INSERT.bind(
             session_id=session.id,
@@ -74,17 +101,36 @@ async def begin(tx: Connection, session: SessionRow, password_hash: str, kept_ma
             peer=session.peer,
             user_agent=session.user_agent,
             password_hash=password_hash,
+            renewal_hash=renewal_hash,
         )
     )
     if begun is None:
         return False
-    await _touch_each(tx, await tx.fetch(_TRIM, session.user_id, session.created_at, kept_max), session.created_at)
+    await _touch_each(tx, await tx.fetch(_TRIM, session.user_id, session.created_at, count_max), session.created_at)
     return True
 
 
 async def live(connection: Connection, session_id: SessionId, user_id: UserId, now: datetime) -> SessionRow | None:
     row = await connection.fetchrow(_LIVE, session_id, user_id, now)
     return None if row is None else SessionRow(**row)
+
+
+async def lock_renewable(tx: Connection, renewal_hash: bytes, now: datetime) -> RenewableSession | None:
+    row = await tx.fetchrow(_LOCK_RENEWABLE, renewal_hash, now)
+    if row is None:
+        return None
+    columns = dict(row)
+    is_current, salt, renewed_at = columns.pop("is_current"), columns.pop("salt"), columns.pop("renewed_at")
+    return RenewableSession(SessionRow(**columns), is_current, salt, renewed_at)
+
+
+async def renew(
+    tx: Connection, session_id: SessionId, renewal_hash: bytes, salt: bytes, expires_at: datetime, now: datetime
+) -> None:
+    """The session has a new secret and a new end; the secret before it is remembered."""
+    await tx.execute(
+        *_RENEW.bind(session_id=session_id, renewal_hash=renewal_hash, salt=salt, expires_at=expires_at, now=now)
+    )
 
 
 async def live_of_user(connection: Connection, user_id: UserId, now: datetime, limit: int) -> list[SessionRow]:

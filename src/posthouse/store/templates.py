@@ -26,6 +26,7 @@ class TemplateVersionRow:
     version: int
     content: Template
     created_at: datetime
+    author: str | None
 
 
 _COLUMNS: Final = "alias, name, published_version, latest_version, created_at, updated_at"
@@ -37,8 +38,8 @@ ON CONFLICT (account_id, alias) DO NOTHING RETURNING {_COLUMNS}
 """)
 
 _INSERT_VERSION: Final = statement("""
-INSERT INTO template_versions (account_id, alias, version, subject, text, html, size_bytes, created_at)
-VALUES (:account_id, :alias, :version, :subject, :text, :html, :size_bytes, :now)
+INSERT INTO template_versions (account_id, alias, version, subject, text, html, size_bytes, created_at, author)
+VALUES (:account_id, :alias, :version, :subject, :text, :html, :size_bytes, :now, :author)
 """)
 
 _NEXT_VERSION: Final = f"""
@@ -51,6 +52,17 @@ UPDATE templates SET published_version = :version, updated_at = :now
 WHERE account_id = :account_id AND alias = :alias RETURNING {_COLUMNS}
 """)
 
+# The versions follow by their foreign key.
+_RENAME: Final = statement(f"""
+UPDATE templates SET alias = :new_alias, name = coalesce(:name, name), updated_at = :now,
+    former_alias = CASE WHEN alias = :new_alias THEN former_alias ELSE alias END
+WHERE account_id = :account_id AND alias = :alias RETURNING {_COLUMNS}
+""")
+
+_RENAMED: Final = """
+SELECT alias FROM templates WHERE account_id = $1 AND former_alias = $2 ORDER BY updated_at DESC LIMIT 1
+"""
+
 _TEMPLATE: Final = f"SELECT {_COLUMNS} FROM templates WHERE account_id = $1 AND alias = $2"
 
 _LIST: Final = statement(f"""
@@ -61,12 +73,12 @@ ORDER BY created_at DESC, alias DESC LIMIT :limit
 """)
 
 _VERSION: Final = """
-SELECT version, subject, text, html, created_at FROM template_versions
+SELECT version, subject, text, html, created_at, author FROM template_versions
 WHERE account_id = $1 AND alias = $2 AND version = $3
 """
 
 _VERSIONS: Final = """
-SELECT version, subject, text, html, created_at FROM template_versions
+SELECT version, subject, text, html, created_at, author FROM template_versions
 WHERE account_id = $1 AND alias = $2 ORDER BY version DESC LIMIT $3
 """
 
@@ -87,7 +99,8 @@ _DELETE: Final = "DELETE FROM templates WHERE account_id = $1 AND alias = $2 RET
 
 
 def _version(row: Row) -> TemplateVersionRow:
-    return TemplateVersionRow(row["version"], Template(row["subject"], row["text"], row["html"]), row["created_at"])
+    content = Template(row["subject"], row["text"], row["html"])
+    return TemplateVersionRow(row["version"], content, row["created_at"], row["author"])
 
 
 async def insert(
@@ -101,7 +114,7 @@ async def insert(
 
 
 async def insert_version(
-    tx: Connection, account_id: AccountId, alias: str, version: int, content: Template, now: datetime
+    tx: Connection, account_id: AccountId, alias: str, version: int, content: Template, author: str, now: datetime
 ) -> None:
     await tx.execute(
         *_INSERT_VERSION.bind(
@@ -113,6 +126,7 @@ async def insert_version(
             html=content.html,
             size_bytes=content.size_bytes,
             now=now,
+            author=author,
         )
     )
 
@@ -128,6 +142,20 @@ async def take_next_version(
 async def publish(tx: Connection, account_id: AccountId, alias: str, version: int, now: datetime) -> TemplateRow | None:
     row = await tx.fetchrow(*_PUBLISH.bind(account_id=account_id, alias=alias, version=version, now=now))
     return None if row is None else TemplateRow(*row)
+
+
+async def rename(
+    tx: Connection, account_id: AccountId, alias: str, new_alias: str, name: str | None, now: datetime
+) -> TemplateRow | None:
+    """None when there is no template; the new alias must be free."""
+    row = await tx.fetchrow(*_RENAME.bind(account_id=account_id, alias=alias, new_alias=new_alias, name=name, now=now))
+    return None if row is None else TemplateRow(*row)
+
+
+async def renamed(connection: Connection, account_id: AccountId, former_alias: str) -> str | None:
+    """The alias of the template that had this alias before its last rename."""
+    alias: str | None = await connection.fetchval(_RENAMED, account_id, former_alias)
+    return alias
 
 
 async def template(connection: Connection, account_id: AccountId, alias: str) -> TemplateRow | None:

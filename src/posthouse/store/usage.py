@@ -1,23 +1,25 @@
-"""Usage by day: accepted mail and its results, counted from messages and events into a row a day.
+"""Usage by hour and day: accepted mail and its results, counted from messages and events.
 
 Nothing is counted where mail is accepted or delivered. A pass through the accounts, a window of time after the other,
 reads each message and each event once and adds to the counts; its progress is written in the same transaction, so
-that an interruption neither counts anything twice nor skips it. A result belongs to the day on which its
-message was accepted. Mail that costs no credits is not counted.
+that an interruption neither counts anything twice nor skips it. A result belongs to the hour and day on which its
+message was accepted. Mail that costs no credits is test mail, and is counted apart.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, lowest_id, time_of
-from posthouse.rules.usage import BOUNDS_SECONDS
+from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS
 from posthouse.store import partitions
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
+
+_Time = TypeVar("_Time", datetime, date)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,9 @@ class CountingProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageDay:
-    day: date
+class UsageCounts:
+    """Recipients accepted in some time, and their results since."""
+
     accepted: int = 0
     delivered: int = 0
     bounced: int = 0
@@ -51,23 +54,45 @@ class UsageDay:
         return max(0, self.accepted - self.delivered - self.bounced - self.failed)
 
 
-class LatencyDay(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """The usage of an hour or a day."""
+
+    live: UsageCounts = UsageCounts()
+    test: UsageCounts = UsageCounts()
+
+
+class ProviderDay(NamedTuple):
+    """Results at one mailbox provider: after which time they were final (`counts`), and the delivered ones of them."""
+
     day: date
     provider: str
     counts: list[int]
+    delivered: int
+    bounced: int
+    failed: int
+    delivered_counts: list[int]
+
+
+class AcceptedCount(NamedTuple):
+    live: int
+    test: int
 
 
 class ResultCount(NamedTuple):
     """So many recipients of one account had this result, at this mail server, in this time.
 
-    `exchange` is None where no server was reached, and `bucket` is the place in the histogram.
+    `exchange` is None where no server was reached, and `bucket` is the place in the histogram. `is_troubled`: live mail
+    that was not delivered, or not at the first try.
     """
 
     account_id: AccountId
-    day: date
+    hour: datetime
+    is_test: bool
     kind: str
     exchange: str | None
     bucket: int
+    is_troubled: bool
     recipients: int
 
 
@@ -87,73 +112,106 @@ _ADVANCE: Final = statement(
 _ACCOUNTS: Final = "SELECT id FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
 
 _ACCEPTED: Final = """
-SELECT asked.account_id, accepted.recipients
+SELECT asked.account_id, accepted.live, accepted.test
 FROM unnest($1::uuid[]) asked(account_id)
 CROSS JOIN LATERAL (
-    SELECT sum(recipient_count)::bigint AS recipients FROM messages
-    WHERE account_id = asked.account_id AND id >= $2 AND id < $3 AND credits_reserved > 0) accepted
-WHERE accepted.recipients IS NOT NULL
+    SELECT coalesce(sum(recipient_count) FILTER (WHERE credits_reserved > 0), 0)::bigint AS live,
+        coalesce(sum(recipient_count) FILTER (WHERE credits_reserved = 0), 0)::bigint AS test
+    FROM messages WHERE account_id = asked.account_id AND id >= $2 AND id < $3) accepted
+WHERE accepted.live > 0 OR accepted.test > 0
 """
 
 # A message's id begins with the milliseconds since 1970, which pick its partition and so its day; how long it took
-# is counted from when it was accepted. What is postponed often has many attempts, and the last has decided.
+# is counted from when it was accepted. What is postponed often has many attempts, and the last has decided. The first
+# attempt has fence 1.
 _RESULTS: Final = statement("""
 SELECT asked.account_id, result.*
 FROM unnest(:account_ids::uuid[]) asked(account_id)
 CROSS JOIN LATERAL (
-    SELECT (to_timestamp(('x' || left(replace(message.id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
-                AT TIME ZONE 'UTC')::date AS day,
-           event.type AS kind, attempt.exchange,
+    SELECT to_timestamp(('x' || left(replace(message.id::text, '-', ''), 12))::bit(48)::bigint / 3600000 * 3600)
+               AS hour,
+           message.is_test, event.type AS kind, attempt.exchange,
            width_bucket(extract(epoch FROM event.created_at - message.created_at)::float8, :bounds::float8[]) AS bucket,
+           NOT message.is_test AND (event.type <> 'email.delivered' OR coalesce(attempt.fence, 0) > 1) AS is_troubled,
            count(*)
     FROM (
         SELECT message_id, position, type, created_at FROM events
         WHERE account_id = asked.account_id AND id >= :lowest AND id < :before AND message_id IS NOT NULL) event
     CROSS JOIN LATERAL (
-        SELECT id, created_at FROM messages
-        WHERE account_id = asked.account_id AND id = event.message_id AND credits_reserved > 0 LIMIT 1) message
+        SELECT id, created_at, credits_reserved = 0 AS is_test FROM messages
+        WHERE account_id = asked.account_id AND id = event.message_id LIMIT 1) message
     LEFT JOIN LATERAL (
-        SELECT exchange FROM attempts
+        SELECT exchange, fence FROM attempts
         WHERE account_id = asked.account_id AND message_id = event.message_id AND position = event.position
         ORDER BY fence DESC LIMIT 1) attempt ON true
-    GROUP BY 1, 2, 3, 4) result
+    GROUP BY 1, 2, 3, 4, 5, 6) result
 """)
 
+_COUNTED: Final = (
+    "accepted",
+    "delivered",
+    "bounced",
+    "failed",
+    "test_accepted",
+    "test_delivered",
+    "test_bounced",
+    "test_failed",
+)
 # In the order of their keys: two transactions that add to the same rows must not deadlock.
-_ADD_DAYS: Final = statement("""
-INSERT INTO usage_days AS kept (account_id, day, accepted, delivered, bounced, failed)
-SELECT * FROM unnest(:account_ids::uuid[], :days::date[], :accepted::bigint[], :delivered::bigint[],
-    :bounced::bigint[], :failed::bigint[])
-    more(account_id, day, accepted, delivered, bounced, failed)
+_ADD: Final = """
+INSERT INTO {table} AS kept (account_id, {key}, accepted, delivered, bounced, failed,
+    test_accepted, test_delivered, test_bounced, test_failed)
+SELECT * FROM unnest($1::uuid[], $2::{type}[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+    $8::bigint[], $9::bigint[], $10::bigint[])
 ORDER BY 1, 2
-ON CONFLICT (account_id, day) DO UPDATE SET accepted = kept.accepted + excluded.accepted,
+ON CONFLICT (account_id, {key}) DO UPDATE SET accepted = kept.accepted + excluded.accepted,
     delivered = kept.delivered + excluded.delivered, bounced = kept.bounced + excluded.bounced,
-    failed = kept.failed + excluded.failed
-""")
-_ADD_LATENCY: Final = statement("""
-INSERT INTO usage_latency AS kept (account_id, day, provider, counts)
-SELECT account_id, day, provider, counts::bigint[]
-FROM unnest(:account_ids::uuid[], :days::date[], :providers::text[], :counts::text[]) more(account_id, day,
-    provider, counts)
+    failed = kept.failed + excluded.failed, test_accepted = kept.test_accepted + excluded.test_accepted,
+    test_delivered = kept.test_delivered + excluded.test_delivered,
+    test_bounced = kept.test_bounced + excluded.test_bounced, test_failed = kept.test_failed + excluded.test_failed
+"""
+_ADD_DAYS: Final = _ADD.format(table="usage_days", key="day", type="date")
+_ADD_HOURS: Final = _ADD.format(table="usage_hours", key="hour", type="timestamptz")
+# Rows from before the upgrade have no histogram of what was delivered.
+_ADD_PROVIDERS: Final = statement("""
+INSERT INTO usage_latency AS kept (account_id, day, provider, counts, delivered, bounced, failed, delivered_counts)
+SELECT account_id, day, provider, counts::bigint[], delivered, bounced, failed, delivered_counts::bigint[]
+FROM unnest(:account_ids::uuid[], :days::date[], :providers::text[], :counts::text[], :delivered::bigint[],
+    :bounced::bigint[], :failed::bigint[], :delivered_counts::text[]) more(account_id, day, provider, counts, delivered,
+    bounced, failed, delivered_counts)
 ORDER BY 1, 2, 3
-ON CONFLICT (account_id, day, provider) DO UPDATE SET counts = ARRAY(
-    SELECT old + new FROM unnest(kept.counts, excluded.counts) WITH ORDINALITY both_of(old, new, place) ORDER BY place)
+ON CONFLICT (account_id, day, provider) DO UPDATE SET delivered = kept.delivered + excluded.delivered,
+    bounced = kept.bounced + excluded.bounced, failed = kept.failed + excluded.failed,
+    counts = ARRAY(SELECT old + new FROM unnest(kept.counts, excluded.counts) WITH ORDINALITY
+        both_of(old, new, place) ORDER BY place),
+    delivered_counts = ARRAY(SELECT coalesce(old, 0) + new
+        FROM unnest(kept.delivered_counts, excluded.delivered_counts) WITH ORDINALITY
+        both_of(old, new, place) ORDER BY place)
 """)
 _SET_ACCEPTED: Final = """
-INSERT INTO usage_days AS kept (account_id, day, accepted)
-SELECT account_id, $1, accepted FROM unnest($2::uuid[], $3::bigint[]) given(account_id, accepted)
-ORDER BY 1
-ON CONFLICT (account_id, day) DO UPDATE SET accepted = excluded.accepted WHERE kept.accepted <> excluded.accepted
+INSERT INTO {table} AS kept (account_id, {key}, accepted, test_accepted)
+SELECT * FROM unnest($1::uuid[], $2::{type}[], $3::bigint[], $4::bigint[])
+ORDER BY 1, 2
+ON CONFLICT (account_id, {key}) DO UPDATE SET accepted = excluded.accepted, test_accepted = excluded.test_accepted
+    WHERE (kept.accepted, kept.test_accepted) <> (excluded.accepted, excluded.test_accepted)
 """
-_FORGET_LATENCY: Final = """
-DELETE FROM usage_latency WHERE ctid = ANY(ARRAY(SELECT ctid FROM usage_latency WHERE day < $1 ORDER BY day LIMIT $2))
+_SET_ACCEPTED_DAYS: Final = _SET_ACCEPTED.format(table="usage_days", key="day", type="date")
+_SET_ACCEPTED_HOURS: Final = _SET_ACCEPTED.format(table="usage_hours", key="hour", type="timestamptz")
+_FORGET: Final = """
+DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {key} < $1 ORDER BY {key} LIMIT $2))
 """
+_FORGET_PROVIDERS: Final = _FORGET.format(table="usage_latency", key="day")
+_FORGET_HOURS: Final = _FORGET.format(table="usage_hours", key="hour")
 
-_DAYS: Final = """
-SELECT day, accepted, delivered, bounced, failed FROM usage_days WHERE account_id = $1 AND day >= $2 AND day <= $3
+_DAYS: Final = f"""
+SELECT day, {", ".join(_COUNTED)} FROM usage_days WHERE account_id = $1 AND day >= $2 AND day <= $3
 """
-_LATENCY: Final = """
-SELECT day, provider, counts FROM usage_latency WHERE account_id = $1 AND day >= $2 AND day <= $3 ORDER BY day, provider
+_HOURS: Final = f"""
+SELECT hour, {", ".join(_COUNTED)} FROM usage_hours WHERE account_id = $1 AND hour >= $2 AND hour < $3
+"""
+_PROVIDERS: Final = """
+SELECT day, provider, counts, delivered, bounced, failed, delivered_counts FROM usage_latency
+WHERE account_id = $1 AND day >= $2 AND day <= $3 ORDER BY day, provider
 """
 
 
@@ -197,10 +255,10 @@ async def accounts_after(connection: Connection, account_id: AccountId | None, l
 
 async def accepted(
     connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
-) -> Mapping[AccountId, int]:
+) -> Mapping[AccountId, AcceptedCount]:
     """How many recipients' mail was accepted from `low` until before `high`, of each account that has any."""
     rows = await connection.fetch(_ACCEPTED, account_ids, lowest_id(low), lowest_id(high))
-    return {row["account_id"]: row["recipients"] for row in rows}
+    return {row["account_id"]: AcceptedCount(row["live"], row["test"]) for row in rows}
 
 
 async def results(
@@ -213,52 +271,97 @@ async def results(
     return [ResultCount(*row) for row in rows]
 
 
+@dataclass(slots=True)
+class ProviderCounts:
+    """Results at a mailbox provider that are to be added."""
+
+    results: Counter[str] = field(default_factory=Counter)
+    counts: list[int] = field(default_factory=lambda: [0] * COUNTS)
+    delivered_counts: list[int] = field(default_factory=lambda: [0] * COUNTS)
+
+
 async def add(
     tx: Connection,
-    days: Mapping[tuple[AccountId, date], Counter[str]],
-    histograms: Mapping[tuple[AccountId, date, str], Sequence[int]],
+    hours: Mapping[tuple[AccountId, datetime], Counter[str]],
+    providers: Mapping[tuple[AccountId, date, str], ProviderCounts],
 ) -> None:
-    """The first by the kind: `accepted`, `delivered`, `bounced`, `failed`; the second by the provider."""
-    if days:
+    """The first by hour, with the kinds of `usage_hours`; the second by day and mailbox provider."""
+    if hours:
+        days: defaultdict[tuple[AccountId, date], Counter[str]] = defaultdict(Counter)
+        for (account_id, hour), counts in hours.items():
+            days[account_id, hour.astimezone(UTC).date()].update(counts)
+        await tx.execute(_ADD_HOURS, *_columns(hours))
+        await tx.execute(_ADD_DAYS, *_columns(days))
+    if providers:
         await tx.execute(
-            *_ADD_DAYS.bind(
-                account_ids=[account_id for account_id, _ in days],
-                days=[day for _, day in days],
-                accepted=[counts["accepted"] for counts in days.values()],
-                delivered=[counts["delivered"] for counts in days.values()],
-                bounced=[counts["bounced"] for counts in days.values()],
-                failed=[counts["failed"] for counts in days.values()],
+            *_ADD_PROVIDERS.bind(
+                account_ids=[account_id for account_id, _, _ in providers],
+                days=[day for _, day, _ in providers],
+                providers=[provider for _, _, provider in providers],
+                counts=[_array(more.counts) for more in providers.values()],
+                delivered=[more.results["delivered"] for more in providers.values()],
+                bounced=[more.results["bounced"] for more in providers.values()],
+                failed=[more.results["failed"] for more in providers.values()],
+                delivered_counts=[_array(more.delivered_counts) for more in providers.values()],
             )
         )
-    if histograms:
-        await tx.execute(
-            *_ADD_LATENCY.bind(
-                account_ids=[account_id for account_id, _, _ in histograms],
-                days=[day for _, day, _ in histograms],
-                providers=[provider for _, _, provider in histograms],
-                counts=[_array(counts) for counts in histograms.values()],
-            )
-        )
 
 
-async def set_accepted(tx: Connection, day: date, accepted: Mapping[AccountId, int]) -> None:
-    await tx.execute(_SET_ACCEPTED, day, list(accepted), list(accepted.values()))
+def _columns(rows: Mapping[tuple[AccountId, _Time], Counter[str]]) -> list[Sequence[object]]:
+    keys: list[Sequence[object]] = [[account_id for account_id, _ in rows], [time for _, time in rows]]
+    return keys + [[counts[name] for counts in rows.values()] for name in _COUNTED]
 
 
-async def forget_latency(tx: Connection, before: date, limit: int) -> int:
-    """Returns how many rows were deleted."""
-    return int((await tx.execute(_FORGET_LATENCY, before, limit)).rpartition(" ")[2])
+async def set_accepted(tx: Connection, day: date, accepted: Mapping[tuple[AccountId, datetime], AcceptedCount]) -> None:
+    """What was accepted in the hours of a day."""
+    sums: defaultdict[AccountId, Counter[str]] = defaultdict(Counter)
+    for (account_id, _), counts in accepted.items():
+        sums[account_id].update(live=counts.live, test=counts.test)
+    await tx.execute(
+        _SET_ACCEPTED_HOURS,
+        [account_id for account_id, _ in accepted],
+        [hour for _, hour in accepted],
+        [counts.live for counts in accepted.values()],
+        [counts.test for counts in accepted.values()],
+    )
+    await tx.execute(
+        _SET_ACCEPTED_DAYS,
+        list(sums),
+        [day] * len(sums),
+        [counts["live"] for counts in sums.values()],
+        [counts["test"] for counts in sums.values()],
+    )
+
+
+async def forget(tx: Connection, providers_before: date, hours_before: datetime, limit: int) -> int:
+    """Returns how many rows were deleted; the days are kept."""
+    deleted = [
+        await tx.execute(_FORGET_PROVIDERS, providers_before, limit),
+        await tx.execute(_FORGET_HOURS, hours_before, limit),
+    ]
+    return sum([int(tag.rpartition(" ")[2]) for tag in deleted])
 
 
 def _array(counts: Iterable[int]) -> str:
     return "{" + ",".join(map(str, counts)) + "}"
 
 
-async def days(connection: Connection, account_id: AccountId, first: date, last: date) -> dict[date, UsageDay]:
+async def days(connection: Connection, account_id: AccountId, first: date, last: date) -> dict[date, UsageRow]:
     """Those on which anything was accepted."""
-    rows = await connection.fetch(_DAYS, account_id, first, last)
-    return {row["day"]: UsageDay(*row) for row in rows}
+    return {row["day"]: _row(row) for row in await connection.fetch(_DAYS, account_id, first, last)}
 
 
-async def latency(connection: Connection, account_id: AccountId, first: date, last: date) -> list[LatencyDay]:
-    return [LatencyDay(*row) for row in await connection.fetch(_LATENCY, account_id, first, last)]
+async def hours(
+    connection: Connection, account_id: AccountId, begin: datetime, end: datetime
+) -> dict[datetime, UsageRow]:
+    """Those in which anything was accepted, from `begin` until before `end`."""
+    return {row["hour"]: _row(row) for row in await connection.fetch(_HOURS, account_id, begin, end)}
+
+
+async def providers(connection: Connection, account_id: AccountId, first: date, last: date) -> list[ProviderDay]:
+    return [ProviderDay(*row) for row in await connection.fetch(_PROVIDERS, account_id, first, last)]
+
+
+def _row(row: Row) -> UsageRow:
+    _, *counts = row
+    return UsageRow(UsageCounts(*counts[:4]), UsageCounts(*counts[4:]))

@@ -1,6 +1,6 @@
 """Users of the dashboard, and their roles in accounts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -9,6 +9,7 @@ from uuid import UUID
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.store.accounts import touch
+from posthouse.store.credentials import LastUse
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
 
@@ -29,6 +30,8 @@ class MemberRow:
     email: str
     role: Role
     created_at: datetime
+    has_second_factor: bool = False
+    last_seen_at: datetime | None = None
 
 
 # After all members: where the newest page begins.
@@ -54,22 +57,22 @@ _JOIN: Final = statement("""
 INSERT INTO memberships (account_id, user_id, role, created_at) VALUES (:account_id, :user_id, :role, :now)
 ON CONFLICT DO NOTHING RETURNING 1
 """)
-_MEMBERS: Final = """
-SELECT m.user_id, u.email, m.role, m.created_at
+_MEMBER_COLUMNS: Final = """
+m.user_id, u.email, m.role, m.created_at, m.last_seen_at,
+EXISTS (SELECT FROM second_factors f WHERE f.user_id = m.user_id AND f.confirmed_at IS NOT NULL) AS has_second_factor
+"""
+_MEMBERS: Final = f"""
+SELECT {_MEMBER_COLUMNS}
 FROM memberships m JOIN users u ON u.id = m.user_id
 WHERE m.account_id = $1 ORDER BY m.user_id LIMIT $2
 """
-_OWNER_ADDRESSES: Final = """
-SELECT u.email FROM memberships m JOIN users u ON u.id = m.user_id
-WHERE m.account_id = $1 AND m.role = 'owner' ORDER BY m.created_at, m.user_id LIMIT $2
-"""
-_MEMBER: Final = """
-SELECT m.user_id, u.email, m.role, m.created_at
+_MEMBER: Final = f"""
+SELECT {_MEMBER_COLUMNS}
 FROM memberships m JOIN users u ON u.id = m.user_id
 WHERE m.account_id = $1 AND m.user_id = $2
 """
-_PAGE: Final = statement("""
-SELECT m.user_id, u.email, m.role, m.created_at
+_PAGE: Final = statement(f"""
+SELECT {_MEMBER_COLUMNS}
 FROM memberships m JOIN users u ON u.id = m.user_id
 WHERE m.account_id = :account_id AND (m.created_at, m.user_id) < (:before_at, :before_user)
 ORDER BY m.created_at DESC, m.user_id DESC LIMIT :limit
@@ -87,25 +90,36 @@ WITH removed AS (DELETE FROM memberships WHERE account_id = $1 RETURNING user_id
 """
 
 _ACCOUNTS: Final = """
-SELECT m.account_id, a.name, m.role
+SELECT m.account_id, coalesce(a.display_name, a.name) AS name, m.role
 FROM memberships m JOIN accounts a ON a.id = m.account_id
 WHERE m.user_id = $1 ORDER BY m.created_at, m.account_id LIMIT $2
 """
 # The account that was opened last comes first, if the user is still a member of it.
 _ACCOUNT_TO_OPEN: Final = """
-SELECT m.account_id, a.name, m.role
+SELECT m.account_id, coalesce(a.display_name, a.name) AS name, m.role
 FROM memberships m JOIN accounts a ON a.id = m.account_id JOIN users u ON u.id = m.user_id
 WHERE m.user_id = $1
 ORDER BY m.account_id IS NOT DISTINCT FROM u.last_account_id DESC, m.created_at, m.account_id LIMIT 1
 """
 _OPENED: Final = "UPDATE users SET last_account_id = $2 WHERE id = $1 AND last_account_id IS DISTINCT FROM $2"
+# Every process updates the same rows: all lock them in one order.
+_SEEN: Final = """
+WITH seen AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) seen (account_id, user_id, at)),
+locked AS (
+    SELECT m.account_id, m.user_id, s.at
+    FROM seen s JOIN memberships m ON m.account_id = s.account_id AND m.user_id = s.user_id
+    ORDER BY m.account_id, m.user_id FOR NO KEY UPDATE OF m
+)
+UPDATE memberships m SET last_seen_at = greatest(m.last_seen_at, l.at)
+FROM locked l WHERE m.account_id = l.account_id AND m.user_id = l.user_id
+"""
 _REPLACE_HASH: Final = """
 UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNING id
 """
 
 
 def _member(row: Row) -> MemberRow:
-    return MemberRow(row["user_id"], row["email"], Role(row["role"]), row["created_at"])
+    return MemberRow(**{**dict(row), "role": Role(row["role"])})
 
 
 async def insert(tx: Connection, user: UserRow) -> bool:
@@ -200,10 +214,12 @@ async def page_of_members(
     ]
 
 
-async def owner_addresses(connection: Connection, account_id: AccountId, limit: int) -> Sequence[str]:
-    """Of the owners who joined first."""
-    return [row["email"] for row in await connection.fetch(_OWNER_ADDRESSES, account_id, limit)]
-
-
 async def list_members(connection: Connection, account_id: AccountId, limit: int) -> Sequence[MemberRow]:
     return [_member(row) for row in await connection.fetch(_MEMBERS, account_id, limit)]
+
+
+async def seen(tx: Connection, uses: Mapping[tuple[AccountId, UserId], LastUse]) -> None:
+    """When members were last seen; no cache holds it."""
+    account_ids = [account_id for account_id, _ in uses]
+    user_ids = [user_id for _, user_id in uses]
+    await tx.execute(_SEEN, account_ids, user_ids, [use.at for use in uses.values()])

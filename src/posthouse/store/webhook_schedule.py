@@ -3,12 +3,14 @@
 It works as `delivery_schedule` does: a lease and a claim move `next_at` forward, the fence goes up whenever what a
 ticket says was used or has become untrue, attempts are counted at the claim, rows are locked in the order of their
 keys and changed by their places. Only the log differs: a webhook delivery is one row, which holds the last attempt
-that counted.
+that counted, and in brief every attempt that failed.
 
 The endpoint is read at the claim, so that a new URL or secret applies to all that is pending. Recording holds the
 lock of the row in `calls`, and nothing else writes to the log of a pending webhook delivery.
 """
 
+import json
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +29,8 @@ RECLAIMED_AT_ONCE_MAX: Final = 1_000
 # How much is kept of a response, and of our own error text.
 RESPONSE_BYTES_MAX: Final = 2_048
 ERROR_CHARACTERS_MAX: Final = 500
+# Of each failed attempt: seven of them stay below 10 KB.
+ATTEMPT_BODY_BYTES_MAX: Final = 512
 DISABLED: Final = "It was cancelled: the webhook endpoint is disabled."
 DELETED: Final = "It was cancelled: the webhook endpoint was deleted."
 OVERDUE: Final = "It was given up: its attempt was due 3 days ago and could not be made."
@@ -258,15 +262,17 @@ WITH logged AS (
         duration_ms = CASE WHEN given.url IS NULL THEN webhook_deliveries.duration_ms ELSE given.duration_ms END,
         response_body = CASE WHEN given.url IS NULL THEN webhook_deliveries.response_body ELSE given.response_body END,
         response_truncated = CASE WHEN given.url IS NULL THEN webhook_deliveries.response_truncated
-                                  ELSE given.response_truncated END
+                                  ELSE given.response_truncated END,
+        failed_attempts = CASE WHEN given.failed_attempt IS NULL THEN failed_attempts
+                               ELSE coalesce(failed_attempts, '[]') || given.failed_attempt::jsonb END
     FROM (
         SELECT place, place_id, asked.*
         FROM unnest(:account_ids::uuid[], :ids::uuid[], :statuses::text[], :attempts::smallint[],
             :log_next_at::timestamptz[], :urls::text[],
             :http_statuses::smallint[], :errors::text[], :durations_ms::integer[], :response_bodies::bytea[],
-                :responses_truncated::boolean[])
+                :responses_truncated::boolean[], :failed_attempts::text[])
             asked(account_id, id, status, attempt, next_at, url, http_status, error, duration_ms, response_body,
-                response_truncated)
+                response_truncated, failed_attempt)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id AS place_id FROM webhook_deliveries
             WHERE account_id = asked.account_id AND id = asked.id AND id >= :lowest
@@ -459,6 +465,7 @@ async def _write(
                 outcome.response_truncated or len(outcome.response_body or b"") > RESPONSE_BYTES_MAX
                 for outcome in outcomes
             ],
+            failed_attempts=[_failed_attempt(outcome, now) for outcome in outcomes],
             struck_places=final,
             later_places=[call.place for call, _ in later],
             later_next_at=[outcome.next_at for _, outcome in later],
@@ -468,6 +475,23 @@ async def _write(
     written = tuple(required(row))
     if written != (len(final), len(later)):
         raise RuntimeError(f"a row that was locked is not where it was: {written}")
+
+
+def _failed_attempt(outcome: WebhookOutcome, now: datetime) -> str | None:
+    """What is kept of an attempt beside the last; of a success the delivery's own columns say it all."""
+    if outcome.url is None or outcome.result is WebhookResult.SUCCEEDED:
+        return None
+    body = outcome.response_body
+    return json.dumps(
+        {
+            "at": now.isoformat(),
+            "http_status": outcome.http_status,
+            "duration_ms": outcome.duration_ms,
+            "error": storable(outcome.error, ERROR_CHARACTERS_MAX),
+            "body": None if body is None else b64encode(body[:ATTEMPT_BODY_BYTES_MAX]).decode(),
+            "truncated": outcome.response_truncated or len(body or b"") > ATTEMPT_BODY_BYTES_MAX,
+        }
+    )
 
 
 class _Call(NamedTuple):

@@ -26,7 +26,6 @@ PING_COOLDOWN: Final = timedelta(seconds=15)
 # How much of a body the log shows; all of it is kept with its event.
 BODY_SHOWN_BYTES_MAX: Final = 2_048
 CHANGED_AT_ONCE_MAX: Final = 2_000
-_NEWEST: Final = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ _ENDPOINT: Final = """
 account_id, url, events, enabled, created_at, updated_at, pinged_at, answered_at, failing_since, secret_sealed
 """
 
-_DELIVERY: Final = """
+DELIVERY_COLUMNS: Final = """
 account_id, id, event_id, type, message_id, position, url, status, attempt, max_attempts, http_status, error,
 duration_ms, response_body, response_truncated, replay_of, created_at, last_attempt_at, next_attempt_at
 """
@@ -163,14 +162,7 @@ SELECT ctid AS place FROM calls WHERE account_id = $1 AND id >= $2 AND id <= $3 
 _STRIKE: Final = "DELETE FROM calls WHERE ctid = ANY($1::tid[])"
 _FORGET: Final = "DELETE FROM webhook_deliveries WHERE account_id = $1 AND id >= $2 AND id <= $3"
 
-_LIST: Final = f"""
-SELECT {_DELIVERY} FROM webhook_deliveries WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
-"""
-_LIST_OF_MESSAGE: Final = statement(f"""
-SELECT {_DELIVERY} FROM webhook_deliveries
-WHERE account_id = :account_id AND message_id = :message_id AND id < :before ORDER BY id DESC LIMIT :limit
-""")
-_DELIVERY_BY_ID: Final = f"SELECT {_DELIVERY} FROM webhook_deliveries WHERE account_id = $1 AND id = $2"
+_DELIVERY_BY_ID: Final = f"SELECT {DELIVERY_COLUMNS} FROM webhook_deliveries WHERE account_id = $1 AND id = $2"
 _BODIES: Final = statement("""
 SELECT asked.id, event.*
 FROM unnest(:event_ids::uuid[]) asked(id)
@@ -329,28 +321,9 @@ async def forget(tx: Connection, account_id: AccountId, limit: int = CHANGED_AT_
     return len(ids)
 
 
-async def list_deliveries(
-    connection: Connection,
-    account_id: AccountId,
-    limit: int,
-    *,
-    before: UUID | None = None,
-    message_id: MessageId | None = None,
-) -> list[WebhookDelivery]:
-    """The newest first, from those older than `before`; of all messages or of one."""
-    before = before or _NEWEST
-    if message_id is None:
-        rows = await connection.fetch(_LIST, account_id, before, limit)
-    else:
-        rows = await connection.fetch(
-            *_LIST_OF_MESSAGE.bind(account_id=account_id, before=before, limit=limit, message_id=message_id)
-        )
-    return await _with_bodies(connection, account_id, rows)
-
-
 async def find_delivery(connection: Connection, account_id: AccountId, delivery_id: UUID) -> WebhookDelivery | None:
     rows = await connection.fetch(_DELIVERY_BY_ID, account_id, delivery_id)
-    return next(iter(await _with_bodies(connection, account_id, rows)), None)
+    return next(iter(await with_bodies(connection, account_id, rows)), None)
 
 
 async def enter_ping(
@@ -415,7 +388,7 @@ async def enter_replay(
     return await find_delivery(tx, original.account_id, delivery_id)
 
 
-async def _with_bodies(connection: Connection, account_id: AccountId, rows: Sequence[Row]) -> list[WebhookDelivery]:
+async def with_bodies(connection: Connection, account_id: AccountId, rows: Sequence[Row]) -> list[WebhookDelivery]:
     """Several may have the same event; with the lowest and the highest id PostgreSQL skips the other days."""
     if not rows:
         return []

@@ -130,6 +130,17 @@ class Resolver:
         answer, _ = await self._query(name, "TXT")
         return _txt_answer(answer)
 
+    async def name_servers(self, zone: str) -> tuple[str, ...] | None:
+        """The names of the zone's name servers; empty if no zone begins there, None without an answer."""
+        answer, _ = await self._query(zone, "NS")
+        match answer:
+            case RecordsFound(records):
+                return records
+            case NoRecord() | NoName():
+                return ()
+            case NoAnswer():
+                return None
+
     async def cached_texts(self, name: str) -> TxtAnswer:
         return _txt_answer(await self._cached_or_query(name, "TXT"))
 

@@ -2,69 +2,14 @@
 
 import gzip
 import re
-from dataclasses import dataclass, field
 
 import pytest
-from starlette.types import Message
 
-from posthouse.chance import SystemChance
-from posthouse.clock import DatabaseClock
-from posthouse.entrypoints.http.app import create_router
-from posthouse.entrypoints.http.frame import Frame
-from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.request_ids import RequestIds
-from posthouse.entrypoints.http.send_email import SendEndpoint
-from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
+from tests.support.in_process_http import get
 
 STYLE = "text/css; charset=utf-8"
 SCRIPT = "text/javascript; charset=utf-8"
 LINK = re.compile(r'(?:src|href)="([^"]+)"')
-
-
-@dataclass(slots=True)
-class Reply:
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-    async def add(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            self.body += message.get("body", b"")
-
-
-SEND_ENDPOINT = SendEndpoint(BodyReader())
-CLOCK = DatabaseClock()
-APPLICATION = Frame(
-    create_router(SEND_ENDPOINT), SEND_ENDPOINT, RequestIds(CLOCK, SystemChance()), UnauthenticatedLimit(CLOCK)
-)
-
-
-async def get(address: str, **headers: str) -> Reply:
-    path, _, query = address.partition("?")
-    reply = Reply()
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "root_path": "",
-        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 80),
-    }
-    await APPLICATION(scope, receive, reply.add)
-    return reply
 
 
 async def assets() -> list[str]:

@@ -11,7 +11,7 @@ from schemathesis.core.result import Ok
 
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.mail.address import GIVEN_CHARACTERS_MAX
-from posthouse.rules import limits
+from posthouse.rules import download, limits
 from posthouse.rules.refusal import Code
 from tools.write_openapi import FILE, document, written
 
@@ -117,6 +117,11 @@ def test_every_body_is_json_except_pages_files_and_streams() -> None:
         ("POST /v1/suppressions/import", "200"): ("application/x-ndjson",),
         ("GET /v1/suppressions/export", "200"): ("text/csv",),
         ("GET /v1/messages/{id}/raw", "200"): ("message/rfc822",),
+        ("GET /v1/messages/{id}/attachments/{part}", "200"): download.TYPES,
+        ("GET /v1/messages/export", "200"): ("text/csv",),
+        ("GET /v1/ledger/export", "200"): ("text/csv",),
+        ("GET /v1/audit-log/export", "200"): ("text/csv",),
+        ("GET /v1/live", "200"): ("text/event-stream",),
     }
 
 

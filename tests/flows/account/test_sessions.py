@@ -17,7 +17,10 @@ from argon2 import PasswordHasher
 from posthouse.chance import SystemChance
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
+from posthouse.flows.account.kept_sessions import KeptSessions
+from posthouse.flows.account.login_links import LoginLinks
 from posthouse.flows.account.passwords import Passwords
+from posthouse.flows.account.session_tokens import SessionTokens
 from posthouse.flows.account.sessions import NewSecret, Sessions
 from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import ids, limits, token, totp
@@ -67,6 +70,7 @@ class SessionFlow:
             hasher=self.hasher,
             pause=self._pause,
         )
+        tokens = SessionTokens(clock=self.clock, chance=chance, secret=SECRET)
         self.sessions = Sessions(
             database=self.database,
             clock=self.clock,
@@ -74,7 +78,18 @@ class SessionFlow:
             passwords=self.passwords,
             sealer=self.sealer,
             pepper=PEPPER,
-            token_secret=SECRET,
+            tokens=tokens,
+        )
+        self.kept_sessions = KeptSessions(
+            database=self.database, clock=self.clock, chance=chance, tokens=tokens, pepper=PEPPER
+        )
+        self.login_links = LoginLinks(
+            database=self.database,
+            clock=self.clock,
+            chance=chance,
+            passwords=self.passwords,
+            sessions=self.sessions,
+            pepper=PEPPER,
         )
         self.directory = ControlCache(self.database, self.clock.monotonic)
         self.admission = Admission(
@@ -110,8 +125,16 @@ class SessionFlow:
                 self.accounts.append(account_id)
         await self.directory.forget_changes()
 
-    async def login(self, password: str = PASSWORD, code: str | None = None, peer: str = HOME) -> LoginSession:
-        return await self.sessions.login(EMAIL, password, code, peer)
+    async def login(
+        self, password: str = PASSWORD, code: str | None = None, peer: str = HOME, *, keep: bool = False
+    ) -> LoginSession:
+        return await self.sessions.login(EMAIL, password, code, peer, keep=keep)
+
+    @staticmethod
+    def secret(session: LoginSession) -> str:
+        """What the browser's cookie holds."""
+        assert session.renewal_secret is not None
+        return session.renewal_secret.text
 
     async def member(self, session: LoginSession) -> Member:
         """As a request with that token is seen, once every process has heard of what changed."""
@@ -626,6 +649,59 @@ async def test_failures_are_remembered_for_a_day(flow: SessionFlow) -> None:
     flow.clock.advance(hours=25)
     assert not await rate_limited(flow, EMAIL)
     assert await flow.failures("person ") == 1
+
+
+async def test_many_tabs_that_renew_at_once_get_the_same_next_secret(flow: SessionFlow) -> None:
+    kept = await flow.login(keep=True)
+    renewed = await asyncio.gather(*(flow.kept_sessions.renew(flow.secret(kept), None) for _ in range(20)))
+    assert len({flow.secret(session) for session in renewed} - {flow.secret(kept)}) == 1
+    assert all([await flow.is_good(session) for session in renewed])
+    assert len(await flow.sessions.live(await flow.member(kept))) == 1
+
+
+async def test_a_secret_that_was_replaced_long_ago_ends_the_session(flow: SessionFlow) -> None:
+    kept, other = await flow.login(keep=True), await flow.login(keep=True)
+    renewed = await flow.kept_sessions.renew(flow.secret(kept), None)
+    flow.clock.advance(seconds=limits.RENEWAL_GRACE_SECONDS + 1)
+    for secret in (flow.secret(kept), flow.secret(renewed)):
+        with refused(Code.UNAUTHORIZED, "log in again"):
+            await flow.kept_sessions.renew(secret, None)
+    assert not await flow.is_good(renewed)
+    assert await flow.is_good(other)
+
+
+async def test_a_kept_session_ends_when_idle_or_old(flow: SessionFlow) -> None:
+    idle, used = await flow.login(keep=True), await flow.login(keep=True)
+    for _ in range(4):
+        flow.clock.advance(days=6)
+        used = await flow.kept_sessions.renew(flow.secret(used), None)
+    with refused(Code.UNAUTHORIZED, "log in again"):
+        await flow.kept_sessions.renew(flow.secret(idle), None)
+    flow.clock.advance(days=6, seconds=-1)
+    last = await flow.kept_sessions.renew(flow.secret(used), None)
+    assert last.expires_at - flow.clock.now() <= timedelta(seconds=1)
+    flow.clock.advance(seconds=2)
+    with refused(Code.UNAUTHORIZED, "log in again"):
+        await flow.kept_sessions.renew(flow.secret(last), None)
+    assert (await new_upkeep(flow.database, flow.clock).run()).sessions_forgotten == 2
+
+
+async def test_of_many_logins_with_a_link_at_once_one_passes(flow: SessionFlow) -> None:
+    link = (await flow.login_links.new_link(EMAIL)).partition("#link=")[2]
+
+    async def passes() -> bool:
+        try:
+            await flow.login_links.login(link, None, HOME, "", keep=False)
+        except Refusal as refusal:
+            return refusal.code is not Code.UNAUTHORIZED
+        return True
+
+    assert (await asyncio.gather(*(passes() for _ in range(20)))).count(True) == 1
+    flow.clock.advance(minutes=1)
+    late = (await flow.login_links.new_link(EMAIL)).partition("#link=")[2]
+    flow.clock.advance(seconds=limits.LOGIN_LINK_SECONDS)
+    with refused(Code.UNAUTHORIZED, "10 minutes"):
+        await flow.login_links.login(late, None, HOME, "", keep=False)
 
 
 @pytest.mark.slow

@@ -177,10 +177,10 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     # The days of the sending: minutes may have led over midnight.
     view = await flow.usage_and_ledger.usage(flow.account_id, first=str(today), last=str(today + timedelta(days=1)))
     second, first = view.days
-    assert (first.counts.day, second.counts.day) == (today, today + timedelta(days=1))
-    counts = first.counts
+    assert (first.day, second.day) == (today, today + timedelta(days=1))
+    counts = first.usage.live
     assert (counts.accepted, counts.delivered, counts.bounced, counts.failed, counts.open) == (3, 1, 1, 0, 1)
-    counts = second.counts
+    counts = second.usage.live
     assert (counts.accepted, counts.delivered, counts.bounced, counts.failed, counts.open) == (2, 0, 0, 1, 1)
     assert [(row.provider, row.results) for row in first.providers] == [("other", 2)]
     assert [(row.provider, row.results) for row in view.providers] == [("other", 3)]
@@ -188,7 +188,7 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     assert view.counted_to is not None
     assert timedelta(0) < flow.steps.clock.now() - view.counted_to < timedelta(minutes=5)
     stranger = await flow.usage_and_ledger.usage(AccountId(uuid4()))
-    assert {row.counts.accepted for row in stranger.days} == {0}
+    assert {row.usage.live.accepted for row in stranger.days} == {0}
 
 
 # The ledger.

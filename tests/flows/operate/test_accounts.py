@@ -7,6 +7,7 @@ import pytest
 
 from posthouse.rules import credential, ids
 from posthouse.rules.actor import OPERATOR
+from posthouse.rules.audit_log_filters import AuditLogFilters
 from posthouse.rules.refusal import Code
 from posthouse.store import audit_log
 from posthouse.store.postgres import Database
@@ -114,7 +115,7 @@ async def test_what_an_operator_does_to_an_account_is_there_for_its_owners_to_re
     await flows.accounts.reputation("Acme")
     await assert_refused(flows.accounts.resume("Acme"), Code.CONFLICT)
     async with flows.database.connection() as connection:
-        entries = await audit_log.page(connection, made.account.id, audit_log.END, 100)
+        entries, _ = await audit_log.page(connection, made.account.id, AuditLogFilters(), 100)
     assert {(entry.actor, entry.target) for entry in entries} == {(OPERATOR, "Acme")}
     assert [(entry.action, entry.detail) for entry in reversed(entries)] == [
         ("account.created", {}),

@@ -5,16 +5,19 @@ from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 from typing import Any
 
+import asyncpg
+import pytest
 import pytest_asyncio
 
-from posthouse.flows.operate.usage_counter import LATENCY_KEPT, CountingRun, UsageCounter
+from posthouse.flows.operate.usage_counter import DETAILS_KEPT, CountingRun, UsageCounter
 from posthouse.rules import usage as rules
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
-from posthouse.store import usage
+from posthouse.rules.reason_count import KEYS_A_DAY_MAX
+from posthouse.store import usage, usage_reasons
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Connection
-from posthouse.store.usage import UsageDay
+from posthouse.store.usage import UsageCounts, UsageRow
 from tests.support.accept_flow import Sender, new_id
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
@@ -60,15 +63,32 @@ class Counting:
         self.steps.clock.advance(minutes=2)
         return await self.usage_counter.run()
 
-    async def days(self, sender: Sender | None = None) -> dict[date, UsageDay]:
+    async def rows(self, sender: Sender | None = None) -> dict[date, UsageRow]:
         account_id = AccountId((sender or self.steps.sender).account_id)
         async with self.steps.database.connection() as connection:
             return await usage.days(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
 
+    async def days(self, sender: Sender | None = None) -> dict[date, UsageCounts]:
+        return {day: row.live for day, row in (await self.rows(sender)).items()}
+
+    async def hours(self) -> dict[int, UsageRow]:
+        """Today's, by their number."""
+        begin = self.steps.clock.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        async with self.steps.database.connection() as connection:
+            account_id = AccountId(self.steps.sender.account_id)
+            found = await usage.hours(connection, account_id, begin, begin + timedelta(days=1))
+        return {hour.astimezone(UTC).hour: row for hour, row in found.items()}
+
+    async def reasons(self) -> dict[tuple[str, str, str, str], int]:
+        async with self.steps.database.connection() as connection:
+            account_id = AccountId(self.steps.sender.account_id)
+            found = await usage_reasons.of_days(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
+        return {(*key[:3], key.reason.value): count.times for key, count in found}
+
     async def latency(self) -> dict[tuple[date, str], int]:
         async with self.steps.database.connection() as connection:
             account_id = AccountId(self.steps.sender.account_id)
-            found = await usage.latency(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
+            found = await usage.providers(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
         return {(row.day, row.provider): sum(row.counts) for row in found}
 
 
@@ -89,7 +109,7 @@ async def test_each_result_is_counted_once_however_often_is_counted(counting: Co
     await counting.send(DELIVERED, DELIVERED, BOUNCED, FAILED)
     await counting.steps.accept(2)
     assert (await counting.count()).steps > 0
-    counted = UsageDay(counting.today, accepted=6, delivered=2, bounced=1, failed=1)
+    counted = UsageCounts(accepted=6, delivered=2, bounced=1, failed=1)
     assert await counting.days() == {counting.today: counted}
     assert counted.open == 2
     await counting.count()
@@ -111,13 +131,13 @@ async def test_a_result_belongs_to_the_day_of_its_message(counting: Counting) ->
         counting.steps.outcome(claimed[0], DELIVERED), counting.steps.outcome(claimed[1], DEFERRED)
     )
     await counting.count()
-    assert await counting.days() == {day: UsageDay(day, accepted=2, delivered=1)}
+    assert await counting.days() == {day: UsageCounts(accepted=2, delivered=1)}
     counting.steps.clock.advance(days=2)
     await counting.steps.renew()
     (again,) = await counting.steps.claim(await counting.steps.lease())
     await counting.steps.record(counting.steps.outcome(again, BOUNCED))
     await counting.count()
-    assert await counting.days() == {day: UsageDay(day, accepted=2, delivered=1, bounced=1)}
+    assert await counting.days() == {day: UsageCounts(accepted=2, delivered=1, bounced=1)}
     assert await counting.latency() == {(day, "other"): 2}
 
 
@@ -130,17 +150,116 @@ async def test_how_long_it_took_is_kept_by_mailbox_provider(counting: Counting) 
     assert await counting.latency() == {(day, "google"): 2, (day, "microsoft"): 1}
     async with counting.steps.database.connection() as connection:
         account_id = AccountId(counting.steps.sender.account_id)
-        found = {row.provider: row.counts for row in await usage.latency(connection, account_id, day, day)}
+        found = {row.provider: row.counts for row in await usage.providers(connection, account_id, day, day)}
     read = rules.percentiles(found["google"])
     assert read is not None
     assert 1.6 <= read.p50 <= 2.5, "each took two seconds"
 
 
-async def test_test_mail_is_not_counted(counting: Counting) -> None:
-    await counting.send(DELIVERED, mode=Mode.TEST)
+async def test_test_mail_is_counted_apart(counting: Counting) -> None:
+    await counting.send(DELIVERED, BOUNCED, mode=Mode.TEST)
     await counting.count()
-    assert await counting.days() == {}
+    row = UsageRow(test=UsageCounts(accepted=2, delivered=1, bounced=1))
+    assert await counting.rows() == {counting.today: row}
+    assert await counting.hours() == {12: row}
     assert await counting.latency() == {}
+    assert await counting.reasons() == {}
+
+
+async def test_a_result_belongs_to_the_hour_of_its_message(counting: Counting) -> None:
+    first, second = await counting.steps.claimed(2)
+    await counting.steps.record(counting.steps.outcome(first, DELIVERED))
+    counting.steps.clock.advance(hours=1)
+    await counting.steps.record(counting.steps.outcome(second, BOUNCED))
+    await counting.steps.accept(3)
+    await counting.count()
+    assert await counting.hours() == {
+        12: UsageRow(UsageCounts(accepted=2, delivered=1, bounced=1)),
+        13: UsageRow(UsageCounts(accepted=3)),
+    }
+    assert await counting.days() == {counting.today: UsageCounts(accepted=5, delivered=1, bounced=1)}
+
+
+async def test_outcomes_and_the_time_to_delivered_are_kept_by_provider(counting: Counting) -> None:
+    await counting.send(DELIVERED, DELIVERED, BOUNCED, FAILED, exchange="gmail-smtp-in.l.google.com")
+    await counting.count()
+    async with counting.steps.database.connection() as connection:
+        account_id = AccountId(counting.steps.sender.account_id)
+        (google,) = await usage.providers(connection, account_id, counting.today, counting.today)
+    assert (google.provider, google.delivered, google.bounced, google.failed) == ("google", 2, 1, 1)
+    assert (sum(google.counts), sum(google.delivered_counts)) == (4, 2)
+
+
+async def test_reasons_are_counted_by_provider_and_code(counting: Counting) -> None:
+    google: dict[str, Any] = {"exchange": "gmail-smtp-in.l.google.com", "stage": "rcpt"}
+    await counting.send(BOUNCED, BOUNCED, **google, code=550, response="5.1.1 does not exist")
+    await counting.send(BOUNCED, exchange=None, address=None, code=None, response="the domain does not exist")
+    await counting.send(DELIVERED, **google)
+    await counting.count()
+    counted = {
+        ("google", "bounced", "5.1.1", "unknown_address"): 2,
+        ("none", "bounced", "", "unknown_domain"): 1,
+    }
+    assert await counting.reasons() == counted
+    await counting.count()
+    assert await counting.reasons() == counted
+
+
+async def test_deferrals_are_counted_once_their_recipient_is_final(counting: Counting) -> None:
+    (first,) = await counting.steps.claimed(1)
+    greylisted = {"exchange": "mx.example.org", "stage": "rcpt", "code": 451, "response": "4.7.1 greylisted"}
+    await counting.steps.record(counting.steps.outcome(first, DEFERRED, **greylisted))
+    await counting.count()
+    assert await counting.reasons() == {}
+    async with counting.steps.database.transaction() as tx:
+        waiting = await usage_reasons.deferred_now(tx, AccountId(counting.steps.sender.account_id))
+    ((key, count),) = waiting.items()
+    assert (key.provider, key.result, key.code, key.reason) == ("other", "deferred", "4.7.1", "greylisted")
+    assert count == (1, first.message_id)
+    counting.steps.clock.advance(minutes=10)
+    await counting.steps.renew()
+    (again,) = await counting.steps.claim(await counting.steps.lease())
+    await counting.steps.record(counting.steps.outcome(again, DELIVERED))
+    await counting.count()
+    assert await counting.reasons() == {("other", "deferred", "4.7.1", "greylisted"): 1}
+    async with counting.steps.database.transaction() as tx:
+        assert await usage_reasons.deferred_now(tx, AccountId(counting.steps.sender.account_id)) == {}
+
+
+async def test_a_server_that_invents_codes_fills_no_table(counting: Counting) -> None:
+    for number in range(6):
+        claimed = await counting.steps.claimed(40)
+        await counting.steps.record(
+            *[
+                counting.steps.outcome(claim, BOUNCED, code=550, response=f"5.{number + 100}.{place} no")
+                for place, claim in enumerate(claimed)
+            ]
+        )
+        counting.steps.clock.advance(seconds=1)
+    await counting.count()
+    reasons = await counting.reasons()
+    assert len(reasons) == KEYS_A_DAY_MAX + 1
+    assert sum(reasons.values()) == 240
+    assert reasons["other", "bounced", "other", "other"] == 240 - KEYS_A_DAY_MAX
+
+
+async def test_a_step_that_fails_counts_nothing(counting: Counting) -> None:
+    await counting.send(DELIVERED, BOUNCED, exchange="gmail-smtp-in.l.google.com", code=550, response="5.1.1 unknown")
+    # The last statement of the step fails, as if the process had died before its commit.
+    await counting.steps.fetch(
+        "CREATE FUNCTION fail() RETURNS trigger AS $$ BEGIN RAISE 'not now'; END $$ LANGUAGE plpgsql"
+    )
+    await counting.steps.fetch("CREATE TRIGGER fails BEFORE UPDATE ON reckoning EXECUTE FUNCTION fail()")
+    with pytest.raises(asyncpg.RaiseError):
+        await counting.count()
+    assert (await counting.rows(), await counting.hours()) == ({}, {})
+    assert (await counting.latency(), await counting.reasons()) == ({}, {})
+    await counting.steps.fetch("DROP TRIGGER fails ON reckoning")
+    await counting.count()
+    assert await counting.days() == {counting.today: UsageCounts(accepted=2, delivered=1, bounced=1)}
+    assert await counting.hours() == {12: UsageRow(UsageCounts(accepted=2, delivered=1, bounced=1))}
+    assert await counting.latency() == {(counting.today, "google"): 2}
+    assert await counting.reasons() == {("google", "bounced", "5.1.1", "unknown_address"): 1}
 
 
 async def test_accounts_are_walked_in_parts_and_none_is_passed_over(counting: Counting) -> None:
@@ -151,7 +270,7 @@ async def test_accounts_are_walked_in_parts_and_none_is_passed_over(counting: Co
         counting.usage_counter = usage_counter(counting.steps, accounts_a_step)
         await counting.count()
         for number, sender in enumerate(senders):
-            day = UsageDay(counting.today, accepted=number + 1, delivered=number + 1)
+            day = UsageCounts(accepted=number + 1, delivered=number + 1)
             assert await counting.days(sender) == {counting.today: day}
 
 
@@ -195,7 +314,10 @@ async def test_a_message_that_came_to_light_late_is_counted_when_its_day_is_clos
     assert (await counting.days())[day].accepted == 1
     counting.steps.clock.advance(hours=14)
     assert (await counting.count()).closed > 0
-    assert (await counting.days())[day] == UsageDay(day, accepted=4, delivered=1)
+    assert (await counting.days())[day] == UsageCounts(accepted=4, delivered=1)
+    async with counting.steps.database.connection() as connection:
+        found = await connection.fetchval("SELECT sum(accepted)::int FROM usage_hours")
+    assert found == 4, "the hours add up to the day"
     assert (await counting.count()).closed == 0
 
 
@@ -222,8 +344,12 @@ async def test_how_long_mail_took_is_forgotten_and_how_much_it_was_is_not(counti
     await counting.send(DELIVERED)
     await counting.count()
     (day,) = await counting.days()
-    counting.steps.clock.advance(LATENCY_KEPT + timedelta(days=1))
-    assert (await counting.count()).forgotten == 1
+    counting.steps.clock.advance(DETAILS_KEPT + timedelta(days=1))
+    # To count the days without mail would take longer than all that is shown here.
+    now = counting.steps.clock.now()
+    await counting.steps.fetch("UPDATE reckoning SET low = $1, high = $1, closing = $2", now, now.date())
+    assert (await counting.count()).forgotten == 2, "a provider and an hour"
+    assert await counting.hours() == {}
     assert await counting.latency() == {}
     assert list(await counting.days()) == [day]
 

@@ -102,8 +102,7 @@ async def test_mail_results_arrive_signed_without_waiting_for_dispatch(
         assert len({event["id"] for event in events}) == 2
         stored = {bytes(body) for (body,) in await flow.steps.fetch("SELECT body FROM events")}
         assert {request.body for request in requests} == stored
-        async with flow.steps.database.connection() as connection:
-            log = await webhooks.list_deliveries(connection, flow.account_id, 10, message_id=message_id)
+        log = await flow.store.log(10, message_id=message_id)
         assert {ids.text(ids.EVENT, delivery.event_id) for delivery in log} == {event["id"] for event in events}
         for delivery in log:
             assert (delivery.status, delivery.attempt, delivery.max_attempts, delivery.http_status, delivery.error) == (

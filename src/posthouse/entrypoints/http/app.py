@@ -19,16 +19,21 @@ from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.routes import (
     account,
+    alerts,
     captured,
     credentials,
+    dashboard,
     domains,
     dry_run,
     emails,
     events,
     health,
+    live,
     message_detail,
+    message_retry,
     message_search,
     next_message,
+    service,
     sessions,
     suppressions,
     team,
@@ -50,18 +55,23 @@ _FAMILIES: Final = (
     sessions,
     team,
     account,
+    alerts,
     domains,
     credentials,
     message_search,
+    live,
     next_message,  # before /v1/messages/{id}
     message_detail,
+    message_retry,
     suppressions,
     dry_run,
     webhooks,
     events,
     unsubscribe,
     health,
+    service,
     captured,
+    dashboard,
     docs_page,
 )
 
@@ -96,7 +106,7 @@ def create_app(
             yield {
                 responses.REQUEST_IDS: request_ids,
                 responses.CONNECTIONS: connections,
-                responses.ON_STOP: services.next_message.close,
+                responses.ON_STOP: services.stop_waiting,
             }
             await services.intake.drain()
 

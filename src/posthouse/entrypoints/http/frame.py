@@ -58,7 +58,7 @@ class Frame:
             return
         if scope["method"] == "HEAD":
             # A copy: the server itself must still know that it sends no body.
-            scope, send = {**scope, "method": "GET"}, _without_body(send)
+            scope, send = {**scope, "method": "GET", responses.IS_HEAD: True}, _without_body(send)
         request_id = self._request_ids.new()
         request_id_text = ids.text(ids.REQUEST, request_id)
         scope[responses.REQUEST_ID] = request_id

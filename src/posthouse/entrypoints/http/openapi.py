@@ -80,12 +80,15 @@ def _declare(model: type[BaseModel]) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
 
 
-def responses_with(success: int, model: type[BaseModel] | str, *errors: int) -> dict[int | str, dict[str, Any]]:
+def responses_with(
+    success: int, model: type[BaseModel] | str | tuple[str, ...], *errors: int
+) -> dict[int | str, dict[str, Any]]:
     """The declared responses of a route: its success, and the error object for each status in `errors`.
 
-    `model` is a media type where the body is not JSON.
+    `model` is a media type, or several, where the body is not JSON.
     """
-    content = {model: {"schema": {"type": "string"}}} if isinstance(model, str) else _declare(model)
+    types = (model,) if isinstance(model, str) else model
+    content = {key: {"schema": {"type": "string"}} for key in types} if isinstance(types, tuple) else _declare(types)
     declared: dict[int | str, dict[str, Any]] = {
         success: {"description": "Done.", "headers": _REQUEST_ID_HEADER, "content": content}
     }

@@ -13,6 +13,8 @@ from posthouse.rules.refusal import Code, Refusal
 
 REQUEST_ID: Final = "posthouse.request_id"
 REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
+# True for a HEAD request, which routes see as GET: an endless response must not begin.
+IS_HEAD: Final = "posthouse.is_head"
 # In the state that the lifespan gives to connections.
 REQUEST_IDS: Final = "posthouse.request_ids"
 CONNECTIONS: Final = "posthouse.connections"

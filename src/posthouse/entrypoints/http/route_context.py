@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, TypeVar
 from fastapi import Query, Request
 from pydantic import BaseModel
 from starlette.responses import Response
+from starlette.types import Receive
 
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.repeated_headers import check_content_type
@@ -51,15 +52,31 @@ async def member_of(request: Request) -> Member:
     """
     services = services_of(request)
     member = await services.admission.member(request.headers.get("authorization"))
-    operation: str = request.scope["route"].operation_id
-    role.require(member.role, operation)
-    if member.lacks_second_factor:
-        role.require_second_factor(operation)
+    operation = _require_allowed(request, member)
     if request.method not in _READING:
         services.writes.require(member.account_id, operation)
     if request.method == "POST":
         check_content_type(request.scope)
     return member
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def require_still_allowed(request: Request) -> None:
+    """Raises once a new request like this would be refused, for a response that outlasts its admission."""
+    _require_allowed(request, await services_of(request).admission.recall_member(request.headers.get("authorization")))
+
+
+def _require_allowed(request: Request, member: Member) -> str:
+    operation: str = request.scope["route"].operation_id
+    role.require(member.role, operation)
+    if member.lacks_second_factor:
+        role.require_second_factor(operation)
+    return operation
 
 
 async def body_of(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:

@@ -5,13 +5,20 @@ from dataclasses import dataclass
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.dry_run import DryRun
 from posthouse.flows.accept.intake import Intake
+from posthouse.flows.account.alerts import Alerts
 from posthouse.flows.account.captured_mail import CapturedMail
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains
+from posthouse.flows.account.exports import Exports
+from posthouse.flows.account.kept_sessions import KeptSessions
+from posthouse.flows.account.live import Live
+from posthouse.flows.account.login_links import LoginLinks
 from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.password_reset import PasswordReset
+from posthouse.flows.account.progress import Progress
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.team import Team
@@ -23,7 +30,28 @@ from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 
 
 @dataclass(frozen=True, slots=True)
+class SmtpSubmission:
+    host: str
+    starttls_port: int | None
+    tls_port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """What anyone may know of this installation."""
+
+    name: str
+    version: str
+    docs_url: str
+    sends_own_mail: bool
+    submission: SmtpSubmission | None
+    captures: bool
+    simulator_domain: str
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
+    service_info: ServiceInfo
     admission: Admission
     intake: Intake
     message_detail: MessageDetail
@@ -31,14 +59,26 @@ class Services:
     webhook_endpoint: WebhookEndpoint
     unsubscribe: Unsubscribe
     sessions: Sessions
+    kept_sessions: KeptSessions
+    login_links: LoginLinks
     password_reset: PasswordReset
     team: Team
     usage_and_ledger: UsageAndLedger
+    progress: Progress
+    alerts: Alerts
     domains: Domains
     credentials: Credentials
     message_search: MessageSearch
+    message_retry: MessageRetry
     next_message: NextMessage
+    live: Live
+    exports: Exports
     captured_mail: CapturedMail
     suppression: Suppressions
     dry_run: DryRun
     writes: Writes
+
+    def stop_waiting(self) -> None:
+        """End responses that wait for something to happen: the process stops."""
+        self.next_message.close()
+        self.live.close()

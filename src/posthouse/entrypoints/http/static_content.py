@@ -1,4 +1,4 @@
-"""Content that is the same for every request: encoded and compressed once, and sent only when the client lacks it."""
+"""Content that is the same for every request: compressed once, and sent only when the client lacks it."""
 
 import gzip
 from collections.abc import Mapping
@@ -11,25 +11,32 @@ from starlette.responses import Response
 
 @dataclass(frozen=True, slots=True)
 class StaticContent:
+    """`compressed` is by the name of its encoding, the best first."""
+
     media_type: str
     content: bytes
-    compressed: bytes
+    compressed: Mapping[str, bytes]
     version: str
 
     @classmethod
-    def of(cls, content: bytes, media_type: str) -> "StaticContent":
-        return cls(media_type, content, gzip.compress(content, mtime=0), sha256(content).hexdigest()[:16])
+    def of(cls, content: bytes, media_type: str, compressed: Mapping[str, bytes] | None = None) -> "StaticContent":
+        """Without `compressed`, the content is compressed now."""
+        if compressed is None:
+            compressed = {"gzip": gzip.compress(content, mtime=0)}
+        return cls(media_type, content, compressed, sha256(content).hexdigest()[:16])
 
     def response(self, request_headers: Headers, headers: Mapping[str, str]) -> Response:
-        is_compressed = "gzip" in request_headers.get("accept-encoding", "")
+        accepted = request_headers.get("accept-encoding", "")
+        encoding = next((name for name in self.compressed if name in accepted), None)
         # A strong validator names the bytes that are sent, so each encoding has its own.
-        tag = f'"{self.version}-gzip"' if is_compressed else f'"{self.version}"'
+        tag = f'"{self.version}-{encoding}"' if encoding else f'"{self.version}"'
         sent = {**headers, "ETag": tag, "Vary": "Accept-Encoding"}
         if _names(request_headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=sent)
-        if not is_compressed:
+        if encoding is None:
             return Response(self.content, headers=sent, media_type=self.media_type)
-        return Response(self.compressed, headers={**sent, "Content-Encoding": "gzip"}, media_type=self.media_type)
+        sent["Content-Encoding"] = encoding
+        return Response(self.compressed[encoding], headers=sent, media_type=self.media_type)
 
 
 def _names(if_none_match: str, tag: str) -> bool:

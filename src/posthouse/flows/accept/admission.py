@@ -27,13 +27,13 @@ class Admission:
             case BasicCredentials() as given:
                 known = await self._basic(given)
                 _require_permitted(peer, known.allowed_networks)
-                return self._by_credential(known)
+                return self._by_credential(known, peer)
             case ApiKeySecret() as given:
                 key = await self._api_key(given)
                 if not key.may_send:
                     raise Refusal(Code.FORBIDDEN, "This API key may only read: use one with the send scope.")
                 _require_permitted(peer, key.own_networks, key.allowed_networks)
-                return self._by_key(key)
+                return self._by_key(key, peer)
             case BearerToken() as given:
                 membership, _ = await self._membership(given)
                 if not credential.may_send(membership.role):
@@ -46,7 +46,7 @@ class Admission:
         """The holder of an SMTP credential, if the peer's network may use it."""
         known, password_hash = await self._matched(BasicCredentials(username, password))
         _require_permitted(peer, known.allowed_networks)
-        return self._by_credential(known)._replace(password_hash=password_hash)
+        return self._by_credential(known, peer)._replace(password_hash=password_hash)
 
     async def recall(self, principal: Principal, peer: str) -> None:
         """Raises when an SMTP session's credential or password is no longer valid: sessions outlast both."""
@@ -68,14 +68,14 @@ class Admission:
                 known = await self._basic(given)
                 if not _is_permitted(peer, known.allowed_networks):
                     raise _unauthorized(f"This credential may not be used from {peer}.")
-                return self._by_credential(known)
+                return self._by_credential(known, peer)
             case ApiKeySecret() as given:
                 key = await self._api_key(given)
                 if not key.may_read:
                     raise _unauthorized("This API key may only send: use one with the read scope.")
                 if not _is_permitted(peer, key.own_networks, key.allowed_networks):
                     raise _unauthorized(f"This credential may not be used from {peer}.")
-                return self._by_key(key)
+                return self._by_key(key, peer)
             case BearerToken() as given:
                 membership, _ = await self._membership(given)
                 if membership.lacks_second_factor:
@@ -84,11 +84,17 @@ class Admission:
 
     async def member(self, authorization: str | None) -> Member:
         """A member with a dashboard login; SMTP passwords and API keys are not accepted here."""
+        member = await self.recall_member(authorization)
+        count_for(member.account_id)
+        self._last_used.of_member(member.account_id, member.user_id, self._clock.now())
+        return member
+
+    async def recall_member(self, authorization: str | None) -> Member:
+        """The same, for a task that does nothing on the member's account."""
         given = credential.parse_authorization(authorization)
         if not isinstance(given, BearerToken):
             raise _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
         membership, session_id = await self._membership(given)
-        count_for(membership.account_id)
         return Member(
             membership.account_id,
             membership.user_id,
@@ -117,12 +123,12 @@ class Admission:
             return (known.secret_hash,)
         return known.secret_hash, known.previous_hash
 
-    def _by_credential(self, known: CachedCredential) -> Principal:
-        self._last_used.of_credential(known.account_id, known.id, self._clock.now())
+    def _by_credential(self, known: CachedCredential, peer: str) -> Principal:
+        self._last_used.of_credential(known.account_id, known.id, self._clock.now(), peer or None)
         return Principal(known.account_id, known.id, Mode.LIVE)
 
-    def _by_key(self, known: KnownKey) -> Principal:
-        self._last_used.of_key(known.account_id, known.id, self._clock.now())
+    def _by_key(self, known: KnownKey, peer: str) -> Principal:
+        self._last_used.of_key(known.account_id, known.id, self._clock.now(), peer or None)
         return Principal(known.account_id, known.credential_id, known.mode)
 
     async def _api_key(self, given: ApiKeySecret) -> KnownKey:

@@ -77,6 +77,8 @@ class Preparation:
             return None
         found = await self._control_cache.published_template(account_id, draft.template)
         if found is None:
+            if (alias := await self._control_cache.renamed_template(account_id, draft.template)) is not None:
+                raise invalid(f"`template`: {draft.template!r} was renamed: send with its new alias {alias!r}.")
             raise invalid(
                 f"`template`: this account has no published template {draft.template!r}: "
                 "create and publish it, or correct the alias."

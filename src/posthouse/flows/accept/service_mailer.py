@@ -45,9 +45,9 @@ class ServiceMailer:
     async def is_sent_by(self, account_id: AccountId) -> bool:
         return (await self._principal()).account_id == account_id
 
-    async def send(self, to: str, subject: str, text: str) -> None:
+    async def send(self, to: str, subject: str, text: str, *, key: str | None = None) -> None:
         request_id = RequestId(new_id(self._chance, self._clock.now()))
-        key = ids.text(ids.REQUEST, request_id)
+        key = key or ids.text(ids.REQUEST, request_id)
         draft = compose(sender=self._sender, to=[to], subject=subject, text=text, headers=_HEADERS)
         try:
             principal = await self._principal()

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.message_detail import Attachment, MessageDetail
 from posthouse.flows.account.message_search import MessageListRow as MessageListRow
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.shared.page import Page
 from posthouse.mail import render
 from posthouse.mail.frame_html import framed
-from posthouse.mail.render import AttachmentInfo, RenderedMail
+from posthouse.mail.render import RenderedMail
 from posthouse.rules import credential
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
@@ -90,13 +90,9 @@ class CapturedMail:
         raw = await self._message_detail.raw(account_id, message_id)
         return await asyncio.to_thread(lambda: framed(shown.content.html or "", render.inline_pictures(raw)))
 
-    async def attachment(self, account_id: AccountId, message_id: str, part: int) -> tuple[AttachmentInfo, bytes]:
-        shown = await self.message(account_id, message_id)
-        found = next((item for item in shown.content.attachments if item.part == part), None)
-        if found is None:
-            raise Refusal(Code.NOT_FOUND, "This message has no such attachment.")
-        raw = await self._message_detail.raw(account_id, message_id)
-        return found, await asyncio.to_thread(render.part_content, raw, part)
+    async def attachment(self, account_id: AccountId, message_id: str, part: int) -> Attachment:
+        await self._message_detail.message(account_id, message_id, self._mode)
+        return await self._message_detail.attachment(account_id, message_id, part)
 
     @property
     def _mode(self) -> Mode:

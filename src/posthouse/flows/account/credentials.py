@@ -201,7 +201,9 @@ class Credentials:
                 )
             new_key_id = ApiKeyId(new_id(self._chance, now))
             expires_at = None if row.expires_at is None else now + (row.expires_at - row.created_at)
-            like = replace(row, id=new_key_id, created_at=now, expires_at=expires_at, last_used_at=None)
+            like = replace(
+                row, id=new_key_id, created_at=now, expires_at=expires_at, last_used_at=None, last_used_from=None
+            )
             made = await self._add_key(tx, like, now)
             ends_at = await credentials.replace_key(tx, account_id, row.id, new_key_id, now + overlap, now)
             detail: audit_log.Detail = {"replaced_by": _key_text(made.key), "overlap_seconds": overlap_seconds}

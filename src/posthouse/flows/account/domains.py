@@ -18,12 +18,12 @@ from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.mail.dkim import KeyPair
 from posthouse.rules import domain, ids, input_checks, limits
 from posthouse.rules.actor import OPERATOR, Actor
-from posthouse.rules.domain import DomainRecords, RecordCheck, RecordChecks, TxtRecord
+from posthouse.rules.domain import DomainRecords, RecordCheck, RecordChecks, RecordPurpose, RecordResult, TxtRecord
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.store import accounts, domains
-from posthouse.store.domains import DomainKeysRow
+from posthouse.store.domains import DomainKeysRow, StoredFinding
 from posthouse.store.domains import DomainRow as DomainRow
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
@@ -48,17 +48,18 @@ class KeyStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A record as it is shown; `finding` is None if DNS was not asked."""
+    """A record as it is shown; `finding` is what the last check found, None before the first."""
 
     record: TxtRecord
     stage: KeyStage
     advice: str
     finding: RecordCheck | None = None
+    checked_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DomainView:
-    """A domain with the records to publish, and the findings if DNS was asked."""
+    """A domain with the records to publish, and the findings of the check that was just made, if it was."""
 
     domain: DomainRow
     keys: Sequence[DomainKeysRow]
@@ -83,17 +84,21 @@ class DomainView:
         return [*shown, *[self._line(record, KeyStage.ACTIVE) for record in self.advised]]
 
     def _line(self, record: TxtRecord, stage: KeyStage, retired_at: datetime | None = None) -> ShownRecord:
-        finding = self.findings.get(record.name)
+        stored = self._stored(record)
+        finding = self.findings.get(record.name) or _check_of(record, stored)
+        checked_at = None if stored is None else stored.at
         if retired_at is not None:
             until = domain.records_kept_until(retired_at)
             advice = (
                 f"Leave it in DNS until {until:%Y-%m-%d %H:%M} UTC, for mail that was signed with it and is still on "
                 "its way; then remove it."
             )
-            return ShownRecord(record, KeyStage.PREVIOUS, advice, finding)
-        return ShownRecord(
-            record, stage, domain.advice_before_check(record) if finding is None else finding.advice, finding
-        )
+            return ShownRecord(record, KeyStage.PREVIOUS, advice, finding, checked_at)
+        advice = domain.advice_before_check(record) if finding is None else finding.advice
+        return ShownRecord(record, stage, advice, finding, checked_at)
+
+    def _stored(self, record: TxtRecord) -> StoredFinding | None:
+        return next((found for found in domains.findings_of(self.domain) if _is_of(found, record)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +296,25 @@ class Domains:
 
     def _new_selector(self) -> str:
         return domain.SELECTOR_PREFIX + _base32(self._chance.bytes(_SELECTOR_BYTES))
+
+
+def results_of(row: DomainRow) -> list[tuple[RecordPurpose, RecordResult]]:
+    """What the last check found of each record, those of keys that wait left out."""
+    records = records_of(row).all
+    return [
+        (RecordPurpose(found.purpose), RecordResult(found.result))
+        for found in domains.findings_of(row)
+        if found.purpose in domain.ADVISED or any(_is_of(found, record) for record in records)
+    ]
+
+
+def _is_of(found: StoredFinding, record: TxtRecord) -> bool:
+    """Whether it was found of this record, and not of one with the same name before it."""
+    return (found.name, found.wanted) == (record.name, record.value)
+
+
+def _check_of(record: TxtRecord, stored: StoredFinding | None) -> RecordCheck | None:
+    return None if stored is None else RecordCheck(record, RecordResult(stored.result), stored.found, stored.advice)
 
 
 async def _found(

@@ -10,6 +10,7 @@ from posthouse.flows.shared.large_mail import in_turn
 from posthouse.flows.shared.snapshot import snapshot
 from posthouse.flows.shared.turns import Turns
 from posthouse.mail import render
+from posthouse.mail.render import Attachment as Attachment
 from posthouse.mail.render import AttachmentInfo as AttachmentInfo
 from posthouse.mail.render import HeaderField as HeaderField
 from posthouse.mail.render import RenderedMail as RenderedMail
@@ -59,26 +60,26 @@ class MessageDetail:
 
         So is live mail for a test key, which is kept in places that see no customer's data.
         """
-        message_id = _message_id(given_id)
+        message_id = message_id_of(given_id)
         async with self._database.connection() as connection:
             found = await messages.message(connection, account_id, message_id)
         if found is None or (mode is Mode.TEST and found.source != Source.TEST):
-            raise _no_message()
+            raise no_message()
         return found
 
     async def detail(self, account_id: AccountId, given_id: str) -> Detail:
         """Its whole history, from one snapshot."""
-        message_id = _message_id(given_id)
+        message_id = message_id_of(given_id)
         async with snapshot(self._database) as connection:
             found = await message_detail.timeline(connection, account_id, message_id, self._clock.now())
             head = await bodies.beginning(connection, account_id, message_id, HEAD_BYTES_MAX)
         if found is None:
-            raise _no_message()
+            raise no_message()
         return Detail(found, None if head is None else render.notable_fields(head))
 
     async def content(self, account_id: AccountId, given_id: str) -> RenderedMail:
         """What it says, part by part."""
-        message_id = _message_id(given_id)
+        message_id = message_id_of(given_id)
         size = await self._size(account_id, message_id)
         if size < THREAD_BODY_BYTES_MIN:
             return render.render_mail(await self._body(account_id, message_id))
@@ -87,9 +88,24 @@ class MessageDetail:
                 body = await self._body(account_id, message_id)
                 return await in_turn(account_id, partial(render.render_mail, body))
 
+    async def attachment(self, account_id: AccountId, given_id: str, part: int) -> Attachment:
+        """The attachment that the content lists with this `part`."""
+        message_id = message_id_of(given_id)
+        size = await self._size(account_id, message_id)
+        if size < THREAD_BODY_BYTES_MIN:
+            found = render.attachment(await self._body(account_id, message_id), part)
+        else:
+            with self._large.place(account_id):
+                async with self._large.turn(account_id):
+                    body = await self._body(account_id, message_id)
+                    found = await in_turn(account_id, partial(render.attachment, body, part))
+        if found is None:
+            raise Refusal(Code.NOT_FOUND, "This message has no such attachment: its content lists those it has.")
+        return found
+
     async def raw(self, account_id: AccountId, given_id: str) -> bytes:
         """Its bytes as they were stored."""
-        message_id = _message_id(given_id)
+        message_id = message_id_of(given_id)
         if await self._size(account_id, message_id) < THREAD_BODY_BYTES_MIN:
             return await self._body(account_id, message_id)
         with self._large.place(account_id):
@@ -100,7 +116,7 @@ class MessageDetail:
         async with self._database.connection() as connection:
             found = await bodies.length(connection, account_id, message_id)
         if found is None:
-            raise _no_message()
+            raise no_message()
         if found.bytes is None:
             raise self._dropped(found.created_at)
         return found.bytes
@@ -122,12 +138,12 @@ class MessageDetail:
         )
 
 
-def _message_id(given: str) -> MessageId:
+def message_id_of(given: str) -> MessageId:
     message_id = ids.parse(ids.MESSAGE, given)
     if message_id is None:
-        raise _no_message()
+        raise no_message()
     return MessageId(message_id)
 
 
-def _no_message() -> Refusal:
+def no_message() -> Refusal:
     return Refusal(Code.NOT_FOUND, "This account has no message with that id.")

@@ -5,7 +5,7 @@ ends, full or not, and the next page continues there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -31,6 +31,9 @@ DAYS_EXAMINED_MAX: Final = 5
 MARK_SECONDS_MAX: Final = 2.0
 # The most that the processes' clocks differ by.
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
+# Longer than a request takes until its message has an id; and how many messages of that time are compared.
+REQUEST_SECONDS_MAX: Final = timedelta(minutes=2)
+REQUEST_EXAMINED_MAX: Final = 20_000
 
 _BEGINNING: Final = UUID(int=0)
 
@@ -77,6 +80,11 @@ class MessageSearch:
         if cursor is not None:
             before = min(before, wanted.position(cursor))
         async with self._database.connection() as connection:
+            if wanted.request_id is not None:
+                message_id = await _of_request(connection, account_id, wanted.request_id)
+                if message_id is None or not wanted.lowest <= message_id < before:
+                    return Page([], None)
+                wanted, before = replace(wanted, lowest=message_id), UUID(int=message_id.int + 1)
             if wanted.is_everything:
                 span = IdRange(wanted.lowest, before)
                 newest = await message_search.newest(connection, account_id, span, limit + 1)
@@ -166,6 +174,16 @@ class MessageSearch:
         if len(found) > limit:
             return _Found(found[:limit], found[limit - 1].id if limit else span.before)
         return _Found(found, examined_to)
+
+
+async def _of_request(connection: Connection, account_id: AccountId, request_id: UUID) -> MessageId | None:
+    """A request makes one message at most, soon after it began: both times are in their ids."""
+    try:
+        began = ids.time_of(request_id)
+        span = IdRange(ids.lowest_id(began - CLOCKS_DIFFER), ids.lowest_id(began + REQUEST_SECONDS_MAX))
+    except (OverflowError, ValueError):  # beyond all times: not an id of ours
+        return None
+    return await message_search.of_request(connection, account_id, span, request_id, REQUEST_EXAMINED_MAX)
 
 
 async def _first(

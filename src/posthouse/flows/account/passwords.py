@@ -73,14 +73,18 @@ class Passwords:
         user = await self.recognised(email, password, peer)
         if user is None:
             raise Refusal(Code.UNAUTHORIZED, _WRONG)
-        async with self._database.connection() as connection:
-            needs_code = await second_factors.is_active(connection, user.id)
-        if needs_code and not code:
-            raise Refusal(Code.UNAUTHORIZED, _CODE_NEEDED, headers={SECOND_FACTOR_HEADER: "required"})
-        if needs_code and not await self.is_code(user.id, code or ""):
-            raise Refusal(Code.UNAUTHORIZED, _WRONG_CODE, headers={SECOND_FACTOR_HEADER: "required"})
+        await self.require_code(user.id, code)
         await self.trust(user.email, peer)
         return user
+
+    async def require_code(self, user_id: UserId, code: str | None) -> None:
+        """Raises unless the code is right, or the user has no second factor."""
+        async with self._database.connection() as connection:
+            needs_code = await second_factors.is_active(connection, user_id)
+        if needs_code and not code:
+            raise Refusal(Code.UNAUTHORIZED, _CODE_NEEDED, headers={SECOND_FACTOR_HEADER: "required"})
+        if needs_code and not await self.is_code(user_id, code or ""):
+            raise Refusal(Code.UNAUTHORIZED, _WRONG_CODE, headers={SECOND_FACTOR_HEADER: "required"})
 
     async def recognised(self, email: str, password: str, peer: str) -> UserRow | None:
         """The user of that address, if this is their password; the attempt counts until `trust`."""

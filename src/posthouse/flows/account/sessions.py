@@ -13,15 +13,15 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.account.passwords import Passwords
+from posthouse.flows.account.session_tokens import NO_ACCOUNT, NO_MEMBER, OVER, SessionTokens
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.principal import LoginSession, Member
-from posthouse.rules import ids, input_checks, limits, token, totp
+from posthouse.rules import credential, ids, input_checks, limits, renewal, token, totp
 from posthouse.rules.actor import OPERATOR, Actor
-from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, second_factors, sessions, users
+from posthouse.store import accounts, login_links, second_factors, sessions, users
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 from posthouse.store.second_factors import SecondFactorRow
@@ -31,10 +31,9 @@ from posthouse.store.users import UserRow
 
 # Of more accounts than this, those joined first are shown.
 ACCOUNTS_SHOWN_MAX: Final = 100
-_OVER: Final = "The session is over: log in again."
 _NOT_BEGUN: Final = "There is no second factor to confirm: begin one with POST /v1/auth/totp."
 _THERE_IS_ONE: Final = "There is a second factor already: disable it before you begin another."
-_THERE_IS_NONE: Final = "There is no second factor to disable."
+_THERE_IS_NONE: Final = "You have no second factor: begin one with POST /v1/auth/totp."
 _WRONG_CODE: Final = "The code is wrong: see that the device's clock is right, and give the code that it shows now."
 
 
@@ -68,7 +67,7 @@ class Sessions:
         passwords: Passwords,
         sealer: Sealer,
         pepper: bytes,
-        token_secret: str,
+        tokens: SessionTokens,
         login_notices: LoginNotices | None = None,
     ) -> None:
         self._database = database
@@ -78,33 +77,45 @@ class Sessions:
         self._passwords = passwords
         self._sealer = sealer
         self._pepper = pepper
-        self._token_secret = token_secret
+        self._tokens = tokens
         self._login_notices = login_notices
 
-    async def login(self, email: str, password: str, code: str | None, peer: str, user_agent: str = "") -> LoginSession:
+    async def login(
+        self, email: str, password: str, code: str | None, peer: str, user_agent: str = "", *, keep: bool = False
+    ) -> LoginSession:
         """A new session, in the account that the user opened last, or else joined first."""
         user = await self._passwords.proven(email, password, peer, code)
-        now = self._clock.now()
         async with self._database.transaction() as tx:
-            joined = await users.account_to_open(tx, user.id)
-            if joined is None:
-                raise Refusal(
-                    Code.UNAUTHORIZED, "You are a member of no account any more: ask an owner for a new invitation."
-                )
-            session = SessionRow(
-                SessionId(new_id(self._chance, now)),
-                user.id,
-                joined.account_id,
-                now,
-                token.end_of_session(now),
-                peer,
-                "".join(filter(str.isprintable, user_agent))[: limits.USER_AGENT_CHARACTERS_MAX],
-            )
-            if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX):
-                raise Refusal(Code.UNAUTHORIZED, "The password was changed at this moment: log in with the new one.")
+            begun = await self.begin(tx, user, peer, user_agent, keep=keep)
+        self.note_login(user, peer, user_agent)
+        return begun
+
+    async def begin(self, tx: Connection, user: UserRow, peer: str, user_agent: str, *, keep: bool) -> LoginSession:
+        """A session for a user who proved who they are. One that is kept can be renewed."""
+        now = self._clock.now()
+        joined = await users.account_to_open(tx, user.id)
+        if joined is None:
+            raise Refusal(Code.UNAUTHORIZED, NO_ACCOUNT)
+        session = SessionRow(
+            SessionId(new_id(self._chance, now)),
+            user.id,
+            joined.account_id,
+            now,
+            renewal.end_of_session(now, now) if keep else token.end_of_session(now),
+            peer,
+            "".join(filter(str.isprintable, user_agent))[: limits.USER_AGENT_CHARACTERS_MAX],
+            is_kept=keep,
+        )
+        secret = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES)) if keep else None
+        renewal_hash = None if secret is None else credential.secret_hash(secret, self._pepper)
+        if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX, renewal_hash):
+            raise Refusal(Code.UNAUTHORIZED, "The password was changed at this moment: log in with the new one.")
+        return self._tokens.issue(session, joined.account_id, joined.role, secret)
+
+    def note_login(self, user: UserRow, peer: str, user_agent: str) -> None:
+        """After the commit: a login from a new place is followed by a mail."""
         if self._login_notices is not None:
             self._login_notices.note(user.id, user.email, peer, user_agent)
-        return self._token(session, joined.account_id, joined.role)
 
     async def logout(self, member: Member) -> None:
         """The session ends, and every token of it with it."""
@@ -131,7 +142,7 @@ class Sessions:
         async with self._database.connection() as connection:
             session = await sessions.live(connection, member.session_id, member.user_id, self._clock.now())
             if session is None:
-                raise Refusal(Code.UNAUTHORIZED, _OVER)
+                raise Refusal(Code.UNAUTHORIZED, OVER)
             return Me(
                 member,
                 session.expires_at,
@@ -147,17 +158,15 @@ class Sessions:
         async with self._database.transaction() as tx:
             session = await sessions.live(tx, member.session_id, member.user_id, self._clock.now())
             if session is None:
-                raise Refusal(Code.UNAUTHORIZED, _OVER)
+                raise Refusal(Code.UNAUTHORIZED, OVER)
             joined = None
             if account_id is not None:
                 joined = await users.find_member(tx, AccountId(account_id), member.user_id)
             if account_id is not None and joined is not None:
                 await users.note_opened(tx, member.user_id, AccountId(account_id))
         if account_id is None or joined is None:
-            raise Refusal(
-                Code.NOT_FOUND, "You are a member of no account with this id: GET /v1/auth/me lists your accounts."
-            )
-        return self._token(session, AccountId(account_id), joined.role)
+            raise Refusal(Code.NOT_FOUND, NO_MEMBER)
+        return self._tokens.issue(session, AccountId(account_id), joined.role)
 
     async def change_password(self, member: Member, current: str, new: str, peer: str) -> None:
         """Ends all other sessions of the user: anyone else who knew the password is logged out."""
@@ -193,8 +202,7 @@ class Sessions:
         All other sessions of the user end: they began without a code.
         """
         now = self._clock.now()
-        codes = totp.new_recovery_codes(self._chance.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
-        hashes = [code_hash for text in codes if (code_hash := totp.recovery_code_hash(text, self._pepper)) is not None]
+        codes, hashes = self._new_recovery_codes()
         async with self._database.transaction() as tx:
             await _unconfirmed(tx, member.user_id)
         await self._passwords.count_code(member.user_id)
@@ -211,13 +219,38 @@ class Sessions:
             await self._note(tx, member.user_id, member.actor, "user.totp_enabled", member.email, now)
         return codes
 
-    async def disable_totp(self, member: Member, password: str, code: str, peer: str) -> None:
+    def _new_recovery_codes(self) -> tuple[Sequence[str], Sequence[bytes]]:
+        """The codes, and their hashes."""
+        codes = totp.new_recovery_codes(self._chance.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
+        hashes = (totp.recovery_code_hash(text, self._pepper) for text in codes)
+        return codes, [code_hash for code_hash in hashes if code_hash is not None]
+
+    async def renew_recovery_codes(self, member: Member, password: str, code: str, peer: str) -> Sequence[str]:
+        """Ten new recovery codes, which are shown this once; all others end."""
+        user = await self._proven_twice(member, password, code, peer)
+        now = self._clock.now()
+        codes, hashes = self._new_recovery_codes()
+        async with self._database.transaction() as tx:
+            factor = await second_factors.lock(tx, user.id)
+            if factor is None or factor.confirmed_at is None:
+                raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
+            await second_factors.replace_recovery_codes(tx, user.id, hashes)
+            await self._note(tx, user.id, member.actor, "user.recovery_codes_renewed", user.email, now)
+        await self._passwords.trust(user.email, peer)
+        return codes
+
+    async def _proven_twice(self, member: Member, password: str, code: str, peer: str) -> UserRow:
+        """The member, who has a second factor and gives both password and code; the attempt counts until `trust`."""
         async with self._database.connection() as connection:
             if not await second_factors.is_active(connection, member.user_id):
                 raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
         user = await self._passwords.recognised(member.email, password, peer)
         if user is None or not await self._passwords.is_code(user.id, code):
             raise Refusal(Code.FORBIDDEN, "`password` or `code` is wrong: give both as for a login.")
+        return user
+
+    async def disable_totp(self, member: Member, password: str, code: str, peer: str) -> None:
+        user = await self._proven_twice(member, password, code, peer)
         await self._remove_factor(user, member.actor)
         await self._passwords.trust(user.email, peer)
 
@@ -226,18 +259,22 @@ class Sessions:
     async def reset_password(self, email: str, password: str) -> int:
         """Set a password without the previous one, and end all sessions; returns how many there were."""
         input_checks.check_password(password)
-        user = await self._user(email)
+        user = await self.user(email)
         return await self._replace_password(user, await self._passwords.hashed(password), None, OPERATOR)
 
     async def check_user(self, email: str) -> None:
         """Raises if there is no such user, before a password is asked for."""
-        await self._user(email)
+        await self.user(email)
+
+    async def note_login_link(self, tx: Connection, user: UserRow) -> None:
+        """An operator made a link that logs this user in."""
+        await self._note(tx, user.id, OPERATOR, "user.login_link_made", user.email, self._clock.now())
 
     async def switch_off_totp(self, email: str) -> None:
         """For someone who lost both the device and the recovery codes."""
-        await self._remove_factor(await self._user(email), OPERATOR)
+        await self._remove_factor(await self.user(email), OPERATOR)
 
-    async def _user(self, email: str) -> UserRow:
+    async def user(self, email: str) -> UserRow:
         address = input_checks.user_address(email)
         async with self._database.connection() as connection:
             user = await users.find_by_email(connection, address)
@@ -260,6 +297,7 @@ class Sessions:
         if not await users.replace_password(tx, user, password_hash):
             raise Refusal(Code.CONFLICT, "The password was changed by someone else at this moment: try again.")
         ended = await sessions.revoke_all(tx, user.id, but, now)
+        await login_links.forget_of_user(tx, user.id)
         await self._note(tx, user.id, actor, "user.password_changed", user.email, now)
         return ended
 
@@ -283,19 +321,6 @@ class Sessions:
     ) -> None:
         for account in await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX):
             await self._audit_log.note(tx, account.account_id, actor, action, email, now)
-
-    def _token(self, session: SessionRow, account_id: AccountId, role: Role) -> LoginSession:
-        issued = token.issue(
-            account_id=account_id,
-            user_id=session.user_id,
-            role=role,
-            session_id=session.id,
-            expires_at=session.expires_at,
-            token_id=self._chance.bytes(16).hex(),
-            secret=self._token_secret,
-            now=self._clock.now(),
-        )
-        return LoginSession(issued, session.expires_at)
 
 
 async def _unconfirmed(tx: Connection, user_id: UserId) -> SecondFactorRow:

@@ -5,7 +5,7 @@ neither remove the last owner nor exceed the number of members. Under the lock t
 their token was checked against may be some seconds old.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,6 +19,7 @@ from posthouse.flows.shared.page import Page, id_position, page_of, time_cursor,
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.rules import credential, ids, input_checks, limits, service_text
 from posthouse.rules.actor import Actor
+from posthouse.rules.audit_log_filters import AuditLogFilters
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.rate_limit import Rate, RateWait
@@ -35,6 +36,9 @@ from posthouse.store.users import UserRow
 # Invitations by mail: of an account 20 at once, then 20 an hour; to an address 3 at once, then one an hour.
 ACCOUNT_MAIL_RATE: Final = Rate(20 / 3_600, 20)
 ADDRESS_MAIL_RATE: Final = Rate(1 / 3_600, 3)
+# A client waits for the answer: its next request reads on.
+SEARCH_SECONDS_MAX: Final = 0.5
+ANY_ENTRY: Final = AuditLogFilters()
 INVITATION_LIFETIME: Final = timedelta(seconds=limits.INVITATION_LIFETIME_SECONDS)
 
 
@@ -107,7 +111,7 @@ class Team:
             await users.change_role(tx, account_id, member.user_id, role, now)
             detail = {**_member_detail(member.user_id, role), "was": member.role}
             await self._audit_log.note(tx, account_id, actor, "member.role_changed", member.email, now, detail)
-        return MemberRow(member.user_id, member.email, role, member.created_at)
+        return replace(member, role=role)
 
     async def remove(self, account_id: AccountId, given_id: str, actor: Actor) -> None:
         """The user stays, and may be a member of other accounts; their tokens for this account end within seconds."""
@@ -152,6 +156,16 @@ class Team:
             await accounts.require_totp(tx, account_id, is_required, now)
             detail: Detail = {"required": is_required}
             await self._audit_log.note(tx, account_id, actor, "account.second_factor_required", "", now, detail)
+
+    async def rename_account(self, account_id: AccountId, given: str, actor: Actor) -> str:
+        """The name that members see; the operator's name for the account stays."""
+        name = input_checks.name("`name`", given)
+        async with self._database.transaction() as tx:
+            await self._lock(tx, account_id, actor)
+            now = self._clock.now()
+            await accounts.rename(tx, account_id, name, now)
+            await self._audit_log.note(tx, account_id, actor, "account.renamed", name, now)
+        return name
 
     # Invitations.
 
@@ -254,12 +268,30 @@ class Team:
 
     # The audit log.
 
-    async def log(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[AuditLogEntry]:
-        """The newest first."""
-        before = audit_log.END if cursor is None else id_position(ids.AUDIT_ENTRY, cursor)
+    async def log(
+        self,
+        account_id: AccountId,
+        limit: int,
+        cursor: str | None = None,
+        filters: AuditLogFilters = ANY_ENTRY,
+    ) -> Page[AuditLogEntry]:
+        """The newest first. With filters a page may be short, or empty, and not be the last."""
+        if cursor is not None:
+            position = id_position(ids.AUDIT_ENTRY, cursor)
+            filters = replace(filters, before=min(filters.before, position))
+        found: list[AuditLogEntry] = []
+        until = self._clock.monotonic() + SEARCH_SECONDS_MAX
         async with self._database.connection() as connection:
-            found = await audit_log.page(connection, account_id, before, limit + 1)
-        return page_of(found, limit, lambda row: ids.text(ids.AUDIT_ENTRY, row.id))
+            while True:
+                some, reached = await audit_log.page(connection, account_id, filters, limit + 1 - len(found))
+                found.extend(some)
+                if reached is None or len(found) > limit or self._clock.monotonic() >= until:
+                    break
+                filters = replace(filters, before=reached)
+        page = page_of(found, limit, lambda row: ids.text(ids.AUDIT_ENTRY, row.id))
+        if page.next_cursor is None and reached is not None:
+            return Page(page.items, ids.text(ids.AUDIT_ENTRY, reached))
+        return page
 
     async def _lock(self, tx: Connection, account_id: AccountId, actor: Actor) -> None:
         """Lock the team against other changes, and check that the actor is still an owner."""

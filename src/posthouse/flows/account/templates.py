@@ -1,6 +1,7 @@
 """An account's templates, their versions, and the published version."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -11,7 +12,7 @@ from posthouse.flows.shared.page import Page, page_of, time_cursor, time_positio
 from posthouse.rules import limits, template
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
-from posthouse.rules.refusal import Code, Refusal, unreadable_cursor
+from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
 from posthouse.rules.template import RenderedTemplate, StoredVersion, Template, VariableValue
 from posthouse.store import accounts, templates
 from posthouse.store.audit_log import Detail
@@ -23,6 +24,15 @@ from posthouse.store.templates import TemplateVersionRow as TemplateVersionRow
 VERSIONS_SHOWN_MAX: Final = 20
 # A template from before there was a limit loses its excess in several writes.
 _VERSIONS_READ_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`variables` are those of the content, each with the parts that use it; `missing` had no value given."""
+
+    content: RenderedTemplate
+    variables: Mapping[str, Sequence[str]]
+    missing: Sequence[str]
 
 
 class Templates:
@@ -39,6 +49,7 @@ class Templates:
         template.check_name(name or alias)
         now = self._clock.now()
         async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
             if await templates.count(tx, account_id, limits.TEMPLATES_MAX) >= limits.TEMPLATES_MAX:
                 raise Refusal(
                     Code.CONFLICT, f"An account has at most {limits.TEMPLATES_MAX} templates: delete one first."
@@ -48,7 +59,7 @@ class Templates:
                 raise Refusal(Code.CONFLICT, f"The alias {alias!r} is taken: choose another, or add a version to it.")
             if await templates.stored_bytes(tx, account_id) > limits.TEMPLATES_BYTES_MAX:
                 raise _too_large()
-            await templates.insert_version(tx, account_id, alias, 1, content, now)
+            await templates.insert_version(tx, account_id, alias, 1, content, actor.name, now)
             detail = {"published": publish}
             await self._audit_log.note(tx, account_id, actor, "template.created", alias, now, detail)
             return await self._published(tx, account_id, created, publish, now)
@@ -64,7 +75,7 @@ class Templates:
             if grown is None:
                 raise _unknown(alias)
             deleted = await self._make_room(tx, account_id, grown)
-            await templates.insert_version(tx, account_id, alias, grown.latest_version, content, now)
+            await templates.insert_version(tx, account_id, alias, grown.latest_version, content, actor.name, now)
             detail: Detail = {"version": grown.latest_version, "published": publish}
             if deleted:
                 detail = {**detail, "versions_deleted": deleted}
@@ -95,7 +106,7 @@ class Templates:
 
     async def preview(
         self, account_id: AccountId, alias: str, version: int | None, variables: Mapping[str, VariableValue]
-    ) -> RenderedTemplate:
+    ) -> Preview:
         """The version as it would be sent: the given version, else the published, else the latest."""
         _require_alias(alias)
         async with self._database.connection() as connection:
@@ -104,7 +115,41 @@ class Templates:
                 raise _unknown(alias)
             number = version if version is not None else found.published_version or found.latest_version
             shown = await self._version(connection, account_id, alias, number)
-        return template.render(shown.content, variables, bytes_max=limits.MIME_BYTES_MAX)
+        rendered = template.render(shown.content, variables, bytes_max=limits.MIME_BYTES_MAX)
+        return Preview(rendered, template.variables(shown.content), [])
+
+    async def preview_draft(self, alias: str, draft: Template, variables: Mapping[str, VariableValue]) -> Preview:
+        """Content that is not stored, for a template that need not exist yet."""
+        _require_alias(alias)
+        template.check(draft)
+        if len(variables) > limits.VARIABLES_MAX:
+            raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
+        rendered, missing = template.render_draft(draft, variables, bytes_max=limits.MIME_BYTES_MAX)
+        return Preview(rendered, template.variables(draft), missing)
+
+    async def rename(
+        self, account_id: AccountId, alias: str, new_alias: str | None, name: str | None, actor: Actor
+    ) -> TemplateRow:
+        """Mail that names the old alias is refused from then on, within seconds."""
+        _require_alias(alias)
+        if new_alias is None and name is None:
+            raise invalid("Nothing to change: give `alias`, `name` or both.")
+        new_alias = alias if new_alias is None else new_alias
+        template.check_alias(new_alias)
+        if name is not None:
+            template.check_name(name)
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            now = self._clock.now()
+            if new_alias != alias and await templates.template(tx, account_id, new_alias) is not None:
+                raise Refusal(Code.CONFLICT, f"The alias {new_alias!r} is taken: choose another.")
+            renamed = await templates.rename(tx, account_id, alias, new_alias, name, now)
+            if renamed is None:
+                raise _unknown(alias)
+            await accounts.touch(tx, account_id, now)
+            detail: Detail = {"alias": new_alias, "name": renamed.name}
+            await self._audit_log.note(tx, account_id, actor, "template.renamed", alias, now, detail)
+        return renamed
 
     async def delete(self, account_id: AccountId, alias: str, actor: Actor) -> None:
         _require_alias(alias)

@@ -8,17 +8,22 @@ from typing import Final, assert_never
 from uuid import UUID
 
 from posthouse.clock import Clock
+from posthouse.flows.account.reputation_figures import ReputationReading as ReputationReading
+from posthouse.flows.account.reputation_figures import ReputationReadings
 from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.page import Page
 from posthouse.flows.shared.snapshot import snapshot
-from posthouse.rules import ids, rate_limit, send_quota, usage
+from posthouse.rules import explanation, ids, rate_limit, send_quota, usage
 from posthouse.rules import reputation as reputation_rules
+from posthouse.rules.explanation import Explanation
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.rules.rate_limit import Rate, RateReading
+from posthouse.rules.reason_count import ReasonCount, ReasonKey
 from posthouse.rules.refusal import invalid, unreadable_cursor
 from posthouse.rules.send_quota import WarmupReading
+from posthouse.rules.usage import Interval
 from posthouse.rules.usage import Percentiles as Percentiles
-from posthouse.store import acceptance, accounts, backlog, ledger, reputation
+from posthouse.store import acceptance, accounts, backlog, ledger, reputation, usage_reasons
 from posthouse.store import usage as usage_store
 from posthouse.store.accounts import AccountRow
 from posthouse.store.backlog import AccountBacklog as AccountBacklog
@@ -27,8 +32,11 @@ from posthouse.store.ledger import LedgerEntry as LedgerEntry
 from posthouse.store.ledger import LedgerPosition, LedgerRange
 from posthouse.store.ledger import RecipientResult as RecipientResult
 from posthouse.store.postgres import Connection, Database
-from posthouse.store.usage import UsageDay as UsageDay
+from posthouse.store.usage import ProviderDay
+from posthouse.store.usage import UsageCounts as UsageCounts
+from posthouse.store.usage import UsageRow as UsageRow
 
+_HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
 _BEGINNING: Final = UUID(int=0)
 # An entry's id is also its cursor: the id in its place, followed by its position from zero on.
@@ -46,28 +54,70 @@ class AccountSummary:
     # When the day of the warm-up ends.
     midnight: datetime
     warned_at: datetime | None
+    is_reputation_exempt: bool
+    # None when it could not be counted in time.
+    reputation: ReputationReading | None
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderUsage:
+    """`percentiles` are of the time to any final result, `to_delivered` of the delivered ones; None without any."""
+
     provider: str
     results: int
+    delivered: int
+    bounced: int
+    failed: int
     percentiles: Percentiles
+    to_delivered: Percentiles | None
 
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    counts: UsageDay
+    day: date
+    usage: UsageRow
     providers: Sequence[ProviderUsage]
 
 
 @dataclass(frozen=True, slots=True)
+class HourUsage:
+    hour: datetime
+    usage: UsageRow
+
+
+@dataclass(frozen=True, slots=True)
 class UsageView:
-    """`counted_to`: all that happened before is in the numbers; None when nothing was counted yet."""
+    """`hours` is None unless they were asked for.
+
+    `counted_to`: all that happened before is in the numbers; None when nothing was counted yet.
+    """
 
     days: Sequence[DayUsage]
+    hours: Sequence[HourUsage] | None
     providers: Sequence[ProviderUsage]
     waiting: AccountBacklog
+    counted_to: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonView:
+    """Why so many recipients bounced, failed or were deferred at a mailbox provider. `code` is None without a reply."""
+
+    provider: str
+    result: str
+    code: str | None
+    count: int
+    example_id: MessageId
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonsView:
+    """`waiting` is deferred now and not final; `is_shortened`: rare reasons are left out."""
+
+    reasons: Sequence[ReasonView]
+    is_shortened: bool
+    waiting: Sequence[ReasonView]
     counted_to: datetime | None
 
 
@@ -87,6 +137,7 @@ class UsageAndLedger:
         self._database = database
         self._clock = clock
         self._defaults = defaults
+        self._reputation = ReputationReadings(database=database, clock=clock)
 
     async def account(self, account_id: AccountId) -> AccountSummary:
         async with snapshot(self._database) as connection:
@@ -97,6 +148,7 @@ class UsageAndLedger:
             granted = await accounts.granted(connection, account_id)
             waiting = await backlog.waiting(connection, account_id)
             row = await acceptance.read(connection, account_id)
+        reading = await self._reputation.of(standing)
         now = self._clock.now()
         sending = working_copy(row, self._defaults)
         is_warning = reputation_rules.is_warning(standing.warned_at, standing.since, now)
@@ -109,28 +161,60 @@ class UsageAndLedger:
             warmup=send_quota.warmup_reading(sending, now),
             midnight=_start(now.astimezone(UTC).date() + _DAY),
             warned_at=standing.warned_at if is_warning else None,
+            is_reputation_exempt=standing.exempt,
+            reputation=reading,
         )
 
     async def usage(
-        self, account_id: AccountId, *, days: str | None = None, first: str | None = None, last: str | None = None
+        self,
+        account_id: AccountId,
+        *,
+        by: str = Interval.DAY,
+        days: str | None = None,
+        first: str | None = None,
+        last: str | None = None,
     ) -> UsageView:
-        """Every day that is asked for, the newest first, those without mail as well."""
-        since, until = usage.day_range(days, first, last, self._clock.now().astimezone(UTC).date())
+        """Every day and, if asked for, every hour of them until now; the newest first, those without mail as well."""
+        is_hourly = usage.parse_interval(by) is Interval.HOUR
+        now = self._clock.now()
+        days_max = usage.HOURLY_DAYS_MAX if is_hourly else usage.DAYS_MAX
+        since, until = usage.day_range(days, first, last, now.astimezone(UTC).date(), days_max=days_max)
+        begin, end = _start(since), min(_start(until) + _DAY, usage.hour_of(now) + _HOUR)
         async with snapshot(self._database) as connection:
             state = await usage_store.state(connection)
             counted = await usage_store.days(connection, account_id, since, until)
-            latency = await usage_store.latency(connection, account_id, since, until)
+            hours = await usage_store.hours(connection, account_id, begin, end) if is_hourly else {}
+            providers = await usage_store.providers(connection, account_id, since, until)
             waiting = await backlog.waiting(connection, account_id)
-        by_day: defaultdict[date, dict[str, Sequence[int]]] = defaultdict(dict)
-        by_provider: defaultdict[str, list[Sequence[int]]] = defaultdict(list)
-        for row in latency:
-            by_day[row.day][row.provider] = row.counts
-            by_provider[row.provider].append(row.counts)
+        by_day: defaultdict[date, list[ProviderDay]] = defaultdict(list)
+        for row in providers:
+            by_day[row.day].append(row)
         asked = [until - _DAY * number for number in range((until - since).days + 1)]
+        asked_hours = [end - _HOUR * number for number in range(1, max(0, (end - begin) // _HOUR) + 1)]
         return UsageView(
-            days=[DayUsage(counted.get(day, UsageDay(day)), _providers(by_day[day])) for day in asked],
-            providers=_providers({name: usage.sum_histograms(several) for name, several in by_provider.items()}),
+            days=[DayUsage(day, counted.get(day, UsageRow()), _providers(by_day[day])) for day in asked],
+            hours=[HourUsage(hour, hours.get(hour, UsageRow())) for hour in asked_hours] if is_hourly else None,
+            providers=_providers(providers),
             waiting=waiting,
+            counted_to=None if state is None else state.counted_to(account_id),
+        )
+
+    async def reasons(
+        self, account_id: AccountId, *, days: str | None = None, first: str | None = None, last: str | None = None
+    ) -> ReasonsView:
+        """Why mail that was accepted on these days was not delivered at once, the most frequent reasons first."""
+        since, until = usage.day_range(days, first, last, self._clock.now().astimezone(UTC).date())
+        async with snapshot(self._database) as connection:
+            state = await usage_store.state(connection)
+            counted = await usage_reasons.of_days(connection, account_id, since, until)
+            waiting = await usage_reasons.deferred_now(connection, account_id)
+        return ReasonsView(
+            reasons=[_reason(key, count) for key, count in counted[: usage_reasons.SHOWN_MAX]],
+            is_shortened=len(counted) > usage_reasons.SHOWN_MAX,
+            waiting=[
+                _reason(key, count)
+                for key, count in sorted(waiting.items(), key=lambda item: (-item[1].times, item[0]))
+            ][: usage_reasons.SHOWN_MAX],
             counted_to=None if state is None else state.counted_to(account_id),
         )
 
@@ -176,11 +260,35 @@ def _start(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-def _providers(histograms: Mapping[str, Sequence[int]]) -> list[ProviderUsage]:
-    """The provider with the most results first."""
-    read = [(name, sum(counts), usage.percentiles(counts)) for name, counts in histograms.items()]
-    found = [ProviderUsage(name, results, found) for name, results, found in read if found is not None]
+def _providers(rows: Sequence[ProviderDay]) -> list[ProviderUsage]:
+    """The sum of these rows; the provider with the most results first."""
+    by_provider: defaultdict[str, list[ProviderDay]] = defaultdict(list)
+    for row in rows:
+        by_provider[row.provider].append(row)
+    found = []
+    for provider, of_days in by_provider.items():
+        counts = usage.sum_histograms([row.counts for row in of_days])
+        percentiles = usage.percentiles(counts)
+        if percentiles is not None:
+            # Days that were counted before an upgrade have none.
+            delivered = usage.sum_histograms([row.delivered_counts for row in of_days if row.delivered_counts])
+            found.append(
+                ProviderUsage(
+                    provider=provider,
+                    results=sum(counts),
+                    delivered=sum([row.delivered for row in of_days]),
+                    bounced=sum([row.bounced for row in of_days]),
+                    failed=sum([row.failed for row in of_days]),
+                    percentiles=percentiles,
+                    to_delivered=usage.percentiles(delivered),
+                )
+            )
     return sorted(found, key=lambda used: (-used.results, used.provider))
+
+
+def _reason(key: ReasonKey, count: ReasonCount) -> ReasonView:
+    explained = explanation.explain_result(key.result, key.reason)
+    return ReasonView(key.provider, key.result, key.code or None, count.times, count.example_id, explained)
 
 
 def _entry_id(place: LedgerPosition) -> str:

@@ -47,7 +47,9 @@ class Doctor:
         public_url: str = "",
         trusted_proxies: str = "",
         captures: bool = False,
+        dashboard_lack: str | None = None,
     ) -> None:
+        """`dashboard_lack` says why the dashboard can't be served, and what to do."""
         self._database = database
         self._clock = clock
         self._sealer = sealer
@@ -57,6 +59,7 @@ class Doctor:
         self._public_url = public_url
         self._trusted_proxies = trusted_proxies
         self._captures = captures
+        self._dashboard_lack = dashboard_lack
 
     async def check_up(self) -> Sequence[DoctorCheck]:
         try:
@@ -70,7 +73,7 @@ class Doctor:
                 ]
                 if tables.is_well:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
-            checks.append(_outbound_check(self._captures))
+            checks += [_outbound_check(self._captures), _dashboard_check(self._dashboard_lack)]
             return [*checks, *await self._room(), *await self._stream(), *self._proxy()]
         except Refusal as refusal:
             cause = str(refusal.__cause__ or "").strip().splitlines()
@@ -249,6 +252,11 @@ def _clock_check(step: timedelta | None) -> DoctorCheck:
 def _outbound_check(captures: bool) -> DoctorCheck:
     found = 'none leaves: delivery.outbound is "capture"' if captures else "delivered"
     return DoctorCheck("outbound mail", True, found)
+
+
+def _dashboard_check(lack: str | None) -> DoctorCheck:
+    # Mail is accepted and kept without it.
+    return DoctorCheck("dashboard", True, lack or "at /dashboard")
 
 
 def _expect(name: str, is_well: bool, found: str, advice: str) -> DoctorCheck:

@@ -14,7 +14,7 @@ from posthouse.clock import Clock
 from posthouse.flows.operate.reseal import Reseal
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
-from posthouse.rules import domain, limits, reputation, service_time
+from posthouse.rules import domain, limits, reputation, retry_request, service_time
 from posthouse.rules.actor import SERVICE
 from posthouse.store import (
     advisory_lock,
@@ -24,6 +24,7 @@ from posthouse.store import (
     idempotency,
     invitations,
     logins,
+    message_retries,
     partitions,
     password_resets,
     sessions,
@@ -275,6 +276,9 @@ class Upkeep:
         await self._delete_in_batches(lambda tx: suppressions.forget_lifted(tx, now - reputation.WINDOW, KEYS_A_BATCH))
         keys_ended_before = now - timedelta(days=limits.KEYS_ENDED_DAYS)
         await self._delete_in_batches(lambda tx: credentials.delete_ended_keys(tx, keys_ended_before, KEYS_A_BATCH))
+        await self._delete_in_batches(
+            lambda tx: message_retries.forget_old(tx, now - retry_request.REMEMBERED, KEYS_A_BATCH)
+        )
         entries_kept = timedelta(days=limits.AUDIT_LOG_DAYS)
         await self._delete_in_batches(lambda tx: audit_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
         return keys

@@ -12,7 +12,7 @@ from datetime import datetime
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.rules import domain
+from posthouse.rules import dns_host, domain
 from posthouse.rules.actor import Actor
 from posthouse.rules.domain import (
     DomainRecords,
@@ -25,7 +25,7 @@ from posthouse.rules.domain import (
 )
 from posthouse.rules.limits import DOMAIN_CHECK_SECONDS_MAX
 from posthouse.store import accounts, audit_log, domains
-from posthouse.store.domains import DomainKeysRow, DomainRow, VerificationState
+from posthouse.store.domains import DomainKeysRow, DomainRow, StoredFinding, VerificationState
 from posthouse.store.postgres import Connection, Database
 from posthouse.wire.dns import Resolver
 
@@ -39,6 +39,7 @@ class FoundRecords:
     waiting_keys: DomainKeysRow | None = None
     waiting: RecordChecks | None = None
     advice: tuple[RecordCheck, ...] = ()
+    dns_host: str | None = None
 
     @property
     def is_switch_due(self) -> bool:
@@ -66,11 +67,13 @@ class DomainCheck:
     async def read_dns(
         self, row: DomainRow, waiting_keys: DomainKeysRow | None, advised: tuple[TxtRecord, TxtRecord] | None = None
     ) -> FoundRecords:
-        """Ask DNS for all records at once, and for the advised records if these are given."""
+        """Ask DNS for all records at once; for the advised records and the DNS host, if those are given."""
         signing = records_of(row)
         waiting = None if waiting_keys is None else records_of(row, waiting_keys)
         wanted = list(signing.all) + list(() if waiting is None else waiting.all[1:]) + list(advised or ())
-        answers = dict(zip(wanted, await self._answers(wanted), strict=True))
+        asked_host = _nothing() if advised is None else self._dns_host(row.name)
+        texts, host = await asyncio.gather(self._answers(wanted), asked_host)
+        answers = dict(zip(wanted, texts, strict=True))
         ownership = answers[signing.ownership]
         return FoundRecords(
             domain=row,
@@ -84,6 +87,7 @@ class DomainCheck:
             advice=()
             if advised is None
             else domain.check_advised_records(advised, *[answers[record] for record in advised]),
+            dns_host=host,
         )
 
     async def record(self, found: FoundRecords, actor: Actor) -> DomainRow | None:
@@ -96,7 +100,7 @@ class DomainCheck:
         if row.is_vouched_for and judgement.result is not RecordResult.FOUND:
             published = check.ed25519_published if found.is_switch_due else row.ed25519_published
             check = VerificationState(row.verified_at, None, None, published)
-        return await self._write(row, check, found.waiting_keys, found.is_switch_due, actor, now)
+        return await self._write(row, check, found.waiting_keys, found.is_switch_due, actor, now, found)
 
     async def vouch(self, row: DomainRow, waiting_keys: DomainKeysRow | None, actor: Actor) -> DomainRow | None:
         """Verify the domain without DNS, its Ed25519 record and waiting keys included."""
@@ -113,15 +117,19 @@ class DomainCheck:
         is_switch_due: bool,
         actor: Actor,
         now: datetime,
+        found: FoundRecords | None = None,
     ) -> DomainRow | None:
+        findings = None if found is None else domains.findings_text(_kept(found, now))
+        host = None if found is None else found.dns_host
         async with self._database.transaction() as tx:
             # The account before its domains, as everywhere, to avoid deadlocks.
             await accounts.lock(tx, row.account_id)
             # The state of the new keys' records is written with these keys.
             of_old_keys = replace(check, ed25519_published=row.ed25519_published) if is_switch_due else check
-            if not await domains.record_check(tx, row, of_old_keys, now):
+            if not await domains.record_check(tx, row, of_old_keys, now, findings, host):
                 return None
             written = _checked(row, check)
+            written = replace(written, findings=findings or row.findings, dns_host=host or row.dns_host)
             if waiting_keys is not None and is_switch_due:
                 if not await domains.switch_keys(tx, row, waiting_keys, check.ed25519_published, now):
                     raise RuntimeError("a domain's keys changed under the lock of its account")
@@ -140,6 +148,20 @@ class DomainCheck:
     ) -> None:
         await self._audit_log.note(tx, row.account_id, actor, action, row.name, now, detail)
 
+    async def _dns_host(self, name: str) -> str | None:
+        """Of the zone that the domain is in; None if DNS does not say."""
+        try:
+            async with asyncio.timeout(DOMAIN_CHECK_SECONDS_MAX):
+                for zone in dns_host.zones(name):
+                    name_servers = await self._resolver.name_servers(zone)
+                    if name_servers is None:
+                        return None
+                    if name_servers:
+                        return dns_host.dns_host(name_servers)
+        except TimeoutError:
+            pass
+        return None
+
     async def _answers(self, wanted: Sequence[TxtRecord]) -> Sequence[TxtAnswer]:
         return await asyncio.gather(*[self._texts(record.name) for record in wanted])
 
@@ -149,6 +171,27 @@ class DomainCheck:
                 return await self._resolver.texts(name)
         except TimeoutError:
             return TxtUnknown("the name servers did not answer in time")
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _kept(found: FoundRecords, now: datetime) -> list[StoredFinding]:
+    """The findings of this check, and earlier ones of records that it didn't ask for."""
+    fresh = [
+        StoredFinding(
+            check.record.purpose, check.record.name, check.record.value, check.result, check.found, check.advice, now
+        )
+        for check in found.findings
+    ]
+    names = {finding.name for finding in fresh}
+    advised = [
+        finding
+        for finding in domains.findings_of(found.domain)
+        if finding.purpose in domain.ADVISED and finding.name not in names
+    ]
+    return [*fresh, *advised]
 
 
 def records_of(row: DomainRow, keys: DomainKeysRow | None = None) -> DomainRecords:

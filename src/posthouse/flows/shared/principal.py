@@ -1,7 +1,7 @@
 """Who makes a request, as admission found."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from posthouse.rules.actor import Actor
@@ -43,8 +43,17 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class RenewalSecret:
+    """What renews a kept session: it is for the browser's cookie alone."""
+
+    text: str = field(repr=False)
+    lifetime: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class LoginSession:
-    """What a login gives: a token for one account, until its end."""
+    """What a login gives: a token for one account, until its end; and for a kept session, what renews it."""
 
     token: str = field(repr=False)
     expires_at: datetime
+    renewal_secret: RenewalSecret | None = None

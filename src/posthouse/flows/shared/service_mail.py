@@ -22,8 +22,8 @@ class ServiceMail(Protocol):
     async def is_sent_by(self, account_id: AccountId) -> bool:
         """Whether this account sends it; raises as `send` does."""
 
-    async def send(self, to: str, subject: str, text: str) -> None:
-        """Raises when the mail can't be accepted now."""
+    async def send(self, to: str, subject: str, text: str, *, key: str | None = None) -> None:
+        """Raises when the mail can't be accepted now. With a key, it is accepted once, however often it is sent."""
 
 
 class NoServiceMail:
@@ -36,5 +36,5 @@ class NoServiceMail:
         self.require()
         return False
 
-    async def send(self, to: str, subject: str, text: str) -> None:  # noqa: ARG002
+    async def send(self, to: str, subject: str, text: str, *, key: str | None = None) -> None:  # noqa: ARG002
         self.require()

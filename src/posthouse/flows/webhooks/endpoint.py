@@ -5,30 +5,38 @@ webhook sender sends it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.new_id import new_id
-from posthouse.flows.shared.page import Page, id_position, page_of
+from posthouse.flows.shared.page import Page, id_position
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules import credential, endpoint_state, event, ids, retry
 from posthouse.rules.actor import Actor
 from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.retry import Schedule
+from posthouse.rules.search import time_bound
 from posthouse.rules.ticket import WebhookTicket
+from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.rules.webhook_url import WebhookTarget
-from posthouse.store import events, webhooks
+from posthouse.store import events, webhook_log, webhooks
 from posthouse.store.audit_log import Detail
 from posthouse.store.events import EventRange, StoredEvent
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
+from posthouse.store.webhook_log import EndpointHealth as EndpointHealth
+from posthouse.store.webhook_log import LogStep
+from posthouse.store.webhook_log import WebhookAttempt as WebhookAttempt
 from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN
 from posthouse.store.webhooks import EndpointRow as EndpointRow
 from posthouse.store.webhooks import WebhookDelivery as WebhookDelivery
@@ -37,6 +45,15 @@ from posthouse.store.webhooks import WebhookDelivery as WebhookDelivery
 SUBSCRIBABLE: Final = tuple([type_ for type_ in EventType if type_ is not EventType.TEST])
 # A client waits for the answer; the rest is done by its next request.
 SWEEP_SECONDS_MAX: Final = 3.0
+SEARCH_SECONDS_MAX: Final = 0.5
+# Deliveries of one request that replays all, and how often an account may make it.
+REPLAYED_MAX: Final = 10_000
+REPLAY_SECONDS: Final = 5
+REPLAY_RATE: Final = Rate(1 / REPLAY_SECONDS, 5)
+HEALTH_PERIOD: Final = timedelta(days=1)
+# The last attempts of a delivery are made most of a day after it was created.
+HEALTH_CREATED: Final = timedelta(days=2)
+ANY_DELIVERY: Final = WebhookFilters()
 # An event gets its id before it is committed. A reader of the feed would miss an event that appears behind a newer
 # one, so an event is shown only when all events of its time are committed, however long a transaction takes.
 SETTLED_AFTER: Final = timedelta(seconds=10)
@@ -49,6 +66,14 @@ class Saved:
 
     endpoint: EndpointRow
     secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many deliveries were entered; `next_since` is from where to go on, None when nothing is left."""
+
+    count: int
+    next_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +106,7 @@ class WebhookEndpoint:
         self._check = check
         self._retries = retries
         self._failing_after = failing_after
+        self._replay_rates: MemoryRates[AccountId] = MemoryRates()
 
     # The endpoint.
 
@@ -162,22 +188,60 @@ class WebhookEndpoint:
         return delivery
 
     async def deliveries(
-        self, account_id: AccountId, limit: int, cursor: str | None = None, message_id: str | None = None
+        self,
+        account_id: AccountId,
+        limit: int,
+        cursor: str | None = None,
+        message_id: str | None = None,
+        filters: WebhookFilters = ANY_DELIVERY,
     ) -> Page[WebhookDelivery]:
-        """The newest first. A message of another account has no deliveries."""
-        before = None if cursor is None else id_position(ids.WEBHOOK_DELIVERY, cursor)
+        """The newest first. A message of another account has no deliveries.
+
+        With filters a page may be short, or empty, and not be the last.
+        """
+        if cursor is not None:
+            position = id_position(ids.WEBHOOK_DELIVERY, cursor)
+            filters = replace(filters, before=min(filters.before, position))
         about = None if message_id is None else ids.parse(ids.MESSAGE, message_id)
         if message_id is not None and about is None:
             return Page([], None)
         async with self._database.connection() as connection:
-            found = await webhooks.list_deliveries(
-                connection,
-                account_id,
-                limit + 1,
-                before=before,
-                message_id=None if about is None else MessageId(about),
-            )
-        return page_of(found, limit, lambda row: ids.text(ids.WEBHOOK_DELIVERY, row.id))
+            if about is not None:
+                of_it = await webhook_log.of_message(connection, account_id, MessageId(about), filters, limit + 1)
+                found = LogStep(of_it, None)
+            else:
+                found = await self._search(connection, account_id, filters, limit + 1)
+            shown = await webhook_log.by_ids(connection, account_id, found.ids[:limit])
+        position_after = found.ids[limit - 1] if len(found.ids) > limit else found.position
+        return Page(shown, None if position_after is None else ids.text(ids.WEBHOOK_DELIVERY, position_after))
+
+    async def _search(
+        self, connection: Connection, account_id: AccountId, filters: WebhookFilters, limit: int
+    ) -> LogStep:
+        """Step by step, until there are enough or the client has waited long enough."""
+        until = self._clock.monotonic() + SEARCH_SECONDS_MAX
+        found: list[UUID] = []
+        while True:
+            step = await webhook_log.search(connection, account_id, filters, limit - len(found))
+            found.extend(step.ids)
+            if step.position is None or len(found) == limit or self._clock.monotonic() >= until:
+                return LogStep(found, step.position)
+            filters = replace(filters, before=step.position)
+
+    async def delivery(self, account_id: AccountId, given_id: str) -> tuple[WebhookDelivery, list[WebhookAttempt]]:
+        """A delivery and every attempt of it, the oldest first; another account's is not found."""
+        delivery_id = ids.parse(ids.WEBHOOK_DELIVERY, given_id)
+        async with self._database.connection() as connection:
+            found = delivery_id and await webhooks.find_delivery(connection, account_id, delivery_id)
+            if not found:
+                raise _no_delivery()
+            return found, await webhook_log.attempts_of(connection, found)
+
+    async def health(self, account_id: AccountId) -> EndpointHealth:
+        """The calls of the last day."""
+        now = self._clock.now()
+        async with self._database.connection() as connection:
+            return await webhook_log.health(connection, account_id, now - HEALTH_PERIOD, now - HEALTH_CREATED)
 
     async def replay(self, account_id: AccountId, given_id: str) -> WebhookDelivery:
         """Send the same event again, with all attempts; another account's is not found."""
@@ -197,6 +261,48 @@ class WebhookEndpoint:
                 raise Refusal(Code.CONFLICT, "The event of this delivery is no longer stored: it can't be sent again.")
         self._publish(replay)
         return replay
+
+    async def replay_failed(self, account_id: AccountId, since: str, actor: Actor) -> Replayed:
+        """Send all events again whose last delivery failed and was created since then.
+
+        A second request finds the replays of the first, pending or done, and adds nothing.
+        """
+        start = time_bound("since", since)
+        taken = self._replay_rates.take(account_id, REPLAY_RATE, self._clock.now())
+        if isinstance(taken, RateWait):
+            raise Refusal(
+                Code.RATE_LIMITED,
+                f"An account may replay all once in {REPLAY_SECONDS} s: try again in {taken.seconds} s.",
+                taken.seconds,
+            )
+        until = self._clock.monotonic() + SWEEP_SECONDS_MAX
+        count, position = 0, UUID(int=max(0, start.int - 1))
+        before = ids.lowest_id(self._clock.now())
+        while True:
+            async with self._database.transaction() as tx:
+                entered, reached = await self._replay_step(tx, account_id, position, before)
+                count += entered
+                is_over = reached is None or count >= REPLAYED_MAX or self._clock.monotonic() >= until
+                if is_over and count:
+                    detail: Detail = {"deliveries": count}
+                    now = self._clock.now()
+                    await self._audit_log.note(tx, account_id, actor, "webhook.replayed", "webhook", now, detail)
+            if is_over or reached is None:
+                return Replayed(count, None if reached is None else ids.time_of(reached))
+            position = reached
+
+    async def _replay_step(
+        self, tx: Connection, account_id: AccountId, after: UUID, before: UUID
+    ) -> tuple[int, UUID | None]:
+        """How many were entered, and the id from which to go on; None at the end."""
+        if not await webhook_log.try_lock_replay(tx, account_id):
+            raise Refusal(Code.CONFLICT, "Another request replays for this account at this moment: try again later.")
+        await self._enabled(tx, account_id)
+        failed, reached = await webhook_log.failed(tx, account_id, after, before)
+        now = self._clock.now()
+        replays = [(new_id(self._chance, now), original) for original in failed]
+        # Without tickets: dispatch publishes them no faster than they are sent.
+        return await webhook_log.enter_replays(tx, account_id, replays, self._retries.attempts_max, now), reached
 
     # The feed of events.
 

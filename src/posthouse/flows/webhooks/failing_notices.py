@@ -15,9 +15,10 @@ from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.service_mail import ServiceMail
 from posthouse.rules import endpoint_state, ids, service_text
 from posthouse.rules.actor import SERVICE
+from posthouse.rules.alert import AlertKind
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Refusal
-from posthouse.store import accounts, users, webhooks
+from posthouse.store import accounts, alerts, webhooks
 from posthouse.store.postgres import Database
 
 log = structlog.get_logger(__name__)
@@ -54,7 +55,8 @@ class FailingNotices:
             detail = {"since": since.isoformat(timespec="seconds")}
             await self._audit_log.note(tx, account_id, SERVICE, "webhook.failing", host, now, detail)
             account = await accounts.find_by_id(tx, account_id)
-            owners = await users.owner_addresses(tx, account_id, OWNERS_MAX)
+            # Those who chose the alert about it get that mail.
+            owners = await alerts.owners_without(tx, account_id, AlertKind.WEBHOOK_FAILING, OWNERS_MAX)
         text = service_text.webhook_failing("" if account is None else account.name, host, since)
         try:
             # Mail of the account that sends it would be events for the endpoint that fails.

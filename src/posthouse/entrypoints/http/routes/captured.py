@@ -1,51 +1,34 @@
-"""The pages of captured mail, for a person with a one-time link: the list, a message, its HTML in a frame, attachments.
-
-The HTML of a mail is hostile. It is served for a frame of our own page alone, in a sandbox with an origin of its own,
-under a policy that loads nothing; `mail/frame_html` renames what a policy doesn't stop.
-"""
+"""The pages of captured mail, for a person with a one-time link: list, message, its HTML in a frame, attachments."""
 
 import asyncio
 from typing import Final
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from posthouse.entrypoints.http import captured_page
+from posthouse.entrypoints.http.attachment import attachment_response
+from posthouse.entrypoints.http.mail_frame import PRIVATE_HEADERS, frame_response, require_frame
 from posthouse.entrypoints.http.route_context import services_of
 from posthouse.entrypoints.http.static_content import StaticContent
 from posthouse.flows.account.captured_mail import SESSION_LIFETIME
 from posthouse.rules import ids
+from posthouse.rules.download import OTHER_TYPE
 from posthouse.rules.ids import AccountId
 
 COOKIE: Final = "posthouse-captured"
 _REMOTE: Final = "remote"
 
-_ALL: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-DNS-Prefetch-Control": "off",
-    "X-Robots-Tag": "noindex, nofollow",
-}
 PAGE_POLICY: Final = (
     "default-src 'none'; style-src 'self'; frame-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
 _PAGE_HEADERS: Final = {
-    **_ALL,
+    **PRIVATE_HEADERS,
     "Content-Security-Policy": PAGE_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-FRAME_POLICY: Final = (
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src {pictures}; font-src data:; form-action 'none'; "
-    "base-uri 'none'; frame-ancestors 'self'"
-)
-# What a browser says of a frame in a page of ours, and of nothing else; a page can't set these.
-_FRAME_FETCH: Final = {"sec-fetch-site": "same-origin", "sec-fetch-dest": "iframe"}
-_FRAME_HEADERS: Final = {**_ALL, "Permissions-Policy": "attribution-reporting=(), browsing-topics=()"}
 _STYLE: Final = StaticContent.of(captured_page.STYLE, "text/css")
 _NO_SESSION: Final = (
     "This page opens with a link that works once, for 10 minutes: make one with `posthouse message open ID`. "
@@ -105,14 +88,9 @@ async def show_captured(request: Request, message_id: str) -> Response:
 
 @router.get("/captured/{message_id}/html")
 async def captured_html(request: Request, message_id: str) -> Response:
-    if any(request.headers.get(name) != value for name, value in _FRAME_FETCH.items()):
-        raise HTTPException(404)
+    require_frame(request)
     html = await services_of(request).captured_mail.frame(await _required_account(request), message_id)
-    pictures = "data: https:" if _wants_remote_pictures(request) else "data:"
-    return HTMLResponse(
-        html.encode("utf-8", "replace"),
-        headers={**_FRAME_HEADERS, "Content-Security-Policy": FRAME_POLICY.format(pictures=pictures)},
-    )
+    return frame_response(html, has_remote_pictures=_wants_remote_pictures(request))
 
 
 @router.get("/captured/{message_id}/attachments/{part}")
@@ -120,15 +98,8 @@ async def captured_attachment(request: Request, message_id: str, part: str) -> R
     if not (part.isascii() and part.isdigit() and len(part) < 5):
         raise HTTPException(404)
     account_id = await _required_account(request)
-    attachment, content = await services_of(request).captured_mail.attachment(account_id, message_id, int(part))
-    # A browser stores it, whatever it says that it is.
-    name = quote(attachment.filename or f"part-{part}", safe="")
-    headers = {
-        **_ALL,
-        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
-        "Content-Security-Policy": "default-src 'none'; sandbox",
-    }
-    return Response(content, media_type="application/octet-stream", headers=headers)
+    attachment = await services_of(request).captured_mail.attachment(account_id, message_id, int(part))
+    return attachment_response(attachment, OTHER_TYPE, PRIVATE_HEADERS)
 
 
 async def _account(request: Request) -> AccountId | None:

@@ -173,6 +173,7 @@ def _credential(row: CredentialRow) -> dict[str, Any]:
         "allowed_networks": [str(network) for network in row.allowed_networks],
         "created_at": timestamp(row.created_at),
         "last_used_at": timestamp(row.last_used_at),
+        "last_used_from": row.last_used_from,
         "previous_password_until": timestamp(row.previous_until),
         "revoked_at": timestamp(row.revoked_at),
     }
@@ -190,6 +191,7 @@ def _key(row: ApiKeyRow) -> dict[str, Any]:
         "allowed_networks": [str(network) for network in row.allowed_networks],
         "created_at": timestamp(row.created_at),
         "last_used_at": timestamp(row.last_used_at),
+        "last_used_from": row.last_used_from,
         "expires_at": timestamp(row.expires_at),
         "replaced_by": None if row.replaced_by is None else ids.text(ids.API_KEY, row.replaced_by),
         "revoked_at": timestamp(row.revoked_at),

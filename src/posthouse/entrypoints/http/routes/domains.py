@@ -20,7 +20,7 @@ from posthouse.entrypoints.http.route_context import (
 )
 from posthouse.entrypoints.http.schemas import domains as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
-from posthouse.flows.account.domains import DomainRow, DomainView, ShownRecord
+from posthouse.flows.account.domains import DomainRow, DomainView, ShownRecord, results_of
 from posthouse.rules import ids
 
 router = APIRouter()
@@ -125,6 +125,8 @@ def _summary(row: DomainRow) -> dict[str, Any]:
         "verified_at": timestamp(row.verified_at),
         "checked_at": timestamp(row.checked_at),
         "missing_since": timestamp(row.missing_since),
+        "dns_host": row.dns_host,
+        "findings": [{"purpose": purpose, "result": result} for purpose, result in results_of(row)],
         "created_at": timestamp(row.created_at),
     }
 
@@ -148,5 +150,6 @@ def _record(line: ShownRecord) -> dict[str, Any]:
         "required": record.is_required,
         "result": None if finding is None else finding.result,
         "found": found,
+        "checked_at": timestamp(line.checked_at),
         "advice": line.advice,
     }

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.attachment import attachment_response
 from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import json_response, member_of, services_of, timestamp
 from posthouse.entrypoints.http.schemas.message_detail import MessageContentResponse, MessageDetailResponse
@@ -20,7 +22,7 @@ from posthouse.flows.account.message_detail import (
     Timeline,
     WebhookDeliverySummary,
 )
-from posthouse.rules import ids
+from posthouse.rules import download, ids
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -79,6 +81,26 @@ async def get_message_raw(request: Request, message_id: _MessageId) -> Response:
     return Response(raw, media_type="message/rfc822", headers=headers)
 
 
+@router.get(
+    "/v1/messages/{id}/attachments/{part}",
+    operation_id="getMessageAttachment",
+    summary="The bytes of an attachment, while the content is stored",
+    tags=["Messages"],
+    response_class=Response,
+    responses=responses_with(200, download.TYPES, 401, 404, 500, 503),
+)
+async def get_message_attachment(
+    request: Request,
+    message_id: _MessageId,
+    part: Annotated[str, Path(description="The `part` that the message's content lists.", examples=["1"])],
+) -> Response:
+    member = await member_of(request)
+    # What is no number is no part.
+    number = int(part) if part.isascii() and part.isdigit() and len(part) < 5 else -1
+    attachment = await services_of(request).message_detail.attachment(member.account_id, message_id, number)
+    return attachment_response(attachment, download.content_type(attachment.info.content_type))
+
+
 def _detail(detail: Detail) -> dict[str, Any]:
     timeline = detail.timeline
     return {
@@ -124,6 +146,7 @@ def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, An
             for status in ("delivered", "bounced", "failed")
         },
         "attempts": [_attempt(recipient, attempt) for attempt in recipient.attempts],
+        "explanation": asdict(timeline.explained(recipient)),
         "waiting": wait and {"reason": wait.reason, "text": wait.text, "next_at": timestamp(next_at)},
         "suppression": suppression
         and {
@@ -151,6 +174,7 @@ def _attempt(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> dict[str
         "stage": attempt.stage,
         "code": attempt.code,
         "response": attempt.response,
+        "explanation": asdict(recipient.explained(attempt)),
     }
 
 

@@ -1,12 +1,13 @@
 """The route that lists and searches messages."""
 
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
 from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
@@ -57,6 +58,7 @@ _PARAMETERS: Final = [
     _parameter("credential_id", "Only those sent with this SMTP credential or one of its API keys."),
     _parameter("after", "Only those accepted at this time or after it.", "2026-11-14T09:30:00Z", format="date-time"),
     _parameter("before", "Only those accepted before this time.", "2026-11-15T09:30:00Z", format="date-time"),
+    _parameter("request_id", "Only that which this request sent.", "rq_01k6wq3v5e7m8x9c0b2d4f6h81"),
     _parameter("limit", "1 to 100.", type="integer", minimum=1, maximum=PAGE_MAX, default=PAGE_DEFAULT),
     _parameter("cursor", "`next_cursor` of the page before, which had the same filters."),
 ]
@@ -81,6 +83,24 @@ async def list_messages(request: Request) -> Response:
     return page_response(request, "messages", page, _listed)
 
 
+@router.get(
+    "/v1/messages/export",
+    operation_id="exportMessages",
+    summary="The account's messages as a CSV file, newest first, filtered as the list is",
+    description=EXPORT_DESCRIPTION,
+    tags=["Messages"],
+    openapi_extra={"parameters": [parameter for parameter in _PARAMETERS if parameter["name"] != "limit"]},
+    response_class=Response,
+    responses=responses_with(200, CSV_TYPE, 400, 401, 429, 500, 503),
+)
+async def export_messages(request: Request) -> Response:
+    member = await member_of(request)
+    services, given = services_of(request), request.query_params
+    filters = SearchFilters(*[given.get(name) for name in _FILTERS])
+    read = partial(services.message_search.page, member.account_id, filters)
+    return CsvExport(services.exports, member.account_id, _FILE, read, given.get("cursor"))
+
+
 @lru_cache(CREDENTIAL_IDS_CACHED_MAX)
 def _credential(credential_id: CredentialId) -> str:
     return ids.text(ids.CREDENTIAL, credential_id)
@@ -102,3 +122,19 @@ def _listed(message: MessageListRow) -> dict[str, Any]:
         # PostgreSQL's times are in UTC already.
         "created_at": f"{message.created_at.isoformat(timespec='milliseconds')[:-6]}Z",
     }
+
+
+def _cells(message: MessageListRow) -> tuple[str | int | None, ...]:
+    shown = _listed(message)
+    joined = {"to": ", ".join(message.recipients), "tags": ", ".join(message.tags or ())}
+    return tuple([{**shown, **joined}[name] for name in _FILE.header])
+
+
+_FILE: Final[CsvFile[MessageListRow]] = CsvFile(
+    "messages.csv",
+    (
+        "id", "created_at", "status", "source", "from", "to", "recipient_count", "subject", "tags", "template",
+        "credential_id", "billing_status",
+    ),
+    _cells,
+)  # fmt: skip

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.request_body import Disconnected
-from posthouse.entrypoints.http.route_context import json_response, services_of, timestamp
+from posthouse.entrypoints.http.route_context import disconnected, json_response, services_of, timestamp
 from posthouse.entrypoints.http.routes.message_detail import content_fields
 from posthouse.entrypoints.http.schemas.next_message import NextMessageResponse
 from posthouse.entrypoints.http.send_email import peer_of
@@ -86,7 +86,7 @@ async def _awaited(request: Request, principal: Principal) -> MessageId:
             principal.account_id, principal.mode, given.get("recipient", ""), given.get("after"), given.get("wait")
         )
     )
-    leaving = asyncio.ensure_future(_disconnected(request))
+    leaving = asyncio.ensure_future(disconnected(request.receive))
     try:
         await asyncio.wait({finding, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if finding.done():
@@ -95,11 +95,6 @@ async def _awaited(request: Request, principal: Principal) -> MessageId:
     finally:
         finding.cancel()
         leaving.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _response(request: Request, message: StoredMessage, content: RenderedMail) -> Response:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http import session_cookie
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import body_of, json_response, member_of, services_of, timestamp
 from posthouse.entrypoints.http.schemas import sessions as schemas
@@ -20,8 +21,19 @@ router = APIRouter()
 _SessionId = Annotated[str, Path(alias="id", description="The id of one of the user's sessions: `se_…`.")]
 
 
+def _with_cookie(declared: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    cookie = {
+        "Set-Cookie": {
+            "description": f"`{session_cookie.NAME}`, of a kept session: what renews it. Scripts can't read it.",
+            "schema": {"type": "string"},
+        }
+    }
+    declared[200]["headers"] = declared[200]["headers"] | cookie
+    return declared
+
+
 def _login_responses() -> dict[int | str, dict[str, Any]]:
-    declared = responses_with(200, schemas.LoginResponse, 400, 401, 413, 429, 500, 503)
+    declared = _with_cookie(responses_with(200, schemas.LoginResponse, 400, 401, 413, 429, 500, 503))
     second_factor = {
         "Second-Factor": {
             "description": "`required` when the password is right, and `code` is missing or wrong.",
@@ -48,8 +60,44 @@ async def login(request: Request) -> Response:
         body.code or None,
         peer_of(request.scope),
         request.headers.get("user-agent", ""),
+        keep=body.keep,
     )
-    return json_response(request, _session(session))
+    return _session_response(request, session)
+
+
+@router.post(
+    "/v1/auth/renew",
+    operation_id="renewSession",
+    summary="Another token of a session that this browser keeps",
+    description=f"Takes the cookie `{session_cookie.NAME}` of a login with `keep`, from our own pages alone.",
+    tags=["Sessions"],
+    openapi_extra=json_body(schemas.RenewSessionRequest, is_public=True),
+    responses=_with_cookie(responses_with(200, schemas.LoginResponse, 400, 401, 403, 404, 413, 500, 503)),
+)
+async def renew_session(request: Request) -> Response:
+    body = await body_of(request, schemas.RenewSessionRequest)
+    secret = session_cookie.secret_of(request)
+    return _session_response(request, await services_of(request).kept_sessions.renew(secret, body.account_id))
+
+
+@router.post(
+    "/v1/auth/link",
+    operation_id="loginByLink",
+    summary="Log in with a link that works once",
+    tags=["Sessions"],
+    openapi_extra=json_body(schemas.LoginByLinkRequest, is_public=True),
+    responses=_login_responses(),
+)
+async def login_by_link(request: Request) -> Response:
+    body = await body_of(request, schemas.LoginByLinkRequest)
+    session = await services_of(request).login_links.login(
+        body.token,
+        body.code or None,
+        peer_of(request.scope),
+        request.headers.get("user-agent", ""),
+        keep=body.keep,
+    )
+    return _session_response(request, session)
 
 
 @router.post(
@@ -116,7 +164,9 @@ async def end_session(request: Request, session_id: _SessionId) -> Response:
 async def logout(request: Request) -> Response:
     member = await member_of(request)
     await services_of(request).sessions.logout(member)
-    return json_response(request, {"logged_out": True})
+    response = json_response(request, {"logged_out": True})
+    session_cookie.remove(request, response)
+    return response
 
 
 @router.get(
@@ -212,6 +262,23 @@ async def confirm_totp(request: Request) -> Response:
 
 
 @router.post(
+    "/v1/auth/recovery-codes",
+    operation_id="renewRecoveryCodes",
+    summary="New recovery codes of the second factor; all others end",
+    tags=["Sessions"],
+    openapi_extra=json_body(schemas.RenewRecoveryCodesRequest),
+    responses=responses_with(200, schemas.RenewRecoveryCodesResponse, 400, 401, 403, 409, 413, 429, 500, 503),
+)
+async def renew_recovery_codes(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.RenewRecoveryCodesRequest)
+    codes = await services_of(request).sessions.renew_recovery_codes(
+        member, body.password, body.code, peer_of(request.scope)
+    )
+    return json_response(request, {"recovery_codes": codes})
+
+
+@router.post(
     "/v1/auth/totp/disable",
     operation_id="disableTotp",
     summary="Remove the second factor and its recovery codes",
@@ -235,6 +302,13 @@ def _row(row: SessionRow, current: SessionId) -> dict[str, Any]:
         "user_agent": row.user_agent,
         "current": row.id == current,
     }
+
+
+def _session_response(request: Request, session: LoginSession) -> Response:
+    response = json_response(request, _session(session))
+    if session.renewal_secret is not None:
+        session_cookie.put(response, session.renewal_secret)
+    return response
 
 
 def _session(session: LoginSession) -> dict[str, Any]:

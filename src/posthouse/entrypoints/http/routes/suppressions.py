@@ -1,8 +1,6 @@
 """The routes of suppressions."""
 
 import asyncio
-import csv
-import io
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any, Final
@@ -12,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.csv_export import CSV_TYPE, csv_lines
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.route_context import (
@@ -34,13 +33,13 @@ from posthouse.entrypoints.http.schemas.suppressions import (
 )
 from posthouse.flows.account.suppressions import Import, SuppressionRow, Suppressions
 from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.spreadsheet import guarded
 from posthouse.rules.suppression import (
     EXPORT_HEADER,
     IMPORT_BYTES_MAX,
     IMPORT_LINES_MAX,
     WHY_CHARACTERS_MAX,
     SuppressionReason,
-    guarded,
 )
 
 router = APIRouter()
@@ -49,7 +48,6 @@ router = APIRouter()
 PIECE_SECONDS_MAX: Final = 30
 IMPORT_SECONDS_MAX: Final = 3600
 PROGRESS_TYPE: Final = "application/x-ndjson"
-CSV_TYPE: Final = "text/csv"
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 _WHY: Final = {
@@ -255,20 +253,14 @@ async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def _file(first: list[SuppressionRow], batches: AsyncIterator[list[SuppressionRow]]) -> AsyncIterator[bytes]:
-    yield _written([EXPORT_HEADER])
-    yield _written([_cells(row) for row in first])
+    yield csv_lines([EXPORT_HEADER])
+    yield csv_lines([_cells(row) for row in first])
     async for batch in batches:
-        yield _written([_cells(row) for row in batch])
+        yield csv_lines([_cells(row) for row in batch])
 
 
 def _cells(row: SuppressionRow) -> tuple[str, ...]:
     return (guarded(row.email), row.reason, guarded(row.note or ""), timestamp(row.at) or "")
-
-
-def _written(rows: list[tuple[str, ...]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode()
 
 
 def _suppression(row: SuppressionRow) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """The routes of the team and the audit log."""
 
-from typing import Annotated, Any
+import json
+from functools import partial
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
@@ -23,6 +26,7 @@ from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.flows.account.team import AuditLogEntry, InvitationRow, MemberRow
 from posthouse.rules import ids, limits, role
+from posthouse.rules.audit_log_filters import audit_log_filters
 
 router = APIRouter()
 
@@ -88,6 +92,21 @@ async def require_second_factor(request: Request) -> Response:
     return json_response(request, {"required": body.required})
 
 
+@router.put(
+    "/v1/account",
+    operation_id="renameAccount",
+    summary="Change the account's name, as its members see it",
+    tags=["Account"],
+    openapi_extra=json_body(schemas.RenameAccountRequest),
+    responses=responses_with(200, schemas.RenameAccountResponse, 400, 401, 403, 413, 429, 500, 503),
+)
+async def rename_account(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.RenameAccountRequest)
+    name = await services_of(request).team.rename_account(member.account_id, body.name, member.actor)
+    return json_response(request, {"name": name})
+
+
 @router.get(
     "/v1/invitations",
     operation_id="listInvitations",
@@ -131,7 +150,7 @@ async def accept_invitation(request: Request) -> Response:
     body = await body_of(request, schemas.AcceptInvitationRequest)
     joined = await services_of(request).team.accept(body.token, body.password, body.code, peer_of(request.scope))
     content = {
-        "account": {"id": ids.text(ids.ACCOUNT, joined.account.id), "name": joined.account.name},
+        "account": {"id": ids.text(ids.ACCOUNT, joined.account.id), "name": joined.account.shown_name},
         "email": joined.member.email,
         "role": joined.member.role,
     }
@@ -158,10 +177,39 @@ async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> R
     tags=["Team"],
     responses=responses_with(200, schemas.AuditLogResponse, 400, 401, 403, 500, 503),
 )
-async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
+async def list_audit_log(
+    request: Request,
+    limit: PageSize = str(PAGE_DEFAULT),
+    cursor: Cursor = None,
+    action: Annotated[
+        str | None, Query(description="Only this action, such as `domain.added`, or all of a kind, such as `domain`.")
+    ] = None,
+    actor: Annotated[
+        str | None, Query(description="Only of this actor: a member's address or id, `operator` or `posthouse`.")
+    ] = None,
+    since: Annotated[str | None, Query(description="Only then or later, RFC 3339.")] = None,
+    until: Annotated[str | None, Query(description="Only before then, RFC 3339.")] = None,
+) -> Response:
     member = await member_of(request)
-    page = await services_of(request).team.log(member.account_id, page_size(limit), cursor)
+    filters = audit_log_filters(action, actor, since, until)
+    page = await services_of(request).team.log(member.account_id, page_size(limit), cursor, filters)
     return page_response(request, "entries", page, _entry)
+
+
+@router.get(
+    "/v1/audit-log/export",
+    operation_id="exportAuditLog",
+    summary="The audit log as a CSV file, newest first",
+    description=EXPORT_DESCRIPTION,
+    tags=["Team"],
+    response_class=Response,
+    responses=responses_with(200, CSV_TYPE, 400, 401, 403, 429, 500, 503),
+)
+async def export_audit_log(request: Request, cursor: Cursor = None) -> Response:
+    member = await member_of(request)
+    services = services_of(request)
+    read = partial(services.team.log, member.account_id)
+    return CsvExport(services.exports, member.account_id, _LOG_FILE, read, cursor)
 
 
 def _member(row: MemberRow) -> dict[str, Any]:
@@ -170,6 +218,8 @@ def _member(row: MemberRow) -> dict[str, Any]:
         "email": row.email,
         "role": row.role,
         "created_at": timestamp(row.created_at),
+        "second_factor": row.has_second_factor,
+        "last_seen_at": timestamp(row.last_seen_at),
     }
 
 
@@ -194,3 +244,14 @@ def _entry(entry: AuditLogEntry) -> dict[str, Any]:
         "target": entry.target,
         "detail": dict(entry.detail),
     }
+
+
+def _log_cells(entry: AuditLogEntry) -> tuple[str | int | None, ...]:
+    shown = _entry(entry)
+    actor, detail = shown["actor"], json.dumps(shown["detail"], ensure_ascii=False)
+    return shown["id"], shown["at"], actor["name"], actor["user_id"], shown["action"], shown["target"], detail
+
+
+_LOG_FILE: Final[CsvFile[AuditLogEntry]] = CsvFile(
+    "audit-log.csv", ("id", "at", "actor", "user_id", "action", "target", "detail"), _log_cells
+)

@@ -1,5 +1,6 @@
 """The routes of templates."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -21,10 +22,10 @@ from posthouse.entrypoints.http.route_context import (
 from posthouse.entrypoints.http.schemas import templates as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.flows.account.templates import TemplateRow, TemplateVersionRow
-from posthouse.rules import limits
+from posthouse.rules import limits, template
+from posthouse.rules.refusal import invalid
 from posthouse.rules.template import Template
 
-PREVIEW_BODY_BYTES_MAX: Final = 1 * limits.MIB
 # Text and HTML; a character takes up to four bytes, or six as a JSON escape.
 TEMPLATE_BODY_BYTES_MAX: Final = 4 * limits.MIB
 
@@ -79,6 +80,21 @@ async def get_template(request: Request, alias: str) -> Response:
     return json_response(request, {"template": {**_template(found), "versions": [_version(row) for row in versions]}})
 
 
+@router.put(
+    "/v1/templates/{alias}",
+    operation_id="renameTemplate",
+    summary="Change a template's alias or name; mail that names the old alias is refused from then on",
+    tags=["Templates"],
+    openapi_extra=json_body(schemas.RenameTemplateRequest),
+    responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
+)
+async def rename_template(request: Request, alias: str) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.RenameTemplateRequest)
+    renamed = await services_of(request).templates.rename(member.account_id, alias, body.alias, body.name, member.actor)
+    return json_response(request, {"template": _template(renamed)})
+
+
 @router.delete(
     "/v1/templates/{alias}",
     operation_id="deleteTemplate",
@@ -104,10 +120,10 @@ async def delete_template(request: Request, alias: str) -> Response:
 async def create_template_version(request: Request, alias: str) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.TemplateVersionRequest, TEMPLATE_BODY_BYTES_MAX)
-    template = await services_of(request).templates.add_version(
+    grown = await services_of(request).templates.add_version(
         member.account_id, alias, _content(body), member.actor, publish=body.publish
     )
-    return json_response(request, {"template": _template(template), "version": template.latest_version}, 201)
+    return json_response(request, {"template": _template(grown), "version": grown.latest_version}, 201)
 
 
 @router.post(
@@ -128,19 +144,34 @@ async def publish_template(request: Request, alias: str) -> Response:
 @router.post(
     "/v1/templates/{alias}/preview",
     operation_id="previewTemplate",
-    summary="Render a version without sending it",
+    summary="Render a version, or a draft that is not stored, without sending it",
     tags=["Templates"],
     openapi_extra=json_body(schemas.PreviewRequest),
     responses=responses_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 429, 500, 503),
 )
 async def preview_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.PreviewRequest, PREVIEW_BODY_BYTES_MAX)
-    rendered = await services_of(request).templates.preview(member.account_id, alias, body.version, body.variables)
-    return json_response(request, {"subject": rendered.subject, "text": rendered.text, "html": rendered.html})
+    body = await body_of(request, schemas.PreviewRequest, TEMPLATE_BODY_BYTES_MAX)
+    flow = services_of(request).templates
+    draft = _content(body)
+    if draft == Template(None, None, None):
+        preview = await flow.preview(member.account_id, alias, body.version, body.variables)
+    elif body.version is not None:
+        raise invalid("Give either `version` or the content of a draft, not both.")
+    else:
+        preview = await flow.preview_draft(alias, draft, body.variables)
+    rendered = preview.content
+    content = {
+        "subject": rendered.subject,
+        "text": rendered.text,
+        "html": rendered.html,
+        "variables": _variables(preview.variables),
+        "missing": preview.missing,
+    }
+    return json_response(request, content)
 
 
-def _content(body: schemas.TemplateContentBody) -> Template:
+def _content(body: schemas.TemplateParts) -> Template:
     return Template(body.subject or None, body.text or None, body.html or None)
 
 
@@ -161,5 +192,11 @@ def _version(row: TemplateVersionRow) -> dict[str, Any]:
         "subject": row.content.subject,
         "text": row.content.text,
         "html": row.content.html,
+        "variables": _variables(template.variables(row.content)),
+        "author": row.author,
         "created_at": timestamp(row.created_at),
     }
+
+
+def _variables(found: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    return [{"name": name, "parts": parts} for name, parts in found.items()]

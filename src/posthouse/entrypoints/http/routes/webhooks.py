@@ -1,8 +1,8 @@
 """The routes of the account's webhook and its deliveries."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import json_body, responses_with
@@ -21,10 +21,18 @@ from posthouse.entrypoints.http.route_context import (
 )
 from posthouse.entrypoints.http.schemas import webhooks as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
-from posthouse.flows.webhooks.endpoint import EndpointRow, WebhookDelivery
+from posthouse.flows.webhooks.endpoint import EndpointHealth, EndpointRow, WebhookAttempt, WebhookDelivery
 from posthouse.rules import ids
+from posthouse.rules.endpoint_state import EndpointState
+from posthouse.rules.event import EventType
+from posthouse.rules.webhook_filters import WebhookStatus, webhook_filters
 
 router = APIRouter()
+
+DeliveryId = Annotated[str, Path(alias="id", description="The id of a delivery in the log.")]
+_STATUSES: Final = {"enum": list(WebhookStatus)}
+_TYPES: Final = {"enum": list(EventType)}
+_RFC_3339: Final = ": RFC 3339, such as 2026-11-15T09:30:00Z."
 
 
 @router.get(
@@ -36,8 +44,12 @@ router = APIRouter()
 )
 async def get_webhook(request: Request) -> Response:
     member = await member_of(request)
-    found = await services_of(request).webhook_endpoint.get(member.account_id)
-    return json_response(request, {"webhook": None if found is None else _endpoint(found)})
+    flow = services_of(request).webhook_endpoint
+    found = await flow.get(member.account_id)
+    if found is None:
+        return json_response(request, {"webhook": None, "health": None})
+    health = await flow.health(member.account_id)
+    return json_response(request, {"webhook": _endpoint(found), "health": _health(flow.state(found), found, health)})
 
 
 @router.put(
@@ -111,12 +123,32 @@ async def list_webhook_deliveries(
     message_id: MessageFilter = None,
     limit: PageSize = str(PAGE_DEFAULT),
     cursor: Cursor = None,
+    status: Annotated[str | None, Query(description="Only with this status.", json_schema_extra=_STATUSES)] = None,
+    event_type: Annotated[
+        str | None, Query(alias="type", description="Only of this type.", json_schema_extra=_TYPES)
+    ] = None,
+    since: Annotated[str | None, Query(description=f"Only those created then or later{_RFC_3339}")] = None,
+    until: Annotated[str | None, Query(description=f"Only those created before then{_RFC_3339}")] = None,
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).webhook_endpoint.deliveries(
-        member.account_id, page_size(limit), cursor, message_id
+        member.account_id, page_size(limit), cursor, message_id, webhook_filters(status, event_type, since, until)
     )
     return page_response(request, "deliveries", page, _delivery)
+
+
+@router.get(
+    "/v1/webhook/deliveries/{id}",
+    operation_id="getWebhookDelivery",
+    summary="A delivery with every attempt",
+    tags=["Webhooks"],
+    responses=responses_with(200, schemas.WebhookDeliveryResponse, 401, 404, 500, 503),
+)
+async def get_webhook_delivery(request: Request, delivery_id: DeliveryId) -> Response:
+    member = await member_of(request)
+    delivery, attempts = await services_of(request).webhook_endpoint.delivery(member.account_id, delivery_id)
+    content = {**_delivery(delivery), "attempts": [_attempt(attempt) for attempt in attempts]}
+    return json_response(request, {"delivery": content})
 
 
 @router.post(
@@ -127,12 +159,26 @@ async def list_webhook_deliveries(
     status_code=202,
     responses=responses_with(202, schemas.WebhookReplayResponse, 401, 403, 404, 409, 429, 500, 503),
 )
-async def replay_webhook_delivery(
-    request: Request, delivery_id: Annotated[str, Path(alias="id", description="The id of a delivery in the log.")]
-) -> Response:
+async def replay_webhook_delivery(request: Request, delivery_id: DeliveryId) -> Response:
     member = await member_of(request)
     delivery = await services_of(request).webhook_endpoint.replay(member.account_id, delivery_id)
     return json_response(request, {"delivery": _delivery(delivery)}, 202)
+
+
+@router.post(
+    "/v1/webhook/replay",
+    operation_id="replayWebhookDeliveries",
+    summary="Send every event again whose last delivery failed since then",
+    tags=["Webhooks"],
+    status_code=202,
+    openapi_extra=json_body(schemas.WebhookReplayAllRequest),
+    responses=responses_with(202, schemas.WebhookReplayAllResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
+)
+async def replay_webhook_deliveries(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.WebhookReplayAllRequest)
+    done = await services_of(request).webhook_endpoint.replay_failed(member.account_id, body.since, member.actor)
+    return json_response(request, {"replayed": done.count, "next_since": timestamp(done.next_since)}, 202)
 
 
 def _endpoint(row: EndpointRow) -> dict[str, Any]:
@@ -142,6 +188,29 @@ def _endpoint(row: EndpointRow) -> dict[str, Any]:
         "enabled": row.enabled,
         "created_at": timestamp(row.created_at),
         "updated_at": timestamp(row.updated_at),
+    }
+
+
+def _health(state: EndpointState, row: EndpointRow, health: EndpointHealth) -> dict[str, Any]:
+    return {
+        "state": state,
+        "failing_since": timestamp(row.failing_since),
+        "since": timestamp(health.since),
+        "calls": health.calls,
+        "failures": health.failures,
+        "p50_ms": health.p50_ms,
+        "p95_ms": health.p95_ms,
+    }
+
+
+def _attempt(attempt: WebhookAttempt) -> dict[str, Any]:
+    return {
+        "at": timestamp(attempt.at),
+        "http_status": attempt.http_status,
+        "duration_ms": attempt.duration_ms,
+        "error": attempt.error,
+        "response_body": _text(attempt.response_body),
+        "truncated": attempt.response_truncated,
     }
 
 

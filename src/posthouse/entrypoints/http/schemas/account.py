@@ -1,15 +1,27 @@
 """Response schemas of the account, its usage and its ledger."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from posthouse.entrypoints.http.schemas.message_detail import Explanation
 from posthouse.entrypoints.http.schemas.shapes import NextCursor, OptionalTimestamp, Response, Timestamp, described
 from posthouse.flows.account.usage_and_ledger import Kind
 from posthouse.rules.credential import Role
+from posthouse.rules.delivery_reason import DeliveryReason
+from posthouse.rules.explanation import explain_result
 from posthouse.rules.message import RecipientStatus
+from posthouse.rules.progress import Step
+from posthouse.rules.reputation import ReputationVerdict
 
 _Day = Annotated[str, described("A day in UTC.", format="date")]
+_CountedAt = Annotated[
+    str | None,
+    described(
+        "The numbers of all days include everything before this time; null before the first count.", format="date-time"
+    ),
+]
 
 _REQUEST_ID: Final = "rq_01k6wq3v5e7m8x9c0b2d4f6h8j"
 _WAITING_EXAMPLE: Final[dict[str, Any]] = {"queued": 3, "deferred": 2, "held": 0, "is_more": False}
@@ -19,6 +31,20 @@ _PROVIDER_EXAMPLE: Final[dict[str, Any]] = {
     "p50_seconds": 1.24,
     "p95_seconds": 4.4,
     "p99_seconds": 61.0,
+    "delivered": 790,
+    "bounced": 20,
+    "failed": 2,
+    "time_to_delivered": {"p50_seconds": 1.22, "p95_seconds": 4.1, "p99_seconds": 60.0},
+}
+_COUNTS_EXAMPLE: Final[dict[str, Any]] = {"accepted": 830, "delivered": 790, "bounced": 31, "failed": 4, "open": 5}
+_TEST_COUNTS_EXAMPLE: Final[dict[str, Any]] = {"accepted": 12, "delivered": 12, "bounced": 0, "failed": 0, "open": 0}
+_REASON_EXAMPLE: Final[dict[str, Any]] = {
+    "provider": "google",
+    "result": "bounced",
+    "code": "5.1.1",
+    "count": 18,
+    "example_message_id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+    "explanation": asdict(explain_result("bounced", DeliveryReason.UNKNOWN_ADDRESS)),
 }
 
 
@@ -62,6 +88,31 @@ class ConductWarning(BaseModel):
     text: str
 
 
+class ReputationMark(BaseModel):
+    percent: Annotated[float, described("The share of the results at which the mark is reached.")]
+    count: Annotated[int, described("And at least so many.")]
+
+
+class ReputationShare(BaseModel):
+    count: Annotated[int, described("How many addresses; each counts once.")]
+    percent: Annotated[float, described("Their share of the results.")]
+    warn: Annotated[ReputationMark, described("Where the account is warned.")]
+    suspend: Annotated[ReputationMark, described("Where the account is suspended.")]
+
+
+class Reputation(BaseModel):
+    verdict: Annotated[ReputationVerdict, described("What the present numbers mean.")]
+    exempt: Annotated[bool, described("Whether the account is warned only, and never suspended for it.")]
+    results: Annotated[int, described("Final results with a server's reply among the latest 10,000 recipients.")]
+    results_min: Annotated[int, described("Fewer results than this are not judged.")]
+    bounces: Annotated[ReputationShare, described("Addresses that don't exist.")]
+    complaints: Annotated[ReputationShare, described("Recipients who complained.")]
+    counted_since: Annotated[
+        str, described("24 hours ago, or the end of the last suspension. RFC 3339, UTC.", format="date-time")
+    ]
+    counted_at: Annotated[str, described("At most a minute ago. RFC 3339, UTC.", format="date-time")]
+
+
 class Account(BaseModel):
     id: str
     name: str
@@ -73,6 +124,9 @@ class Account(BaseModel):
     rate: Rate
     warmup: WarmUp
     conduct: Annotated[ConductWarning | None, described("A warning that is still in force; null without a warning.")]
+    reputation: Annotated[
+        Reputation | None, described("The numbers behind it; null when they could not be counted in time.")
+    ]
 
 
 class AccountResponse(Response):
@@ -97,6 +151,26 @@ class AccountResponse(Response):
                             "resets_at": "2026-11-16T00:00:00.000Z",
                         },
                         "conduct": None,
+                        "reputation": {
+                            "verdict": "well",
+                            "exempt": False,
+                            "results": 812,
+                            "results_min": 200,
+                            "bounces": {
+                                "count": 12,
+                                "percent": 1.478,
+                                "warn": {"percent": 5.0, "count": 0},
+                                "suspend": {"percent": 10.0, "count": 0},
+                            },
+                            "complaints": {
+                                "count": 0,
+                                "percent": 0.0,
+                                "warn": {"percent": 0.1, "count": 3},
+                                "suspend": {"percent": 0.5, "count": 10},
+                            },
+                            "counted_since": "2026-11-14T13:44:00.000Z",
+                            "counted_at": "2026-11-15T13:44:00.000Z",
+                        },
                     },
                     "request_id": _REQUEST_ID,
                 }
@@ -105,6 +179,44 @@ class AccountResponse(Response):
     )
 
     account: Account
+
+
+class ProgressStep(BaseModel):
+    step: Annotated[
+        Step,
+        described(
+            "`test_mail`: a mail to oneself, or any other live mail, was sent. `first_request`: mail was sent by a "
+            "program, or a key or credential was used. `webhook_answered`: with a 2xx. `second_factor`: the caller's."
+        ),
+    ]
+    done: bool
+    at: Annotated[str | None, described("When it was done. RFC 3339, UTC; null when not done.", format="date-time")]
+
+
+class ProgressResponse(Response):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "steps": [
+                        {"step": "test_mail", "done": True, "at": "2026-11-15T13:40:01.000Z"},
+                        {"step": "domain_verified", "done": False, "at": None},
+                    ],
+                    "is_complete": False,
+                    "request_id": _REQUEST_ID,
+                }
+            ]
+        }
+    )
+
+    steps: Annotated[list[ProgressStep], described("All of them, in the usual order.")]
+    is_complete: Annotated[bool, described("Whether all are done.")]
+
+
+class DeliveryTimes(BaseModel):
+    p50_seconds: Annotated[float, described("From acceptance to delivery, within 25 %.")]
+    p95_seconds: float
+    p99_seconds: float
 
 
 class ProviderUsage(BaseModel):
@@ -118,15 +230,30 @@ class ProviderUsage(BaseModel):
     p50_seconds: Annotated[float, described("From acceptance to the final result, within 25 %.")]
     p95_seconds: float
     p99_seconds: float
+    delivered: Annotated[int, described("How many of the results are of each kind.")]
+    bounced: int
+    failed: int
+    time_to_delivered: Annotated[
+        DeliveryTimes | None, described("The same of the delivered ones alone; null without any.")
+    ]
 
 
-class UsageDay(BaseModel):
-    day: _Day
-    accepted: Annotated[int, described("Recipients of the mail accepted on this day.")]
+class UsageCounts(BaseModel):
+    accepted: Annotated[int, described("Recipients of the mail accepted in this time.")]
     delivered: Annotated[int, described("How many of them are delivered by now.")]
     bounced: int
     failed: int
     open: Annotated[int, described("How many of them had no final result at `counted_at`.")]
+
+
+class UsageHour(UsageCounts):
+    hour: Annotated[str, described("Its beginning. RFC 3339, UTC.", format="date-time")]
+    test: Annotated[UsageCounts, described("The same of test mail, which is not in the other numbers.")]
+
+
+class UsageDay(UsageCounts):
+    day: _Day
+    test: Annotated[UsageCounts, described("The same of test mail, which is not in the other numbers.")]
     providers: Annotated[list[ProviderUsage], described("The provider with the most results first; kept for 40 days.")]
 
 
@@ -140,14 +267,12 @@ class UsageResponse(Response):
                     "days": [
                         {
                             "day": "2026-11-15",
-                            "accepted": 830,
-                            "delivered": 790,
-                            "bounced": 31,
-                            "failed": 4,
-                            "open": 5,
+                            **_COUNTS_EXAMPLE,
+                            "test": _TEST_COUNTS_EXAMPLE,
                             "providers": [_PROVIDER_EXAMPLE],
                         }
                     ],
+                    "hours": [{"hour": "2026-11-15T13:00:00.000Z", **_COUNTS_EXAMPLE, "test": _TEST_COUNTS_EXAMPLE}],
                     "providers": [_PROVIDER_EXAMPLE],
                     "request_id": _REQUEST_ID,
                 }
@@ -155,16 +280,56 @@ class UsageResponse(Response):
         }
     )
 
-    counted_at: Annotated[
-        str | None,
-        described(
-            "The numbers of all days include everything before this time; null before the first count.",
-            format="date-time",
-        ),
-    ]
+    counted_at: _CountedAt
     now: Annotated[WaitingMail, described("The mail without a final result now, of all days.")]
     days: Annotated[list[UsageDay], described("Every requested day, newest first.")]
+    hours: Annotated[
+        list[UsageHour] | None,
+        described("With `by=hour`: every hour of these days until now, newest first; otherwise null."),
+    ]
     providers: Annotated[list[ProviderUsage], described("The sum of these days.")]
+
+
+class ReasonCount(BaseModel):
+    provider: Annotated[
+        str, described("As in `GET /v1/usage`; `none` where no server was reached, `other` for all others.")
+    ]
+    result: Annotated[str, described("What happened.", enum=["bounced", "failed", "deferred"])]
+    code: Annotated[
+        str | None,
+        described(
+            "The enhanced status code (RFC 3463) or else the SMTP code; null when no server replied, `other` for what "
+            "is beyond the reasons counted in a day."
+        ),
+    ]
+    count: Annotated[int, described("How many recipients; of `deferred`, how many attempts.")]
+    example_message_id: Annotated[str, described("The newest message that it happened to.")]
+    explanation: Explanation
+
+
+class ReasonsResponse(Response):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "counted_at": "2026-11-15T13:44:00.000Z",
+                    "reasons": [_REASON_EXAMPLE],
+                    "is_shortened": False,
+                    "waiting": [],
+                    "request_id": _REQUEST_ID,
+                }
+            ]
+        }
+    )
+
+    counted_at: _CountedAt
+    reasons: Annotated[
+        list[ReasonCount], described("Of mail accepted on these days and final now, most frequent first.")
+    ]
+    is_shortened: Annotated[bool, described("Whether less frequent reasons than the first 200 are omitted.")]
+    waiting: Annotated[
+        list[ReasonCount], described("Of mail of any day that is deferred now: the oldest 1,000 recipients.")
+    ]
 
 
 class LedgerDay(BaseModel):

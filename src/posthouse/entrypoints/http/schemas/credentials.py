@@ -19,6 +19,7 @@ _CREDENTIAL: Final[JsonDict] = {
     "allowed_networks": ["192.0.2.0/24"],
     "created_at": "2026-11-15T09:30:00.000Z",
     "last_used_at": "2026-11-15T10:02:00.000Z",
+    "last_used_from": "198.51.100.7",
     "previous_password_until": None,
     "revoked_at": None,
 }
@@ -32,6 +33,7 @@ _KEY: Final[JsonDict] = {
     "allowed_networks": [],
     "created_at": "2026-11-15T09:30:00.000Z",
     "last_used_at": None,
+    "last_used_from": None,
     "expires_at": None,
     "replaced_by": None,
     "revoked_at": None,
@@ -112,6 +114,9 @@ class Credential(BaseModel):
     allowed_networks: Networks
     created_at: Timestamp
     last_used_at: LastUsed
+    last_used_from: Annotated[
+        str | None, described("The address that it was last used from; null before its first use.")
+    ]
     previous_password_until: Annotated[
         Timestamp | None, described("When the previous password stops working, after a rotation.")
     ]
@@ -135,6 +140,9 @@ class Key(BaseModel):
     ]
     created_at: Timestamp
     last_used_at: LastUsed
+    last_used_from: Annotated[
+        str | None, described("The address that it was last used from; null before its first use.")
+    ]
     expires_at: Timestamp | None
     replaced_by: Annotated[str | None, described("The id of the key that replaced it, after a rotation.")]
     revoked_at: Timestamp | None

@@ -17,6 +17,8 @@ _SUMMARY: Final[JsonDict] = {
     "verified_at": "2026-11-15T09:30:00.000Z",
     "checked_at": "2026-11-15T09:30:00.000Z",
     "missing_since": None,
+    "dns_host": "Cloudflare",
+    "findings": [{"purpose": "ownership", "result": "found"}, {"purpose": "dkim_rsa", "result": "found"}],
     "created_at": "2026-11-15T09:12:00.000Z",
 }
 _RECORD: Final[JsonDict] = {
@@ -28,6 +30,7 @@ _RECORD: Final[JsonDict] = {
     "required": True,
     "result": "found",
     "found": ["posthouse-verification=4dzkq2m7aov3hxw5c6rnbt2e"],
+    "checked_at": "2026-11-15T09:30:00.000Z",
     "advice": "",
 }
 _DOMAIN: Final[JsonDict] = {**_SUMMARY, "rotating": False, "records": [_RECORD]}
@@ -74,12 +77,21 @@ class DnsRecord(BaseModel):
     result: Annotated[
         str | None,
         described(
-            "Only in the response of a check: `unknown` when DNS did not answer, which changes nothing.",
+            "Of the last check: `unknown` when DNS did not answer, which changes nothing. Null before the first.",
             enum=[*[result.value for result in RecordResult], None],
         ),
     ]
-    found: Annotated[list[str] | None, described("Only in the response of a check: the values in DNS; at most 10.")]
+    found: Annotated[
+        list[str] | None,
+        described("The values in DNS, as the last check found them: at most 10, after the check itself at most 5."),
+    ]
+    checked_at: Annotated[Timestamp | None, described("When it was last checked; null before the first check.")]
     advice: Annotated[str, described("What to do, in plain words; empty if nothing.")]
+
+
+class RecordFinding(BaseModel):
+    purpose: Annotated[str, described("The record.", enum=[purpose.value for purpose in RecordPurpose])]
+    result: Annotated[str, described("What was found of it.", enum=[result.value for result in RecordResult])]
 
 
 class DomainSummary(BaseModel):
@@ -97,6 +109,14 @@ class DomainSummary(BaseModel):
         Timestamp | None,
         described("Since when a required record is missing; after 7 days the domain is no longer verified."),
     ]
+    dns_host: Annotated[
+        str | None,
+        described(
+            "Who hosts the domain's DNS, guessed from its name servers at the last `verify`; of an unknown host, the "
+            "domain of its name servers. Null if DNS did not say."
+        ),
+    ]
+    findings: Annotated[list[RecordFinding], described("The results of the last check; empty before the first.")]
     created_at: Timestamp
 
 

@@ -1,15 +1,19 @@
 """Response schemas of a single message: its history and its content."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.entrypoints.http.schemas.shapes import OptionalTimestamp, Response, Timestamp, described
+from posthouse.rules.delivery_reason import DeliveryReason
 from posthouse.rules.event import EventType
+from posthouse.rules.explanation import Cause, explain
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.outcome import Stage
 from posthouse.rules.wait_reason import WaitReason
 
+_GREYLISTED: Final = asdict(explain("deferred", 451, "4.7.1 Greylisted, try again in five minutes"))
 _ATTEMPT_EXAMPLE: Final[dict[str, Any]] = {
     "started_at": "2026-05-04T09:30:00.120Z",
     "duration_ms": 412,
@@ -23,6 +27,7 @@ _ATTEMPT_EXAMPLE: Final[dict[str, Any]] = {
     "stage": "rcpt",
     "code": 451,
     "response": "4.7.1 Greylisted, try again in five minutes",
+    "explanation": _GREYLISTED,
 }
 _DETAIL_EXAMPLE: Final[dict[str, Any]] = {
     "message": {
@@ -55,6 +60,7 @@ _DETAIL_EXAMPLE: Final[dict[str, Any]] = {
                 "bounced_at": None,
                 "failed_at": None,
                 "attempts": [_ATTEMPT_EXAMPLE],
+                "explanation": _GREYLISTED,
                 "waiting": {
                     "reason": "greylisted",
                     "text": "greylisted by mx1.example.net: 451 4.7.1 Greylisted, try again in five minutes; next try "
@@ -98,6 +104,15 @@ class MessageHeader(BaseModel):
     value: Annotated[str, described("Decoded, on one line.")]
 
 
+class Explanation(BaseModel):
+    reason: Annotated[DeliveryReason, described("A stable name, for programs. There may be others in future.")]
+    headline: Annotated[str, described("What happened, in a sentence for people. It never quotes a server's reply.")]
+    cause: Annotated[
+        Cause | None, described("Whose side the cause is on; `service` is Posthouse. Null when nothing is wrong.")
+    ]
+    what_to_do: Annotated[str, described("What the sender can do, for people.")]
+
+
 class Attempt(BaseModel):
     started_at: Timestamp
     duration_ms: Annotated[int | None, described("Null while the attempt runs, or when its worker was lost.")]
@@ -117,6 +132,7 @@ class Attempt(BaseModel):
     stage: Annotated[Stage | None, described("The SMTP command at which the attempt ended.")]
     code: Annotated[int | None, described("Null when no server replied.")]
     response: Annotated[str | None, described("The server's reply, or our description of the failure.")]
+    explanation: Annotated[Explanation, described("What the attempt's result means.")]
 
 
 class Waiting(BaseModel):
@@ -190,6 +206,7 @@ class DetailedRecipient(BaseModel):
     bounced_at: OptionalTimestamp
     failed_at: OptionalTimestamp
     attempts: Annotated[list[Attempt], described("Oldest first.")]
+    explanation: Annotated[Explanation, described("What the recipient's state means.")]
     waiting: Annotated[Waiting | None, described("Why it waits; null once the recipient's result is final.")]
     suppression: Annotated[
         RecipientSuppression | None, described("The present suppression, which may be newer than the message.")

@@ -12,6 +12,10 @@ _REQUEST_ID: Final = "rq_01kb3ge5p0f8wexample00000r"
 _ACCOUNT_ID: Final = "ac_01kb3ge5p0f8wexample00000a"
 _TOKEN: Final = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.e30.c2lnbmF0dXJl"  # noqa: S105 (an example)
 _EXPIRES_AT: Final = "2026-11-16T03:04:05.000Z"
+_KEEP: Final = (
+    "Keep the session in this browser: the token ends after 15 minutes, and the cookie `__Host-posthouse` gets another "
+    "with `POST /v1/auth/renew`."
+)
 _CODE: Final = "Six digits from the authenticator app, or a recovery code; each works once."
 
 
@@ -25,6 +29,23 @@ class LoginRequest(Request):
     email: str
     password: str
     code: Annotated[str | None, described(f"Required for a user with a second factor. {_CODE}")] = None
+    keep: Annotated[bool, described(_KEEP)] = False
+
+
+class LoginByLinkRequest(Request):
+    model_config = _example(token="4TqPBcYV0a8mCkJq3Wz9hXyR2nLdEoFgUsI7tA1bKvM")  # noqa: S106
+
+    token: Annotated[str, described("The part of the link after `#link=`.")]
+    code: Annotated[str | None, described(f"Required for a user with a second factor. {_CODE}")] = None
+    keep: Annotated[bool, described(_KEEP)] = False
+
+
+class RenewSessionRequest(Request):
+    model_config = _example(account_id=_ACCOUNT_ID)
+
+    account_id: Annotated[
+        str | None, described("An account of the user; without it, the account that a login would open.")
+    ] = None
 
 
 class ForgotPasswordRequest(Request):
@@ -86,6 +107,13 @@ class ConfirmTotpRequest(Request):
 
 
 class DisableTotpRequest(Request):
+    model_config = _example(password="correct horse battery staple", code="287082")  # noqa: S106
+
+    password: str
+    code: Annotated[str, described(_CODE)]
+
+
+class RenewRecoveryCodesRequest(Request):
     model_config = _example(password="correct horse battery staple", code="287082")  # noqa: S106
 
     password: str
@@ -192,6 +220,12 @@ class ConfirmTotpResponse(Response):
     recovery_codes: Annotated[
         list[str], described("Ten codes, each valid for a single login without the app; they are never shown again.")
     ]
+
+
+class RenewRecoveryCodesResponse(Response):
+    model_config = _example(recovery_codes=["abcd-efgh-ijkl-mn23", "opqr-stuv-wxyz-2345"], request_id=_REQUEST_ID)
+
+    recovery_codes: Annotated[list[str], described("Ten codes; all others ended. They are never shown again.")]
 
 
 class DisableTotpResponse(Response):

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from posthouse.entrypoints.http.schemas.shapes import NextCursor, Request, Response, Timestamp, described
 from posthouse.rules import limits
 from posthouse.rules.credential import Role
+from posthouse.rules.input_checks import NAME_CHARACTERS_MAX
 
 _ROLES: Final = "Viewers read, members send, admins manage keys and domains, owners manage the team."
 
@@ -17,6 +18,8 @@ _MEMBER: Final[dict[str, Any]] = {
     "email": "ada@example.com",
     "role": "admin",
     "created_at": "2026-11-15T09:30:00.000Z",
+    "second_factor": True,
+    "last_seen_at": "2026-11-16T08:05:00.000Z",
 }
 _INVITATION: Final[dict[str, Any]] = {
     "id": "iv_01kmx2v3q8f7t9n5r6w4y0zabc",
@@ -46,6 +49,16 @@ class RequireSecondFactorRequest(Request):
     model_config = ConfigDict(json_schema_extra={"examples": [{"required": True}]})
 
     required: Annotated[bool, described("Whether members need a second factor.")]
+
+
+class RenameAccountRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "Acme Shop"}]})
+
+    name: Annotated[str, described("Not unique; without line breaks.", minLength=1, maxLength=NAME_CHARACTERS_MAX)]
+
+
+class RenameAccountResponse(Response):
+    name: str
 
 
 class RequireSecondFactorResponse(Response):
@@ -90,6 +103,11 @@ class Member(BaseModel):
     email: str
     role: Role
     created_at: Annotated[str, described("When the user joined the account. RFC 3339, UTC.", format="date-time")]
+    second_factor: Annotated[bool, described("Whether the user has a second factor.")]
+    last_seen_at: Annotated[
+        str | None,
+        described("Their last request to this account, to the minute or so; null before it.", format="date-time"),
+    ]
 
 
 class MemberResponse(Response):

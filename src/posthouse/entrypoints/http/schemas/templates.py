@@ -9,7 +9,7 @@ from posthouse.rules import limits
 from posthouse.rules.template import VariableValue
 
 
-class TemplateContentBody(Request):
+class TemplateParts(Request):
     subject: Annotated[
         str | None, described("May hold `{{name}}` placeholders.", maxLength=limits.SUBJECT_CHARACTERS_MAX)
     ] = None
@@ -27,6 +27,9 @@ class TemplateContentBody(Request):
             maxLength=limits.TEMPLATE_PART_CHARACTERS_MAX,
         ),
     ] = None
+
+
+class TemplateContentBody(TemplateParts):
     publish: Annotated[bool, described("Publish this version at once.")] = False
 
 
@@ -51,7 +54,18 @@ class PublishRequest(Request):
     version: Annotated[int, described("The number of the version.", minimum=1)]
 
 
-class PreviewRequest(Request):
+class RenameTemplateRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"alias": "welcome-2027", "name": "Welcome"}]})
+
+    alias: Annotated[
+        str | None, described("The new alias, unique in the account; the same by default.", pattern=ALIAS_PATTERN)
+    ] = None
+    name: Annotated[str | None, described("For people; the same by default.", maxLength=200)] = None
+
+
+class PreviewRequest(TemplateParts):
+    """With `subject`, `text` or `html` it is a draft's preview: the template need not exist."""
+
     model_config = ConfigDict(json_schema_extra={"examples": [{"variables": {"name": "Ada"}}]})
 
     variables: dict[str, VariableValue] = Field(
@@ -59,7 +73,14 @@ class PreviewRequest(Request):
         description="Values for the placeholders.",
         json_schema_extra={"maxProperties": limits.VARIABLES_MAX},
     )
-    version: Annotated[int | None, described("By default the published version, otherwise the latest.")] = None
+    version: Annotated[
+        int | None, described("By default the published version, otherwise the latest; not with a draft.")
+    ] = None
+
+
+class TemplateVariable(BaseModel):
+    name: str
+    parts: Annotated[list[str], described("Where it is used: `subject`, `text`, `html`.")]
 
 
 class TemplateVersion(BaseModel):
@@ -67,6 +88,10 @@ class TemplateVersion(BaseModel):
     subject: str | None
     text: str | None
     html: str | None
+    variables: Annotated[list[TemplateVariable], described("In order of first use.")]
+    author: Annotated[
+        str | None, described("The address of the member who added it, or `operator`; null if it is older than that.")
+    ]
     created_at: Timestamp
 
 
@@ -105,3 +130,8 @@ class PreviewResponse(Response):
     subject: str | None
     text: str | None
     html: str | None
+    variables: Annotated[list[TemplateVariable], described("In order of first use.")]
+    missing: Annotated[
+        list[str],
+        described("Variables of a draft without a value, which stay as `{{name}}`; a version needs them all."),
+    ]

@@ -13,6 +13,7 @@ from posthouse.entrypoints.http.schemas.shapes import (
     Timestamp,
     described,
 )
+from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.webhook_url import URL_CHARACTERS_MAX
 
 
@@ -42,8 +43,33 @@ class Webhook(BaseModel):
     updated_at: Timestamp
 
 
+class WebhookHealth(BaseModel):
+    state: Annotated[
+        str,
+        described(
+            "`new` until the first 2xx; `failing` when all calls have failed for days.", enum=list(EndpointState)
+        ),
+    ]
+    failing_since: Annotated[
+        str | None,
+        described("The first failed call after the last 2xx, RFC 3339; null while calls succeed.", format="date-time"),
+    ]
+    since: Annotated[
+        str,
+        described(
+            "The numbers are from then on: 24 hours ago, or later if there were over 5,000 deliveries.",
+            format="date-time",
+        ),
+    ]
+    calls: int
+    failures: Annotated[int, described("Calls without a 2xx.")]
+    p50_ms: Annotated[int | None, described("Half of the calls took no longer; null without calls.")]
+    p95_ms: int | None
+
+
 class WebhookResponse(Response):
     webhook: Annotated[Webhook | None, described("Null if there is none.")]
+    health: Annotated[WebhookHealth | None, described("The calls of the last 24 hours; null without a webhook.")]
 
 
 class WebhookSavedResponse(Response):
@@ -80,6 +106,42 @@ class WebhookDelivery(BaseModel):
     last_attempt_at: OptionalTimestamp
     next_attempt_at: Annotated[
         str | None, described("RFC 3339, UTC; null without a further attempt.", format="date-time")
+    ]
+
+
+class WebhookAttempt(BaseModel):
+    at: Timestamp
+    http_status: Annotated[int | None, described("Null without a response.")]
+    duration_ms: int | None
+    error: Annotated[str | None, described("Why it failed, for people; null for a success.")]
+    response_body: Annotated[
+        str | None, described("The beginning of the response: 2 KB of the last, 512 bytes of failed attempts.")
+    ]
+    truncated: Annotated[bool, described("Whether the response is longer than shown.")]
+
+
+class WebhookDeliveryWithAttempts(WebhookDelivery):
+    attempts: Annotated[
+        list[WebhookAttempt],
+        described("Oldest first. A call whose process ended before it was recorded is counted in `attempt` only."),
+    ]
+
+
+class WebhookDeliveryResponse(Response):
+    delivery: WebhookDeliveryWithAttempts
+
+
+class WebhookReplayAllRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"since": "2026-11-15T09:30:00Z"}]})
+
+    since: Annotated[str, described("Deliveries that were created then or later, RFC 3339.", format="date-time")]
+
+
+class WebhookReplayAllResponse(Response):
+    replayed: Annotated[int, described("How many deliveries were added.")]
+    next_since: Annotated[
+        str | None,
+        described("If not null, there is more: repeat the request with it as `since`.", format="date-time"),
     ]
 
 

@@ -1,0 +1,158 @@
+/** The session: its token is in memory alone. A kept session is renewed by a cookie that scripts can't read. */
+import { Refusal } from '../rules/refusal'
+import { access, answered, api, post } from './client'
+import type { components } from './schema'
+import { Store } from './store'
+
+export type Me = components['schemas']['MeResponse']
+
+export type Session =
+  /** At load, until the cookie was tried. */
+  | { readonly state: 'unknown' }
+  | { readonly state: 'signed out' }
+  | { readonly state: 'signed in'; readonly me: Me }
+  /** The page stays as it is, below the sign-in dialog. */
+  | { readonly state: 'ended'; readonly me: Me }
+
+export const session = new Store<Session>({ state: 'unknown' })
+
+// A kept token ends after 15 minutes; it is renewed this long before.
+const RENEW_BEFORE_SECONDS = 90
+const RENEW_LOCK = 'posthouse-renew'
+
+interface Token {
+  readonly token: string
+  readonly expires_at: string
+}
+
+let account: string | null = null
+let timer: ReturnType<typeof setTimeout> | undefined
+let waiting: { readonly resolve: () => void; readonly reject: (error: Error) => void }[] = []
+let renewal: Promise<boolean> | null = null
+
+/** Try the cookie, for the account that the address names. */
+export async function open(wanted: string | null): Promise<void> {
+  account = wanted
+  if (!(await renewed())) session.set({ state: 'signed out' })
+  else await load()
+}
+
+export interface SignIn {
+  readonly email: string
+  readonly password: string
+  readonly code: string | null
+  readonly keep: boolean
+}
+
+export async function signIn(given: SignIn): Promise<void> {
+  await take(await post<Token>('/v1/auth/login', given))
+}
+
+/** With the one-time link of `posthouse dev` or of an operator. */
+export async function signInByLink(token: string, code: string | null): Promise<void> {
+  await take(await post<Token>('/v1/auth/link', { token, code, keep: true }))
+}
+
+export async function signOut(): Promise<void> {
+  await answered(api.POST('/v1/auth/logout')).catch(() => undefined)
+  forget()
+  broadcast?.postMessage('signed out')
+}
+
+/** A token for another account of the user, in this tab alone. */
+export async function switchTo(wanted: string): Promise<void> {
+  const answer = await answered(api.POST('/v1/auth/switch', { body: { account_id: wanted } }))
+  account = wanted
+  hold(answer)
+  await load()
+}
+
+/** Read the user anew, as after a change of the second factor. */
+export async function load(): Promise<void> {
+  const me = await answered(api.GET('/v1/auth/me'))
+  session.set({ state: 'signed in', me })
+}
+
+/** The user would rather leave than sign in again. */
+export function leave(): void {
+  forget()
+}
+
+async function take(answer: Token): Promise<void> {
+  const before = session.get()
+  hold(answer)
+  if (account !== null) await toAccount(account)
+  const me = await answered(api.GET('/v1/auth/me'))
+  account = me.account_id
+  if (before.state === 'ended' && before.me.user.id !== me.user.id) {
+    location.reload()
+    return
+  }
+  session.set({ state: 'signed in', me })
+  for (const { resolve } of waiting) resolve()
+  waiting = []
+}
+
+/** A login opens the account that was used last; the address may name another. */
+async function toAccount(wanted: string): Promise<void> {
+  try {
+    hold(await answered(api.POST('/v1/auth/switch', { body: { account_id: wanted } })))
+  } catch (error) {
+    if (!(error instanceof Refusal && (error.status === 404 || error.status === 400))) throw error
+    account = null
+  }
+}
+
+function hold(answer: Token): void {
+  access.token = answer.token
+  clearTimeout(timer)
+  const seconds = (new Date(answer.expires_at).getTime() - Date.now()) / 1000 - RENEW_BEFORE_SECONDS
+  // Sessions that are not kept last for hours: nothing renews them, and a 401 leads to the dialog.
+  if (seconds < 3600) timer = setTimeout(() => void renewed(), Math.max(seconds, 5) * 1000)
+}
+
+function forget(): void {
+  access.token = null
+  clearTimeout(timer)
+  for (const { reject } of waiting) reject(new Refusal('', 401, 'unauthorized', null))
+  waiting = []
+  session.set({ state: 'signed out' })
+}
+
+/** Whether the cookie gave another token. Tabs take turns, and requests of this tab share one try. */
+function renewed(): Promise<boolean> {
+  const turn = async () => await navigator.locks.request(RENEW_LOCK, renew)
+  renewal ??= turn().finally(() => {
+    renewal = null
+  })
+  return renewal
+}
+
+async function renew(): Promise<boolean> {
+  try {
+    hold(await post<Token>('/v1/auth/renew', { account_id: account }))
+    return true
+  } catch (error) {
+    if (!(error instanceof Refusal && error.status === 404 && account !== null)) return false
+    // No member of the account that the address names: the shell says so, in an account where they are.
+    account = null
+    return renew()
+  }
+}
+
+access.renew = async () => {
+  if (await renewed()) return
+  const present = session.get()
+  if (present.state !== 'signed in' && present.state !== 'ended') {
+    throw new Refusal('', 401, 'unauthorized', null)
+  }
+  access.token = null
+  session.set({ state: 'ended', me: present.me })
+  await new Promise<void>((resolve, reject) => waiting.push({ resolve, reject }))
+}
+
+// Signing out in one tab signs out all: the session is over for each of them.
+const broadcast = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('posthouse-session')
+broadcast?.addEventListener('message', () => {
+  if (session.get().state === 'signed in') forget()
+})

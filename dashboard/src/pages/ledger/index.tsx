@@ -1,0 +1,119 @@
+/** Every credit, with its reason and its mail. */
+import { Button, Group, NativeSelect, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
+import { useMemo } from 'react'
+import { download } from '../../api/client'
+import { useList, useRead } from '../../api/queries'
+import type { components } from '../../api/schema'
+import { ExportButton } from '../../parts/ExportButton'
+import { PageLink, useFilters } from '../../parts/Link'
+import { PageHeader } from '../../parts/PageHeader'
+import { Empty, Lines, Loaded } from '../../parts/States'
+import { Figure, StatusBadge, type Tone } from '../../parts/Status'
+import { VirtualList } from '../../parts/VirtualList'
+import { writeSearch } from '../../rules/address'
+import { KINDS, LEDGER_FILTERS, ledgerQuery, type Kind, type LedgerFilters } from '../../rules/ledger'
+import { minute, number, utcDay } from '../../words/format'
+import { text } from '../../words/ledger'
+import classes from './ledger.module.css'
+
+type Entry = components['schemas']['LedgerEntry']
+
+const ROW = 76
+const TONES: Readonly<Record<Kind, Tone>> = { grant: 'good', reserve: 'busy', settle: 'plain', release: 'warn', day: 'plain' }
+
+export default function LedgerPage() {
+  const [filters, change] = useFilters(LEDGER_FILTERS)
+  const query = useMemo(() => ledgerQuery(filters), [filters])
+  const entries = useList(
+    ['ledger', 'list', query],
+    (api, cursor) => api.GET('/v1/ledger', { params: { query: { ...query, limit: 100, cursor } as never } }),
+    (page) => page.entries,
+  )
+  const isFiltered = Object.keys(query).length > 0
+  const isEmpty = entries.items.length === 0 && !entries.hasNextPage
+  return (
+    <>
+      <PageHeader
+        title={text.title}
+        about={text.about}
+        actions={<ExportButton operation="exportLedger" save={() => download(`/v1/ledger/export${writeSearch({ ...query })}`, 'ledger.csv')} />}
+      />
+      <Stack>
+        <Balance />
+        <Filters filters={filters} change={change} />
+        <Loaded
+          query={entries}
+          isEmpty={() => isEmpty}
+          empty={isFiltered ? <Empty title={text.nothing}>{text.nothingNext}</Empty> : <Empty title={text.none}>{text.noneNext}</Empty>}
+        >
+          {() => (
+            <VirtualList
+              items={entries.items}
+              keyOf={({ id }) => id}
+              row={(entry) => <EntryRow entry={entry} />}
+              rowHeight={ROW}
+              height="max(320px, calc(100dvh - 430px))"
+              label={text.list}
+              hasMore={entries.hasNextPage}
+              isLoadingMore={entries.isFetchingNextPage}
+              loadMore={() => void entries.fetchNextPage()}
+            />
+          )}
+        </Loaded>
+      </Stack>
+    </>
+  )
+}
+
+function Balance() {
+  const account = useRead(['account'], (api) => api.GET('/v1/account'))
+  return (
+    <Loaded query={account} skeleton={<Lines count={1} height={96} />}>
+      {({ account: { credits } }) => (
+        <SimpleGrid cols={{ base: 1, sm: 3 }}>
+          <Figure name={text.available} value={number(credits.available)} about={text.availableAbout} />
+          <Figure name={text.reserved} value={number(credits.reserved)} about={credits.is_more ? text.reservedMore : text.reservedAbout} />
+          <Figure name={text.granted} value={number(credits.granted)} about={text.grantedAbout} />
+        </SimpleGrid>
+      )}
+    </Loaded>
+  )
+}
+
+function Filters({ filters, change }: { readonly filters: LedgerFilters; readonly change: (changed: Partial<Record<keyof LedgerFilters, string | undefined>>) => void }) {
+  const given = (value: string) => (value === '' ? undefined : value)
+  return (
+    <Group gap="xs" align="flex-end">
+      <NativeSelect
+        label={text.kind}
+        value={filters.kind ?? ''}
+        onChange={(event) => change({ kind: given(event.currentTarget.value) })}
+        data={[{ value: '', label: text.kindAny }, ...KINDS.map((kind) => ({ value: kind as string, label: text.kinds[kind] }))]}
+      />
+      <TextInput type="date" label={text.from} title={text.utc} value={filters.from ?? ''} onChange={(event) => change({ from: given(event.currentTarget.value) })} />
+      <TextInput type="date" label={text.to} title={text.utc} value={filters.to ?? ''} onChange={(event) => change({ to: given(event.currentTarget.value) })} />
+      {filters.message_id !== undefined && (
+        <Group gap="xs">
+          <Text size="sm" className={classes.break}>{text.ofMessage(filters.message_id)}</Text>
+          <Button variant="subtle" size="compact-sm" onClick={() => change({ message_id: undefined })}>{text.remove}</Button>
+        </Group>
+      )}
+    </Group>
+  )
+}
+
+function EntryRow({ entry }: { readonly entry: Entry }) {
+  const amount = number(entry.amount)
+  const why = entry.day == null ? entry.why : text.day(number(entry.day.reserved), number(entry.day.settled), number(entry.day.released))
+  return (
+    <div className={classes.row}>
+      <span className={classes.amount}>{entry.amount > 0 ? text.gained(amount) : amount}</span>
+      <span className={classes.kind}><StatusBadge state={entry.kind} label={text.kinds[entry.kind]} tone={TONES[entry.kind]} /></span>
+      <span className={classes.why} title={why}>{why}</span>
+      <span className={classes.mail} title={entry.email ?? entry.message_id ?? ''}>
+        {entry.message_id !== null && <PageLink to={['messages', entry.message_id]}>{entry.email ?? text.toMessage}</PageLink>}
+      </span>
+      <time dateTime={entry.at} className={classes.when}>{entry.day == null ? minute(entry.at) : utcDay(entry.day.day)}</time>
+    </div>
+  )
+}

@@ -1,0 +1,143 @@
+import { Button, Code, Group, Stack, Table, Text, TextInput } from '@mantine/core'
+import { IconDownload } from '@tabler/icons-react'
+import { useState } from 'react'
+import { download } from '../../api/client'
+import { useList } from '../../api/queries'
+import type { components } from '../../api/schema'
+import { useFilters } from '../../parts/Link'
+import { notifyFailure } from '../../parts/notify'
+import { PageHeader } from '../../parts/PageHeader'
+import { Allowed } from '../../parts/Role'
+import { Empty, Loaded } from '../../parts/States'
+import { Moment } from '../../parts/Time'
+import { text } from '../../words/log'
+
+type Entry = components['schemas']['AuditEntry']
+
+const NAMES = ['action', 'actor', 'since', 'until'] as const
+
+export default function LogPage() {
+  const [filters, setFilters] = useFilters(NAMES)
+  const log = useList(
+    ['log', filters],
+    (api, cursor) => api.GET('/v1/audit-log', { params: { query: { ...instants(filters), ...(cursor === undefined ? {} : { cursor }) } } }),
+    (page) => page.entries,
+    { keep: true },
+  )
+  const isFiltered = Object.keys(filters).length > 0
+  return (
+    <>
+      <PageHeader title={text.title} about={text.about} actions={<Export />} />
+      <Filters key={JSON.stringify(filters)} filters={filters} change={setFilters} />
+      <Loaded
+        query={log}
+        isEmpty={() => log.items.length === 0}
+        empty={<Empty title={isFiltered ? text.none : text.empty}>{isFiltered ? text.noneNext : text.emptyNext}</Empty>}
+      >
+        {() => (
+          <Stack>
+            <Entries entries={log.items} />
+            {log.hasNextPage
+              ? <Button variant="default" loading={log.isFetchingNextPage} onClick={() => void log.fetchNextPage()}>{text.more}</Button>
+              : <Text c="dimmed" size="sm" ta="center">{text.end}</Text>}
+          </Stack>
+        )}
+      </Loaded>
+    </>
+  )
+}
+
+function Export() {
+  const [isPending, setPending] = useState(false)
+  const save = () => {
+    setPending(true)
+    download('/v1/audit-log/export', text.exportName).catch(notifyFailure).finally(() => setPending(false))
+  }
+  return (
+    <Allowed to="exportAuditLog">
+      {(control) => (
+        <Button {...control} variant="default" leftSection={<IconDownload size={16} />} loading={isPending} onClick={save}>{text.export}</Button>
+      )}
+    </Allowed>
+  )
+}
+
+type Chosen = Partial<Record<(typeof NAMES)[number], string>>
+
+/** Days of the address as instants, in the user's time zone; the last day counts whole. */
+function instants({ since, until, ...rest }: Chosen): Chosen {
+  const from = since === undefined ? undefined : dayStart(since, 0)
+  const to = until === undefined ? undefined : dayStart(until, 1)
+  return { ...rest, ...(from === undefined ? {} : { since: from }), ...(to === undefined ? {} : { until: to }) }
+}
+
+function dayStart(day: string, later: number): string | undefined {
+  const start = new Date(`${day}T00:00:00`)
+  if (Number.isNaN(start.getTime())) return undefined
+  start.setDate(start.getDate() + later)
+  return start.toISOString()
+}
+
+function Filters({ filters, change }: { readonly filters: Chosen; readonly change: (changed: Partial<Record<keyof Chosen, string | undefined>>) => void }) {
+  const [action, setAction] = useState(filters.action ?? '')
+  const [actor, setActor] = useState(filters.actor ?? '')
+  const apply = () => change({ action: action.trim() || undefined, actor: actor.trim() || undefined })
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault()
+        apply()
+      }}
+    >
+      <Group align="flex-end" mb="md" gap="sm">
+        <TextInput label={text.action} placeholder={text.actionHint} value={action} onChange={(event) => setAction(event.currentTarget.value)} onBlur={apply} flex="1 1 200px" />
+        <TextInput label={text.actor} placeholder={text.actorHint} value={actor} onChange={(event) => setActor(event.currentTarget.value)} onBlur={apply} flex="1 1 200px" />
+        <TextInput type="date" label={text.since} value={filters.since ?? ''} onChange={(event) => change({ since: event.currentTarget.value || undefined })} />
+        <TextInput type="date" label={text.until} value={filters.until ?? ''} onChange={(event) => change({ until: event.currentTarget.value || undefined })} />
+        <Button type="submit" variant="default">{text.apply}</Button>
+        {Object.keys(filters).length > 0 && (
+          <Button variant="subtle" onClick={() => change({ action: undefined, actor: undefined, since: undefined, until: undefined })}>{text.clear}</Button>
+        )}
+      </Group>
+    </form>
+  )
+}
+
+function Entries({ entries }: { readonly entries: readonly Entry[] }) {
+  return (
+    <Table.ScrollContainer minWidth={760} tabIndex={0} role="region" aria-label={text.title}>
+      <Table verticalSpacing="xs">
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>{text.time}</Table.Th>
+            <Table.Th>{text.actor}</Table.Th>
+            <Table.Th>{text.action}</Table.Th>
+            <Table.Th>{text.target}</Table.Th>
+            <Table.Th>{text.detail}</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {entries.map((entry) => (
+            <Table.Tr key={entry.id}>
+              <Table.Td><Moment at={entry.at} /></Table.Td>
+              <Table.Td>{entry.actor.name}</Table.Td>
+              <Table.Td><Code>{entry.action}</Code></Table.Td>
+              <Table.Td>{entry.target}</Table.Td>
+              <Table.Td><Detail detail={entry.detail} /></Table.Td>
+            </Table.Tr>
+          ))}
+        </Table.Tbody>
+      </Table>
+    </Table.ScrollContainer>
+  )
+}
+
+function Detail({ detail }: { readonly detail: Entry['detail'] }) {
+  return (
+    <Stack gap={0}>
+      {Object.entries(detail).map(([name, value]) => (
+        <Text key={name} size="sm">{`${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`}</Text>
+      ))}
+    </Stack>
+  )
+}

@@ -1,0 +1,129 @@
+/** Every message, live, with filters in the address. */
+import { Alert, Button, Loader, Stack, Text } from '@mantine/core'
+import { useQueryClient } from '@tanstack/react-query'
+import { useEffect, useMemo } from 'react'
+import { download } from '../../api/client'
+import { useAccountId, useList, useRead } from '../../api/queries'
+import { ExportButton } from '../../parts/ExportButton'
+import { PageButton, useFilters } from '../../parts/Link'
+import { PageHeader } from '../../parts/PageHeader'
+import { Empty, Loaded } from '../../parts/States'
+import { useNow } from '../../parts/Time'
+import { VirtualList } from '../../parts/VirtualList'
+import { writeSearch } from '../../rules/address'
+import { EMPTY_PAGES_MAX, emptyPages, FILTERS, join, queryOf } from '../../rules/message-list'
+import { number } from '../../words/format'
+import { text } from '../../words/messages'
+import { FilterBar } from './FilterBar'
+import classes from './messages.module.css'
+import { MessageRow, type Listed, useRowHeight } from './MessageRow'
+
+const PAGE = 100
+
+export default function MessagesPage() {
+  const [filters, setFilters] = useFilters(FILTERS)
+  const query = useMemo(() => queryOf(filters), [filters])
+  const list = useMessages(query)
+  const isFiltered = Object.keys(query).length > 0
+  const rowHeight = useRowHeight()
+  const now = useNow(10_000)
+  return (
+    <>
+      <PageHeader title={text.title} about={text.about} actions={<ExportButton operation="exportMessages" save={() => download(`/v1/messages/export${writeSearch(query)}`, 'messages.csv')} />} />
+      <Stack gap="sm">
+        <FilterBar filters={filters} change={setFilters} />
+        {list.newer > 0 && (
+          <Alert p="xs" role="status" className={classes.newer}>
+            <Button size="compact-sm" variant="subtle" onClick={list.showNewer}>
+              {list.isGap ? text.newerMany(number(list.newer)) : text.newer(number(list.newer))}
+            </Button>
+          </Alert>
+        )}
+        <Loaded
+          query={list.query}
+          isEmpty={() => list.items.length === 0}
+          empty={<Nothing isFiltered={isFiltered} isSearching={list.searchesOn} searchOn={list.query.hasNextPage ? list.loadMore : undefined} />}
+        >
+          {() => (
+            <div>
+              <Columns />
+              <VirtualList<Listed>
+                items={list.items}
+                keyOf={({ id }) => id}
+                row={(message) => <MessageRow message={message} now={now} />}
+                rowHeight={rowHeight}
+                height="max(300px, calc(100dvh - 310px))"
+                label={text.list}
+                hasMore={list.query.hasNextPage}
+                isLoadingMore={list.query.isFetchingNextPage}
+                loadMore={list.loadMore}
+                loadsItself={list.searchesOn}
+                total={text.loaded(number(list.items.length))}
+              />
+            </div>
+          )}
+        </Loaded>
+      </Stack>
+    </>
+  )
+}
+
+/** All pages read so far, the first of them kept up to date; empty pages in between are passed over. */
+function useMessages(query: ReturnType<typeof queryOf>) {
+  const account = useAccountId()
+  const queries = useQueryClient()
+  const key = ['messages', 'list', query] as const
+  const pages = useList(
+    key,
+    (api, cursor) => api.GET('/v1/messages', { params: { query: { ...query, limit: PAGE, cursor } as never } }),
+    (page) => page.messages,
+  )
+  const pageCount = pages.data?.pages.length ?? 0
+  // A list of several pages is not read again as a whole: its newest page stands for the rest.
+  const newest = useRead(
+    ['messages', 'newest', query],
+    (api) => api.GET('/v1/messages', { params: { query: { ...query, limit: PAGE } as never } }),
+    { enabled: pageCount > 1 },
+  )
+  const newestRows = pageCount > 1 ? newest.data?.messages : undefined
+  const joined = useMemo(() => join<Listed>(pages.items, newestRows ?? []), [pages.items, newestRows])
+  const searchesOn = emptyPages(pages.data?.pages ?? []) < EMPTY_PAGES_MAX
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = pages
+  const isEmpty = pages.items.length === 0
+  useEffect(() => {
+    if (isEmpty && hasNextPage && !isFetchingNextPage && searchesOn) void fetchNextPage()
+  }, [isEmpty, hasNextPage, isFetchingNextPage, searchesOn, fetchNextPage])
+  return {
+    query: pages,
+    ...joined,
+    searchesOn: searchesOn && hasNextPage,
+    loadMore: () => void fetchNextPage(),
+    showNewer: () => void queries.resetQueries({ queryKey: [account, ...key] }),
+  }
+}
+
+function Columns() {
+  return (
+    <div className={`${classes.grid ?? ''} ${classes.head ?? ''}`} aria-hidden="true">
+      <span>{text.columns.to}</span>
+      <span>{text.columns.status}</span>
+      <span>{text.columns.subject}</span>
+      <span className={classes.when}>{text.columns.accepted}</span>
+    </div>
+  )
+}
+
+function Nothing({ isFiltered, isSearching, searchOn }: {
+  readonly isFiltered: boolean
+  readonly isSearching: boolean
+  readonly searchOn: (() => void) | undefined
+}) {
+  if (!isFiltered) return <Empty title={text.none} action={<PageButton to={['start']}>{text.noneAction}</PageButton>}>{text.noneNext}</Empty>
+  if (isSearching) {
+    return <Stack align="center" py="xl" role="status"><Loader size="sm" aria-hidden="true" /><Text c="dimmed">{text.searching}</Text></Stack>
+  }
+  if (searchOn !== undefined) {
+    return <Empty title={text.paused} action={<Button variant="default" onClick={searchOn}>{text.searchOn}</Button>}>{text.pausedNext}</Empty>
+  }
+  return <Empty title={text.nothing}>{text.nothingNext}</Empty>
+}

@@ -1,0 +1,38 @@
+/** Every page within an account: a line adds one. */
+import {
+  IconBan, IconCoins, IconGauge, IconHistory, IconKey, IconMail, IconRocket, IconSettings, IconTemplate, IconUsers, IconWebhook, IconWorld,
+} from '@tabler/icons-react'
+import type { ComponentType } from 'react'
+import type { Operation } from '../rules/role'
+import { pageNames } from '../words/shell'
+
+export interface PageEntry {
+  /** Below the account; `$name` is a part that `useParam('name')` reads. */
+  readonly path: string
+  readonly label: string
+  readonly icon: ComponentType<{ readonly size?: number | string }>
+  /** Pages without a group are not in the navigation. */
+  readonly group?: 'send' | 'setup' | 'manage'
+  /** The operation without which the page has nothing to show. */
+  readonly needs: Operation
+  readonly load: () => Promise<{ readonly default: ComponentType }>
+}
+
+export const pages: readonly PageEntry[] = [
+  { path: 'start', label: pageNames.start, icon: IconRocket, group: 'send', needs: 'getAccount', load: () => import('./start') },
+  { path: 'overview', label: pageNames.overview, icon: IconGauge, group: 'send', needs: 'getAccount', load: () => import('./overview') },
+  { path: 'messages', label: pageNames.messages, icon: IconMail, group: 'send', needs: 'listMessages', load: () => import('./messages') },
+  { path: 'messages/$id', label: pageNames.message, icon: IconMail, needs: 'getMessage', load: () => import('./message') },
+  { path: 'templates', label: pageNames.templates, icon: IconTemplate, group: 'send', needs: 'listTemplates', load: () => import('./templates') },
+  { path: 'templates/$alias', label: pageNames.templates, icon: IconTemplate, needs: 'getTemplate', load: () => import('./templates') },
+  { path: 'suppressions', label: pageNames.suppressions, icon: IconBan, group: 'send', needs: 'listSuppressions', load: () => import('./suppressions') },
+  { path: 'domains', label: pageNames.domains, icon: IconWorld, group: 'setup', needs: 'listDomains', load: () => import('./domains') },
+  { path: 'domains/$name', label: pageNames.domains, icon: IconWorld, needs: 'getDomain', load: () => import('./domains') },
+  { path: 'keys', label: pageNames.keys, icon: IconKey, group: 'setup', needs: 'listKeys', load: () => import('./keys') },
+  { path: 'webhook', label: pageNames.webhook, icon: IconWebhook, group: 'setup', needs: 'getWebhook', load: () => import('./webhook') },
+  { path: 'webhook/$id', label: pageNames.webhook, icon: IconWebhook, needs: 'listWebhookDeliveries', load: () => import('./webhook') },
+  { path: 'ledger', label: pageNames.ledger, icon: IconCoins, group: 'manage', needs: 'listLedger', load: () => import('./ledger') },
+  { path: 'team', label: pageNames.team, icon: IconUsers, group: 'manage', needs: 'listMembers', load: () => import('./team') },
+  { path: 'log', label: pageNames.log, icon: IconHistory, group: 'manage', needs: 'listAuditLog', load: () => import('./log') },
+  { path: 'settings', label: pageNames.settings, icon: IconSettings, group: 'manage', needs: 'getMe', load: () => import('./settings') },
+]

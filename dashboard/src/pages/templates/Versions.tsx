@@ -1,0 +1,70 @@
+import { Button, Group, Modal, Stack, Text, Title } from '@mantine/core'
+import { useState } from 'react'
+import { useWrite } from '../../api/queries'
+import type { components } from '../../api/schema'
+import { Diff } from '../../parts/Diff'
+import { ItemList, ItemRow } from '../../parts/Items'
+import { notify, notifyFailure } from '../../parts/notify'
+import classes from '../../parts/parts.module.css'
+import { Allowed } from '../../parts/Role'
+import { StatusBadge } from '../../parts/Status'
+import { Ago } from '../../parts/Time'
+import { diff } from '../../rules/diff'
+import { text as shared } from '../../words/parts'
+import { text } from '../../words/templates'
+import { draftOf, isSame, written, type Draft } from './draft'
+
+type Version = components['schemas']['TemplateVersion']
+
+export function Versions({ template, draft, onLoad }: {
+  readonly template: components['schemas']['TemplateWithVersions']
+  readonly draft: Draft
+  readonly onLoad: (draft: Draft) => void
+}) {
+  const { alias, published_version: published } = template
+  const [compared, setCompared] = useState<Version | null>(null)
+  const publish = useWrite(
+    (api, version: number) => api.POST('/v1/templates/{alias}/publish', { params: { path: { alias } }, body: { version } }), ['template', 'templates'],
+  )
+  return (
+    <Stack gap="sm" component="section" aria-label={text.versions}>
+      <Title order={2} size="h4">{text.versions}</Title>
+      <ItemList label={text.versions}>
+        {template.versions.map((version) => {
+          const { version: number } = version
+          const isBack = published !== null && number < published
+          return (
+            <ItemRow key={number}>
+              <Stack gap={2} miw={0} flex="1 1 220px">
+                <Group gap="xs"><Text fw={600}>{text.version(number)}</Text>{number === published && <StatusBadge state="" label={text.isPublished} tone="good" />}</Group>
+                <Text size="sm" c="dimmed" className={classes.break}><Ago at={version.created_at} />{version.author !== null && ` ${text.by(version.author)}`}</Text>
+              </Stack>
+              <Group gap="xs">
+                <Button variant="default" size="xs" aria-label={text.compareNamed(number)} onClick={() => setCompared(version)}>{text.compare}</Button>
+                <Button variant="default" size="xs" aria-label={text.loadNamed(number)} onClick={() => onLoad(draftOf(version))}>{text.load}</Button>
+                {number !== published && (
+                  <Allowed to="publishTemplate">
+                    {(control) => (
+                      <Button
+                        {...control} variant="default" size="xs" loading={publish.isPending && publish.variables === number}
+                        aria-label={isBack ? text.takeBackNamed(number) : text.publishNamed(number)}
+                        onClick={() => publish.mutate(number, { onSuccess: () => notify(text.publishedNow(number)), onError: notifyFailure })}
+                      >
+                        {isBack ? text.takeBack : text.publish}
+                      </Button>
+                    )}
+                  </Allowed>
+                )}
+              </Group>
+            </ItemRow>
+          )
+        })}
+      </ItemList>
+      {compared !== null && (
+        <Modal opened onClose={() => setCompared(null)} size="xl" title={text.compareTitle(compared.version)} closeButtonProps={{ 'aria-label': shared.close }}>
+          {isSame(draftOf(compared), draft) ? <Text>{text.same}</Text> : <Diff lines={diff(written(draftOf(compared)), written(draft))} label={text.compareTitle(compared.version)} />}
+        </Modal>
+      )}
+    </Stack>
+  )
+}

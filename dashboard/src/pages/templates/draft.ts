@@ -1,0 +1,19 @@
+import type { components } from '../../api/schema'
+
+export interface Draft {
+  readonly subject: string
+  readonly text: string
+  readonly html: string
+}
+
+type Version = components['schemas']['TemplateVersion']
+
+export const draftOf = (version: Version | undefined): Draft => ({ subject: version?.subject ?? '', text: version?.text ?? '', html: version?.html ?? '' })
+
+/** Empty parts are absent for the service. */
+export const bodyOf = ({ subject, text, html }: Draft) => ({ subject: subject || null, text: text || null, html: html || null })
+
+export const isSame = (a: Draft, b: Draft): boolean => a.subject === b.subject && a.text === b.text && a.html === b.html
+
+/** As a single text, for a comparison. */
+export const written = ({ subject, text, html }: Draft): string => [subject, '', html, '', text].join('\n')

@@ -1,0 +1,14 @@
+/** Lines that were added and removed; the sign says it too, not the colour alone. */
+import { Code } from '@mantine/core'
+import type { DiffLine } from '../rules/diff'
+import classes from './parts.module.css'
+
+const SIGNS = { same: ' ', added: '+', removed: '−' } as const
+
+export function Diff({ lines, label }: { readonly lines: readonly DiffLine[]; readonly label: string }) {
+  return (
+    <Code block className={classes.code} tabIndex={0} role="region" aria-label={label}>
+      {lines.map((line, index) => <span key={index} className={classes.line} data-kind={line.kind}>{`${SIGNS[line.kind]} ${line.text}\n`}</span>)}
+    </Code>
+  )
+}

@@ -1,0 +1,34 @@
+/** States in colours that can be read in both themes, and figures. */
+import { Badge, Paper, Text } from '@mantine/core'
+import type { ReactNode } from 'react'
+import { states } from '../words/parts'
+
+export type Tone = 'good' | 'bad' | 'warn' | 'plain' | 'busy'
+
+const COLORS: Readonly<Record<Tone, string>> = { good: 'teal', bad: 'red', warn: 'orange', plain: 'gray', busy: 'indigo' }
+// Shades on which the badge's text has a contrast of 4.5 and more.
+const BADGES: Readonly<Record<Tone, string>> = { good: 'teal.9', bad: 'red.9', warn: 'orange.3', plain: 'gray.8', busy: 'indigo.8' }
+const TONES: Readonly<Record<string, Tone>> = {
+  delivered: 'good', verified: 'good', captured: 'good', partial: 'warn', deferred: 'warn', expired: 'warn', suppressed: 'warn',
+  failed: 'bad', bounced: 'bad', queued: 'busy', sending: 'busy', pending: 'busy',
+}
+
+export const toneColor = (tone: Tone): string => COLORS[tone]
+export const toneOf = (state: string): Tone => TONES[state] ?? 'plain'
+
+/** `state` as the API has it; `label` where words/parts has no name for it. */
+export function StatusBadge({ state, label, tone }: { readonly state: string; readonly label?: string; readonly tone?: Tone }) {
+  const name = label ?? (states as Readonly<Record<string, string>>)[state] ?? state
+  return <Badge color={BADGES[tone ?? toneOf(state)]} autoContrast variant="filled" tt="none" maw="100%">{name}</Badge>
+}
+
+/** A number with its name. */
+export function Figure({ name, value, about }: { readonly name: string; readonly value: ReactNode; readonly about?: ReactNode }) {
+  return (
+    <Paper withBorder p="md" component="section" aria-label={name}>
+      <Text size="sm" c="dimmed">{name}</Text>
+      <Text fw={700} fz={24} component="div">{value}</Text>
+      {about !== undefined && <Text size="sm" c="dimmed" component="div">{about}</Text>}
+    </Paper>
+  )
+}

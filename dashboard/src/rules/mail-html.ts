@@ -1,0 +1,42 @@
+/** What is read out of a mail's HTML as text: its links and its own pictures. The HTML itself is shown in the frame alone. */
+
+const LINKS_MAX = 100
+const LINK = /<a\b[^>]{0,4096}?\bhref\s*=\s*(?:"([^"]{0,2048})"|'([^']{0,2048})'|([^\s"'>]{1,2048}))/gi
+const ENTITIES: Readonly<Record<string, string>> = { amp: '&', quot: '"', apos: "'", lt: '<', gt: '>' }
+
+const decoded = (text: string): string => text.replaceAll(/&(amp|quot|apos|lt|gt);/g, (_, name: string) => ENTITIES[name] ?? '')
+
+/** Each once, in their order. */
+export function linksIn(html: string): { readonly links: readonly string[]; readonly isCut: boolean } {
+  const found = new Set<string>()
+  for (const [, double, single, bare] of html.matchAll(LINK)) {
+    const link = decoded(double ?? single ?? bare ?? '').trim()
+    if (link === '' || link.startsWith('#')) continue
+    if (found.size === LINKS_MAX) return { links: [...found], isCut: true }
+    found.add(link)
+  }
+  return { links: [...found], isCut: false }
+}
+
+/** Only these become links; the rest is shown as text. */
+export function isSafeLink(link: string): boolean {
+  try {
+    return new URL(link).protocol === 'https:'
+  } catch {
+    return false
+  }
+}
+
+export const loadsFromInternet = (html: string): boolean => /(?:\bsrc(?:set)?\s*=\s*["']?|url\(\s*["']?|\bbackground\s*=\s*["']?)\s*(?:https?:)?\/\//i.test(html)
+
+/** Content ids that the HTML shows as pictures, without the brackets. */
+export function contentIdsIn(html: string): readonly string[] {
+  return [...new Set([...html.matchAll(/\bcid:([^"'\s)>]{1,512})/gi)].map(([, id]) => id ?? ''))]
+}
+
+/** `cid:` becomes the `data:` address of the attachment; unknown ones stay. */
+export function withPictures(html: string, pictures: Readonly<Record<string, string>>): string {
+  return html.replaceAll(/\bcid:([^"'\s)>]{1,512})/gi, (whole, id: string) => (Object.hasOwn(pictures, id) ? (pictures[id] ?? whole) : whole))
+}
+
+export const bareContentId = (id: string): string => id.replace(/^<|>$/g, '')

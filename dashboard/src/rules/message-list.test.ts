@@ -1,0 +1,43 @@
+import { describe, expect, it } from 'vitest'
+import { emptyPages, fromLocalInput, join, localInput, periodStart, queryOf } from './message-list'
+
+const rows = (...ids: string[]) => ids.map((id) => ({ id, state: 'old' }))
+const fresh = (...ids: string[]) => ids.map((id) => ({ id, state: 'new' }))
+
+describe('filters', () => {
+  it('drops what the service would refuse', () => {
+    expect(queryOf({ status: 'lost', source: 'fax', tag: ' ', after: 'never', recipient: ' a@b.example ' })).toEqual({ recipient: 'a@b.example' })
+  })
+  it('writes times in UTC', () => {
+    expect(queryOf({ after: '2026-11-17T01:00:00+01:00' })).toEqual({ after: '2026-11-17T00:00:00.000Z' })
+  })
+  it('begins a period at a full minute', () => {
+    expect(periodStart('hour', new Date('2026-11-17T01:00:42Z'))).toBe('2026-11-17T00:00:00.000Z')
+  })
+  it('keeps a time through its input', () => {
+    const at = '2026-11-17T00:30:00.000Z'
+    expect(fromLocalInput(localInput(at))).toBe(at)
+    expect(fromLocalInput('')).toBeUndefined()
+    expect(localInput('never')).toBe('')
+  })
+})
+
+describe('the newest page beside a long list', () => {
+  it('renews the state of rows that both have', () => {
+    expect(join(rows('c', 'b', 'a'), fresh('c', 'b'))).toEqual({ items: [...fresh('c', 'b'), ...rows('a')], newer: 0, isGap: false })
+  })
+  it('counts newer rows without putting them in', () => {
+    expect(join(rows('c', 'b', 'a'), fresh('e', 'd', 'c'))).toEqual({ items: [...fresh('c'), ...rows('b', 'a')], newer: 2, isGap: false })
+  })
+  it('says that there are more than it knows', () => {
+    expect(join(rows('c', 'b'), fresh('z', 'y'))).toEqual({ items: rows('c', 'b'), newer: 2, isGap: true })
+  })
+  it('leaves an empty list as it is', () => {
+    expect(join([], fresh('a'))).toEqual({ items: [], newer: 0, isGap: false })
+  })
+})
+
+it('counts the empty pages at the end', () => {
+  const [full, none] = [{ messages: [1] }, { messages: [] }]
+  expect([emptyPages([]), emptyPages([none, none]), emptyPages([none, full]), emptyPages([full, none])]).toEqual([0, 2, 0, 1])
+})

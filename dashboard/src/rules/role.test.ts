@@ -1,0 +1,15 @@
+import { expect, it } from 'vitest'
+import { may } from './role'
+import { NEEDED, ROLES, type Operation } from './roles'
+
+it('every role may do what those before it may', () => {
+  for (const operation of Object.keys(NEEDED) as Operation[]) {
+    const allowed = ROLES.map((role) => may(role, operation))
+    expect(allowed).toEqual([...allowed].sort((a, b) => Number(a) - Number(b)))
+    expect(allowed.at(-1)).toBe(true)
+  }
+})
+
+it('viewers read, and owners alone read the log', () => {
+  expect([may('viewer', 'listMessages'), may('viewer', 'createKey'), may('admin', 'createKey'), may('admin', 'listAuditLog')]).toEqual([true, false, true, false])
+})

@@ -1,0 +1,28 @@
+/** What concerns every page: the service can't be reached, the account may not send, a second factor is required. */
+import { Alert, Stack } from '@mantine/core'
+import { reachable } from '../api/client'
+import { useRead } from '../api/queries'
+import { useService } from '../api/service'
+import type { Me } from '../api/session'
+import { useStore } from '../api/store'
+import { PageLink } from '../parts/Link'
+import { text } from '../words/shell'
+import classes from './shell.module.css'
+
+export function Banners({ me }: { readonly me: Me }) {
+  const lacksFactor = me.totp_required && !me.user.totp_enabled
+  const isReachable = useStore(reachable)
+  const account = useRead(['account'], (api) => api.GET('/v1/account'), { enabled: !lacksFactor }).data?.account
+  const captures = useService()?.captures ?? false
+  return (
+    <Stack gap="xs" mb="md" className={classes.banners}>
+      {!isReachable && <Alert color="red" role="alert" data-banner="unreachable">{text.unreachable}</Alert>}
+      {captures && <Alert color="indigo" data-banner="capture">{text.capture}</Alert>}
+      {lacksFactor && <Alert color="orange" data-banner="second-factor">{text.secondFactor} <PageLink to={['settings']}>{text.toSettings}</PageLink></Alert>}
+      {account?.sending.suspended === true && (
+        <Alert color="red" data-banner="suspended">{account.sending.reason == null ? text.suspendedPlain : text.suspended(account.sending.reason)}</Alert>
+      )}
+      {account?.conduct != null && <Alert color="orange" data-banner="conduct">{text.warning(account.conduct.text)}</Alert>}
+    </Stack>
+  )
+}

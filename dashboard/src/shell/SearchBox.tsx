@@ -1,0 +1,43 @@
+/** One box for ids, addresses, tags and words of subjects; it leads to Messages. */
+import { Kbd, TextInput } from '@mantine/core'
+import { useHotkeys } from '@mantine/hooks'
+import { IconSearch } from '@tabler/icons-react'
+import { useRef, useState } from 'react'
+import { useGo } from '../parts/Link'
+import { meaning } from '../rules/search-box'
+import { text } from '../words/shell'
+
+/** Opens what was typed. */
+export function useSearchGo(): (typed: string) => void {
+  const go = useGo()
+  return (typed) => {
+    const found = meaning(typed)
+    if (found?.kind === 'message') go(['messages', found.id])
+    if (found?.kind === 'messages') go(['messages'], found.filters as Record<string, string>)
+  }
+}
+
+export function SearchBox() {
+  const [typed, setTyped] = useState('')
+  const box = useRef<HTMLInputElement>(null)
+  const search = useSearchGo()
+  useHotkeys([['/', () => box.current?.focus()]])
+  return (
+    <form role="search" onSubmit={(event) => { event.preventDefault(); search(typed) }}>
+      <TextInput
+        ref={box}
+        type="search"
+        aria-label={text.search}
+        placeholder={text.searchPlaceholder}
+        title={text.searchHelp}
+        leftSection={<IconSearch size={16} />}
+        rightSection={<Kbd size="xs" aria-hidden="true">/</Kbd>}
+        value={typed}
+        onChange={(event) => setTyped(event.currentTarget.value)}
+        maxLength={300}
+        autoComplete="off"
+        spellCheck={false}
+      />
+    </form>
+  )
+}

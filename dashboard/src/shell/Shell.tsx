@@ -1,0 +1,95 @@
+/** The frame around every page of an account. */
+import { AppShell, Center, Loader } from '@mantine/core'
+import { useDisclosure, useHotkeys } from '@mantine/hooks'
+import { Outlet, useNavigate, useParams, useRouter } from '@tanstack/react-router'
+import { lazy, Suspense, useEffect, useState } from 'react'
+import { made } from '../api/client'
+import { watch } from '../api/live'
+import { session, switchTo, type Me } from '../api/session'
+import { useStore } from '../api/store'
+import { Corner } from '../parts/notify'
+import { RoleContext } from '../parts/Role'
+import { text } from '../words/shell'
+import { Banners } from './Banners'
+import { Header } from './Header'
+import { Navigation } from './Navigation'
+import { NoAccount } from './NoAccount'
+import classes from './shell.module.css'
+
+// What opens over a page is loaded after it.
+const Palette = lazy(() => import('./Palette'))
+const ByApi = lazy(() => import('../parts/ByApi'))
+const SessionDialog = lazy(() => import('./SessionDialog'))
+
+/** The shell for a user who is signed in; else what leads there. */
+export function AccountShell() {
+  const present = useStore(session)
+  const wanted: string = useParams({ strict: false, select: (params: Record<string, string | undefined>) => params.account ?? '' })
+  const me = present.state === 'signed in' || present.state === 'ended' ? present.me : null
+  const isElsewhere = me !== null && me.account_id !== wanted
+  const isMember = me?.accounts.some((account) => account.id === wanted) ?? false
+  useEffect(() => {
+    if (isElsewhere && isMember) void switchTo(wanted)
+  }, [isElsewhere, isMember, wanted])
+  if (present.state === 'signed out') return <ToSignIn />
+  if (me === null) return <Waiting />
+  if (isElsewhere) return isMember ? <Waiting /> : <NoAccount me={me} />
+  return <Frame key={me.account_id} me={me} isEnded={present.state === 'ended'} />
+}
+
+/** Leads to sign-in, which leads back here. */
+function ToSignIn() {
+  const navigate = useNavigate()
+  const router = useRouter()
+  useEffect(() => {
+    // Read once: while sign-in loads, the address is its own already.
+    const { href } = router.state.location
+    void navigate({ to: '/login', search: { to: href } as never, replace: true })
+  }, [navigate, router])
+  return <Waiting />
+}
+
+function Waiting() {
+  return <Center h="100vh"><Loader aria-label={text.loading} /></Center>
+}
+
+function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) {
+  const [isMenuOpen, menu] = useDisclosure()
+  const [isByApiOpen, byApi] = useDisclosure()
+  const [isPaletteOpen, palette] = useDisclosure()
+  const isIdle = useIdle()
+  const requests = useStore(made)
+  useHotkeys([['mod+K', palette.toggle]], [])
+  useEffect(() => watch(me.account_id), [me.account_id])
+  return (
+    <RoleContext value={me.role}>
+      <a href="#content" className={classes.skip} onClick={(event) => { event.preventDefault(); document.getElementById('content')?.focus() }}>{text.skip}</a>
+      <AppShell header={{ height: 56 }} navbar={{ width: 230, breakpoint: 'sm', collapsed: { mobile: !isMenuOpen } }} padding="md">
+        <AppShell.Header className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onPalette={palette.open} onByApi={byApi.open} /></AppShell.Header>
+        <AppShell.Navbar p="xs" className={classes.navbar ?? ''} withBorder component="div"><Navigation onOpen={menu.close} /></AppShell.Navbar>
+        <AppShell.Main id="content" tabIndex={-1} className={classes.main ?? ''}>
+          <Banners me={me} />
+          <Outlet />
+        </AppShell.Main>
+      </AppShell>
+      {isIdle && (
+        <Suspense>
+          <Palette me={me} opened={isPaletteOpen} onClose={palette.close} />
+          <ByApi opened={isByApiOpen} onClose={byApi.close} requests={requests} origin={location.origin} />
+          <SessionDialog me={me} opened={isEnded} />
+          <Corner />
+        </Suspense>
+      )}
+    </RoleContext>
+  )
+}
+
+/** True once the page's own work is done. */
+function useIdle(): boolean {
+  const [isIdle, setIdle] = useState(false)
+  useEffect(() => {
+    const timer = setTimeout(() => setIdle(true), 200)
+    return () => clearTimeout(timer)
+  }, [])
+  return isIdle
+}

@@ -1,0 +1,55 @@
+/** Addresses: sign-in without an account, every page of the table within one. */
+import { Center, Loader } from '@mantine/core'
+import { Navigate, createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
+import { made } from '../api/client'
+import { session } from '../api/session'
+import { useStore } from '../api/store'
+import { pages } from '../pages/table'
+import { BASE, parseSearch, writeSearch } from '../rules/address'
+import { text } from '../words/shell'
+import { Broken, NotFound } from './NoAccount'
+import { AccountShell } from './Shell'
+
+const root = createRootRoute({ notFoundComponent: NotFound })
+
+const outside = [
+  createRoute({ getParentRoute: () => root, path: '/', component: First }),
+  createRoute({ getParentRoute: () => root, path: 'login', component: lazyRouteComponent(() => import('../pages/login')) }),
+  createRoute({ getParentRoute: () => root, path: 'forgotten', component: lazyRouteComponent(() => import('../pages/login/Forgotten')) }),
+  createRoute({ getParentRoute: () => root, path: 'reset', component: lazyRouteComponent(() => import('../pages/login/Reset')) }),
+  createRoute({ getParentRoute: () => root, path: 'invitation', component: lazyRouteComponent(() => import('../pages/login/Invitation')) }),
+]
+
+const account = createRoute({ getParentRoute: () => root, path: '$account', component: AccountShell })
+const inside = [
+  createRoute({ getParentRoute: () => account, path: '/', component: () => <Navigate to="/$account/overview" params={true as never} replace /> }),
+  ...pages.map((page) => createRoute({ getParentRoute: () => account, path: page.path, component: lazyRouteComponent(page.load) })),
+]
+
+function First() {
+  const present = useStore(session)
+  if (present.state === 'unknown') return <Waiting />
+  if (present.state === 'signed out') return <Navigate to="/login" replace />
+  return <Navigate to={`/${present.me.account_id}/overview` as never} replace />
+}
+
+function Waiting() {
+  return <Center h="40vh"><Loader aria-label={text.loading} /></Center>
+}
+
+export const router = createRouter({
+  routeTree: root.addChildren([...outside, account.addChildren(inside)]),
+  basepath: BASE,
+  parseSearch,
+  stringifySearch: writeSearch,
+  defaultPreload: 'intent',
+  scrollRestoration: true,
+  defaultPendingComponent: Waiting,
+  defaultErrorComponent: Broken,
+  defaultNotFoundComponent: NotFound,
+})
+
+// "By API" shows the requests of the present page.
+router.subscribe('onBeforeLoad', ({ pathChanged }) => {
+  if (pathChanged) made.set([])
+})

@@ -1,0 +1,31 @@
+/** Texts of the page "ledger". */
+import { words } from './words'
+
+export const text = words({
+  title: 'Ledger',
+  about: 'Every credit: when it was added, reserved, spent or returned, why, and for which mail.',
+  available: 'Available',
+  availableAbout: 'can be spent now',
+  reserved: 'Reserved',
+  reservedAbout: 'for mail without a final result',
+  reservedMore: 'or more, for mail without a final result',
+  granted: 'Granted',
+  grantedAbout: 'in all, less what was taken back',
+  list: 'Entries, newest first',
+  columns: { at: 'When', kind: 'Kind', amount: 'Credits', why: 'Why', mail: 'Mail' },
+  kinds: { grant: 'grant', reserve: 'reserved', settle: 'spent', release: 'returned', day: 'sum of a day' },
+  day: (reserved: string, settled: string, released: string) => `reserved ${reserved}, spent ${settled}, returned ${released}`,
+  toMessage: 'Open the mail',
+  gained: (amount: string) => `+${amount}`,
+  kind: 'Kind',
+  kindAny: 'Any kind',
+  from: 'From day',
+  to: 'To day',
+  utc: 'Days in UTC',
+  ofMessage: (id: string) => `Only of ${id}`,
+  remove: 'Show all mail',
+  none: 'No entries',
+  noneNext: 'Credits are listed here once the operator grants some, and for each mail that you send.',
+  nothing: 'No entry matches',
+  nothingNext: 'Choose other days or another kind.',
+})

@@ -1,0 +1,156 @@
+"""Checks every minute what alerts are about, and mails the members who chose them.
+
+One process at a time does it, for many accounts in a statement. What is raised or cleared is stored together with its
+notice; then the notices are mailed, each with an idempotency key of its own, so that after a crash the same mail is
+offered again, and accepted once. Where no alert is chosen, a run is one small statement.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+import structlog
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.service_mail import ServiceMail
+from posthouse.rules import alert, alert_text, limits
+from posthouse.rules.alert import AlertKind
+from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.refusal import Refusal
+from posthouse.store import advisory_lock, alert_figures, alerts
+from posthouse.store.advisory_lock import LockName
+from posthouse.store.alert_figures import Readings
+from posthouse.store.alerts import AlertChange, ChosenAlert, PendingNotice, RaisedAlert
+from posthouse.store.postgres import Database
+
+log = structlog.get_logger(__name__)
+
+# The labels of the subjects that each alert is raised for.
+_States = Mapping[tuple[AccountId, UserId, AlertKind], Mapping[str, str]]
+
+ACCOUNTS_A_STEP: Final = 200
+NOTICES_A_RUN_MAX: Final = 500
+# The sender may be out of credits, or over its rate: the next run goes on.
+REFUSALS_A_RUN_MAX: Final = 3
+# What could not be mailed for so long is of no use any more.
+NOTICE_KEPT: Final = timedelta(days=3)
+# A notice whose mail may have been accepted is offered again only while its idempotency key is remembered.
+_TRIED_AGAIN_FOR: Final = timedelta(seconds=limits.IDEMPOTENCY_LIFETIME_SECONDS) - timedelta(hours=1)
+
+
+class AlertRun(NamedTuple):
+    """What a run did."""
+
+    raised: int = 0
+    cleared: int = 0
+    mailed: int = 0
+
+
+class AlertCheck:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        open_service_mail: Callable[[], AbstractAsyncContextManager[ServiceMail]],
+        accounts_a_step: int = ACCOUNTS_A_STEP,
+    ) -> None:
+        """`open_service_mail` is used only while there is something to mail."""
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._open_service_mail = open_service_mail
+        self._accounts_a_step = accounts_a_step
+
+    async def run(self) -> AlertRun:
+        async with self._database.connection() as connection:
+            if not await alerts.has_work(connection):
+                return AlertRun()
+            async with advisory_lock.try_lock(connection, LockName.ALERTS) as is_held:
+                if not is_held:
+                    return AlertRun()
+                raised = cleared = 0
+                account_ids: Sequence[AccountId] = ()
+                while account_ids := await alerts.accounts_after(
+                    connection, account_ids[-1] if account_ids else None, self._accounts_a_step
+                ):
+                    step = await self._check(account_ids)
+                    raised, cleared = raised + step.raised, cleared + step.cleared
+                return AlertRun(raised, cleared, await self._mail())
+
+    async def _check(self, account_ids: Sequence[AccountId]) -> AlertRun:
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            chosen = await alerts.chosen(tx, account_ids)
+            readings = await alert_figures.read(tx, _asked(chosen), now)
+            states = _by_alert(await alerts.raised(tx, account_ids))
+            changes = [change for choice in chosen for change in self._changes(choice, states, readings, now)]
+            raised = await alerts.record_raised(tx, [change for change in changes if change.is_raised], now)
+            cleared = await alerts.record_cleared(tx, [change for change in changes if not change.is_raised], now)
+        return AlertRun(raised, cleared)
+
+    def _changes(
+        self, choice: ChosenAlert, states: _States, readings: Readings, now: datetime
+    ) -> Iterator[AlertChange]:
+        raised = states.get((choice.account_id, choice.user_id, choice.kind), {})
+        measured = readings.get((choice.account_id, choice.kind), ())
+        for change in alert.changes(choice.kind, choice.threshold, raised, measured):
+            yield AlertChange(new_id(self._chance, now), choice, change)
+
+    async def _mail(self) -> int:
+        """How many notices were mailed."""
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            forgotten = await alerts.forget_old(tx, now - NOTICE_KEPT, now - _TRIED_AGAIN_FOR)
+            notices = await alerts.pending(tx, NOTICES_A_RUN_MAX)
+        if forgotten:
+            log.error("alert_notices_not_mailed", notices=forgotten)
+        mailed = refused = 0
+        if notices:
+            async with self._open_service_mail() as service_mail:
+                for notice in notices:
+                    if await self._send(service_mail, notice):
+                        mailed += 1
+                    else:
+                        refused += 1
+                    if refused == REFUSALS_A_RUN_MAX:
+                        break
+        return mailed
+
+    async def _send(self, service_mail: ServiceMail, pending: PendingNotice) -> bool:
+        """False when the mail was refused: it is tried again in the next run."""
+        async with self._database.transaction() as tx:
+            if not await alerts.begin_try(tx, pending.id, self._clock.now()):
+                return True
+        try:
+            # Mail of the account that sends it would be events for the endpoint that fails.
+            if pending.notice.kind is not AlertKind.WEBHOOK_FAILING or not await service_mail.is_sent_by(
+                pending.account_id
+            ):
+                await service_mail.send(pending.email, *alert_text.text_of(pending.notice), key=f"alert-{pending.id}")
+        except Refusal:
+            async with self._database.transaction() as tx:
+                await alerts.note_not_sent(tx, pending.id)
+            return False
+        async with self._database.transaction() as tx:
+            await alerts.forget(tx, pending.id)
+        return True
+
+
+def _asked(chosen: Sequence[ChosenAlert]) -> Mapping[AlertKind, Sequence[AccountId]]:
+    asked: defaultdict[AlertKind, list[AccountId]] = defaultdict(list)
+    for kind, account_id in sorted({(choice.kind, choice.account_id) for choice in chosen}):
+        asked[kind].append(account_id)
+    return asked
+
+
+def _by_alert(raised: Sequence[RaisedAlert]) -> _States:
+    states: defaultdict[tuple[AccountId, UserId, AlertKind], dict[str, str]] = defaultdict(dict)
+    for state in raised:
+        states[state.account_id, state.user_id, state.kind][state.subject] = state.label
+    return states

@@ -1,0 +1,301 @@
+"""What happened to a recipient or an attempt, for people: a headline, whose side the cause is on, what to do.
+
+Every text is ours: a server's reply selects an explanation and is never part of one.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from posthouse.rules.delivery_reason import DeliveryReason, reason_of
+from posthouse.rules.wait_reason import WaitReason
+
+R = DeliveryReason
+
+
+class Cause(StrEnum):
+    RECIPIENT = "recipient"
+    SENDER = "sender"
+    CONTENT = "content"
+    PROVIDER = "provider"
+    SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`cause` is None where nothing is wrong."""
+
+    reason: DeliveryReason
+    headline: str
+    cause: Cause | None
+    what_to_do: str
+
+
+_AUTOMATIC: Final = "Nothing to do: it goes on by itself."
+_OPERATOR: Final = "Ask the operator of this service to look into it; give the message's id."
+
+# Each headline begins with "The" or "This", so that it can follow other words.
+_EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
+    R.DELIVERED: (
+        None,
+        "The recipient's mail server accepted the message.",
+        "Nothing to do. If the recipient doesn't see it, ask them to look into the spam folder.",
+    ),
+    R.UNKNOWN_ADDRESS: (
+        Cause.RECIPIENT,
+        "The address does not exist at its domain.",
+        "Check the spelling with the recipient and remove the address from your list.",
+    ),
+    R.UNKNOWN_DOMAIN: (
+        Cause.RECIPIENT,
+        "The domain of the address does not exist.",
+        "Check the spelling of the part after the @ and send again to the corrected address.",
+    ),
+    R.NO_MAIL_ACCEPTED: (
+        Cause.RECIPIENT,
+        "The domain of the address receives no mail.",
+        "Ask the recipient for another address and remove this one from your list.",
+    ),
+    R.MAILBOX_DISABLED: (
+        Cause.RECIPIENT,
+        "The mailbox is disabled or no longer in use.",
+        "Ask the recipient for another address and remove this one from your list.",
+    ),
+    R.MAILBOX_FULL: (
+        Cause.RECIPIENT,
+        "The mailbox is full.",
+        "Reach the recipient in another way, or send again once there is room. Remove an address that stays full.",
+    ),
+    R.MAILBOX_BUSY: (
+        Cause.RECIPIENT,
+        "The mailbox receives more mail at the moment than its provider allows.",
+        "Send fewer messages to this address, or send again later.",
+    ),
+    R.RECIPIENT_REFUSES: (
+        Cause.RECIPIENT,
+        "The recipient or their organisation does not accept mail from this sender.",
+        "Ask the recipient to allow your sender address or domain.",
+    ),
+    R.SUPPRESSED: (
+        Cause.RECIPIENT,
+        "The address is on your suppression list, so nothing was sent.",
+        "Leave it there, unless you know that it works and its owner wants your mail: then remove it and send again.",
+    ),
+    R.UNSUBSCRIBED: (
+        Cause.RECIPIENT,
+        "The recipient has unsubscribed from this list, so nothing was sent.",
+        "Send no more mail of this list to the address.",
+    ),
+    R.AUTHENTICATION_FAILED: (
+        Cause.SENDER,
+        "The provider could not verify that the mail comes from your domain (SPF, DKIM or DMARC).",
+        "Check the DNS records of your sending domain under Domains, correct what is missing, and send again.",
+    ),
+    R.SENDER_ADDRESS: (
+        Cause.SENDER,
+        "The provider refused the sender address or its domain.",
+        "Check that the domain of your sender address exists, has an MX record and receives mail.",
+    ),
+    R.SENDER_REPUTATION: (
+        Cause.SENDER,
+        "The provider refuses mail of your domain because of its reputation.",
+        "Send only to people who asked for it, remove addresses that bounce, and send less until complaints stop.",
+    ),
+    R.ACCOUNT_SUSPENDED: (
+        Cause.SENDER,
+        "The account is suspended, and its mail is held.",
+        "See the reason of the suspension under Account and ask the operator of this service to lift it.",
+    ),
+    R.SPAM: (
+        Cause.CONTENT,
+        "The provider judged the message to be spam.",
+        "Change what looks like spam (subject, links, pictures without text); send only to people who asked for it.",
+    ),
+    R.LISTED_LINK: (
+        Cause.CONTENT,
+        "The message contains a link or a domain that is on a block list.",
+        "Remove the link or replace it, for instance a link shortener's by your own; then send again.",
+    ),
+    R.MALWARE: (
+        Cause.CONTENT,
+        "The provider found malware or phishing in the message.",
+        "Check attachments and links, and whether someone else uses your account; send again without them.",
+    ),
+    R.ATTACHMENT_REFUSED: (
+        Cause.CONTENT,
+        "The provider does not accept this kind of attachment.",
+        "Send a link to the file instead, or the file in another format.",
+    ),
+    R.TOO_LARGE: (
+        Cause.CONTENT,
+        "The message is larger than the provider accepts.",
+        "Make attachments smaller or send links to them.",
+    ),
+    R.MALFORMED: (
+        Cause.CONTENT,
+        "The provider refused the message's format.",
+        "Check custom headers, and mail that your program builds itself, against RFC 5322; then send again.",
+    ),
+    R.GREYLISTED: (
+        Cause.PROVIDER,
+        "The provider asks unknown senders to try again later (greylisting).",
+        "Ask the recipient's provider to allow mail from this service.",
+    ),
+    R.RATE_LIMITED: (
+        Cause.PROVIDER,
+        "The provider limits how much mail it accepts at a time.",
+        "Spread your mail over a longer time.",
+    ),
+    R.PROVIDER_BUSY: (
+        Cause.PROVIDER,
+        "The provider's mail server is busy or has a fault.",
+        "Reach the recipient in another way, or send again later.",
+    ),
+    R.UNREACHABLE: (
+        Cause.PROVIDER,
+        "The provider's mail server could not be reached.",
+        "Check the spelling of the part after the @; if it is right, send again later.",
+    ),
+    R.TIMED_OUT: (
+        Cause.PROVIDER,
+        "The provider's mail server did not answer in time.",
+        "Check the spelling of the part after the @; if it is right, send again later.",
+    ),
+    R.DNS_FAILED: (
+        Cause.PROVIDER,
+        "The name servers of the recipient's domain gave no usable answer.",
+        "Check the spelling of the part after the @; if it is right, its owner must repair the domain's DNS.",
+    ),
+    R.TLS_FAILED: (
+        Cause.PROVIDER,
+        "The encrypted connection with the provider's mail server failed.",
+        "Ask the recipient's provider to repair TLS and the certificate of its mail server.",
+    ),
+    R.PROTOCOL_ERROR: (
+        Cause.PROVIDER,
+        "The provider's mail server did not follow the SMTP protocol.",
+        "Ask the recipient's provider to look into it; the reply of its server is shown with the attempt.",
+    ),
+    R.NOT_SERVED: (
+        Cause.PROVIDER,
+        "The mail server that DNS names for the domain does not serve it.",
+        "Ask the owner of the recipient's domain to correct its MX records.",
+    ),
+    R.POLICY: (
+        Cause.PROVIDER,
+        "The provider refused the message because of its rules.",
+        "Read the server's reply, which often has a link with the details, and ask the recipient to allow your mail.",
+    ),
+    R.REFUSED: (
+        Cause.PROVIDER,
+        "The provider refused the message without a clear reason.",
+        "Read the server's reply, and ask the recipient whether the address works.",
+    ),
+    R.DEFERRED: (
+        Cause.PROVIDER,
+        "The provider did not accept the message for now.",
+        "Read the server's reply, and ask the recipient whether the address works.",
+    ),
+    R.AMBIGUOUS: (
+        Cause.PROVIDER,
+        "The connection ended before the provider confirmed the message, which may have arrived.",
+        "Ask the recipient whether it arrived before you send it again.",
+    ),
+    R.BLOCKLISTED: (
+        Cause.SERVICE,
+        "The provider refuses or limits mail from this service's IP address.",
+        "Ask the operator of this service to have the address removed from the block list; give the message's id.",
+    ),
+    R.REVERSE_DNS: (
+        Cause.SERVICE,
+        "The provider does not accept the host name or reverse DNS of this service's IP address.",
+        "Ask the operator of this service to correct its PTR record and host name.",
+    ),
+    R.WAITING: (None, "The message waits for its first try.", _AUTOMATIC),
+    R.SENDING: (None, "The message is being sent.", _AUTOMATIC),
+    R.POSTPONED: (Cause.SERVICE, "This service put the message off; nothing was sent.", _AUTOMATIC),
+    R.WORKER_LOST: (
+        Cause.SERVICE,
+        "The process that sent the message stopped before a result was known; it may have arrived.",
+        _AUTOMATIC,
+    ),
+    R.EXPIRED: (
+        Cause.PROVIDER,
+        "The message could not be delivered in the time that a message may take.",
+        "See the attempts for what the provider's servers answered; send again if the recipient still needs it.",
+    ),
+    R.NOT_STORED: (Cause.SERVICE, "The content of the message was no longer stored.", f"Send it again. {_OPERATOR}"),
+    R.INTERRUPTED: (Cause.SERVICE, "This service interrupted the attempt.", _OPERATOR),
+    R.LOST: (Cause.SERVICE, "The schedule of this service does not have the message, so it is not tried.", _OPERATOR),
+    R.RESOLVER: (Cause.SERVICE, "This service could not ask the name servers.", _OPERATOR),
+    R.SIMULATED: (
+        None,
+        "The simulator ended the message as its address says; nothing was sent.",
+        "Nothing to do: this is a test.",
+    ),
+    R.OTHER: (
+        Cause.PROVIDER,
+        "The servers gave more different answers on this day than are counted each.",
+        "Look at the messages themselves.",
+    ),
+}
+
+# They end a message that was never tried, or say themselves that it was given up.
+_FINAL_BY_THEMSELVES: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.ACCOUNT_SUSPENDED})
+_GIVEN_UP: Final = "Given up after repeated tries: "
+_TRIED_AGAIN: Final = "Nothing for now: it is tried again by itself. If that doesn't help: "
+
+# What a recipient that is not final waits for; None where the last reply explains it.
+_WAITS: Final[dict[WaitReason, DeliveryReason | None]] = {
+    WaitReason.SENDING: R.SENDING,
+    WaitReason.WORKER_LOST: R.WORKER_LOST,
+    WaitReason.ACCOUNT_SUSPENDED: R.ACCOUNT_SUSPENDED,
+    WaitReason.PAUSED: R.POSTPONED,
+    WaitReason.SUPPRESSED: R.SUPPRESSED,
+    WaitReason.DUE: R.WAITING,
+    WaitReason.ON_ITS_WAY: R.WAITING,
+    WaitReason.GREYLISTED: None,
+    WaitReason.DEFERRED: None,
+    WaitReason.LANE_FULL: R.POSTPONED,
+    WaitReason.LOST: R.LOST,
+}
+
+
+def explain(outcome: str | None, code: int | None, response: str | None) -> Explanation:
+    """The explanation of an attempt's outcome, or of a recipient's status, with the last reply or our own text."""
+    return explain_result(outcome, reason_of(outcome, code, response))
+
+
+def explain_result(outcome: str | None, reason: DeliveryReason) -> Explanation:
+    """The explanation of a result for this reason."""
+    cause, headline, what_to_do = _EXPLANATIONS[reason]
+    if cause is None or reason is R.POSTPONED:
+        return Explanation(reason, headline, cause, what_to_do)
+    if outcome == "deferred":
+        return Explanation(reason, headline, cause, _TRIED_AGAIN + _continued(what_to_do))
+    if outcome == "failed" and reason not in _FINAL_BY_THEMSELVES:
+        return Explanation(reason, _GIVEN_UP + _continued(headline), cause, what_to_do)
+    return Explanation(reason, headline, cause, what_to_do)
+
+
+def explain_reason(reason: DeliveryReason) -> Explanation:
+    """The explanation of a reason by itself."""
+    cause, headline, what_to_do = _EXPLANATIONS[reason]
+    return Explanation(reason, headline, cause, what_to_do)
+
+
+def explain_wait(waits_for: WaitReason, code: int | None, response: str | None) -> Explanation:
+    """The explanation of a recipient that is not final, with the last reply if there was one."""
+    reason = _WAITS[waits_for]
+    if reason is None or (reason is R.WAITING and response is not None):
+        return explain("deferred", code, response)
+    return explain_reason(reason)
+
+
+def explain_unfinished(*, is_under_way: bool) -> Explanation:
+    """The explanation of an attempt without an outcome."""
+    return explain_reason(R.SENDING if is_under_way else R.WORKER_LOST)
+
+
+def _continued(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]

@@ -1,0 +1,259 @@
+"""Alerts: which members chose which, for what they are raised, and the notices that are to be mailed.
+
+A row of `alert_states` is an alert that is raised. It comes and goes in the transaction that adds the notice of it, so
+a crash neither loses a notice nor adds it twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules.alert import AlertKind, Change
+from posthouse.rules.alert_text import AlertNotice
+from posthouse.rules.ids import AccountId, UserId
+from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenAlert:
+    account_id: AccountId
+    user_id: UserId
+    kind: AlertKind
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedAlert:
+    account_id: AccountId
+    user_id: UserId
+    kind: AlertKind
+    subject: str
+    label: str
+    raised_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AlertChange:
+    """What changes for a member's alert; `notice_id` is that of the mail about it."""
+
+    notice_id: UUID
+    alert: ChosenAlert
+    change: Change
+
+    @property
+    def is_raised(self) -> bool:
+        return self.change.is_raised
+
+
+@dataclass(frozen=True, slots=True)
+class PendingNotice:
+    id: UUID
+    account_id: AccountId
+    email: str
+    notice: AlertNotice
+
+
+_HAS_WORK: Final = "SELECT EXISTS (SELECT FROM alerts) OR EXISTS (SELECT FROM alert_notices)"
+_ACCOUNTS: Final = "SELECT DISTINCT account_id FROM alerts WHERE account_id > $1 ORDER BY account_id LIMIT $2"
+_CHOSEN: Final = "SELECT account_id, user_id, kind, threshold FROM alerts WHERE account_id = ANY($1::uuid[])"
+_CHOSEN_BY: Final = """
+SELECT account_id, user_id, kind, threshold FROM alerts WHERE account_id = $1 AND user_id = $2 FOR UPDATE
+"""
+_RAISED: Final = """
+SELECT account_id, user_id, kind, subject, label, raised_at FROM alert_states WHERE account_id = ANY($1::uuid[])
+"""
+_RAISED_FOR: Final = """
+SELECT account_id, user_id, kind, subject, label, raised_at FROM alert_states
+WHERE account_id = $1 AND user_id = $2 ORDER BY raised_at, label
+"""
+
+# States and notices of what is no longer chosen go with it.
+_FORGET: Final = "DELETE FROM alerts WHERE account_id = $1 AND user_id = $2 AND kind <> ALL($3::text[])"
+_CHOOSE: Final = """
+INSERT INTO alerts (account_id, user_id, kind, threshold)
+SELECT member.account_id, member.user_id, given.kind, given.threshold
+FROM (SELECT account_id, user_id FROM memberships WHERE account_id = $1 AND user_id = $2 FOR KEY SHARE) member
+CROSS JOIN unnest($3::text[], $4::float8[]) given(kind, threshold)
+ON CONFLICT (account_id, user_id, kind) DO UPDATE SET threshold = excluded.threshold
+"""
+_FORGET_STATES: Final = """
+DELETE FROM alert_states WHERE account_id = $1 AND user_id = $2 AND kind = ANY($3::text[])
+"""
+_RAISE_QUIETLY: Final = """
+INSERT INTO alert_states (account_id, user_id, kind, subject, label, raised_at)
+SELECT alerts.account_id, alerts.user_id, alerts.kind, given.subject, given.label, $6
+FROM alerts JOIN unnest($3::text[], $4::text[], $5::text[]) given(kind, subject, label) ON given.kind = alerts.kind
+WHERE alerts.account_id = $1 AND alerts.user_id = $2
+ON CONFLICT DO NOTHING
+"""
+
+_GIVEN: Final = """
+given AS (
+    SELECT * FROM unnest(:notice_ids::uuid[], :account_ids::uuid[], :user_ids::uuid[], :kinds::text[],
+        :thresholds::float8[], :subjects::text[], :labels::text[], :measured::float8[])
+        given(notice_id, account_id, user_id, kind, threshold, subject, label, value)
+)
+"""
+# A member may have changed their choice since it was read: then the next check looks again.
+_RAISE: Final = statement(f"""
+WITH {_GIVEN}, chosen AS (
+    SELECT given.* FROM given JOIN alerts USING (account_id, user_id, kind)
+    WHERE alerts.threshold = given.threshold FOR SHARE OF alerts
+), raised AS (
+    INSERT INTO alert_states (account_id, user_id, kind, subject, label, raised_at)
+    SELECT account_id, user_id, kind, subject, label, :now FROM chosen
+    ON CONFLICT DO NOTHING
+    RETURNING account_id, user_id, kind, subject
+)
+INSERT INTO alert_notices (id, account_id, user_id, kind, is_raised, label, value, threshold, at)
+SELECT notice_id, account_id, user_id, kind, true, label, value, threshold, :now
+FROM raised JOIN chosen USING (account_id, user_id, kind, subject)
+RETURNING 1
+""")
+_CLEAR: Final = statement(f"""
+WITH {_GIVEN}, chosen AS (
+    SELECT given.* FROM given JOIN alerts USING (account_id, user_id, kind)
+    WHERE alerts.threshold = given.threshold FOR SHARE OF alerts
+), cleared AS (
+    DELETE FROM alert_states state USING chosen
+    WHERE (state.account_id, state.user_id, state.kind, state.subject)
+        = (chosen.account_id, chosen.user_id, chosen.kind, chosen.subject)
+    RETURNING chosen.*
+)
+INSERT INTO alert_notices (id, account_id, user_id, kind, is_raised, label, value, threshold, at)
+SELECT notice_id, account_id, user_id, kind, false, label, value, threshold, :now FROM cleared
+RETURNING 1
+""")
+
+_PENDING: Final = """
+SELECT n.id, n.account_id, u.email, n.kind, n.is_raised, a.name AS account, n.label, n.value, n.threshold
+FROM alert_notices n JOIN users u ON u.id = n.user_id JOIN accounts a ON a.id = n.account_id
+ORDER BY n.id LIMIT $1
+"""
+_TRY: Final = "UPDATE alert_notices SET tried_at = coalesce(tried_at, $2) WHERE id = $1 RETURNING id"
+_NOT_SENT: Final = "UPDATE alert_notices SET tried_at = NULL WHERE id = $1"
+_SENT: Final = "DELETE FROM alert_notices WHERE id = $1"
+_FORGET_NOTICES: Final = "DELETE FROM alert_notices WHERE at < $1 OR tried_at < $2 RETURNING 1"
+
+# In the order of joining.
+_OWNERS_WITHOUT: Final = """
+SELECT u.email FROM memberships m JOIN users u ON u.id = m.user_id
+WHERE m.account_id = $1 AND m.role = 'owner' AND NOT EXISTS (
+    SELECT FROM alerts WHERE account_id = m.account_id AND user_id = m.user_id AND kind = $2)
+ORDER BY m.created_at, m.user_id LIMIT $3
+"""
+
+
+async def has_work(connection: Connection) -> bool:
+    """Whether any alert is chosen, or any notice is to be mailed."""
+    return bool(await connection.fetchval(_HAS_WORK))
+
+
+async def accounts_after(connection: Connection, account_id: AccountId | None, limit: int) -> list[AccountId]:
+    """The next accounts in which any alert is chosen."""
+    rows = await connection.fetch(_ACCOUNTS, account_id or UUID(int=0), limit)
+    return [row["account_id"] for row in rows]
+
+
+async def chosen(connection: Connection, account_ids: Sequence[AccountId]) -> list[ChosenAlert]:
+    return [_chosen(*row) for row in await connection.fetch(_CHOSEN, list(account_ids))]
+
+
+async def lock_chosen_by(tx: Connection, account_id: AccountId, user_id: UserId) -> Mapping[AlertKind, float]:
+    """The thresholds that the member chose."""
+    rows = await tx.fetch(_CHOSEN_BY, account_id, user_id)
+    return {AlertKind(row["kind"]): row["threshold"] for row in rows}
+
+
+async def raised(connection: Connection, account_ids: Sequence[AccountId]) -> list[RaisedAlert]:
+    return [_raised(*row) for row in await connection.fetch(_RAISED, list(account_ids))]
+
+
+async def raised_for(connection: Connection, account_id: AccountId, user_id: UserId) -> list[RaisedAlert]:
+    """The oldest first."""
+    return [_raised(*row) for row in await connection.fetch(_RAISED_FOR, account_id, user_id)]
+
+
+async def choose(tx: Connection, account_id: AccountId, user_id: UserId, thresholds: Mapping[AlertKind, float]) -> None:
+    """These alerts and no others."""
+    await tx.execute(_FORGET, account_id, user_id, list(thresholds))
+    await tx.execute(_CHOOSE, account_id, user_id, list(thresholds), list(thresholds.values()))
+
+
+async def set_raised(
+    tx: Connection,
+    account_id: AccountId,
+    user_id: UserId,
+    kinds: Sequence[AlertKind],
+    troubles: Sequence[tuple[AlertKind, str, str]],
+    now: datetime,
+) -> None:
+    """Alerts of these kinds are raised for these subjects, with their labels, and for no others; without a notice."""
+    await tx.execute(_FORGET_STATES, account_id, user_id, list(kinds))
+    of_kind, subjects, labels = ([trouble[place] for trouble in troubles] for place in range(3))
+    await tx.execute(_RAISE_QUIETLY, account_id, user_id, of_kind, subjects, labels, now)
+
+
+async def record_raised(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> int:
+    """With a notice for each; those that were raised already are left out. Returns how many there were."""
+    return len(await tx.fetch(*_RAISE.bind(**_columns(changes), now=now))) if changes else 0
+
+
+async def record_cleared(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> int:
+    return len(await tx.fetch(*_CLEAR.bind(**_columns(changes), now=now))) if changes else 0
+
+
+def _columns(changes: Sequence[AlertChange]) -> dict[str, list[object]]:
+    return {
+        "notice_ids": [change.notice_id for change in changes],
+        "account_ids": [change.alert.account_id for change in changes],
+        "user_ids": [change.alert.user_id for change in changes],
+        "kinds": [change.alert.kind for change in changes],
+        "thresholds": [change.alert.threshold for change in changes],
+        "subjects": [change.change.subject for change in changes],
+        "labels": [change.change.label for change in changes],
+        "measured": [change.change.value for change in changes],
+    }
+
+
+async def pending(connection: Connection, limit: int) -> list[PendingNotice]:
+    """The oldest first."""
+    return [
+        PendingNotice(row["id"], row["account_id"], row["email"], AlertNotice(AlertKind(row["kind"]), *tuple(row)[4:]))
+        for row in await connection.fetch(_PENDING, limit)
+    ]
+
+
+async def begin_try(tx: Connection, notice_id: UUID, now: datetime) -> bool:
+    """False when the notice is gone: its member left, or chose otherwise."""
+    return await tx.fetchval(_TRY, notice_id, now) is not None
+
+
+async def note_not_sent(tx: Connection, notice_id: UUID) -> None:
+    await tx.execute(_NOT_SENT, notice_id)
+
+
+async def forget(tx: Connection, notice_id: UUID) -> None:
+    await tx.execute(_SENT, notice_id)
+
+
+async def forget_old(tx: Connection, added_before: datetime, tried_before: datetime) -> int:
+    return len(await tx.fetch(_FORGET_NOTICES, added_before, tried_before))
+
+
+async def owners_without(connection: Connection, account_id: AccountId, kind: AlertKind, limit: int) -> Sequence[str]:
+    """The addresses of the owners who did not choose this alert; of those, the first who joined."""
+    return [row["email"] for row in await connection.fetch(_OWNERS_WITHOUT, account_id, kind, limit)]
+
+
+def _chosen(account_id: AccountId, user_id: UserId, kind: str, threshold: float) -> ChosenAlert:
+    return ChosenAlert(account_id, user_id, AlertKind(kind), threshold)
+
+
+def _raised(
+    account_id: AccountId, user_id: UserId, kind: str, subject: str, label: str, raised_at: datetime
+) -> RaisedAlert:
+    return RaisedAlert(account_id, user_id, AlertKind(kind), subject, label, raised_at)

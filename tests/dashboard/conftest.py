@@ -1,0 +1,68 @@
+"""Shared by the dashboard's tests: one browser, a service for each module, and pages under watch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from posthouse.entrypoints.http.dashboard_build import is_built
+from tests.support.browser import chromium
+from tests.support.dashboard_browser import Pages, running_browser
+from tests.support.dashboard_service import DashboardService, run_dashboard_service
+from tests.support.service import Tenant
+
+# A busy machine answers late.
+expect.set_options(timeout=30_000)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A single event loop for all of these tests, which share a browser."""
+    here = Path(__file__).parent
+    lack = "" if chromium() else "Chromium is missing: apt-get install chromium"
+    lack = lack or ("" if is_built() else "the dashboard is not built: make dashboard")
+    for item in items:
+        if here in item.path.parents:
+            if pytest_asyncio.is_async_test(item):
+                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if lack:
+                item.add_marker(pytest.mark.skip(reason=lack))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with running_browser() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def dashboard(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[DashboardService]:
+    """The running service, shared by a module's tests."""
+    database_url = await asyncio.to_thread(new_database)
+    async with run_dashboard_service(database_url, tmp_path_factory.mktemp("dashboard")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pages(browser: Browser, dashboard: DashboardService) -> AsyncIterator[Pages]:
+    """Opens pages; afterwards the test fails for what the watch found."""
+    pages = Pages(browser, dashboard.url)
+    yield pages
+    await pages.close()
+    assert pages.faults() == []
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tenant(dashboard: DashboardService) -> Tenant:
+    """An account of this test's own, with 1,000 credits and a verified domain."""
+    return await dashboard.account()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def full_account(dashboard: DashboardService) -> Tenant:
+    """An account with something on every page, for tests that only look."""
+    return await dashboard.full_account()

@@ -1,0 +1,72 @@
+"""Keys and credentials in the dashboard, by mouse: made, used, rotated with an overlap, revoked."""
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import axe_faults, settled, shot
+from tests.support.service import Tenant
+
+pytestmark = pytest.mark.rare
+
+PATIENCE = 60_000
+
+
+async def shown_secrets(page: Page) -> list[str]:
+    alert = page.get_by_role("alert").filter(has_text="This is shown once")
+    await alert.wait_for()
+    return await alert.locator("code").all_text_contents()
+
+
+async def test_a_key_is_made_used_rotated_and_revoked(pages: Pages, tenant: Tenant) -> None:
+    page = await pages.of(tenant, "keys", role="admin")
+    await settled(page)
+    await page.get_by_role("button", name="New API key").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("shop, production")
+    assert await axe_faults(page) == []
+    await shot(page, "keys-new")
+    await dialog.get_by_role("button", name="Create").click()
+    [secret] = await shown_secrets(page)
+    assert await axe_faults(page) == []
+    await shot(page, "keys-made")
+    await page.get_by_role("button", name="I have stored it").click()
+    row = page.get_by_role("listitem").filter(has_text="shop, production")
+    await expect(row).to_contain_text("never used", timeout=PATIENCE)
+
+    assert (await tenant.send(tenant.mail(), authorization=f"Bearer {secret}")).status == 202
+    await page.get_by_role("button", name="Rotate shop, production").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
+    [second] = await shown_secrets(page)
+    assert second != secret
+    await expect(page.get_by_role("dialog")).to_contain_text("The old secret works for")
+    await page.get_by_role("button", name="I have stored it").click()
+    await expect(row.filter(has_text="Ends in")).to_have_count(1, timeout=PATIENCE)
+    await shot(page, "keys-rotated")
+
+    await row.filter(has_not_text="Ends in").get_by_role("button", name="Revoke").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    await expect(row.filter(has_not_text="Ends in")).to_have_count(0, timeout=PATIENCE)
+    await page.get_by_role("switch", name="Show what has ended").click()
+    await expect(row.filter(has_text="Revoked")).to_have_count(1, timeout=PATIENCE)
+    assert await axe_faults(page) == []
+
+
+async def test_a_credential_shows_its_password_once_and_the_settings(pages: Pages, tenant: Tenant) -> None:
+    page = await pages.of(tenant, "keys?tab=smtp", role="admin", width=390, theme="dark")
+    await settled(page)
+    await page.get_by_role("button", name="New SMTP credential").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("wordpress")
+    await dialog.get_by_role("button", name="Create").click()
+    username, _ = await shown_secrets(page)
+    await page.get_by_role("button", name="I have stored it").click()
+    row = page.get_by_role("listitem").filter(has_text=username)
+    await row.get_by_role("button", name="Rotate wordpress").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
+    await shown_secrets(page)
+    await page.get_by_role("button", name="I have stored it").click()
+    await expect(row).to_contain_text("The previous password works for", timeout=PATIENCE)
+    assert await axe_faults(page) == []
+    await shot(page, "credentials-390-dark")
+    assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

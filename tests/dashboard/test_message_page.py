@@ -1,0 +1,70 @@
+"""A message, the ledger and the suppressions, by mouse: what happened is seen, and what can be done works."""
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.dashboard_browser import FRAME, Pages
+from tests.support.dashboard_pages import settled
+from tests.support.dashboard_service import DESTINATION, DashboardService
+from tests.support.service import Tenant
+
+pytestmark = pytest.mark.rare
+
+
+async def test_a_message_shows_its_tries_content_webhooks_and_credits(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    saved = await tenant.call("PUT", "/v1/webhook", {"url": dashboard.webhook_url()})
+    assert saved.status < 300
+    html = "<h1>Hello from the frame</h1><a href='https://shop.example/order'>order</a>"
+    sent = await tenant.accepts(tenant.mail(to=f"greylist@{DESTINATION}", subject="Greylisted", html=html))
+    page = await pages.of(tenant, f"messages/{sent['id']}")
+    await expect(page.get_by_text("Try 1: deferred")).to_be_visible()
+    await expect(page.get_by_text("Try 3: delivered")).to_be_visible(timeout=60_000)
+    await expect(page.get_by_text("Delivered to", exact=False).first).to_be_visible()
+    frame = next(frame for frame in page.frames if frame.url.partition("#")[0].endswith(FRAME))
+    assert "Hello from the frame" in await frame.content()
+    await expect(page.get_by_role("link", name="https://shop.example/order")).to_be_visible()
+    await page.get_by_role("tab", name="Raw").click()
+    await expect(page.get_by_text("Subject: Greylisted")).to_be_visible()
+    await expect(page.get_by_text("succeeded").first).to_be_visible(timeout=60_000)
+    await page.get_by_role("button", name=re.compile("Send again")).first.click()
+    await expect(page.get_by_text("The event is sent again.")).to_be_visible()
+    await page.get_by_role("button", name="Report for support").click()
+    report = page.get_by_role("region", name="The report")
+    await expect(report).to_contain_text(sent["id"])
+    await expect(report).not_to_contain_text("Greylisted", ignore_case=False)
+    await page.keyboard.press("Escape")
+    await page.get_by_role("link", name="Open in the ledger").click()
+    await expect(page.get_by_role("heading", name="Ledger")).to_be_visible()
+    await expect(page.get_by_role("listitem").filter(has_text="credit")).not_to_have_count(0)
+
+
+async def test_addresses_are_added_found_removed_and_imported(pages: Pages, tenant: Tenant) -> None:
+    page = await pages.of(tenant, "suppressions")
+    await settled(page)
+    await expect(page.get_by_text("No address is suppressed")).to_be_visible()
+    await page.get_by_role("button", name="Add").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Address").fill("left@example.org")
+    await dialog.get_by_role("button", name="Add").click()
+    await expect(page.get_by_text("left@example.org is suppressed.")).to_be_visible()
+    await page.get_by_role("button", name="Import").click()
+    content = b"email,note\r\nfirst@example.org,asked\r\nwrong\r\n"
+    await dialog.locator("input[type=file]").set_input_files(
+        {"name": "list.csv", "mimeType": "text/csv", "buffer": content}
+    )
+    await dialog.get_by_role("button", name="Import").click()
+    await expect(dialog.get_by_text("The import is complete.")).to_be_visible()
+    await expect(dialog.get_by_text(re.compile("1 added, 0 known already, 1 invalid"))).to_be_visible()
+    await dialog.get_by_role("button", name="Close").click()
+    await page.get_by_label("Search addresses").fill("left")
+    await page.get_by_role("button", name="Search", exact=True).click()
+    await expect(page.get_by_role("button", name="Remove left@example.org")).to_be_visible()
+    await expect(page.get_by_role("button", name="Remove first@example.org")).to_have_count(0)
+    await page.get_by_role("button", name="Remove left@example.org").click()
+    await dialog.get_by_label("Why it may get mail again").fill("asked for mail")
+    await dialog.get_by_role("button", name="Remove").click()
+    await expect(page.get_by_text("No address matches")).to_be_visible()

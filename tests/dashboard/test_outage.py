@@ -1,0 +1,29 @@
+"""The service is killed and comes back: the page says so, heals by itself, and loses nothing that was typed."""
+
+import pytest
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import settled
+from tests.support.dashboard_service import DESTINATION, DashboardService
+from tests.support.service import Tenant
+
+pytestmark = pytest.mark.rare
+
+HEALED_MILLISECONDS_MAX = 90_000
+
+
+async def test_a_page_survives_the_death_of_the_service(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    page = await pages.of(tenant, "messages")
+    await settled(page)
+    pages.watch_of(page).allow("console:", "502", "503")
+    box = page.get_by_role("searchbox").first
+    await box.fill("typed before the outage")
+    dashboard.server.kill()
+    await page.locator("[data-banner=unreachable]").wait_for(timeout=HEALED_MILLISECONDS_MAX)
+    await dashboard.server.start()
+    await page.locator("[data-banner=unreachable]").wait_for(state="detached", timeout=HEALED_MILLISECONDS_MAX)
+    assert await box.input_value() == "typed before the outage"
+    await tenant.accepts(tenant.mail(to=f"ada@{DESTINATION}", subject="Sent after the outage"))
+    await page.get_by_text("Sent after the outage").first.wait_for(timeout=HEALED_MILLISECONDS_MAX)

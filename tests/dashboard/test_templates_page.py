@@ -1,0 +1,70 @@
+"""Templates in the dashboard, by mouse: made, tried, published, changed, compared, taken back, renamed, deleted."""
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import axe_faults, settled, shot
+from tests.support.service import Tenant
+
+pytestmark = pytest.mark.rare
+
+PATIENCE = 60_000
+
+
+async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tenant) -> None:
+    page = await pages.of(tenant, "templates", role="member")
+    await settled(page)
+    await page.get_by_role("button", name="New template").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Alias").fill("welcome")
+    await dialog.get_by_role("button", name="Create").click()
+    editor = page.get_by_role("textbox", name="HTML")
+    await editor.wait_for()
+
+    # What is typed is in the preview, rendered by the service.
+    await editor.click()
+    await page.keyboard.press("Control+End")
+    await page.keyboard.insert_text("<p>Yours, {{shop}}</p>")
+    await page.get_by_label("name", exact=True).fill("Ada & Charles")
+    await page.get_by_label("shop", exact=True).fill("Shop")
+    frame = page.frame_locator("iframe[title='Preview of the HTML']")
+    await expect(frame.get_by_text("Welcome, Ada & Charles")).to_be_visible(timeout=PATIENCE)
+    await expect(frame.get_by_text("Yours, Shop")).to_be_visible(timeout=PATIENCE)
+    await page.get_by_role("button", name="Run the checks").click()
+    await expect(page.locator("[data-dry-run=accepted]")).to_be_visible(timeout=PATIENCE)
+    assert await axe_faults(page) == []
+    await shot(page, "template")
+
+    await page.get_by_role("button", name="Compare version 1 with the draft").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("+ <p>Yours, {{shop}}</p>", timeout=PATIENCE)
+    assert await axe_faults(page) == []
+    await shot(page, "template-diff")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Save and publish").click()
+    await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible(timeout=PATIENCE)
+    await page.get_by_role("button", name="Take back to version 1").click()
+    await expect(page.get_by_text("version 1 is published", exact=True)).to_be_visible(timeout=PATIENCE)
+    answer = await tenant.call("GET", "/v1/templates/welcome")
+    assert answer.body["template"]["published_version"] == 1
+
+    await page.get_by_role("button", name="Rename").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Alias").fill("greeting")
+    await dialog.get_by_role("button", name="Rename").click()
+    await page.wait_for_url("**/templates/greeting")
+    await page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("textbox").fill("greeting")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(page.get_by_text("greeting is deleted.")).to_be_visible(timeout=PATIENCE)
+
+
+async def test_a_template_fits_a_narrow_dark_screen(pages: Pages, tenant: Tenant) -> None:
+    await tenant.template("welcome", subject="Hello {{name}}", text="Hello {{name}}.", html="<p>Hello {{name}}</p>")
+    page = await pages.of(tenant, "templates/welcome", role="viewer", width=390, theme="dark")
+    await page.get_by_role("textbox", name="HTML").wait_for()
+    await settled(page)
+    assert await axe_faults(page) == []
+    await shot(page, "template-390-dark")
+    assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

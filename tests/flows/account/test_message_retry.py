@@ -1,0 +1,124 @@
+"""A message's next try now: one attempt more and never a second copy, counted for the message and the account."""
+
+import asyncio
+from collections import Counter
+from uuid import uuid4
+
+import pytest
+
+from posthouse.chance import SystemChance
+from posthouse.flows.account.message_retry import MessageRetry
+from posthouse.rules import ids, retry_request
+from posthouse.rules.actor import Actor
+from posthouse.rules.ids import AccountId, MessageId, UserId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.retry_request import RetryAnswer
+from posthouse.rules.wait_reason import WaitReason
+from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.delivery_steps import WAIT, DeliverySteps
+
+ACTOR = Actor(UserId(uuid4()), "ada@example.org")
+
+
+async def deferred(steps: DeliverySteps, recipients: int = 1) -> MessageId:
+    claimed = await steps.claimed(recipients)
+    await steps.record(*[steps.outcome(found, DeliveryResult.DEFERRED) for found in claimed])
+    return claimed[0].message_id
+
+
+def flow(steps: DeliverySteps) -> MessageRetry:
+    return MessageRetry(database=steps.database, clock=steps.clock, chance=SystemChance())
+
+
+async def retried(steps: DeliverySteps, message_id: MessageId, email: str | None = None) -> list[str]:
+    account_id = AccountId(steps.sender.account_id)
+    found = await flow(steps).retry(account_id, ACTOR, ids.text(ids.MESSAGE, message_id), email)
+    return [recipient.result.result for recipient in found]
+
+
+async def refused(steps: DeliverySteps, message_id: MessageId) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        await retried(steps, message_id)
+    return caught.value
+
+
+async def test_the_next_attempt_is_made_now_and_counts(steps: DeliverySteps) -> None:
+    message_id = await deferred(steps, 2)
+    assert await steps.lease() == []
+    assert await retried(steps, message_id, "R0@example.org ") == [RetryAnswer.NOW]
+    (ticket,) = await steps.lease()
+    (claimed,) = await steps.claim([ticket])
+    assert (claimed.position, claimed.attempt_count) == (0, 2)
+    assert await retried(steps, message_id) == [WaitReason.SENDING, RetryAnswer.NOW]
+
+
+async def test_a_ticket_that_is_on_its_way_makes_no_second_copy(steps: DeliverySteps) -> None:
+    message_id = await deferred(steps)
+    steps.clock.advance(WAIT)
+    (on_its_way,) = await steps.lease()
+    assert await retried(steps, message_id) == [RetryAnswer.NOW]
+    (second,) = await steps.lease()
+    assert len(await steps.claim([on_its_way])) == 1
+    assert await steps.claim([second]) == []
+
+
+async def test_what_is_in_a_workers_hands_stays_there(steps: DeliverySteps) -> None:
+    message_id = await deferred(steps)
+    steps.clock.advance(WAIT)
+    await steps.renew()
+    (claimed,) = await steps.claim(await steps.lease())
+    assert await retried(steps, message_id) == [WaitReason.SENDING]
+    assert await steps.lease() == []
+    await steps.record(steps.outcome(claimed, DeliveryResult.DELIVERED))
+    assert await retried(steps, message_id) == [RetryAnswer.FINAL]
+    assert await steps.value("SELECT count(*) FROM message_retries") == 0
+
+
+async def test_mail_of_a_suspended_account_stays_held(steps: DeliverySteps) -> None:
+    message_id = await deferred(steps)
+    await steps.suspend()
+    await steps.fetch("UPDATE schedule SET held_since = $1", steps.clock.now())
+    assert await retried(steps, message_id) == [WaitReason.ACCOUNT_SUSPENDED]
+
+
+async def test_a_message_is_retried_so_often_and_not_more(steps: DeliverySteps) -> None:
+    message_id = await deferred(steps)
+    for _ in range(retry_request.PER_MESSAGE_MAX):
+        assert await retried(steps, message_id) == [RetryAnswer.NOW]
+        (claimed,) = await steps.claim(await steps.lease())
+        await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED))
+    assert (await refused(steps, message_id)).code is Code.CONFLICT
+    assert await steps.lease() == []
+    details = await steps.fetch("SELECT detail->>'retries' FROM audit_log WHERE action = 'message.retried' ORDER BY 1")
+    assert details == [(str(number + 1),) for number in range(retry_request.PER_MESSAGE_MAX)]
+
+
+async def test_an_account_has_a_rate_of_retries(steps: DeliverySteps) -> None:
+    await steps.fetch(
+        "INSERT INTO retry_rates VALUES ($1, $2)",
+        steps.sender.account_id,
+        steps.clock.now() + (retry_request.RATE.burst - 1) * WAIT / 5,
+    )
+    assert await retried(steps, await deferred(steps)) == [RetryAnswer.NOW]
+    another = await deferred(steps)
+    refusal = await refused(steps, another)
+    assert (refusal.code, refusal.retry_after_seconds) == (Code.RATE_LIMITED, 60)
+    steps.clock.advance(seconds=60)
+    assert await retried(steps, another) == [RetryAnswer.NOW]
+
+
+async def test_of_two_requests_at_once_a_single_one_counts(steps: DeliverySteps) -> None:
+    message_id = await deferred(steps)
+    results = await asyncio.gather(*[retried(steps, message_id) for _ in range(4)])
+    counted = Counter(result for (result,) in results)
+    assert counted[RetryAnswer.NOW] == 1
+    assert await steps.value("SELECT count FROM message_retries WHERE message_id = $1", message_id) == 1
+
+
+async def test_another_accounts_message_is_not_found(steps: DeliverySteps) -> None:
+    message_id = await deferred(steps)
+    other = await steps.another_sender("other")
+    with pytest.raises(Refusal) as caught:
+        await flow(steps).retry(AccountId(other.account_id), ACTOR, ids.text(ids.MESSAGE, message_id))
+    assert caught.value.code is Code.NOT_FOUND
+    assert await steps.lease() == []

@@ -1,0 +1,81 @@
+"""The dashboard's pages, as its sources list them, and what a page must have done before a test looks at it."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from playwright.async_api import Page
+
+from tests.support.dashboard_browser import account_path
+from tests.support.service import Tenant
+
+SOURCES: Final = Path(__file__).parents[2] / "dashboard" / "src"
+_ENTRY: Final = re.compile(r"\{ path: '(?P<path>[^']+)'.*?needs: '(?P<needs>\w+)'")
+AXE: Final = SOURCES.parent / "node_modules" / "axe-core" / "axe.min.js"
+# WCAG 2.2 AA and axe's best practices. A frame that runs no script can't be looked into.
+_AXE_OPTIONS: Final[dict[str, Any]] = {
+    "iframes": False,
+    "resultTypes": ["violations"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"],
+}
+_AXE_RUN: Final = """async (options) => {
+  const { violations } = await axe.run(document, options);
+  return violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ target, html }) => `${id}: ${target.join(" ")} ${html.slice(0, 200)}`));
+}"""
+
+
+def page_table() -> dict[str, str]:
+    """The paths of all pages within an account, and the operation that each needs."""
+    text = (SOURCES / "pages" / "table.ts").read_text()
+    found = {entry["path"]: entry["needs"] for entry in _ENTRY.finditer(text)}
+    assert len(found) > 10, "the table of pages has another form than this expression"
+    return found
+
+
+async def page_paths(tenant: Tenant) -> dict[str, str]:
+    """The path of each page, its parameters filled with what the account has, by its entry in the table."""
+    values: dict[str, str] = {}
+    for name, listed, field in [
+        ("messages/$id", "/v1/messages", "id"),
+        ("templates/$alias", "/v1/templates", "alias"),
+        ("domains/$name", "/v1/domains", "name"),
+        ("webhook/$id", "/v1/webhook/deliveries", "id"),
+    ]:
+        answer = await tenant.call("GET", listed)
+        items = next(value for value in answer.body.values() if isinstance(value, list))
+        if items:
+            values[name] = f"{name.partition('$')[0]}{items[0][field]}"
+    table = page_table()
+    unknown = [path for path in table if "$" in path and path not in values]
+    assert not unknown, f"the account has nothing for {unknown}"
+    return {path: values.get(path, path) for path in table}
+
+
+async def settled(page: Page) -> None:
+    """The page has its heading, and nothing of it is loading."""
+    await page.locator("h1").first.wait_for()
+    await page.wait_for_function("() => document.querySelector('[data-state=loading]') === null")
+
+
+async def opened(page: Page, tenant: Tenant, path: str) -> None:
+    """Goes to another page of the account."""
+    origin = page.url.partition("/dashboard/")[0]
+    await page.goto(f"{origin}/dashboard/{account_path(tenant)}/{path}")
+    await settled(page)
+
+
+async def axe_faults(page: Page) -> list[str]:
+    """What axe finds: the rule, the element."""
+    if not await page.evaluate("() => 'axe' in window"):
+        # By the debugging protocol, which the page's policy doesn't concern.
+        await page.evaluate(f"{AXE.read_text()}\n;0")
+    faults: list[str] = await page.evaluate(_AXE_RUN, _AXE_OPTIONS)
+    return faults
+
+
+async def shot(page: Page, name: str) -> None:
+    """A picture of the page for a person to look at, if `DASHBOARD_SHOTS` names a directory."""
+    if directory := os.environ.get("DASHBOARD_SHOTS"):
+        await page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)

@@ -1,0 +1,38 @@
+"""dashboard/src/rules/roles.ts, written anew from rules/role.py: the least role of each operation."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from posthouse.rules.credential import Role
+from posthouse.rules.role import NEEDED
+
+FILE: Final = Path(__file__).parents[1] / "dashboard" / "src" / "rules" / "roles.ts"
+
+
+def written() -> str:
+    """The module's text."""
+    operations = "".join(f"  {operation}: '{NEEDED[operation].value}',\n" for operation in sorted(NEEDED))
+    roles = ", ".join(f"'{role.value}'" for role in (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER))
+    return f"""/** Written by `make dashboard-types` from src/posthouse/rules/role.py. */
+
+/** Each role includes the permissions of those before it. */
+export const ROLES = [{roles}] as const
+export type Role = (typeof ROLES)[number]
+
+/** The least role of each operation. */
+export const NEEDED = {{
+{operations}}} as const satisfies Record<string, Role>
+export type Operation = keyof typeof NEEDED
+"""
+
+
+def main() -> None:
+    if "--check" not in sys.argv:
+        FILE.write_text(written(), encoding="utf-8")
+    elif FILE.read_text(encoding="utf-8") != written():
+        sys.exit(f"{FILE.name} is not what rules/role.py says: run `make dashboard-types`.")
+
+
+if __name__ == "__main__":
+    main()
