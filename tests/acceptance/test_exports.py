@@ -86,6 +86,24 @@ async def test_a_file_is_filtered_as_its_list_is(tenant: Tenant) -> None:
     assert (await file_of(tenant, "/v1/ledger/export?cursor=x")).status == 400
 
 
+@pytest.mark.rule("EXP-01")
+async def test_the_logs_file_has_the_filters_of_the_log(tenant: Tenant) -> None:
+    for name in ("First Ltd", "Second Ltd"):
+        assert (await tenant.call("PUT", "/v1/account", {"name": name})).status == 200
+    newest, before = (await tenant.call("GET", "/v1/audit-log?action=account.renamed")).body["entries"]
+
+    async def ids_of(filters: str) -> list[str]:
+        return [row["id"] for row in await rows_of(tenant, f"/v1/audit-log/export?{filters}")]
+
+    assert await ids_of("action=account.renamed") == [newest["id"], before["id"]]
+    assert await ids_of(f"action=account&actor={newest['actor']['user_id']}") == [newest["id"], before["id"]]
+    assert await ids_of(f"action=account.renamed&since={newest['at']}") == [newest["id"]]
+    assert await ids_of(f"action=account.renamed&until={newest['at']}") == [before["id"]]
+    assert await ids_of("action=template") == []
+    wrong = await file_of(tenant, "/v1/audit-log/export?since=yesterday")
+    assert (wrong.status, wrong.body["code"]) == (400, "invalid_request")
+
+
 @pytest.mark.rule("EXP-02")
 async def test_no_cell_is_a_formula(tenant: Tenant) -> None:
     for formula in ("=cmd|' /C calc'!A1", "+1+1", "-2", "@SUM(A1)", "\uff1d1+1"):

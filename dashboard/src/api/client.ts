@@ -99,15 +99,6 @@ function refusal(response: Response, error: unknown): Refusal {
   )
 }
 
-/** For what the document does not declare yet. */
-export async function post<T>(path: string, body: unknown): Promise<T> {
-  const headers = { 'Content-Type': 'application/json' }
-  const response = await send(new Request(new URL(path, location.origin), { method: 'POST', headers, body: JSON.stringify(body) }))
-  const answer = (await response.json().catch(() => null)) as unknown
-  if (!response.ok) throw refusal(response, answer)
-  return answer as T
-}
-
 /** A file (CSV, raw mail, attachment) for the user to keep. */
 export async function download(path: string, name: string): Promise<void> {
   const response = await send(new Request(new URL(path, location.origin)))

@@ -7316,8 +7316,16 @@ export interface operations {
     exportAuditLog: {
         parameters: {
             query?: {
+                /** @description Only this action, such as `domain.added`, or all of a kind, such as `domain`. */
+                action?: string | null;
+                /** @description Only of this actor: a member's address or id, `operator` or `posthouse`. */
+                actor?: string | null;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
+                /** @description Only then or later, RFC 3339. */
+                since?: string | null;
+                /** @description Only before then, RFC 3339. */
+                until?: string | null;
             };
             header?: never;
             path?: never;

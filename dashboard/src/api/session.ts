@@ -1,10 +1,12 @@
 /** The session: its token is in memory alone. A kept session is renewed by a cookie that scripts can't read. */
 import { Refusal } from '../rules/refusal'
-import { access, answered, api, post } from './client'
+import { access, answered, api } from './client'
 import type { components } from './schema'
 import { Store } from './store'
 
 export type Me = components['schemas']['MeResponse']
+export type SignIn = components['schemas']['LoginRequest']
+type Token = components['schemas']['LoginResponse']
 
 export type Session =
   /** At load, until the cookie was tried. */
@@ -20,11 +22,6 @@ export const session = new Store<Session>({ state: 'unknown' })
 const RENEW_BEFORE_SECONDS = 90
 const RENEW_LOCK = 'posthouse-renew'
 
-interface Token {
-  readonly token: string
-  readonly expires_at: string
-}
-
 let account: string | null = null
 let timer: ReturnType<typeof setTimeout> | undefined
 let waiting: { readonly resolve: () => void; readonly reject: (error: Error) => void }[] = []
@@ -37,20 +34,13 @@ export async function open(wanted: string | null): Promise<void> {
   else await load()
 }
 
-export interface SignIn {
-  readonly email: string
-  readonly password: string
-  readonly code: string | null
-  readonly keep: boolean
-}
-
 export async function signIn(given: SignIn): Promise<void> {
-  await take(await post<Token>('/v1/auth/login', given))
+  await take(await answered(api.POST('/v1/auth/login', { body: given })))
 }
 
 /** With the one-time link of `posthouse dev` or of an operator. */
 export async function signInByLink(token: string, code: string | null): Promise<void> {
-  await take(await post<Token>('/v1/auth/link', { token, code, keep: true }))
+  await take(await answered(api.POST('/v1/auth/link', { body: { token, code, keep: true } })))
 }
 
 export async function signOut(): Promise<void> {
@@ -130,7 +120,7 @@ function renewed(): Promise<boolean> {
 
 async function renew(): Promise<boolean> {
   try {
-    hold(await post<Token>('/v1/auth/renew', { account_id: account }))
+    hold(await answered(api.POST('/v1/auth/renew', { body: { account_id: account } })))
     return true
   } catch (error) {
     if (!(error instanceof Refusal && error.status === 404 && account !== null)) return false

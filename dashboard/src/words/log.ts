@@ -4,8 +4,6 @@ import { words } from './words'
 export const text = words({
   title: 'Log',
   about: 'Who changed what in this account. Entries can’t be changed or removed.',
-  export: 'Export as CSV',
-  exportName: 'audit-log.csv',
   action: 'Action',
   actionHint: 'domain.added, or domain for all of them',
   actor: 'Actor',

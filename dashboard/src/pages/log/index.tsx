@@ -1,15 +1,14 @@
 import { Button, Code, Group, Stack, Table, Text, TextInput } from '@mantine/core'
-import { IconDownload } from '@tabler/icons-react'
 import { useState } from 'react'
 import { download } from '../../api/client'
 import { useList } from '../../api/queries'
 import type { components } from '../../api/schema'
+import { ExportButton } from '../../parts/ExportButton'
 import { useFilters } from '../../parts/Link'
-import { notifyFailure } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
-import { Allowed } from '../../parts/Role'
 import { Empty, Loaded } from '../../parts/States'
 import { Moment } from '../../parts/Time'
+import { writeSearch } from '../../rules/address'
 import { text } from '../../words/log'
 
 type Entry = components['schemas']['AuditEntry']
@@ -18,16 +17,17 @@ const NAMES = ['action', 'actor', 'since', 'until'] as const
 
 export default function LogPage() {
   const [filters, setFilters] = useFilters(NAMES)
+  const query = instants(filters)
   const log = useList(
     ['log', filters],
-    (api, cursor) => api.GET('/v1/audit-log', { params: { query: { ...instants(filters), ...(cursor === undefined ? {} : { cursor }) } } }),
+    (api, cursor) => api.GET('/v1/audit-log', { params: { query: { ...query, ...(cursor === undefined ? {} : { cursor }) } } }),
     (page) => page.entries,
     { keep: true },
   )
   const isFiltered = Object.keys(filters).length > 0
   return (
     <>
-      <PageHeader title={text.title} about={text.about} actions={<Export />} />
+      <PageHeader title={text.title} about={text.about} actions={<ExportButton operation="exportAuditLog" save={() => download(`/v1/audit-log/export${writeSearch(query)}`, 'audit-log.csv')} />} />
       <Filters key={JSON.stringify(filters)} filters={filters} change={setFilters} />
       <Loaded
         query={log}
@@ -44,21 +44,6 @@ export default function LogPage() {
         )}
       </Loaded>
     </>
-  )
-}
-
-function Export() {
-  const [isPending, setPending] = useState(false)
-  const save = () => {
-    setPending(true)
-    download('/v1/audit-log/export', text.exportName).catch(notifyFailure).finally(() => setPending(false))
-  }
-  return (
-    <Allowed to="exportAuditLog">
-      {(control) => (
-        <Button {...control} variant="default" leftSection={<IconDownload size={16} />} loading={isPending} onClick={save}>{text.export}</Button>
-      )}
-    </Allowed>
   )
 }
 

@@ -33,6 +33,16 @@ router = APIRouter()
 _MemberId = Annotated[str, Path(alias="id", description="The id of a member: `us_…`.")]
 _InvitationId = Annotated[str, Path(alias="id", description="The id of an open invitation: `iv_…`.")]
 
+# Filters of the audit log and of its file.
+_Action = Annotated[
+    str | None, Query(description="Only this action, such as `domain.added`, or all of a kind, such as `domain`.")
+]
+_Actor = Annotated[
+    str | None, Query(description="Only of this actor: a member's address or id, `operator` or `posthouse`.")
+]
+_Since = Annotated[str | None, Query(description="Only then or later, RFC 3339.")]
+_Until = Annotated[str | None, Query(description="Only before then, RFC 3339.")]
+
 
 @router.get(
     "/v1/members",
@@ -181,14 +191,10 @@ async def list_audit_log(
     request: Request,
     limit: PageSize = str(PAGE_DEFAULT),
     cursor: Cursor = None,
-    action: Annotated[
-        str | None, Query(description="Only this action, such as `domain.added`, or all of a kind, such as `domain`.")
-    ] = None,
-    actor: Annotated[
-        str | None, Query(description="Only of this actor: a member's address or id, `operator` or `posthouse`.")
-    ] = None,
-    since: Annotated[str | None, Query(description="Only then or later, RFC 3339.")] = None,
-    until: Annotated[str | None, Query(description="Only before then, RFC 3339.")] = None,
+    action: _Action = None,
+    actor: _Actor = None,
+    since: _Since = None,
+    until: _Until = None,
 ) -> Response:
     member = await member_of(request)
     filters = audit_log_filters(action, actor, since, until)
@@ -205,10 +211,18 @@ async def list_audit_log(
     response_class=Response,
     responses=responses_with(200, CSV_TYPE, 400, 401, 403, 429, 500, 503),
 )
-async def export_audit_log(request: Request, cursor: Cursor = None) -> Response:
+async def export_audit_log(
+    request: Request,
+    cursor: Cursor = None,
+    action: _Action = None,
+    actor: _Actor = None,
+    since: _Since = None,
+    until: _Until = None,
+) -> Response:
     member = await member_of(request)
     services = services_of(request)
-    read = partial(services.team.log, member.account_id)
+    filters = audit_log_filters(action, actor, since, until)
+    read = partial(services.team.log, member.account_id, filters=filters)
     return CsvExport(services.exports, member.account_id, _LOG_FILE, read, cursor)
 
 
