@@ -1,4 +1,8 @@
-"""Shared by the dashboard's tests: one browser, a service for each module, and pages under watch."""
+"""Shared by the dashboard's tests: one browser, a service for each module, and pages under watch.
+
+Chromium is Debian's, found on PATH. The service serves what `make dashboard` built into src/posthouse/dashboard/; CI
+builds it by `make dashboard-check` before the tests. Without either, the tests fail and say what to do.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,18 +25,14 @@ expect.set_options(timeout=30_000)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A single event loop for all of these tests, which share a browser."""
     here = Path(__file__).parent
-    lack = "" if chromium() else "Chromium is missing: apt-get install chromium"
-    lack = lack or ("" if is_built() else "the dashboard is not built: make dashboard")
     for item in items:
-        if here in item.path.parents:
-            if pytest_asyncio.is_async_test(item):
-                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-            if lack:
-                item.add_marker(pytest.mark.skip(reason=lack))
+        if here in item.path.parents and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
+    assert chromium(), "Chromium is missing: apt-get install chromium"
     async with running_browser() as browser:
         yield browser
 
@@ -42,6 +42,7 @@ async def dashboard(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[DashboardService]:
     """The running service, shared by a module's tests."""
+    assert is_built(), "The dashboard is not built: make dashboard"
     database_url = await asyncio.to_thread(new_database)
     async with run_dashboard_service(database_url, tmp_path_factory.mktemp("dashboard")) as running:
         yield running

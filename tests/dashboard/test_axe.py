@@ -1,23 +1,61 @@
 """axe on every page: two themes; empty, full and failing; with each dialog open. A planted fault is found."""
 
+import base64
 import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Final
 
 import pytest
-from playwright.async_api import Page, Route
+from playwright.async_api import Page, Route, expect
 
+from posthouse.rules import totp
 from tests.support.dashboard_browser import Pages, Theme
 from tests.support.dashboard_pages import axe_faults, opened, page_paths, page_table, settled
-from tests.support.service import Tenant
+from tests.support.dashboard_service import DashboardService
+from tests.support.service import PASSWORD, Tenant
 
 pytestmark = pytest.mark.rare
 
 THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
-# Without an account there is nothing to look at: an empty account has no page for a single thing.
-SIGN_IN: Final = ("login", "forgotten", "invitation#token", "reset#token", "nowhere")
+SIGN_IN: Final = ("login", "forgotten", "invitation", "invitation#token", "reset#token", "nowhere")
+# Parts of pages that are not shown at first.
+FURTHER: Final = {
+    "keys, SMTP": "keys?tab=smtp",
+    "messages, nothing found": "messages?tag=none",
+    "webhook, nothing found": "webhook?status=failed",
+}
 # What a page needs before it can show its own failure.
 _FRAME_OF_PAGES: Final = ("/v1/auth/", "/v1/account", "/v1/service", "/v1/live", "/v1/progress")
 _FAILURE: Final = {"error": "A planted failure.", "code": "temporary_failure", "request_id": "rq_planted"}
+_OPENERS: Final = "main [aria-haspopup=dialog]:not(:disabled):visible"
+_DIALOG: Final = "[role=dialog]:visible"
+# The beginning of each title, of the dialogs that a full account's pages open at a click.
+DIALOGS: Final = (
+    "Add a domain",
+    "Add an address",
+    "Delete the webhook",
+    "Delete welcome",
+    "Filters",
+    "Import addresses",
+    "Invite a member",
+    "Make new signing keys",
+    "New API key",
+    "New SMTP credential",
+    "New secret",
+    "New template",
+    "Remove ",
+    "Remove from the suppressions",
+    "Remove this member?",
+    "Rename",
+    "Replay what failed",
+    "Report for support",
+    "Revoke ",
+    "Rotate ",
+    "SMTP settings of ",
+    "Set up a second factor",
+    "Version ",
+)
 
 
 async def fail(route: Route) -> None:
@@ -32,13 +70,22 @@ async def fail(route: Route) -> None:
 async def test_full_pages_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
     page = await pages.of(full_account, theme=theme)
     await settled(page)
+    assert await _faults(page, full_account, await page_paths(full_account) | FURTHER) == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+async def test_full_pages_have_no_fault_on_a_telephone(pages: Pages, full_account: Tenant, theme: Theme) -> None:
+    page = await pages.of(full_account, theme=theme, width=390)
+    await settled(page)
     assert await _faults(page, full_account, await page_paths(full_account)) == {}
 
 
 @pytest.mark.parametrize("theme", THEMES)
-async def test_empty_pages_have_no_fault(pages: Pages, tenant: Tenant, theme: Theme) -> None:
+async def test_empty_pages_have_no_fault(pages: Pages, dashboard: DashboardService, theme: Theme) -> None:
+    tenant = await dashboard.account(credits=0, domain=None)
     page = await pages.of(tenant, theme=theme)
     await settled(page)
+    # An empty account has no page for a single thing.
     paths = {path: path for path in page_table() if "$" not in path}
     assert await _faults(page, tenant, paths) == {}
 
@@ -51,6 +98,13 @@ async def test_failing_pages_have_no_fault(pages: Pages, full_account: Tenant, t
     pages.watch_of(page).allow("500: ")
     await page.route("**/v1/**", fail)
     assert await _faults(page, full_account, paths) == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+async def test_pages_that_are_closed_to_a_role_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
+    page = await pages.of(full_account, theme=theme, role="viewer")
+    await settled(page)
+    assert await _faults(page, full_account, await page_paths(full_account)) == {}
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -67,23 +121,113 @@ async def test_pages_of_sign_in_have_no_fault(pages: Pages, theme: Theme) -> Non
 async def test_dialogs_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
     page = await pages.of(full_account, theme=theme)
     await settled(page)
-    faults, count = {}, 0
-    for name, path in (await page_paths(full_account)).items():
-        await opened(page, full_account, path)
-        for number in range(await page.locator(_OPENERS).count()):
-            if number:
-                await opened(page, full_account, path)
-            await page.locator(_OPENERS).nth(number).click()
-            await page.locator("[role=dialog]").first.wait_for()
-            count += 1
-            found = await axe_faults(page)
-            if found:
-                faults[f"{name} {number}"] = found
+    faults, titles = {}, set()
+    for path in {**await page_paths(full_account), **FURTHER}.values():
+        async for title in _opened_dialogs(page, full_account, path):
+            titles.add(title)
+            if found := await axe_faults(page):
+                faults[f"{path}: {title}"] = found
     assert faults == {}
-    assert count > 0
+    assert [beginning for beginning in DIALOGS if not any(title.startswith(beginning) for title in titles)] == []
+    assert [title for title in titles if not title.startswith(DIALOGS)] == []
 
 
-_OPENERS: Final = "main [aria-haspopup=dialog]:not(:disabled):visible"
+async def _opened_dialogs(page: Page, tenant: Tenant, path: str) -> AsyncIterator[str]:
+    """Opens each dialog of the page, and yields its title."""
+    await opened(page, tenant, path)
+    names = await page.locator(_OPENERS).evaluate_all("(found) => found.map((opener) => opener.textContent)")
+    # Rows of a list open the same dialogs: those of the first row are enough.
+    for number in (names.index(name) for name in dict.fromkeys(names)):
+        await opened(page, tenant, path)
+        await page.locator(_OPENERS).nth(number).click()
+        yield await _title(page)
+
+
+async def _title(page: Page) -> str:
+    dialog = page.locator(_DIALOG).first
+    await dialog.wait_for()
+    title: str = await dialog.evaluate(
+        """(dialog) => dialog.ariaLabel
+          ?? document.getElementById(dialog.getAttribute("aria-labelledby"))?.textContent ?? "without a title" """
+    )
+    return title
+
+
+@pytest.mark.parametrize("theme", THEMES)
+async def test_menus_commands_and_requests_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
+    page = await pages.of(full_account, "messages", theme=theme)
+    faults = {}
+    for name, shown in [("Commands", "dialog"), ("By API", "dialog"), ("Your user", "menu")]:
+        await opened(page, full_account, "messages")
+        await page.get_by_role("button", name=name).click()
+        await page.get_by_role(shown).wait_for()
+        faults[name] = await axe_faults(page)
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+async def test_secrets_shown_once_have_no_fault(pages: Pages, dashboard: DashboardService, theme: Theme) -> None:
+    tenant = await dashboard.account()
+    page = await pages.of(tenant, theme=theme)
+    faults = {}
+    for path, opener in [("keys", "New API key"), ("keys?tab=smtp", "New SMTP credential")]:
+        await opened(page, tenant, path)
+        await page.get_by_role("button", name=opener).first.click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Name").fill("shop")
+        await dialog.get_by_role("button", name="Create").click()
+        await dialog.get_by_role("alert").wait_for()
+        faults[opener] = await axe_faults(page)
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+async def test_the_second_factors_steps_have_no_fault(pages: Pages, tenant: Tenant, theme: Theme) -> None:
+    email = await tenant.user("member")
+    page = await pages.signed_in(email, theme=theme)
+    await settled(page)
+    await opened(page, tenant, "settings")
+    faults = {}
+    await page.get_by_role("button", name="Set up").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Present password").fill(PASSWORD)
+    await dialog.get_by_role("button", name="Next").click()
+    await dialog.get_by_role("img").wait_for()
+    faults["QR code"] = await axe_faults(page)
+    secret = await dialog.locator("code").first.inner_text()
+    await dialog.get_by_label("Code").fill(_code(secret))
+    await dialog.get_by_role("button", name="Confirm").click()
+    await dialog.get_by_text("I have stored them").wait_for()
+    faults["recovery codes"] = await axe_faults(page)
+    await dialog.get_by_text("I have stored them").click()
+    for name in ("New recovery codes", "Turn off"):
+        await page.get_by_role("button", name=name).click()
+        await dialog.get_by_label("Code").wait_for()
+        faults[name] = await axe_faults(page)
+        await dialog.get_by_role("button", name="Cancel").click()
+        await expect(dialog).to_have_count(0)
+    page = await pages.signed_out("login", theme=theme)
+    await page.get_by_label("Email address").fill(email)
+    await page.locator("input[name=password]").fill(PASSWORD)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_label("Code").wait_for()
+    faults["sign-in"] = await axe_faults(page)
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+def _code(secret: str) -> str:
+    return totp.code_of(base64.b32decode(secret), totp.step_at(datetime.now(UTC)))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+async def test_the_dialog_of_an_ended_session_has_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
+    page = await pages.of(full_account, "domains", theme=theme)
+    await settled(page)
+    await page.context.clear_cookies()
+    await page.route("**/v1/messages**", lambda route: route.fulfill(status=401, body="{}"))
+    await page.get_by_role("link", name="Messages", exact=True).click()
+    assert await _title(page) == "Your session has ended"
+    assert await axe_faults(page) == []
 
 
 async def test_a_planted_fault_is_found(pages: Pages, full_account: Tenant) -> None:

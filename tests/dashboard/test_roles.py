@@ -1,60 +1,144 @@
-"""Each kind of user on every page: no refused request, and what a role may not do is disabled with a reason."""
+"""Each kind of user on every page: what a user may do works, and what they may not do is disabled with a reason.
 
+The watch of `pages` fails a test for any answer of 403.
+"""
+
+import re
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, Response
 
 from posthouse.rules import role as roles
 from posthouse.rules.credential import Role
 from tests.support.dashboard_browser import Pages
-from tests.support.dashboard_pages import opened, page_paths, page_table, settled
+from tests.support.dashboard_pages import opened, operations, page_paths, page_table, settled
 from tests.support.dashboard_service import DashboardService
+from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
 pytestmark = pytest.mark.rare
 
-# Controls that a page shows at once, with their operation; `parts/Role.tsx` writes it.
-CONTROLS: Final = """() => [...document.querySelectorAll("[data-operation]")].map((control) => [
+LACKS_FACTOR: Final = "owner without the required second factor"
+KINDS: Final = (*(role.value for role in Role), LACKS_FACTOR)
+# Parts of pages that have controls of their own.
+FURTHER: Final = {"keys?tab=smtp": "keys"}
+# What a page shows at once; `parts/Role.tsx` names the operation.
+CONTROLS: Final = """() => [...document.querySelectorAll("main [data-operation]")].map((control) => [
   control.dataset.operation,
   control.dataset.reason ?? null,
-  control.matches(":disabled, [data-disabled], [aria-disabled=true]") || control.querySelector(":disabled") !== null,
+  control.matches(":disabled, [data-disabled]") || control.querySelector(":disabled, [data-disabled]") !== null,
 ])"""
+# The beginnings of reasons that come from the role or the lacking second factor; others come from the data.
+NOT_ALLOWED: Final = (
+    "Members, admins and owners may",
+    "Admins and owners may",
+    "Only owners may",
+    "This account requires",
+)
+POPUP: Final = "[role=dialog]:visible, [role=listbox]:visible"
 
 
-async def controls(page: Page) -> list[tuple[str, str | None, bool]]:
-    found: list[tuple[str, str | None, bool]] = await page.evaluate(CONTROLS)
-    return found
+def may(kind: str, operation: str) -> bool:
+    if kind == LACKS_FACTOR:
+        return operation in roles.OWN
+    return roles.may(Role(kind), roles.NEEDED[operation])
+
+
+async def addresses(tenant: Tenant) -> dict[str, tuple[str, str]]:
+    """By its name: the path of a page or of a part of it, and the operation that it needs."""
+    table = page_table()
+    paths = {name: (path, table[name]) for name, path in (await page_paths(tenant)).items()}
+    return paths | {path: (path, table[name]) for path, name in FURTHER.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_a_user_may_not_do_is_disabled_with_a_reason(
+    pages: Pages, dashboard: DashboardService, kind: str
+) -> None:
+    tenant = await dashboard.full_account()
+    visited = await addresses(tenant)
+    email = await tenant.user("owner" if kind == LACKS_FACTOR else kind)
+    if kind == LACKS_FACTOR:
+        await tenant.set(requires_totp=True)
+    page = await pages.signed_in(email)
+    await settled(page)
+    wrong, count, disabled = [], 0, 0
+    for name, (path, needed) in visited.items():
+        await opened(page, tenant, path)
+        is_open = may(kind, needed)
+        if await page.locator("[data-state=forbidden]").count() == is_open:
+            wrong.append(f"{name} is {'closed' if is_open else 'open'}")
+        for operation, reason, is_disabled in await page.evaluate(CONTROLS):
+            count += 1
+            disabled += is_disabled
+            if is_disabled != (reason is not None):
+                wrong.append(f"{name}: {operation} is disabled without a reason, or not in spite of it")
+            elif may(kind, operation) == (reason is not None and reason.startswith(NOT_ALLOWED)):
+                wrong.append(f"{name}: {operation} says: {reason}")
+    print(f"\n{kind}: {len(visited)} pages and parts, {count} controls, {disabled} disabled with a reason")
+    assert wrong == []
+    assert count > 0
+    await _check_navigation(page, kind)
+
+
+async def _check_navigation(page: Page, kind: str) -> None:
+    """Each entry leads to its page, or is disabled and says why."""
+    links = await page.locator("nav a").count()
+    closed = await page.locator("nav [data-reason]").count()
+    entries = [needs for path, needs in page_table().items() if "$" not in path]
+    allowed = sum(may(kind, needs) for needs in entries)
+    assert (links, closed) == (allowed, len(entries) - allowed)
+    if kind == LACKS_FACTOR:
+        assert await page.locator("[data-banner=second-factor]").count()
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_what_a_role_may_not_do_is_disabled_with_a_reason(pages: Pages, full_account: Tenant, role: Role) -> None:
-    page = await pages.of(full_account, role=role.value)
-    await settled(page)
-    wrong, seen = [], set()
-    table = page_table()
-    for entry, path in (await page_paths(full_account)).items():
-        await opened(page, full_account, path)
-        if not roles.may(role, roles.NEEDED[table[entry]]):
-            assert await page.locator("[data-state=forbidden]").count(), f"{entry} doesn't say who may see it"
-        for operation, reason, is_disabled in await controls(page):
-            seen.add(operation)
-            may = roles.may(role, roles.NEEDED[operation])
-            if not may and not (is_disabled and reason):
-                wrong.append(f"{entry}: {operation} is offered")
-    assert wrong == []
-    assert seen, "no control names its operation"
-
-
-async def test_a_user_without_the_required_second_factor_meets_no_refusal(
-    pages: Pages, dashboard: DashboardService
-) -> None:
+async def test_what_a_role_may_do_works(pages: Pages, dashboard: DashboardService, role: Role) -> None:
     tenant = await dashboard.full_account()
-    paths = await page_paths(tenant)
-    email = await tenant.user("admin")
-    await tenant.set(requires_totp=True)
-    page = await pages.signed_in(email)
+    page = await pages.of(tenant, role=role.value)
     await settled(page)
-    for path in paths.values():
+    answers: list[Response] = []
+    page.on("response", lambda response: answers.append(response))
+    wrong, done = [], 0
+    for name, (path, needed) in (await addresses(tenant)).items():
+        if not may(role.value, needed):
+            continue
         await opened(page, tenant, path)
-        assert await page.locator("[data-banner=second-factor]").count(), path
+        for operation in sorted({operation for operation, *_ in await page.evaluate(CONTROLS)}):
+            if await page.locator(_usable(operation)).count() == 0:
+                continue
+            done += 1
+            if fault := await _use(page, operation, answers):
+                wrong.append(f"{name}: {operation}: {fault}")
+            await opened(page, tenant, path)
+    print(f"\n{role.value}: {done} controls used")
+    assert wrong == []
+
+
+def _usable(operation: str) -> str:
+    return f"main [data-operation={operation}]:not([data-reason]):visible"
+
+
+async def _use(page: Page, operation: str, answers: list[Response]) -> str | None:
+    """A click opens a dialog or another page, or the service does what was asked."""
+    answers.clear()
+    before = page.url
+    await page.locator(_usable(operation)).first.click()
+
+    def asked() -> list[Response]:
+        method, path = operations()[operation]
+        expression = re.compile(re.sub(r"\{\w+\}", "[^/]+", path))
+        return [
+            answer
+            for answer in answers
+            if answer.request.method == method and expression.fullmatch(urlsplit(answer.url).path)
+        ]
+
+    async def has_effect() -> bool:
+        return page.url != before or bool(asked()) or await page.locator(POPUP).count() > 0
+
+    await eventually(has_effect)
+    refused = [f"{answer.status} {answer.request.method} {answer.url}" for answer in asked() if not answer.ok]
+    return "; ".join(refused) or None

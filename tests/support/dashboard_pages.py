@@ -1,5 +1,6 @@
 """The dashboard's pages, as its sources list them, and what a page must have done before a test looks at it."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.support.dashboard_browser import account_path
 from tests.support.service import Tenant
 
 SOURCES: Final = Path(__file__).parents[2] / "dashboard" / "src"
+DOCUMENT: Final = SOURCES.parents[1] / "docs" / "reference" / "openapi.json"
 _ENTRY: Final = re.compile(r"\{ path: '(?P<path>[^']+)'.*?needs: '(?P<needs>\w+)'")
 AXE: Final = SOURCES.parent / "node_modules" / "axe-core" / "axe.min.js"
 # WCAG 2.2 AA and axe's best practices. A frame that runs no script can't be looked into.
@@ -32,6 +34,16 @@ def page_table() -> dict[str, str]:
     found = {entry["path"]: entry["needs"] for entry in _ENTRY.finditer(text)}
     assert len(found) > 10, "the table of pages has another form than this expression"
     return found
+
+
+def operations() -> dict[str, tuple[str, str]]:
+    """The method and the path of each operation of /v1."""
+    return {
+        operation["operationId"]: (method.upper(), path)
+        for path, methods in json.loads(DOCUMENT.read_text())["paths"].items()
+        if path.startswith("/v1/")
+        for method, operation in methods.items()
+    }
 
 
 async def page_paths(tenant: Tenant) -> dict[str, str]:
@@ -70,6 +82,7 @@ async def axe_faults(page: Page) -> list[str]:
     """What axe finds: the rule, the element."""
     if not await page.evaluate("() => 'axe' in window"):
         # By the debugging protocol, which the page's policy doesn't concern.
+        assert AXE.is_file(), "axe is missing: make dashboard-setup"
         await page.evaluate(f"{AXE.read_text()}\n;0")
     faults: list[str] = await page.evaluate(_AXE_RUN, _AXE_OPTIONS)
     return faults

@@ -2,7 +2,7 @@
 import {
   IconBan, IconCoins, IconGauge, IconHistory, IconKey, IconMail, IconRocket, IconSettings, IconTemplate, IconUsers, IconWebhook, IconWorld,
 } from '@tabler/icons-react'
-import type { ComponentType } from 'react'
+import type { ComponentType, FunctionComponent } from 'react'
 import type { Operation } from '../rules/role'
 import { pageNames } from '../words/shell'
 
@@ -15,7 +15,7 @@ export interface PageEntry {
   readonly group?: 'send' | 'setup' | 'manage'
   /** The operation without which the page has nothing to show. */
   readonly needs: Operation
-  readonly load: () => Promise<{ readonly default: ComponentType }>
+  readonly load: () => Promise<{ readonly default: FunctionComponent }>
 }
 
 export const pages: readonly PageEntry[] = [

@@ -1,16 +1,16 @@
-/** The user's role, for controls that depend on it: what a user may not do is disabled and says who may. */
+/** What the user may do, for controls that depend on it: what a user may not do is disabled and says who may. */
 import { Tooltip, type TooltipProps } from '@mantine/core'
 import { createContext, use, useId, type ReactElement } from 'react'
-import { leastRole, may, type Operation, type Role } from '../rules/role'
+import { lack, type Access, type Operation } from '../rules/role'
 import { text } from '../words/roles'
 import classes from './parts.module.css'
 
-export const RoleContext = createContext<Role>('viewer')
+export const AccessContext = createContext<Access>({ role: 'viewer', lacksFactor: false })
 
 /** Null if the user may, else the reason for people. */
 export function useReason(operation: Operation): string | null {
-  const role = use(RoleContext)
-  return may(role, operation) ? null : text.needs[leastRole(operation)]
+  const lacking = lack(use(AccessContext), operation)
+  return lacking === null ? null : text.needs[lacking]
 }
 
 export const useMay = (operation: Operation): boolean => useReason(operation) === null

@@ -83,3 +83,17 @@ export const NEEDED = {
   watchAccount: 'viewer',
 } as const satisfies Record<string, Role>
 export type Operation = keyof typeof NEEDED
+
+/** What concerns the user alone: open also without the second factor that an account requires. */
+export const OWN: readonly Operation[] = [
+  'beginTotp',
+  'changePassword',
+  'confirmTotp',
+  'disableTotp',
+  'endSession',
+  'getMe',
+  'listSessions',
+  'logout',
+  'renewRecoveryCodes',
+  'switchAccount',
+]

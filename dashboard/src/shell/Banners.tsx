@@ -1,16 +1,17 @@
 /** What concerns every page: the service can't be reached, the account may not send, a second factor is required. */
 import { Alert, Stack } from '@mantine/core'
+import { use } from 'react'
 import { reachable } from '../api/client'
 import { useRead } from '../api/queries'
 import { useService } from '../api/service'
-import type { Me } from '../api/session'
 import { useStore } from '../api/store'
 import { PageLink } from '../parts/Link'
+import { AccessContext } from '../parts/Role'
 import { text } from '../words/shell'
 import classes from './shell.module.css'
 
-export function Banners({ me }: { readonly me: Me }) {
-  const lacksFactor = me.totp_required && !me.user.totp_enabled
+export function Banners() {
+  const { lacksFactor } = use(AccessContext)
   const isReachable = useStore(reachable)
   const account = useRead(['account'], (api) => api.GET('/v1/account'), { enabled: !lacksFactor }).data?.account
   const captures = useService()?.captures ?? false

@@ -7,8 +7,8 @@ import { use, useEffect, useState } from 'react'
 import type { Me } from '../api/session'
 import { pages } from '../pages/table'
 import { useGo } from '../parts/Link'
-import { RoleContext } from '../parts/Role'
-import { may } from '../rules/role'
+import { AccessContext } from '../parts/Role'
+import { lack } from '../rules/role'
 import { text } from '../words/shell'
 import { useSearchGo } from './SearchBox'
 import { useSwitch } from './account'
@@ -16,14 +16,14 @@ import { useSwitch } from './account'
 export default function Palette({ me, opened, onClose }: { readonly me: Me; readonly opened: boolean; readonly onClose: () => void }) {
   const [query, setQuery] = useState('')
   useEffect(() => (opened ? spotlight.open() : spotlight.close()), [opened])
-  const role = use(RoleContext)
+  const access = use(AccessContext)
   const go = useGo()
   const search = useSearchGo()
   const switchAccount = useSwitch()
   const { colorScheme, setColorScheme } = useMantineColorScheme()
   const other: MantineColorScheme = colorScheme === 'dark' ? 'light' : 'dark'
   const matches = (label: string) => label.toLowerCase().includes(query.trim().toLowerCase())
-  const shown = pages.filter((page) => page.group !== undefined && may(role, page.needs) && matches(page.label))
+  const shown = pages.filter((page) => page.group !== undefined && lack(access, page.needs) === null && matches(page.label))
   const accounts = me.accounts.filter((account) => account.id !== me.account_id && matches(account.name))
   const theme = other === 'dark' ? text.toDark : text.toLight
   return (

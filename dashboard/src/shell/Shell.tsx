@@ -2,13 +2,14 @@
 import { AppShell, Center, Loader } from '@mantine/core'
 import { useDisclosure, useHotkeys } from '@mantine/hooks'
 import { Outlet, useNavigate, useParams, useRouter } from '@tanstack/react-router'
-import { lazy, Suspense, useEffect, useState } from 'react'
+import { lazy, Suspense, useEffect, useMemo, useState } from 'react'
 import { made } from '../api/client'
 import { watch } from '../api/live'
 import { session, switchTo, type Me } from '../api/session'
 import { useStore } from '../api/store'
 import { Corner } from '../parts/notify'
-import { RoleContext } from '../parts/Role'
+import { AccessContext } from '../parts/Role'
+import { lack, type Access } from '../rules/role'
 import { text } from '../words/shell'
 import { Banners } from './Banners'
 import { Header } from './Header'
@@ -60,15 +61,18 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
   const isIdle = useIdle()
   const requests = useStore(made)
   useHotkeys([['mod+K', palette.toggle]], [])
-  useEffect(() => watch(me.account_id), [me.account_id])
+  const lacksFactor = me.totp_required && !me.user.totp_enabled
+  const access = useMemo<Access>(() => ({ role: me.role, lacksFactor }), [me.role, lacksFactor])
+  const mayWatch = lack(access, 'watchAccount') === null
+  useEffect(() => (mayWatch ? watch(me.account_id) : undefined), [mayWatch, me.account_id])
   return (
-    <RoleContext value={me.role}>
+    <AccessContext value={access}>
       <a href="#content" className={classes.skip} onClick={(event) => { event.preventDefault(); document.getElementById('content')?.focus() }}>{text.skip}</a>
       <AppShell header={{ height: 56 }} navbar={{ width: 230, breakpoint: 'sm', collapsed: { mobile: !isMenuOpen } }} padding="md">
         <AppShell.Header className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onPalette={palette.open} onByApi={byApi.open} /></AppShell.Header>
         <AppShell.Navbar p="xs" className={classes.navbar ?? ''} withBorder component="div"><Navigation onOpen={menu.close} /></AppShell.Navbar>
         <AppShell.Main id="content" tabIndex={-1} className={classes.main ?? ''}>
-          <Banners me={me} />
+          <Banners />
           <Outlet />
         </AppShell.Main>
       </AppShell>
@@ -80,7 +84,7 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
           <Corner />
         </Suspense>
       )}
-    </RoleContext>
+    </AccessContext>
   )
 }
 

@@ -1,14 +1,18 @@
 /** Addresses: sign-in without an account, every page of the table within one. */
 import { Center, Loader } from '@mantine/core'
 import { Navigate, createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
+import { lazy } from 'react'
 import { made } from '../api/client'
 import { session } from '../api/session'
 import { useStore } from '../api/store'
-import { pages } from '../pages/table'
+import { pages, type PageEntry } from '../pages/table'
+import { useReason } from '../parts/Role'
 import { BASE, parseSearch, writeSearch } from '../rules/address'
 import { text } from '../words/shell'
 import { Broken, NotFound } from './NoAccount'
 import { AccountShell } from './Shell'
+
+const Forbidden = lazy(() => import('./Forbidden'))
 
 const root = createRootRoute({ notFoundComponent: NotFound })
 
@@ -23,8 +27,18 @@ const outside = [
 const account = createRoute({ getParentRoute: () => root, path: '$account', component: AccountShell })
 const inside = [
   createRoute({ getParentRoute: () => account, path: '/', component: () => <Navigate to="/$account/overview" params={true as never} replace /> }),
-  ...pages.map((page) => createRoute({ getParentRoute: () => account, path: page.path, component: lazyRouteComponent(page.load) })),
+  ...pages.map((page) => createRoute({ getParentRoute: () => account, path: page.path, component: allowed(page) })),
 ]
+
+/** The page, for users who may see it; to others it says who may. */
+function allowed(page: PageEntry) {
+  const Page = lazyRouteComponent(page.load)
+  function Allowed() {
+    const reason = useReason(page.needs)
+    return reason === null ? <Page /> : <Forbidden title={page.label} reason={reason} />
+  }
+  return Object.assign(Allowed, { preload: async () => { await Page.preload?.() } })
+}
 
 function First() {
   const present = useStore(session)

@@ -9,5 +9,6 @@ export const text = words({
     member: 'Members, admins and owners may do this: ask an owner for the role.',
     admin: 'Admins and owners may do this: ask an owner for the role.',
     owner: 'Only owners may do this.',
+    'second factor': 'This account requires a second factor: set yours up in Settings first.',
   },
 })

@@ -3,7 +3,13 @@ import { words } from './words'
 
 export const text = words({
   title: 'Settings',
-  about: 'Your own sign-in, and what you are mailed about.',
+  about: 'Your own sign-in, what you are mailed about, and the account’s name.',
+  account: 'Account',
+  accountName: 'Name of the account',
+  accountNameWhy: 'As its members see it.',
+  nameUnchanged: 'Type another name first.',
+  rename: 'Rename',
+  renamed: (name: string) => `The account is now called ${name}.`,
   password: 'Password',
   currentPassword: 'Present password',
   newPassword: 'New password',

@@ -39,6 +39,7 @@ export const text = words({
   notFound: 'There is no such page',
   notFoundWhy: 'The address may be old or misspelled.',
   toOverview: 'Open the overview',
+  forbidden: 'This page is not open to you',
   noAccount: 'You are not a member of this account',
   noAccountWhy: 'Choose one of your accounts.',
   broken: 'This page failed',

@@ -21,6 +21,7 @@ export const text = words({
   changed: (email: string, role: string) => `${email} is ${role} now.`,
   roleOf: (email: string) => `Role of ${email}`,
   ownRole: 'You can’t change your own role: another owner can.',
+  ownFactor: 'Set up your own second factor in Settings first.',
   invite: 'Invite',
   inviteTitle: 'Invite a member',
   inviteAbout: 'They get a mail with a link that works for some days.',

@@ -27,8 +27,8 @@ PUBLIC: Final = frozenset(
 # For programs, admitted as GET /emails/{id} is: by an API key with the read scope, among others. No role is needed.
 FOR_READERS: Final = frozenset({"waitForMessage"})
 
-# What concerns the user alone, in any role.
-_OWN: Final = (
+# What concerns the user alone, in any role and without the second factor that an account requires.
+OWN: Final = (
     "logout",
     "getMe",
     "switchAccount",
@@ -44,7 +44,7 @@ _OWN: Final = (
 # Viewers read, members send, admins manage keys and domains, owners manage the team.
 _OPERATIONS: Final = {
     Role.VIEWER: (
-        *_OWN,
+        *OWN,
         "listMembers",
         "getAccount",
         "getAlerts",
@@ -170,7 +170,7 @@ def require(role: Role, operation: str) -> None:
 
 def require_second_factor(operation: str) -> None:
     """Refuse a user without a second factor, in an account that requires it, all but what concerns them alone."""
-    if operation not in _OWN:
+    if operation not in OWN:
         raise Refusal(Code.FORBIDDEN, SECOND_FACTOR_REQUIRED)
 
 

@@ -19,10 +19,10 @@ export function DomainActions({ name, isRotating }: { readonly name: string; rea
   return (
     <>
       <Allowed to="rotateDomainKeys" unless={isRotating ? text.alreadyRotating : null}>
-        {(control) => <Button {...control} variant="default" leftSection={<IconKey size={16} />} onClick={rotating.open}>{text.rotate}</Button>}
+        {(control) => <Button {...control} variant="default" leftSection={<IconKey size={16} />} aria-haspopup="dialog" onClick={rotating.open}>{text.rotate}</Button>}
       </Allowed>
       <Allowed to="removeDomain">
-        {(control) => <Button {...control} variant="default" leftSection={<IconTrash size={16} />} onClick={removing.open}>{text.remove}</Button>}
+        {(control) => <Button {...control} variant="default" leftSection={<IconTrash size={16} />} aria-haspopup="dialog" onClick={removing.open}>{text.remove}</Button>}
       </Allowed>
       <Confirm
         opened={asksRotate} title={text.rotateTitle} action={text.rotateAction} isPending={rotate.isPending} error={rotate.error} onClose={rotating.close}

@@ -18,7 +18,7 @@ export function DomainList() {
   const [isAdding, adding] = useDisclosure()
   const add = (
     <Allowed to="addDomain">
-      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} onClick={adding.open}>{text.add}</Button>}
+      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} aria-haspopup="dialog" onClick={adding.open}>{text.add}</Button>}
     </Allowed>
   )
   const isEmpty = domains.data !== undefined && domains.items.length === 0

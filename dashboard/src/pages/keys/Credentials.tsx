@@ -34,7 +34,7 @@ export function Credentials() {
   const shown = ended === 'yes' ? credentials.items : working
   const add = (
     <Allowed to="createCredential">
-      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} onClick={() => setAdding(true)}>{text.newCredential}</Button>}
+      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} aria-haspopup="dialog" onClick={() => setAdding(true)}>{text.newCredential}</Button>}
     </Allowed>
   )
   const close = () => setAsked(null)
@@ -91,12 +91,12 @@ function Row({ shown, now, isOnly, ask }: { readonly shown: Credential; readonly
       </About>
       {works(state) && (
         <Group gap="xs">
-          <Button variant="default" size="xs" onClick={() => ask('settings')} aria-label={text.settingsNamed(shown.name)}>{text.settings}</Button>
+          <Button variant="default" size="xs" aria-haspopup="dialog" onClick={() => ask('settings')} aria-label={text.settingsNamed(shown.name)}>{text.settings}</Button>
           <Allowed to="rotateCredential">
-            {(control) => <Button {...control} variant="default" size="xs" onClick={() => ask('rotate')} aria-label={text.rotateNamed(shown.name)}>{text.rotate}</Button>}
+            {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={() => ask('rotate')} aria-label={text.rotateNamed(shown.name)}>{text.rotate}</Button>}
           </Allowed>
           <Allowed to="revokeCredential" unless={isOnly ? text.onlyCredential : null}>
-            {(control) => <Button {...control} variant="default" size="xs" onClick={() => ask('revoke')} aria-label={text.revokeNamed(shown.name)}>{text.revoke}</Button>}
+            {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={() => ask('revoke')} aria-label={text.revokeNamed(shown.name)}>{text.revoke}</Button>}
           </Allowed>
         </Group>
       )}

@@ -30,7 +30,7 @@ export function Keys() {
   const shown = keys.items.filter((key) => ended === 'yes' || works(secretState(key, now)))
   const add = (
     <Allowed to="createKey">
-      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} onClick={() => setAdding(true)}>{text.newKey}</Button>}
+      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} aria-haspopup="dialog" onClick={() => setAdding(true)}>{text.newKey}</Button>}
     </Allowed>
   )
   return (
@@ -79,10 +79,10 @@ function Row({ shown, now, onRotate, onRevoke }: { readonly shown: Key; readonly
       {works(state) && (
         <Group gap="xs">
           <Allowed to="rotateKey" unless={state === 'rotated' ? text.alreadyRotated : null}>
-            {(control) => <Button {...control} variant="default" size="xs" onClick={onRotate} aria-label={text.rotateNamed(shown.name)}>{text.rotate}</Button>}
+            {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={onRotate} aria-label={text.rotateNamed(shown.name)}>{text.rotate}</Button>}
           </Allowed>
           <Allowed to="revokeKey">
-            {(control) => <Button {...control} variant="default" size="xs" onClick={onRevoke} aria-label={text.revokeNamed(shown.name)}>{text.revoke}</Button>}
+            {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={onRevoke} aria-label={text.revokeNamed(shown.name)}>{text.revoke}</Button>}
           </Allowed>
         </Group>
       )}

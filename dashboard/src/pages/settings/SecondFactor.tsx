@@ -27,12 +27,12 @@ export function SecondFactor() {
           <>
             <Text size="sm">{text.recoveryLeft(user.recovery_codes_left)}</Text>
             <Group>
-              <Button variant="default" onClick={() => setDialog('codes')}>{text.newCodes}</Button>
-              <Button variant="light" color="red" onClick={() => setDialog('disable')}>{text.disable}</Button>
+              <Button variant="default" aria-haspopup="dialog" onClick={() => setDialog('codes')}>{text.newCodes}</Button>
+              <Button variant="light" color="red" aria-haspopup="dialog" onClick={() => setDialog('disable')}>{text.disable}</Button>
             </Group>
           </>
         )
-        : <Button onClick={() => setDialog('setup')}>{text.begin}</Button>}
+        : <Button aria-haspopup="dialog" onClick={() => setDialog('setup')}>{text.begin}</Button>}
       {dialog === 'setup' && <Setup onClose={close} />}
       {dialog === 'codes' && <NewCodes onClose={close} />}
       {dialog === 'disable' && <Disable onClose={close} />}

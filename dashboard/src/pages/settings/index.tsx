@@ -1,13 +1,16 @@
 import { Paper, Stack, Title } from '@mantine/core'
 import type { ReactNode } from 'react'
 import { PageHeader } from '../../parts/PageHeader'
+import { useMay } from '../../parts/Role'
 import { text } from '../../words/settings'
+import { AccountName } from './AccountName'
 import { Alerts } from './Alerts'
 import { Password } from './Password'
 import { SecondFactor } from './SecondFactor'
 import { Sessions } from './Sessions'
 
 export default function SettingsPage() {
+  const mayChoose = useMay('getAlerts')
   return (
     <>
       <PageHeader title={text.title} about={text.about} />
@@ -15,7 +18,8 @@ export default function SettingsPage() {
         <Section title={text.secondFactor}><SecondFactor /></Section>
         <Section title={text.password}><Password /></Section>
         <Section title={text.sessions}><Sessions /></Section>
-        <Section title={text.alerts}><Alerts /></Section>
+        {mayChoose && <Section title={text.alerts}><Alerts /></Section>}
+        <Section title={text.account}><AccountName /></Section>
       </Stack>
     </>
   )

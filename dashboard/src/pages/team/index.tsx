@@ -32,7 +32,7 @@ export default function TeamPage() {
   )
   const invite = (
     <Allowed to="inviteMember" unless={service?.sends_own_mail === false ? text.noMail : null}>
-      {(control) => <Button {...control} leftSection={<IconUserPlus size={16} />} onClick={inviting.open}>{text.invite}</Button>}
+      {(control) => <Button {...control} leftSection={<IconUserPlus size={16} />} aria-haspopup="dialog" onClick={inviting.open}>{text.invite}</Button>}
     </Allowed>
   )
   return (
@@ -74,7 +74,7 @@ function Requirement() {
       onError: notifyFailure,
     })
   return (
-    <Allowed to="requireSecondFactor">
+    <Allowed to="requireSecondFactor" unless={me.user.totp_enabled || isRequired ? null : text.ownFactor}>
       {(control) => (
         <Switch
           {...control}
@@ -178,7 +178,7 @@ function Line({ member, remove }: { readonly member: Member; readonly remove: ()
       <Table.Td>{member.last_seen_at === null ? text.never : <Ago at={member.last_seen_at} />}</Table.Td>
       <Table.Td>
         <Allowed to="removeMember">
-          {(control) => <Button {...control} size="xs" variant="light" color="red" onClick={remove}>{text.remove}</Button>}
+          {(control) => <Button {...control} size="xs" variant="light" color="red" aria-haspopup="dialog" onClick={remove}>{text.remove}</Button>}
         </Allowed>
       </Table.Td>
     </Table.Tr>

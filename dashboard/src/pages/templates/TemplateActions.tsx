@@ -18,10 +18,10 @@ export function TemplateActions({ alias, name }: { readonly alias: string; reado
   return (
     <>
       <Allowed to="renameTemplate">
-        {(control) => <Button {...control} variant="default" onClick={() => setAsked('rename')}>{text.rename}</Button>}
+        {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked('rename')}>{text.rename}</Button>}
       </Allowed>
       <Allowed to="deleteTemplate">
-        {(control) => <Button {...control} variant="default" onClick={() => setAsked('remove')}>{text.remove}</Button>}
+        {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked('remove')}>{text.remove}</Button>}
       </Allowed>
       {asked === 'rename' && <Rename alias={alias} name={name} onClose={close} />}
       <Confirm

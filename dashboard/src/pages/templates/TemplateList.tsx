@@ -19,7 +19,7 @@ export function TemplateList() {
   const [isAdding, adding] = useDisclosure()
   const add = (
     <Allowed to="createTemplate">
-      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} onClick={adding.open}>{text.add}</Button>}
+      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} aria-haspopup="dialog" onClick={adding.open}>{text.add}</Button>}
     </Allowed>
   )
   const isEmpty = templates.data !== undefined && templates.items.length === 0

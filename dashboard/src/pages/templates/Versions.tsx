@@ -40,7 +40,7 @@ export function Versions({ template, draft, onLoad }: {
                 <Text size="sm" c="dimmed" className={classes.break}><Ago at={version.created_at} />{version.author !== null && ` ${text.by(version.author)}`}</Text>
               </Stack>
               <Group gap="xs">
-                <Button variant="default" size="xs" aria-label={text.compareNamed(number)} onClick={() => setCompared(version)}>{text.compare}</Button>
+                <Button variant="default" size="xs" aria-label={text.compareNamed(number)} aria-haspopup="dialog" onClick={() => setCompared(version)}>{text.compare}</Button>
                 <Button variant="default" size="xs" aria-label={text.loadNamed(number)} onClick={() => onLoad(draftOf(version))}>{text.load}</Button>
                 {number !== published && (
                   <Allowed to="publishTemplate">

@@ -53,7 +53,7 @@ export function Deliveries() {
           {select(text.type, type, text.eventNames, (chosen) => setFilters({ type: chosen }))}
           {select(text.time, time, text.times, (chosen) => setFilters({ time: chosen }))}
           <Allowed to="replayWebhookDeliveries">
-            {(control) => <Button {...control} variant="default" size="xs" onClick={() => setReplaying(true)}>{text.replayAll}</Button>}
+            {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={() => setReplaying(true)}>{text.replayAll}</Button>}
           </Allowed>
         </Group>
       </Group>

@@ -68,10 +68,10 @@ function Changes({ onSecret }: { readonly onSecret: (secret: string) => void }) 
   return (
     <Group gap="xs">
       <Allowed to="rotateWebhookSecret">
-        {(control) => <Button {...control} variant="default" size="xs" onClick={() => setAsked('rotate')}>{text.rotate}</Button>}
+        {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={() => setAsked('rotate')}>{text.rotate}</Button>}
       </Allowed>
       <Allowed to="deleteWebhook">
-        {(control) => <Button {...control} variant="default" size="xs" onClick={() => setAsked('remove')}>{text.remove}</Button>}
+        {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={() => setAsked('remove')}>{text.remove}</Button>}
       </Allowed>
       <Confirm
         opened={asked === 'rotate'} title={text.rotate} action={text.rotate} isPending={rotate.isPending} error={rotate.error} onClose={close}
