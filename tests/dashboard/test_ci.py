@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import pytest
 from playwright.async_api import expect
 
 from tests.support.connection_trap import ConnectionTrap
@@ -11,6 +12,8 @@ from tests.support.dashboard_service import DESTINATION
 from tests.support.eventually import eventually
 from tests.support.hostile_html import payloads
 from tests.support.service import PASSWORD, Tenant
+
+pytestmark = pytest.mark.slow
 
 # A mail is delivered late on a machine that does much else.
 DELIVERED_MILLISECONDS_MAX: Final = 120_000
