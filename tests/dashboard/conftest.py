@@ -14,12 +14,12 @@ from playwright.async_api import Browser, expect
 
 from posthouse.entrypoints.http.dashboard_build import is_built
 from tests.support.browser import chromium
-from tests.support.dashboard_browser import Pages, running_browser
+from tests.support.dashboard_browser import PATIENCE_MILLISECONDS, Pages, running_browser
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
 from tests.support.service import Tenant
 
 # A busy machine answers late.
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

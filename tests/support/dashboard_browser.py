@@ -26,7 +26,7 @@ from tests.support.browser import chromium
 from tests.support.service import PASSWORD, Tenant
 
 # Chromium starts and loads slowly on a machine that others use too.
-PATIENCE_MILLISECONDS: Final = 30_000
+PATIENCE_MILLISECONDS: Final = 60_000
 ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 WIDTHS: Final = {390: 844, 820: 1180, 1440: 900}
 FRAME: Final = "/dashboard/frame"
@@ -165,7 +165,7 @@ def account_path(tenant: Tenant) -> str:
 async def running_browser(arguments: Iterable[str] = ()) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=chromium(), args=[*ARGUMENTS, *arguments], timeout=4 * PATIENCE_MILLISECONDS
+            executable_path=chromium(), args=[*ARGUMENTS, *arguments], timeout=2 * PATIENCE_MILLISECONDS
         )
         try:
             yield browser
