@@ -1,4 +1,4 @@
-"""dashboard/src/rules/roles.ts, written anew from rules/role.py: the least role of each operation, and which concern the user alone."""
+"""dashboard/src/rules/roles.ts, written anew from rules/role.py: the least role of each operation."""
 
 import sys
 from pathlib import Path

@@ -74,7 +74,7 @@ async def settled(page: Page) -> None:
 async def opened(page: Page, tenant: Tenant, path: str) -> None:
     """Goes to another page of the account."""
     origin = page.url.partition("/dashboard/")[0]
-    await page.goto(f"{origin}/dashboard/{account_path(tenant)}/{path}")
+    await page.goto(f"{origin}/dashboard/{account_path(tenant)}/{path}", wait_until="commit")
     await settled(page)
 
 
