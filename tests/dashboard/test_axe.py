@@ -157,10 +157,10 @@ async def _title(page: Page) -> str:
 async def test_menus_commands_and_requests_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
     page = await pages.of(full_account, "messages", theme=theme)
     faults = {}
-    for name, shown in [("Commands", "dialog"), ("By API", "dialog"), ("Your user", "menu")]:
+    for name, shown in [("Commands", _DIALOG), ("By API", _DIALOG), ("Your user", "[role=menu]")]:
         await opened(page, full_account, "messages")
         await page.get_by_role("button", name=name).click()
-        await page.get_by_role(shown).wait_for()
+        await page.locator(shown).first.wait_for()
         faults[name] = await axe_faults(page)
     assert {name: found for name, found in faults.items() if found} == {}
 
