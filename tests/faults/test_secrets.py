@@ -23,7 +23,7 @@ from posthouse.rules import totp
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.seal import Sealer
-from tests.support import webhook_accounts
+from tests.support import live_stream, webhook_accounts
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.service import JWT_SECRET, PASSWORD, PEPPER, SEAL_KEY, Tenant, basic, service_settings
@@ -243,8 +243,11 @@ async def wrongly_used(recorder: Recorder, tenant: Tenant, owner: str) -> None:
             continue
         filled = path.replace("{", "").replace("}", "")
         body = None if method == "GET" else spread
-        for authorization in (None, f"Bearer {STRAY_KEY}", basic(tenant.username, WRONG), basic(WRONG, WRONG), owner):
+        for authorization in (None, f"Bearer {STRAY_KEY}", basic(tenant.username, WRONG), basic(WRONG, WRONG)):
             await recorder.ask(method, filled, body, authorization)
+        if path == live_stream.PATH:
+            continue  # its answer has no end
+        await recorder.ask(method, filled, body, owner)
         await recorder.ask(method, f"{filled}?token={quote(WRONG)}&limit={quote(WRONG)}", body, owner)
     for authorization in (
         WRONG,

@@ -37,7 +37,7 @@ SENDER_ACCOUNT: Final = "posthouse-service"
 SENDER_DOMAIN: Final = "service.posthouse.example"
 
 STOP_SECONDS_MAX: Final = 15.0
-ANSWER_SECONDS_MAX: Final = 5.0
+ANSWER_SECONDS_MAX: Final = 30.0
 
 
 class Absence(Enum):
