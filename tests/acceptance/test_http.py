@@ -87,7 +87,7 @@ async def test_an_unknown_route_is_not_found(service: Service, path: str) -> Non
         ("DELETE", "/emails/em_01", {"GET", "HEAD"}),
         ("GET", "/v1/auth/login", {"POST"}),
         ("DELETE", "/v1/templates", {"GET", "POST", "HEAD"}),
-        ("PUT", "/v1/templates/welcome", {"GET", "DELETE", "HEAD"}),
+        ("POST", "/v1/templates/welcome", {"GET", "PUT", "DELETE", "HEAD"}),
         ("GET", "/v1/templates/welcome/preview", {"POST"}),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.acceptance.test_sessions import as_user, person
 from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
 from tests.support.eventually import eventually
@@ -154,13 +155,16 @@ async def test_a_url_that_never_answered_gets_few_calls_until_it_does(
     await eventually(lambda: len(came(webhook_receiver, "/answers")) > FEW * 3, within=SENT_SECONDS_MAX)
 
 
-@pytest.mark.rule("HOOK-19")
+@pytest.mark.rule("HOOK-19", "ALT-05")
 async def test_owners_get_a_mail_when_the_webhook_failed_for_days(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
     service = processes.service
     tenant, _ = await subscribed(processes, webhook_receiver, "/status/500?days")
     owner, viewer = await tenant.user("owner"), await tenant.user("viewer")
+    alerted = await person(tenant)
+    chosen = {"alerts": [{"kind": "webhook_failing"}]}
+    assert (await as_user(service, "PUT", "/v1/account/alerts", alerted.token, chosen)).status == 200
     await service.sql(
         "UPDATE webhook_endpoints SET failing_since = now() - interval '2 days' WHERE account_id = $1", tenant.id
     )
@@ -172,6 +176,11 @@ async def test_owners_get_a_mail_when_the_webhook_failed_for_days(
     await log_of(tenant, lambda delivery: delivery["attempt"] >= 1, 2)
     assert len(await service.mailed_texts(owner)) == 1
     assert await service.mailed_texts(viewer) == []
+    assert await service.mailed_texts(alerted.email) == []
+    for _ in range(2):
+        await service.operator.alert_check.run()
+    assert len(await service.mailed_texts(alerted.email)) == 1
+    assert len(await service.mailed_texts(owner)) == 1
     entries = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
     assert [(entry["actor"]["name"], entry["target"]) for entry in entries if entry["action"] == "webhook.failing"] == [
         ("posthouse", NAME)

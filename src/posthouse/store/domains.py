@@ -206,7 +206,7 @@ WHERE account_id = :account_id AND id = :domain_id AND dkim_sealed = :old_dkim_s
 # Only if no other check was recorded meanwhile: DNS is asked outside any transaction.
 _RECORD: Final = statement("""
 UPDATE domains SET verified_at = :verified_at, missing_since = :missing_since, checked_at = :checked_at,
-    ed25519_published = :ed25519_published, findings = coalesce(:findings::jsonb, findings),
+    ed25519_published = :ed25519_published, findings = coalesce(:findings::json, findings),
     dns_host = coalesce(:dns_host, dns_host)
 WHERE account_id = :account_id AND id = :domain_id AND checked_at IS NOT DISTINCT FROM :old_checked_at
   AND verified_at IS NOT DISTINCT FROM :old_verified_at AND ed25519_public IS NOT DISTINCT FROM :ed25519_public

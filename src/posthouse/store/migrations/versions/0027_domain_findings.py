@@ -9,7 +9,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE domains ADD COLUMN findings jsonb, ADD COLUMN dns_host text")
+    op.execute("ALTER TABLE domains ADD COLUMN findings json, ADD COLUMN dns_host text")
 
 
 def downgrade() -> None:
