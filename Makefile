@@ -170,7 +170,7 @@ diagrams: ## Draw docs/diagrams anew, with Mermaid from npm and a Chromium of th
 screenshots: ## Take the screenshots of the documentation anew, with a Chromium of this machine
 	$(BIN)/python -m tools.take_screenshots
 
-.PHONY: dashboard dashboard-setup dashboard-types dashboard-check dashboard-dev
+.PHONY: dashboard dashboard-setup dashboard-types dashboard-check dashboard-check-built dashboard-dev
 NPM = $(BIN)/python -m tools.npm
 NODE_MODULES = dashboard/node_modules/.package-lock.json
 
@@ -189,6 +189,9 @@ dashboard-types: $(NODE_MODULES) ## Write the dashboard's types and roles anew, 
 	$(BIN)/python -m tools.write_dashboard_roles
 
 dashboard-check: dashboard ## The dashboard's types, style, walls, tests, generated files and budgets
+	@$(MAKE) --no-print-directory dashboard-check-built
+
+dashboard-check-built: $(NODE_MODULES) ## `dashboard-check` of what is built already
 	$(NPM) run --silent tsc
 	$(NPM) run --silent lint
 	$(NPM) run --silent walls

@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.hostile_html import payloads
 from tests.support.service import PASSWORD, Tenant
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.alone
 
 # A mail is delivered late on a machine that does much else.
 DELIVERED_MILLISECONDS_MAX: Final = 120_000
