@@ -19,7 +19,7 @@ from posthouse.store.postgres import Database
 from tests.support.accept_flow import SIMULATOR
 from tests.support.clock import SettableClock
 from tests.support.eventually import eventually
-from tests.support.fresh_database import open_database
+from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.service import Service, Tenant, uuid
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 
@@ -78,7 +78,7 @@ async def ledger_of(tenant: Tenant, query: str = "", limit: int = 100) -> list[d
 
 async def count(processes: ServiceProcesses) -> None:
     """A count as it will be in two minutes, so that the test need not wait."""
-    async with open_database(processes.database_url, connections_max=2) as database:
+    async with open_database(processes.database_url, connections_max=2, patience=PATIENCE) as database:
         await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).run()
 
 

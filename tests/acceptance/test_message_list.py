@@ -14,7 +14,7 @@ from posthouse.rules import ids
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
 from tests.support.eventually import eventually
-from tests.support.fresh_database import open_database
+from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant
 
@@ -66,7 +66,7 @@ class Reader:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(tenant: Tenant, service: Service) -> AsyncIterator[Reader]:
-    async with open_database(service.database_url, connections_max=2) as database:
+    async with open_database(service.database_url, connections_max=2, patience=PATIENCE) as database:
         yield Reader(tenant, database)
 
 

@@ -18,7 +18,7 @@ from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
 from tests.support.eventually import eventually
-from tests.support.fresh_database import open_database
+from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.operator_client import MadeAccount, Operator
 from tests.support.tcp_proxy import DatabaseProxy
 
@@ -46,7 +46,7 @@ async def cache(database: Database, clock: SettableClock) -> ControlCache:
 async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
     database_url: str, operator: Operator, account: MadeAccount
 ) -> None:
-    async with open_database(database_url) as another:
+    async with open_database(database_url, patience=PATIENCE) as another:
         cache = ControlCache(another, time.monotonic)
         async with repeated(cache.forget_changes, pause_seconds=1.0):
             username = account.credential.username

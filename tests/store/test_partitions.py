@@ -12,7 +12,7 @@ from posthouse.rules.ids import new_message_id
 from posthouse.store import partitions, schema
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
-from tests.support.fresh_database import open_database
+from tests.support.fresh_database import PATIENCE, open_database
 from tools.private_postgres import PrivatePostgres
 
 # Far from the days that a fresh database has partitions for.
@@ -148,7 +148,7 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
     postgres.create_database("before_delivery")
     url = postgres.url("before_delivery")
     await asyncio.to_thread(schema.migrate, url, "0001")
-    async with open_database(url) as database:
+    async with open_database(url, patience=PATIENCE) as database:
         async with database.connection() as connection:
             await make(connection, DAY, tables=("messages", "recipients", "bodies", "ledger"))
         await asyncio.to_thread(schema.migrate, url)

@@ -26,7 +26,7 @@ from posthouse.wire.dns import Resolver
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
 from tests.support.database_checks import database_faults
-from tests.support.fresh_database import open_database
+from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.operator_client import MadeAccount, Operator
 from tests.support.service import SEAL_KEY
@@ -139,7 +139,10 @@ async def test_two_processes_at_once_make_each_partition_once(
     database_url: str, clock: SettableClock, nameserver: Nameserver
 ) -> None:
     clock.advance(days=100)
-    async with open_database(database_url) as first, open_database(database_url) as second:
+    async with (
+        open_database(database_url, patience=PATIENCE) as first,
+        open_database(database_url, patience=PATIENCE) as second,
+    ):
         databases = first, second
         made = await asyncio.gather(
             *(upkeep_on(database, clock, nameserver).make_partitions() for database in databases for _ in range(2))
@@ -151,7 +154,10 @@ async def test_two_processes_at_once_make_each_partition_once(
 async def test_two_processes_at_once_drop_each_partition_once(
     database_url: str, clock: SettableClock, nameserver: Nameserver
 ) -> None:
-    async with open_database(database_url) as first, open_database(database_url) as second:
+    async with (
+        open_database(database_url, patience=PATIENCE) as first,
+        open_database(database_url, patience=PATIENCE) as second,
+    ):
         databases = first, second
         before = await attached(databases[0])
         clock.advance(days=100)
