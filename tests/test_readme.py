@@ -29,7 +29,7 @@ HOWTO, TUTORIAL = Path("docs", "howto"), Path("docs", "tutorial")
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 NOT_COPIED = shutil.ignore_patterns(
-    ".git", ".venv", ".run", ".posthouse", ".*_cache", ".hypothesis", "__pycache__", "posthouse.toml"
+    ".git", ".venv", ".run", ".posthouse", ".*_cache", ".hypothesis", "__pycache__", "node_modules", "posthouse.toml"
 )
 
 # These prepare the machine, from the network; the environment that runs this test is what they make.
@@ -170,6 +170,16 @@ def test_the_page_on_testing_works_as_written(started: tuple[Clone, str]) -> Non
     assert '"url":"https://demo.example/confirm/7f3c"' in seen
 
 
+def test_the_page_on_the_dashboard_works_as_written(started: tuple[Clone, str]) -> None:
+    path = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+    seen = started[0].follow(ROOT / HOWTO / "dashboard.md", path)
+    assert re.search(r"^http://127\.0\.0\.1:\d+/dashboard\S*#link=\S+$", seen, re.MULTILINE)
+    assert "grace@shop.example may log in as owner." in seen
+    assert '"step":"test_mail"' in seen
+    assert '"messages":[{' in seen
+    assert ",operator,,account.created," in seen
+
+
 def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "templates.md")
     assert "Ada &amp; Charles" in seen
@@ -298,6 +308,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
         *(
             str(HOWTO / f"{name}.md")
             for name in (
+                "dashboard",
                 "first-server",
                 "operate",
                 "receive-webhooks",
