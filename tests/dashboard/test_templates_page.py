@@ -36,13 +36,22 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     assert await axe_faults(page) == []
     await shot(page, "template")
 
-    await page.get_by_role("button", name="Compare version 1 with the draft").click()
+    await page.get_by_role("button", name="Compare version 1").click()
     await expect(page.get_by_role("dialog")).to_contain_text("+ <p>Yours, {{shop}}</p>", timeout=PATIENCE)
     assert await axe_faults(page) == []
     await shot(page, "template-diff")
     await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Save and publish").click()
     await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible(timeout=PATIENCE)
+    await page.get_by_role("button", name="Compare version 2").click()
+    dialog = page.get_by_role("dialog")
+    # The draft is version 2, so the version before it is compared.
+    await expect(dialog.get_by_label("Before")).to_have_value("1")
+    await expect(dialog).to_contain_text("+ <p>Yours, {{shop}}</p>")
+    await dialog.get_by_label("Before").select_option("Version 2")
+    await dialog.get_by_label("After").select_option("Version 1")
+    await expect(dialog).to_contain_text("− <p>Yours, {{shop}}</p>")
+    await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Take back to version 1").click()
     await expect(page.get_by_text("version 1 is published", exact=True)).to_be_visible(timeout=PATIENCE)
     answer = await tenant.call("GET", "/v1/templates/welcome")

@@ -1,4 +1,5 @@
 /** Texts of the page "messages". */
+import { number } from './format'
 import { words } from './words'
 
 export const text = words({
@@ -10,7 +11,7 @@ export const text = words({
   from: (sender: string) => `from ${sender}`,
   more: (count: string) => `+${count}`,
   moreSpoken: (count: string) => `and ${count} more`,
-  loaded: (count: string) => `End of the list: ${count} messages`,
+  loaded: (count: number) => (count === 1 ? 'End of the list: 1 message' : `End of the list: ${number(count)} messages`),
   newer: (count: string) => `${count} new: show`,
   newerMany: (count: string) => `More than ${count} new: show`,
   filter: {

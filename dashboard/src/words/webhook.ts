@@ -1,4 +1,5 @@
 /** Texts of the page "webhook". */
+import { number } from './format'
 import { words } from './words'
 
 export const text = words({
@@ -61,7 +62,7 @@ export const text = words({
   replayAllWhy: 'Each event whose last delivery failed is sent again, with all its attempts. Tests are not. A second replay adds nothing that is still pending.',
   replaySince: 'Failed since',
   replayAction: 'Replay',
-  replayedCount: (count: string) => `${count} events are sent again.`,
+  replayedCount: (count: number) => (count === 1 ? '1 event is sent again.' : `${number(count)} events are sent again.`),
   replayNone: 'Nothing had failed.',
   delivery: 'Delivery',
   deliveryOf: (type: string) => `Delivery of ${type}`,

@@ -19,22 +19,49 @@ const OPEN_MAX = 3
 export function Delivery({ message }: { readonly message: Message }) {
   const isShort = message.recipients.length <= OPEN_MAX
   const opened = isShort ? message.recipients : message.recipients.filter(({ status }) => status !== 'delivered').slice(0, OPEN_MAX)
+  const deferred = message.recipients.filter(({ status }) => status === 'deferred').length
+  const [retry, run] = useRetry(message)
   return (
-    <Accordion multiple defaultValue={opened.map(({ id }) => id)} variant="separated" order={3}>
-      {message.recipients.map((recipient) => (
-        <Accordion.Item key={recipient.id} value={recipient.id}>
-          <Accordion.Control>
-            <Group gap="xs" wrap="wrap">
-              <StatusBadge state={recipient.status} />
-              <Text span fw={500} className={classes.break}>{recipient.email}</Text>
-              {recipient.field !== 'to' && <Badge size="sm" variant="default" tt="none">{text.field[recipient.field]}</Badge>}
-            </Group>
-          </Accordion.Control>
-          <Accordion.Panel><RecipientSteps recipient={recipient} message={message} /></Accordion.Panel>
-        </Accordion.Item>
-      ))}
-    </Accordion>
+    <Stack>
+      {deferred > 1 && (
+        <Group justify="flex-end">
+          <Allowed to="retryMessage">
+            {(control) => <Button {...control} size="xs" variant="light" loading={retry.isPending} onClick={() => run(null)}>{text.nowAll}</Button>}
+          </Allowed>
+        </Group>
+      )}
+      <Accordion multiple defaultValue={opened.map(({ id }) => id)} variant="separated" order={3}>
+        {message.recipients.map((recipient) => (
+          <Accordion.Item key={recipient.id} value={recipient.id}>
+            <Accordion.Control>
+              <Group gap="xs" wrap="wrap">
+                <StatusBadge state={recipient.status} />
+                <Text span fw={600} className={classes.break}>{recipient.email}</Text>
+                {recipient.field !== 'to' && <Badge size="sm" variant="default" tt="none">{text.field[recipient.field]}</Badge>}
+              </Group>
+            </Accordion.Control>
+            <Accordion.Panel><RecipientSteps recipient={recipient} message={message} /></Accordion.Panel>
+          </Accordion.Item>
+        ))}
+      </Accordion>
+    </Stack>
   )
+}
+
+/** The next try of an address, or of all that are deferred, becomes due. */
+function useRetry(message: Message) {
+  const retry = useWrite(
+    (api, recipient: string | null) => api.POST('/v1/messages/{id}/retry', { params: { path: { id: message.id } }, body: { recipient } }),
+    ['message', 'messages'],
+  )
+  const run = (recipient: string | null) => retry.mutate(recipient, {
+    onSuccess: ({ recipients }) => {
+      const moved = recipients.filter(({ result }) => result === 'now').length
+      notify(moved > 0 ? text.retried(moved) : text.notRetried(recipients[0]?.text ?? ''))
+    },
+    onError: notifyFailure,
+  })
+  return [retry, run] as const
 }
 
 function RecipientSteps({ recipient, message }: { readonly recipient: Recipient; readonly message: Message }) {
@@ -103,7 +130,7 @@ function Explained({ explanation, reply }: { readonly explanation: Explanation |
   const causes: Readonly<Record<string, string>> = text.cause
   return (
     <div>
-      <Text size="sm" fw={500}>{explanation.headline}</Text>
+      <Text size="sm" fw={600}>{explanation.headline}</Text>
       {explanation.cause !== null && <Text size="sm" c="dimmed">{text.causeOf(causes[explanation.cause] ?? explanation.cause)}</Text>}
       {explanation.cause !== null && <Text size="sm">{text.todo(explanation.what_to_do)}</Text>}
     </div>
@@ -111,23 +138,13 @@ function Explained({ explanation, reply }: { readonly explanation: Explanation |
 }
 
 function Next({ recipient, message, reason, nextAt }: { readonly recipient: Recipient; readonly message: Message; readonly reason: string; readonly nextAt: string | null }) {
-  const retry = useWrite(
-    (api, email: string) => api.POST('/v1/messages/{id}/retry', { params: { path: { id: message.id } }, body: { recipient: email } }),
-    ['message', 'messages'],
-  )
-  const run = () => retry.mutate(recipient.email, {
-    onSuccess: ({ recipients }) => {
-      const moved = recipients.filter(({ result }) => result === 'now').length
-      notify(moved > 0 ? text.retried(moved) : text.notRetried(recipients[0]?.text ?? ''))
-    },
-    onError: notifyFailure,
-  })
+  const [retry, run] = useRetry(message)
   return (
     <Stack gap={6} mt={4} align="flex-start">
       <Text size="sm" className={classes.break}>{reason}</Text>
       {nextAt !== null && <Text size="sm">{text.nextTry} <Text span fw={600}><Countdown until={nextAt} done={text.due} /></Text></Text>}
       <Allowed to="retryMessage" unless={recipient.status === 'deferred' ? null : text.nowWhy}>
-        {(control) => <Button {...control} size="xs" variant="light" loading={retry.isPending} onClick={run}>{text.now}</Button>}
+        {(control) => <Button {...control} size="xs" variant="light" loading={retry.isPending} onClick={() => run(recipient.email)}>{text.now}</Button>}
       </Allowed>
     </Stack>
   )

@@ -58,7 +58,7 @@ export default function MessagesPage() {
                 isLoadingMore={list.query.isFetchingNextPage}
                 loadMore={list.loadMore}
                 loadsItself={list.searchesOn}
-                total={text.loaded(number(list.items.length))}
+                total={text.loaded(list.items.length)}
               />
             </div>
           )}

@@ -9,9 +9,11 @@ import classes from './templates.module.css'
 
 const WIDTHS = { phone: 360, desktop: 640 } as const
 type Shown = keyof typeof text.widths
+// A narrow screen shows the narrow width first.
+const ROOMY = '(min-width: 48em)'
 
 export function Preview({ query }: { readonly query: Parameters<typeof Loaded<components['schemas']['PreviewResponse']>>[0]['query'] }) {
-  const [shown, setShown] = useState<Shown>('desktop')
+  const [shown, setShown] = useState<Shown>(() => (matchMedia(ROOMY).matches ? 'desktop' : 'phone'))
   return (
     <Stack gap="sm" component="section" aria-label={text.preview} miw={0}>
       <Group justify="space-between">

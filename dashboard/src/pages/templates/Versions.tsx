@@ -1,20 +1,16 @@
-import { Button, Group, Modal, Stack, Text, Title } from '@mantine/core'
+import { Button, Group, Stack, Text, Title } from '@mantine/core'
 import { useState } from 'react'
 import { useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
-import { Diff } from '../../parts/Diff'
 import { ItemList, ItemRow } from '../../parts/Items'
 import { notify, notifyFailure } from '../../parts/notify'
 import classes from '../../parts/parts.module.css'
 import { Allowed } from '../../parts/Role'
 import { StatusBadge } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
-import { diff } from '../../rules/diff'
-import { text as shared } from '../../words/parts'
 import { text } from '../../words/templates'
-import { draftOf, isSame, written, type Draft } from './draft'
-
-type Version = components['schemas']['TemplateVersion']
+import { Compare, DRAFT, type Compared } from './Compare'
+import { draftOf, isSame, type Draft } from './draft'
 
 export function Versions({ template, draft, onLoad }: {
   readonly template: components['schemas']['TemplateWithVersions']
@@ -22,15 +18,22 @@ export function Versions({ template, draft, onLoad }: {
   readonly onLoad: (draft: Draft) => void
 }) {
   const { alias, published_version: published } = template
-  const [compared, setCompared] = useState<Version | null>(null)
+  const [compared, setCompared] = useState<Compared | null>(null)
   const publish = useWrite(
     (api, version: number) => api.POST('/v1/templates/{alias}/publish', { params: { path: { alias } }, body: { version } }), ['template', 'templates'],
   )
+  const drafts = new Map([[DRAFT, draft], ...template.versions.map((version) => [version.version, draftOf(version)] as const)])
+  // With the draft; if that is the same, what the version changed.
+  const compare = (place: number, version: number) => {
+    const older = template.versions[place + 1]?.version
+    const isDraft = isSame(drafts.get(version) ?? draft, draft)
+    setCompared(isDraft && older !== undefined ? { before: older, after: version } : { before: version, after: DRAFT })
+  }
   return (
     <Stack gap="sm" component="section" aria-label={text.versions}>
       <Title order={2} size="h4">{text.versions}</Title>
       <ItemList label={text.versions}>
-        {template.versions.map((version) => {
+        {template.versions.map((version, place) => {
           const { version: number } = version
           const isBack = published !== null && number < published
           return (
@@ -40,7 +43,7 @@ export function Versions({ template, draft, onLoad }: {
                 <Text size="sm" c="dimmed" className={classes.break}><Ago at={version.created_at} />{version.author !== null && ` ${text.by(version.author)}`}</Text>
               </Stack>
               <Group gap="xs">
-                <Button variant="default" size="xs" aria-label={text.compareNamed(number)} aria-haspopup="dialog" onClick={() => setCompared(version)}>{text.compare}</Button>
+                <Button variant="default" size="xs" aria-label={text.compareNamed(number)} aria-haspopup="dialog" onClick={() => compare(place, number)}>{text.compare}</Button>
                 <Button variant="default" size="xs" aria-label={text.loadNamed(number)} onClick={() => onLoad(draftOf(version))}>{text.load}</Button>
                 {number !== published && (
                   <Allowed to="publishTemplate">
@@ -60,11 +63,7 @@ export function Versions({ template, draft, onLoad }: {
           )
         })}
       </ItemList>
-      {compared !== null && (
-        <Modal opened onClose={() => setCompared(null)} size="xl" title={text.compareTitle(compared.version)} closeButtonProps={{ 'aria-label': shared.close }}>
-          {isSame(draftOf(compared), draft) ? <Text>{text.same}</Text> : <Diff lines={diff(written(draftOf(compared)), written(draft))} label={text.compareTitle(compared.version)} />}
-        </Modal>
-      )}
+      {compared !== null && <Compare drafts={drafts} initial={compared} onClose={() => setCompared(null)} />}
     </Stack>
   )
 }

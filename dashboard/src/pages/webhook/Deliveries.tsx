@@ -9,7 +9,6 @@ import { Allowed } from '../../parts/Role'
 import { Empty, Failure, Loaded } from '../../parts/States'
 import { StatusBadge, type Tone } from '../../parts/Status'
 import { Ago, Countdown } from '../../parts/Time'
-import { number } from '../../words/format'
 import { text as shared } from '../../words/parts'
 import { text } from '../../words/webhook'
 import { answerOf } from './answer'
@@ -107,7 +106,7 @@ function ReplayAll({ onClose }: { readonly onClose: () => void }) {
       setCount(sum)
       since = answer.next_since
     }
-    notify(sum === 0 ? text.replayNone : text.replayedCount(number(sum)))
+    notify(sum === 0 ? text.replayNone : text.replayedCount(sum))
     onClose()
   }
   return (
@@ -117,7 +116,7 @@ function ReplayAll({ onClose }: { readonly onClose: () => void }) {
         <Stack>
           <Text size="sm">{text.replayAllWhy}</Text>
           <Select label={text.replaySince} value={span} allowDeselect={false} onChange={(chosen) => setSpan(known(chosen ?? undefined, ['hour', 'day', 'week'] as const) ?? span)} data={Object.entries(text.times).map(([value, label]) => ({ value, label }))} />
-          {count > 0 && <Text size="sm" role="status">{text.replayedCount(number(count))}</Text>}
+          {count > 0 && <Text size="sm" role="status">{text.replayedCount(count)}</Text>}
           {replay.error !== null && <Failure error={replay.error} title={text.replayAll} />}
           <Group justify="flex-end">
             <Button variant="default" onClick={onClose}>{shared.cancel}</Button>
