@@ -21,13 +21,13 @@ export function CopyButton({ value, name }: { readonly value: string; readonly n
 /** A value in code letters with its copy button; `name` is what it is, for screen readers and the label. */
 export function CopyField({ value, name, label }: { readonly value: string; readonly name: string; readonly label?: boolean }) {
   return (
-    <Group gap={4} wrap="nowrap" align="center">
-      <Stack gap={0} miw={0}>
-        {label === true && <Text size="xs" c="dimmed">{name}</Text>}
-        <Code className={classes.break}>{value}</Code>
-      </Stack>
-      <CopyButton value={value} name={name} />
-    </Group>
+    <Stack gap={2} miw={0}>
+      {label === true && <Text size="xs" c="dimmed">{name}</Text>}
+      <Group gap={4} wrap="nowrap" align="flex-start">
+        <Code className={classes.value}>{value}</Code>
+        <CopyButton value={value} name={name} />
+      </Group>
+    </Stack>
   )
 }
 

@@ -18,7 +18,9 @@ const LIST = new Intl.ListFormat(LOCALE)
 
 const unit = (name: string, digits = 0) =>
   new Intl.NumberFormat(LOCALE, { style: 'unit', unit: name, unitDisplay: 'short', maximumFractionDigits: digits })
-const BYTES = ['byte', 'kilobyte', 'megabyte', 'gigabyte'].map((name) => unit(name, 1))
+// "730 byte" in short.
+const WHOLE_BYTES = new Intl.NumberFormat(LOCALE, { style: 'unit', unit: 'byte', unitDisplay: 'long' })
+const BYTES = [WHOLE_BYTES, unit('kilobyte', 1), unit('megabyte', 1), unit('gigabyte', 1)]
 const [MS, SECONDS, EXACT_SECONDS, MINUTE_UNIT, HOUR_UNIT, DAY_UNIT] = [
   unit('millisecond'), unit('second'), unit('second', 1), unit('minute'), unit('hour'), unit('day'),
 ]

@@ -38,7 +38,7 @@ export function NewKey({ onClose }: { readonly onClose: () => void }) {
           <Stack>
             <TextInput label={text.name} description={text.nameHelp} required maxLength={200} value={name} onChange={(event) => setName(event.currentTarget.value)} data-autofocus autoComplete="off" />
             <Stack gap={4} role="group" aria-label={text.mode}>
-              <Text size="sm" fw={500}>{text.mode}</Text>
+              <Text size="sm" fw={600}>{text.mode}</Text>
               <SegmentedControl value={mode} onChange={(chosen) => setMode(chosen === 'test' ? 'test' : 'live')} data={[{ value: 'live', label: text.modes.live }, { value: 'test', label: text.modes.test }]} aria-label={text.mode} />
               <Text size="xs" c="dimmed">{text.modeHelp[mode]}</Text>
             </Stack>

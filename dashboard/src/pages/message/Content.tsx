@@ -94,7 +94,7 @@ function Html({ id, html: given, attachments }: { readonly id: string; readonly 
       {isNarrow ? <HtmlFrame html={html} remote={remote} width={PHONE} /> : <HtmlFrame html={html} remote={remote} />}
       {links.length > 0 && (
         <div>
-          <Text size="sm" fw={500}>{text.links(links.length)}</Text>
+          <Text size="sm" fw={600}>{text.links(links.length)}</Text>
           <ul className={classes.links}>
             {links.map((link) => <li key={link}>{isSafeLink(link) ? <Anchor inherit href={link} target="_blank" rel="noreferrer noopener" underline="always">{link}</Anchor> : link}</li>)}
           </ul>
@@ -149,7 +149,7 @@ function Attachments({ id, content }: { readonly id: string; readonly content: M
         return (
           <Group key={file.part} justify="space-between" gap="xs">
             <div className={classes.break}>
-              <Text size="sm" fw={500}>{name}</Text>
+              <Text size="sm" fw={600}>{name}</Text>
               <Text size="xs" c="dimmed">{[file.content_type, bytes(file.size), ...(file.is_inline ? [text.inline] : [])].join(' · ')}</Text>
             </div>
             <Button size="xs" variant="default" aria-label={text.downloadNamed(name)} onClick={() => void download(path, name).catch(notifyFailure)}>{text.download}</Button>

@@ -62,7 +62,7 @@ export function ImportDialog({ opened, close }: { readonly opened: boolean; read
         {progress?.done === false && <Alert color="red" title={text.importFailed} role="alert"><Text size="sm" className={classes.break}>{progress.error}</Text></Alert>}
         {progress !== null && progress.errors.length > 0 && (
           <div>
-            <Text size="sm" fw={500}>{text.importErrors}</Text>
+            <Text size="sm" fw={600}>{text.importErrors}</Text>
             <ul className={classes.errors} tabIndex={0} aria-label={text.importErrors}>
               {progress.errors.map((wrong, place) => <li key={place}>{wrong}</li>)}
             </ul>
