@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from tests.support.dashboard_browser import FRAME, Pages
+from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.service import Tenant
@@ -24,8 +24,7 @@ async def test_a_message_shows_its_tries_content_webhooks_and_credits(
     await expect(page.get_by_text("Try 1: deferred")).to_be_visible()
     await expect(page.get_by_text("Try 3: delivered")).to_be_visible(timeout=60_000)
     await expect(page.get_by_text("Delivered to", exact=False).first).to_be_visible()
-    frame = next(frame for frame in page.frames if frame.url.partition("#")[0].endswith(FRAME))
-    assert "Hello from the frame" in await frame.content()
+    await expect(page.frame_locator("iframe").get_by_text("Hello from the frame")).to_be_visible()
     await expect(page.get_by_role("link", name="https://shop.example/order")).to_be_visible()
     await page.get_by_role("tab", name="Raw").click()
     await expect(page.get_by_text("Subject: Greylisted")).to_be_visible()

@@ -135,6 +135,12 @@ class WebhookReceiver:
         await asyncio.gather(*self._serving, return_exceptions=True)
         await self._server.wait_closed()
 
+    def say(self, path: str, answer: bytes | None) -> None:
+        """From now on this closing answer at a path; None takes it back."""
+        self._said.pop(path, None)
+        if answer is not None:
+            self._said[path] = answer
+
     async def all_closed(self, seconds_max: float) -> bool:
         """Whether all connections end within this time."""
         if self._serving:
