@@ -3,14 +3,16 @@
  * the lock reads it and passes hints on to the others. Without a stream, pages ask every 30 s and the shell says so.
  */
 import { hintOf, readEvents, type Hint } from '../rules/event-stream'
-import { isTemporary } from '../rules/refusal'
-import { stream } from './client'
+import { isTemporary, Refusal } from '../rules/refusal'
+import { reachable, stream } from './client'
 import { invalidate, type Key } from './queries'
 import { Store } from './store'
 
 export const live = new Store<'connecting' | 'live' | 'polling'>('connecting')
 
 const WAIT_MS_MAX = 30_000
+// A service that can't be reached is asked this often, as the banner says; the answer reads everything anew.
+const UNREACHABLE_MS = 3_000
 // Others learn within this time that a tab whose stream failed has none.
 const STATE_MS = 5_000
 // A hint may come before its row can be read by a filter, and many come at once: they are collected this long.
@@ -70,11 +72,12 @@ async function readOn(signal: AbortSignal, pass: (hint: Hint) => void): Promise<
       }
     } catch (error) {
       if (signal.aborted) return
-      if (!isTemporary(error)) waitMs = WAIT_MS_MAX
+      // A stream that breaks off is no refusal: the next try says whether the service is there.
+      if (error instanceof Refusal && !isTemporary(error)) waitMs = WAIT_MS_MAX
     }
     live.set('polling')
     await new Promise((resolve) => setTimeout(resolve, waitMs * (0.5 + Math.random() / 2)))
-    waitMs = Math.min(waitMs * 2, WAIT_MS_MAX)
+    waitMs = Math.min(waitMs * 2, reachable.get() ? WAIT_MS_MAX : UNREACHABLE_MS)
   }
 }
 
