@@ -1,12 +1,13 @@
 /** A list of any length: only what is seen is in the document. */
 import { Box, Button, Group, Loader, Text } from '@mantine/core'
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { useEffect, useRef, type ReactNode } from 'react'
+import { useCallback, useEffect, useRef, type ReactNode } from 'react'
 import { text } from '../words/parts'
 import classes from './parts.module.css'
 
 export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label, hasMore, isLoadingMore, loadMore, loadsItself = true, total }: {
   readonly items: readonly Item[]
+  /** Defined outside the component: with another function, the list measures all its rows anew. */
   readonly keyOf: (item: Item) => string
   readonly row: (item: Item, index: number) => ReactNode
   /** Pixels; rows don't grow. */
@@ -23,14 +24,15 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   readonly total?: string
 }) {
   const box = useRef<HTMLDivElement>(null)
+  const getItemKey = useCallback((index: number) => {
+    const item = items[index]
+    return item === undefined ? index : keyOf(item)
+  }, [items, keyOf])
   const list = useVirtualizer({
     count: items.length,
     getScrollElement: () => box.current,
     estimateSize: () => rowHeight,
-    getItemKey: (index) => {
-      const item = items[index]
-      return item === undefined ? index : keyOf(item)
-    },
+    getItemKey,
     overscan: 8,
   })
   const shown = list.getVirtualItems()

@@ -59,7 +59,6 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
   const [isByApiOpen, byApi] = useDisclosure()
   const [isPaletteOpen, palette] = useDisclosure()
   const isIdle = useIdle()
-  const requests = useStore(made)
   useHotkeys([['mod+K', palette.toggle]], [])
   const lacksFactor = me.totp_required && !me.user.totp_enabled
   const access = useMemo<Access>(() => ({ role: me.role, lacksFactor }), [me.role, lacksFactor])
@@ -79,13 +78,18 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
       {isIdle && (
         <Suspense>
           <Palette me={me} opened={isPaletteOpen} onClose={palette.close} />
-          <ByApi opened={isByApiOpen} onClose={byApi.close} requests={requests} origin={location.origin} />
+          <Requests opened={isByApiOpen} onClose={byApi.close} />
           <SessionDialog me={me} opened={isEnded} />
           <Corner />
         </Suspense>
       )}
     </AccessContext>
   )
+}
+
+/** Apart from the frame, which is not drawn anew for each request. */
+function Requests({ opened, onClose }: { readonly opened: boolean; readonly onClose: () => void }) {
+  return <ByApi opened={opened} onClose={onClose} requests={useStore(made)} origin={location.origin} />
 }
 
 /** True once the page's own work is done. */

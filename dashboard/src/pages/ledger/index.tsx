@@ -19,6 +19,7 @@ import classes from './ledger.module.css'
 type Entry = components['schemas']['LedgerEntry']
 
 const ROW = 76
+const idOf = ({ id }: Entry): string => id
 const TONES: Readonly<Record<Kind, Tone>> = { grant: 'good', reserve: 'busy', settle: 'plain', release: 'warn', day: 'plain' }
 
 export default function LedgerPage() {
@@ -49,7 +50,7 @@ export default function LedgerPage() {
           {() => (
             <VirtualList
               items={entries.items}
-              keyOf={({ id }) => id}
+              keyOf={idOf}
               row={(entry) => <EntryRow entry={entry} />}
               rowHeight={ROW}
               height="max(320px, calc(100dvh - 430px))"

@@ -19,6 +19,7 @@ import classes from './messages.module.css'
 import { MessageRow, type Listed, useRowHeight } from './MessageRow'
 
 const PAGE = 100
+const idOf = ({ id }: Listed): string => id
 
 export default function MessagesPage() {
   const [filters, setFilters] = useFilters(FILTERS)
@@ -49,7 +50,7 @@ export default function MessagesPage() {
               <Columns />
               <VirtualList<Listed>
                 items={list.items}
-                keyOf={({ id }) => id}
+                keyOf={idOf}
                 row={(message) => <MessageRow message={message} now={now} />}
                 rowHeight={rowHeight}
                 height="max(300px, calc(100dvh - 310px))"

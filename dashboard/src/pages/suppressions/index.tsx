@@ -24,6 +24,7 @@ type Suppression = components['schemas']['Suppression']
 const REASONS = ['bounce', 'complaint', 'manual'] as const
 const TONES: Readonly<Record<Suppression['reason'], Tone>> = { bounce: 'bad', complaint: 'warn', manual: 'plain' }
 const ROW = 72
+const emailOf = ({ email }: Suppression): string => email
 
 export default function SuppressionsPage() {
   const [filters, change] = useFilters(['search', 'reason'] as const)
@@ -60,7 +61,7 @@ export default function SuppressionsPage() {
           {() => (
             <VirtualList
               items={found.items}
-              keyOf={({ email }) => email}
+              keyOf={emailOf}
               row={(item) => <Row item={item} remove={() => setDialog(item)} />}
               rowHeight={ROW}
               height="max(300px, calc(100dvh - 320px))"
