@@ -2,7 +2,7 @@
 
 import base64
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +76,7 @@ _ATTACHMENT: Final = {
 
 @asynccontextmanager
 async def run_dashboard_service(
-    database_url: str, directory: Path, *, answers: dict[str, bytes] | None = None, **settings: str
+    database_url: str, directory: Path, *, answers: Mapping[str, bytes | Iterator[bytes]] | None = None, **settings: str
 ) -> AsyncIterator[DashboardService]:
     """With the memory stream, and retries a second apart; `answers` are further ones of the webhook receiver."""
     authority = directory / "authority.pem"

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tests.support.webhook_receiver import http_answer
 
@@ -37,9 +37,12 @@ class HostileMailServer:
         writer.close()
 
 
-def hostile_answers(texts: Sequence[str]) -> dict[str, bytes]:
-    """For a webhook receiver: `/hostile/3` answers with the fourth text."""
-    return {
-        f"/hostile/{number}": http_answer(text.encode(), "Content-Type: text/html", status="500 <b>x</b>")
+def hostile_answers(texts: Sequence[str]) -> dict[str, Iterator[bytes]]:
+    """For a webhook receiver: `/hostile` answers with the next of the texts, and refuses every fifth call."""
+    answers = [
+        http_answer(
+            text.encode(), "Content-Type: text/html", status="500 <b>x</b>" if number % 5 == 4 else "200 <b>x</b>"
+        )
         for number, text in enumerate(texts)
-    }
+    ]
+    return {"/hostile": itertools.cycle(answers)}

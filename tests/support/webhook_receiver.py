@@ -8,7 +8,7 @@ before any request: "silent" accepts connections and sends nothing, not even TLS
 import asyncio
 import gzip
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -94,9 +94,10 @@ class Request:
 
 
 class WebhookReceiver:
-    """`said` adds paths to the closing answers, and `tls` is the server's context; without it there is no TLS.
+    """`said` adds paths to the closing answers: each has an answer, or another for every request.
 
-    `when_answered` is called after each answer that keeps the connection open.
+    `tls` is the server's context; without it there is no TLS. `when_answered` is called after each answer that keeps
+    the connection open.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class WebhookReceiver:
         host: str = "127.0.0.1",
         port: int = 0,
         behaviour: str = "",
-        said: dict[str, bytes] | None = None,
+        said: Mapping[str, bytes | Iterator[bytes]] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -117,7 +118,7 @@ class WebhookReceiver:
         self.when_answered: Callable[[Request], None] = lambda _: None
         self._tls = tls
         self._behaviour = behaviour
-        self._said = CLOSING_ANSWERS | (said or {})
+        self._said: dict[str, bytes | Iterator[bytes]] = {**CLOSING_ANSWERS, **(said or {})}
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -215,7 +216,8 @@ class WebhookReceiver:
                     return False
                 return True
             case said if said in self._said:
-                writer.write(self._said[said])
+                answer = self._said[said]
+                writer.write(answer if isinstance(answer, bytes) else next(answer))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()

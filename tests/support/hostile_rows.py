@@ -1,0 +1,114 @@
+"""Hostile texts in every text column of an account's rows, as if no rule had kept them out.
+
+The columns are read from the database: a column that a migration adds is filled too, or named in `CLOSED`.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from tests.support.service import Service
+
+# States, kinds and keys that the service computes with; the database, or the code that reads them, admits no other.
+_CLOSED: Final = {
+    "alert_notices": "kind label",
+    "alert_states": "kind label subject",
+    "alerts": "kind",
+    "api_keys": "mode",
+    "attempts": "outcome stage",
+    "audit_log": "action",
+    "credentials": "username",
+    "domains": "name",
+    "events": "type",
+    "idempotency": "key",
+    "invitations": "role",
+    "ledger": "kind",
+    "lifted_suppressions": "reason",
+    "memberships": "role",
+    "messages": "billing_status source status",
+    "recipients": "billing_status field status",
+    "reports": "kind",
+    "schedule": "destination",
+    "suppressions": "reason",
+    "template_versions": "alias",
+    "templates": "alias former_alias",
+    "unsubscriptions": "email mailing_list",
+    "usage_reasons": "result",
+    "webhook_deliveries": "status type",
+    "webhook_endpoints": "events",
+}
+CLOSED: Final = frozenset(f"{table}.{column}" for table, columns in _CLOSED.items() for column in columns.split())
+# What a text begins with where a rule of the table wants it.
+_PREFIXES: Final = {"webhook_endpoints.url": "https://hooks.example/"}
+
+_COLUMNS: Final = """
+SELECT columns.table_name || '.' || columns.column_name AS name, columns.udt_name AS type
+FROM information_schema.columns
+JOIN pg_class ON relnamespace = CAST('public' AS regnamespace) AND relname = columns.table_name
+WHERE columns.table_schema = 'public' AND columns.udt_name IN ('text', '_text', 'jsonb') AND NOT relispartition
+  AND relkind IN ('r', 'p') AND EXISTS (
+    SELECT FROM information_schema.columns owner
+    WHERE owner.table_name = columns.table_name AND owner.column_name = 'account_id')
+ORDER BY name
+"""
+_NUMBER: Final = "1 + (hashtext(tableoid::text || ctid::text) & 65535) % cardinality($2::text[])"
+
+# Rows of which the account has none or one: copies that differ in what is unique and in the text.
+_COPIES: Final = (
+    """INSERT INTO users SELECT (jsonb_populate_record(users, jsonb_build_object(
+           'id', gen_random_uuid(), 'email', lower(text) || number))).*
+       FROM unnest($2::text[]) WITH ORDINALITY given(text, number), users
+       WHERE id = (SELECT user_id FROM memberships WHERE account_id = $1 LIMIT 1)""",
+    """INSERT INTO memberships (account_id, user_id, role, created_at)
+       SELECT $1, id, 'viewer', now() FROM users
+       WHERE email = ANY (SELECT lower(text) || number FROM unnest($2::text[]) WITH ORDINALITY given(text, number))""",
+    """INSERT INTO accounts SELECT (jsonb_populate_record(accounts, jsonb_build_object(
+           'id', gen_random_uuid(), 'name', 'hostile-' || number, 'display_name', left(text, 100)))).*
+       FROM unnest($2::text[]) WITH ORDINALITY given(text, number), accounts WHERE id = $1""",
+    """INSERT INTO grants SELECT $1, gen_random_uuid(), 1, text, now() FROM unnest($2::text[]) text""",
+    """INSERT INTO invitations (account_id, id, email, role, token_hash, inviter, created_at, expires_at)
+       SELECT $1, gen_random_uuid(), lower(text) || number, 'viewer', sha256(convert_to(text || number, 'UTF8')), text,
+           now(), now() + interval '1 day'
+       FROM unnest($2::text[]) WITH ORDINALITY given(text, number)""",
+    """INSERT INTO reports (account_id, message_id, id, position, kind, detail, status, code, response, suppressed,
+           shared, at)
+       SELECT account_id, id, gen_random_uuid(), 0, 'bounce', '', '', 550, '', false, false, now()
+       FROM messages WHERE account_id = $1""",
+)
+
+
+async def fill_rows(service: Service, account_id: UUID, texts: list[str]) -> None:
+    for copy in _COPIES:
+        arguments = (account_id, texts) if "$2" in copy else (account_id,)
+        await service.sql(copy, *arguments)
+    await service.sql("UPDATE accounts SET display_name = $2 WHERE id = $1", account_id, texts[0][:100])
+    for row in await service.sql(_COLUMNS):
+        name, kind = row["name"], row["type"]
+        if name in CLOSED or kind == "jsonb":
+            continue
+        table, column = name.split(".")
+        text = f"'{_PREFIXES.get(name, '')}' || ($2::text[])[{_NUMBER}]"
+        if column == "email":
+            text = f"lower({text}) || hashtext(tableoid::text || ctid::text)"
+        value = f"ARRAY[{text}]" if kind == "_text" else text
+        await service.sql(f"UPDATE {table} SET {column} = {value} WHERE account_id = $1", account_id, texts)
+
+
+async def columns_without(service: Service, account_id: UUID) -> set[str]:
+    """Text columns in which no row of the account has a tag."""
+    lacking = set()
+    for row in await service.sql(_COLUMNS):
+        table, column = row["name"].split(".")
+        query = f"SELECT EXISTS (SELECT FROM {table} WHERE account_id = $1 AND strpos({column}::text, '<') > 0)"
+        if not await service.value(query, account_id):
+            lacking.add(row["name"])
+    return lacking
+
+
+async def join_all(service: Service, email: str) -> None:
+    """The user becomes a member of the accounts with hostile names."""
+    await service.sql(
+        """INSERT INTO memberships (account_id, user_id, role, created_at)
+           SELECT accounts.id, users.id, 'viewer', now() FROM accounts, users
+           WHERE accounts.name LIKE 'hostile-%' AND users.email = $1""",
+        email,
+    )
