@@ -11,7 +11,13 @@ export default function ChartDrawing({ kind, series, rows, format }: ChartProps)
     dataKey: 'at',
     series: series.map(({ name, label, tone }) => ({ name, label, color: `${toneColor(tone)}.6` })),
     withLegend: true,
+    // In the order of the series.
+    legendProps: { itemSorter: null },
     ...(format === undefined ? {} : { valueFormatter: format }),
   }
-  return kind === 'lines' ? <LineChart {...shared} curveType="linear" /> : <BarChart {...shared} type="stacked" />
+  // The table beside it is for keyboards and screen readers; the drawing is hidden from them.
+  const hidden = { accessibilityLayer: false }
+  return kind === 'lines'
+    ? <LineChart {...shared} curveType="linear" lineChartProps={hidden} />
+    : <BarChart {...shared} type="stacked" maxBarWidth={48} barChartProps={hidden} />
 }

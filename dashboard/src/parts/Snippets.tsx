@@ -23,15 +23,19 @@ export interface Submission {
   readonly tls_port: number | null
 }
 
-export function SmtpSettings({ submission, username }: { readonly submission: Submission | null; readonly username: string }) {
+export function SmtpSettings({ submission, username }: {
+  readonly submission: Submission | null
+  /** Null if the user may not see it. */
+  readonly username: string | null
+}) {
   if (submission === null) return <Text size="sm">{text.noSmtp}</Text>
   return (
     <Stack gap="xs">
       <CopyField name={text.host} value={submission.host} label />
       {submission.starttls_port !== null && <CopyField name={text.starttlsPort} value={String(submission.starttls_port)} label />}
       {submission.tls_port !== null && <CopyField name={text.tlsPort} value={String(submission.tls_port)} label />}
-      <CopyField name={text.username} value={username} label />
-      <Text size="sm" c="dimmed">{text.password}</Text>
+      {username !== null && <CopyField name={text.username} value={username} label />}
+      <Text size="sm" c="dimmed">{username === null ? text.usernameUnknown : text.password}</Text>
     </Stack>
   )
 }

@@ -19,7 +19,7 @@ export const toneOf = (state: string): Tone => TONES[state] ?? 'plain'
 /** `state` as the API has it; `label` where words/parts has no name for it. */
 export function StatusBadge({ state, label, tone }: { readonly state: string; readonly label?: string; readonly tone?: Tone }) {
   const name = label ?? (states as Readonly<Record<string, string>>)[state] ?? state
-  return <Badge color={BADGES[tone ?? toneOf(state)]} autoContrast variant="filled" tt="none" maw="100%">{name}</Badge>
+  return <Badge color={BADGES[tone ?? toneOf(state)]} autoContrast variant="filled" tt="none" flex="none" maw="100%">{name}</Badge>
 }
 
 /** A number with its name. */

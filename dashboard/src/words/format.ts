@@ -12,7 +12,7 @@ const CLOCK = new Intl.DateTimeFormat(LOCALE, { timeStyle: 'medium' })
 const DATE = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'medium' })
 const SHORT_DATE = new Intl.DateTimeFormat(LOCALE, { month: 'short', day: 'numeric' })
 const UTC_DATE = new Intl.DateTimeFormat(LOCALE, { month: 'short', day: 'numeric', timeZone: 'UTC' })
-const HOURS = new Intl.DateTimeFormat(LOCALE, { month: 'short', day: 'numeric', hour: '2-digit' })
+const HOURS = new Intl.DateTimeFormat(LOCALE, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' })
 const RELATIVE = new Intl.RelativeTimeFormat(LOCALE, { numeric: 'auto' })
 const LIST = new Intl.ListFormat(LOCALE)
 

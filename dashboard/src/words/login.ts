@@ -41,6 +41,5 @@ export const text = words({
   hasCode: 'I am a user with a second factor',
   accept: 'Join',
   joined: (account: string) => `You are a member of ${account}`,
-  joinedWhy: (email: string) => `Sign in as ${email}.`,
-  theme: 'Switch between light and dark',
+  joinedWhy: (email: string) => `Sign in as ${email} with the password that you entered.`,
 })

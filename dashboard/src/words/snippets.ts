@@ -8,5 +8,6 @@ export const text = words({
   tlsPort: 'Port with TLS from the start',
   username: 'Username',
   password: 'The password was shown when the credential was made or rotated.',
+  usernameUnknown: 'Username and password are those of an SMTP credential. Admins and owners see and make them.',
   noSmtp: 'This service takes no mail over SMTP: use the API.',
 } as const)

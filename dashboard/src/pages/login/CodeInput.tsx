@@ -16,6 +16,7 @@ export function CodeInput({ value, onChange }: { readonly value: string; readonl
         inputMode={isRecovery ? 'text' : 'numeric'}
         maxLength={isRecovery ? 40 : 8}
         required
+        withAsterisk={false}
         autoFocus
         value={value}
         onChange={(event) => onChange(event.currentTarget.value.trim())}

@@ -15,7 +15,7 @@ export default function ForgottenPage() {
       {!request.isSuccess && (
         <form onSubmit={(event) => { event.preventDefault(); request.mutate(email) }}>
           <Stack>
-            <TextInput label={text.email} type="email" name="email" autoComplete="username" required autoFocus value={email} onChange={(event) => setEmail(event.currentTarget.value)} />
+            <TextInput label={text.email} type="email" name="email" autoComplete="username" required withAsterisk={false} autoFocus value={email} onChange={(event) => setEmail(event.currentTarget.value)} />
             {request.isError && <Failure error={request.error} title={text.forgottenTitle} />}
             <Button type="submit" loading={request.isPending}>{text.requestReset}</Button>
           </Stack>

@@ -1,5 +1,6 @@
 /** Accepts an invitation with the token of its link (`/invitation#…`). */
 import { Alert, Anchor, Button, Checkbox, Stack } from '@mantine/core'
+import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useWrite } from '../../api/queries'
 import { RouterLink } from '../../parts/Link'
@@ -9,8 +10,10 @@ import { text } from '../../words/login'
 import { Card } from './Card'
 import { CodeInput } from './CodeInput'
 import { NewPassword } from './NewPassword'
+import { SignInForm } from './SignInForm'
 
 export default function InvitationPage() {
+  const navigate = useNavigate()
   const [token] = useState(() => tokenOf(location.hash)?.token ?? null)
   const [password, setPassword] = useState('')
   const [hasCode, setHasCode] = useState(false)
@@ -36,7 +39,8 @@ export default function InvitationPage() {
           </Stack>
         </form>
       )}
-      <Anchor size="sm" renderRoot={(props) => <RouterLink {...props} to="/login" />}>{text.toSignIn}</Anchor>
+      {joined !== undefined && <SignInForm email={joined.email} onDone={() => void navigate({ href: `/${joined.account.id}/start`, replace: true })} />}
+      {joined === undefined && <Anchor size="sm" renderRoot={(props) => <RouterLink {...props} to="/login" />}>{text.toSignIn}</Anchor>}
     </Card>
   )
 }

@@ -21,6 +21,7 @@ export function NewPassword({ label, value, onChange, isNew }: {
       name="new-password"
       autoComplete={isNew ? 'new-password' : 'current-password'}
       required
+      withAsterisk={false}
       autoFocus
       value={value}
       onChange={(event) => onChange(event.currentTarget.value)}

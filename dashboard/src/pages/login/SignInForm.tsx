@@ -1,5 +1,5 @@
 /** Address and password, then a code where the user has a second factor. Used by the page and by the dialog over a page. */
-import { Anchor, Button, Checkbox, Group, PasswordInput, Stack, TextInput } from '@mantine/core'
+import { Anchor, Button, Checkbox, PasswordInput, Stack, TextInput } from '@mantine/core'
 import { useState, type FormEvent } from 'react'
 import { signIn } from '../../api/session'
 import { Failure } from '../../parts/States'
@@ -8,7 +8,7 @@ import { text } from '../../words/login'
 import { CodeInput } from './CodeInput'
 
 export function SignInForm({ email: known, onDone }: {
-  /** The user who was signed in; null at the sign-in page. */
+  /** The user who was signed in or has just joined; null at the sign-in page. */
   readonly email: string | null
   readonly onDone?: () => void
 }) {
@@ -42,17 +42,15 @@ export function SignInForm({ email: known, onDone }: {
       <Stack>
         {!needsCode && (
           <>
-            <TextInput label={text.email} type="email" name="email" autoComplete="username" required value={email} onChange={(event) => setEmail(event.currentTarget.value)} data-autofocus={known === null || undefined} autoFocus={known === null} />
-            <PasswordInput label={text.password} name="password" autoComplete="current-password" required value={password} onChange={(event) => setPassword(event.currentTarget.value)} data-autofocus={known !== null || undefined} />
+            <TextInput label={text.email} type="email" name="email" autoComplete="username" required withAsterisk={false} value={email} onChange={(event) => setEmail(event.currentTarget.value)} data-autofocus={known === null || undefined} autoFocus={known === null} />
+            <PasswordInput label={text.password} name="password" autoComplete="current-password" required withAsterisk={false} value={password} onChange={(event) => setPassword(event.currentTarget.value)} data-autofocus={known !== null || undefined} />
             <Checkbox label={text.keep} description={text.keepWhy} checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
           </>
         )}
         {needsCode && <CodeInput value={code} onChange={setCode} />}
         {error !== null && <Failure error={error} title={text.title} />}
-        <Group justify="space-between">
-          {needsCode && <Anchor component="button" type="button" size="sm" onClick={() => setNeedsCode(false)}>{text.back}</Anchor>}
-          <Button type="submit" loading={isPending} ml="auto">{text.signIn}</Button>
-        </Group>
+        <Button type="submit" loading={isPending} fullWidth>{text.signIn}</Button>
+        {needsCode && <Anchor component="button" type="button" size="sm" ta="left" onClick={() => setNeedsCode(false)}>{text.back}</Anchor>}
       </Stack>
     </form>
   )

@@ -1,4 +1,4 @@
-import { Paper, SimpleGrid, Text } from '@mantine/core'
+import { Paper, Text } from '@mantine/core'
 import type { components } from '../../api/schema'
 import { Chart, type Series } from '../../parts/Chart'
 import { PageButton, PageLink } from '../../parts/Link'
@@ -8,6 +8,7 @@ import { Ago } from '../../parts/Time'
 import { share, sum } from '../../rules/figures'
 import { hour, number, percent, utcDay } from '../../words/format'
 import { text } from '../../words/overview'
+import classes from './overview.module.css'
 
 type Usage = components['schemas']['UsageResponse']
 
@@ -23,13 +24,13 @@ export function Outcomes({ usage }: { readonly usage: Usage }) {
   const test = sum(usage.days.map((day) => day.test)).accepted
   return (
     <>
-      <SimpleGrid cols={{ base: 2, sm: 3, xl: 5 }}>
+      <div className={classes.figures}>
         <Figure name={text.figures.accepted} value={number(total.accepted)} about={test > 0 ? text.figures.acceptedAbout(number(test)) : undefined} />
         <Figure name={text.figures.delivered} value={number(total.delivered)} about={part(total.delivered, total.accepted)} />
         <Figure name={text.figures.bounced} value={<Counted count={total.bounced} status="failed" />} about={part(total.bounced, total.accepted)} />
         <Figure name={text.figures.failed} value={<Counted count={total.failed} status="failed" />} about={part(total.failed, total.accepted)} />
         <Waiting now={usage.now} />
-      </SimpleGrid>
+      </div>
       <Paper withBorder p="md">
         {total.accepted === 0
           ? <Empty title={text.none} action={<PageButton to={['start']}>{text.noneAction}</PageButton>}>{text.noneNext}</Empty>

@@ -2,14 +2,15 @@ import { Table, Text } from '@mantine/core'
 import type { components } from '../../api/schema'
 import { duration, number } from '../../words/format'
 import { providers as names, text } from '../../words/overview'
+import classes from './overview.module.css'
 import { Section } from './Section'
 
 export function Times({ providers }: { readonly providers: readonly components['schemas']['ProviderUsage'][] }) {
   return (
     <Section title={text.times} about={text.timesAbout}>
       {providers.length === 0 ? <Text size="sm">{text.timesNone}</Text> : (
-        <Table.ScrollContainer minWidth={360} scrollAreaProps={{ viewportProps: { tabIndex: 0, 'aria-label': text.times, role: 'region' } }}>
-          <Table ff="inherit" withRowBorders tabularNums>
+        <Table.ScrollContainer minWidth={360} scrollAreaProps={{ viewportProps: { tabIndex: 0, 'aria-label': text.timesTable, role: 'region' } }}>
+          <Table ff="inherit" withRowBorders tabularNums horizontalSpacing="xs" className={classes.times}>
             <Table.Thead>
               <Table.Tr>
                 <Table.Th scope="col">{text.columns.provider}</Table.Th>

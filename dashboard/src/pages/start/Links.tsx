@@ -1,8 +1,10 @@
-/** Steps that are done on other pages. */
-import { Button, Stack, Text } from '@mantine/core'
-import { useRead } from '../../api/queries'
+/** Adding a domain, which goes on at its own page, and steps that are done on other pages. */
+import { Button, Group, Stack, Text, TextInput } from '@mantine/core'
+import { useState } from 'react'
+import { useRead, useWrite } from '../../api/queries'
 import { PageButton, PageLink, useGo } from '../../parts/Link'
-import { Allowed } from '../../parts/Role'
+import { Allowed, useMay } from '../../parts/Role'
+import { Failure } from '../../parts/States'
 import { text } from '../../words/start'
 import classes from './start.module.css'
 
@@ -10,17 +12,28 @@ const SHOWN = 3
 
 export function AddDomain() {
   const go = useGo()
+  const [name, setName] = useState('')
+  const mayNot = !useMay('addDomain')
   const read = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }))
-  const waiting = read.data?.domains.filter(({ verified }) => !verified) ?? []
+  const add = useWrite((api) => api.POST('/v1/domains', { body: { name: name.trim() } }), ['domains', 'progress'])
   return (
-    <Stack align="flex-start">
+    <Stack>
       <Text size="sm">{text.domain.why}</Text>
-      {waiting.slice(0, SHOWN).map(({ id, name }) => (
-        <Text key={id} size="sm" className={classes.break}>{text.domain.unverified} <PageLink to={['domains', name]}>{name}</PageLink></Text>
+      {read.data?.domains.slice(0, SHOWN).map((domain) => (
+        <Text key={domain.id} size="sm" className={classes.break}>
+          {domain.verified ? text.domain.verified : text.domain.unverified} <PageLink to={['domains', domain.name]}>{domain.name}</PageLink>
+        </Text>
       ))}
-      <Allowed to="addDomain">
-        {(control) => <Button {...control} variant={waiting.length > 0 ? 'default' : 'filled'} onClick={() => go(['domains'])}>{text.domain.open}</Button>}
-      </Allowed>
+      <form onSubmit={(event) => { event.preventDefault(); add.mutate(undefined, { onSuccess: ({ domain }) => go(['domains', domain.name]) }) }}>
+        <Group align="flex-end" gap="xs">
+          <TextInput
+            flex="1 1 220px" maw={360} label={text.domain.name} placeholder={text.domain.placeholder} required readOnly={mayNot} maxLength={253}
+            autoComplete="off" autoCapitalize="none" spellCheck={false} value={name} onChange={(event) => setName(event.currentTarget.value)}
+          />
+          <Allowed to="addDomain">{(control) => <Button {...control} type="submit" loading={add.isPending}>{text.domain.add}</Button>}</Allowed>
+        </Group>
+      </form>
+      {add.error !== null && <Failure error={add.error} title={text.domain.add} />}
     </Stack>
   )
 }

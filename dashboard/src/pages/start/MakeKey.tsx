@@ -1,26 +1,36 @@
-import { Alert, Button, Group, Loader, Stack, Text } from '@mantine/core'
-import { useRead } from '../../api/queries'
+import { Alert, Button, Grid, Group, Loader, Stack, Text, Title } from '@mantine/core'
+import { useRead, useWrite } from '../../api/queries'
+import type { components } from '../../api/schema'
 import { useService } from '../../api/service'
-import { useGo } from '../../parts/Link'
-import { Allowed } from '../../parts/Role'
-import { SendSnippets } from '../../parts/Snippets'
+import { SecretOnce } from '../../parts/Copy'
+import { PageLink } from '../../parts/Link'
+import { Allowed, useMay } from '../../parts/Role'
+import { SendSnippets, SmtpSettings } from '../../parts/Snippets'
+import { Failure, Lines } from '../../parts/States'
 import { text } from '../../words/start'
 
-export function MakeKey({ isMade, isWaiting }: { readonly isMade: boolean; readonly isWaiting: boolean }) {
-  const go = useGo()
+// May send, and nothing else: a first mail needs no choice.
+const KEY = { name: text.key.name, mode: 'live', scopes: ['send'], credential_id: null, allowed_networks: null, expires_at: null } satisfies components['schemas']['KeyRequest']
+
+export function MakeKey({ isMade, isWaiting, onMade }: { readonly isMade: boolean; readonly isWaiting: boolean; readonly onMade: () => void }) {
   const service = useService()
   const domains = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }))
   const domain = domains.data?.domains.find(({ verified }) => verified)?.name ?? 'example.com'
   return (
     <Stack>
       <Text size="sm">{text.key.why}</Text>
-      <div>
-        <Allowed to="createKey">
-          {(control) => <Button {...control} variant={isMade ? 'default' : 'filled'} onClick={() => go(['keys'])}>{text.key.open}</Button>}
-        </Allowed>
-      </div>
-      <Text size="sm">{text.key.snippets}</Text>
-      <SendSnippets origin={location.origin} from={`hello@${domain}`} to={`delivered@${service?.simulator_domain ?? 'simulator.invalid'}`} />
+      <NewKey isMade={isMade} onMade={onMade} />
+      <Grid gap="xl">
+        <Grid.Col span={{ base: 12, md: 7 }}>
+          <Title order={3} size="h6" mb={4}>{text.key.snippets}</Title>
+          <Text size="sm" c="dimmed" mb="xs">{text.key.snippetsWhy}</Text>
+          <SendSnippets origin={location.origin} from={`hello@${domain}`} to={`delivered@${service?.simulator_domain ?? 'simulator.invalid'}`} />
+        </Grid.Col>
+        <Grid.Col span={{ base: 12, md: 5 }}>
+          <Title order={3} size="h6" mb="xs">{text.key.smtp}</Title>
+          <Smtp />
+        </Grid.Col>
+      </Grid>
       {isWaiting && (
         <Alert color="indigo" role="status" data-waiting="first-request">
           <Group gap="xs"><Loader size="xs" aria-hidden="true" /><Text size="sm">{text.key.waiting}</Text></Group>
@@ -28,4 +38,31 @@ export function MakeKey({ isMade, isWaiting }: { readonly isMade: boolean; reado
       )}
     </Stack>
   )
+}
+
+function NewKey({ isMade, onMade }: { readonly isMade: boolean; readonly onMade: () => void }) {
+  const create = useWrite((api) => api.POST('/v1/keys', { body: KEY }), ['keys', 'progress'])
+  if (create.data !== undefined) return <SecretOnce secrets={[{ name: text.key.secret, value: create.data.secret }]} onStored={create.reset} />
+  return (
+    <>
+      {create.error !== null && <Failure error={create.error} title={text.key.make} />}
+      {isMade ? <PageLink to={['keys']} fz="sm">{text.key.open}</PageLink> : (
+        <div>
+          <Allowed to="createKey">
+            {(control) => <Button {...control} loading={create.isPending} onClick={() => { onMade(); create.mutate() }}>{text.key.make}</Button>}
+          </Allowed>
+        </div>
+      )}
+    </>
+  )
+}
+
+function Smtp() {
+  const service = useService()
+  const maySee = useMay('listCredentials')
+  const read = useRead(['credentials', 'first'], (api) => api.GET('/v1/credentials', { params: { query: { limit: 100 } } }), { enabled: maySee })
+  if (service === null || (maySee && read.isPending)) return <Lines count={3} />
+  const working = read.data?.credentials.filter(({ revoked_at }) => revoked_at === null) ?? []
+  const chosen = working.find(({ is_default }) => is_default) ?? working[0]
+  return <SmtpSettings submission={service.submission} username={chosen?.username ?? null} />
 }

@@ -5,21 +5,25 @@ import { Allowed } from '../../parts/Role'
 import { Failure } from '../../parts/States'
 import { StatusBadge, toneColor, toneOf } from '../../parts/Status'
 import { text } from '../../words/start'
+import classes from './start.module.css'
 
 const ASK_MS = 1_000
 
 export function TestMail({ onSent }: { readonly onSent: () => void }) {
   const me = useMe()
+  const domains = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }))
+  const lacksDomain = domains.data?.domains.every(({ verified }) => !verified) ?? false
   const send = useWrite(
     (api) => api.POST('/v1/test-email', { body: {} as never }),
     ['messages', 'account', 'ledger', 'progress'],
   )
   return (
     <Stack align="flex-start">
-      <Text size="sm">{text.testMail.why(me.user.email)}</Text>
-      <Allowed to="sendTestEmail">
+      <Text size="sm" className={classes.break}>{text.testMail.why(me.user.email)}</Text>
+      {lacksDomain && <Text size="sm" fw={600}>{text.testMail.noDomain}</Text>}
+      <Allowed to="sendTestEmail" unless={lacksDomain ? text.testMail.noDomain : null}>
         {(control) => (
-          <Button {...control} variant={send.data === undefined ? 'filled' : 'default'} loading={send.isPending} onClick={() => { onSent(); send.mutate() }}>
+          <Button {...control} variant={send.data === undefined ? 'filled' : 'default'} loading={send.isPending || domains.isPending} onClick={() => { onSent(); send.mutate() }}>
             {send.data === undefined ? text.testMail.send : text.testMail.again}
           </Button>
         )}

@@ -1,7 +1,9 @@
-import { Alert, Button, Group, Loader, Stack, Text } from '@mantine/core'
+import { Alert, Button, Group, Loader, Stack, Text, TextInput } from '@mantine/core'
+import { useState } from 'react'
 import { useRead, useWrite } from '../../api/queries'
-import { PageLink, useGo } from '../../parts/Link'
-import { Allowed } from '../../parts/Role'
+import { SecretOnce } from '../../parts/Copy'
+import { PageLink } from '../../parts/Link'
+import { Allowed, useMay } from '../../parts/Role'
 import { Failure, Lines, Loaded } from '../../parts/States'
 import { number } from '../../words/format'
 import { text } from '../../words/start'
@@ -9,28 +11,60 @@ import classes from './start.module.css'
 
 const ASK_MS = 1_000
 
-export function Webhook({ onPing }: { readonly onPing: () => void }) {
-  const go = useGo()
+export function Webhook({ onUse }: { readonly onUse: () => void }) {
   const read = useRead(['webhook'], (api) => api.GET('/v1/webhook'))
-  const ping = useWrite((api) => api.POST('/v1/webhook/ping'), ['deliveries', 'webhook', 'progress'])
+  const [secret, setSecret] = useState<string | null>(null)
   return (
-    <Stack align="flex-start">
+    <Stack>
       <Text size="sm">{text.webhook.why}</Text>
       <Loaded query={read} skeleton={<Lines count={1} />}>
-        {({ webhook }) => webhook === null ? (
-          <Allowed to="saveWebhook">{(control) => <Button {...control} onClick={() => go(['webhook'])}>{text.webhook.open}</Button>}</Allowed>
-        ) : (
-          <>
-            <Text size="sm" className={classes.break}>{text.webhook.pingWhy(webhook.url)}</Text>
-            <Allowed to="pingWebhook">
-              {(control) => <Button {...control} loading={ping.isPending} onClick={() => { onPing(); ping.mutate() }}>{text.webhook.ping}</Button>}
-            </Allowed>
-          </>
-        )}
+        {({ webhook }) => webhook === null
+          ? <Save onSaved={(made) => { onUse(); setSecret(made) }} />
+          : (
+            <>
+              {secret !== null && <SecretOnce secrets={[{ name: text.webhook.secret, value: secret }]} onStored={() => setSecret(null)} />}
+              <Ping url={webhook.url} isEnabled={webhook.enabled} onUse={onUse} />
+            </>
+          )}
       </Loaded>
+    </Stack>
+  )
+}
+
+function Save({ onSaved }: { readonly onSaved: (secret: string | null) => void }) {
+  const [url, setUrl] = useState('')
+  const mayNot = !useMay('saveWebhook')
+  const save = useWrite((api) => api.PUT('/v1/webhook', { body: { url: url.trim(), events: null, enabled: true } }), ['webhook', 'progress'])
+  return (
+    <form onSubmit={(event) => { event.preventDefault(); save.mutate(undefined, { onSuccess: (saved) => onSaved(saved.secret ?? null) }) }}>
+      <Stack>
+        <Group align="flex-end" gap="xs">
+          <TextInput
+            flex="1 1 220px" maw={480} type="url" label={text.webhook.url} placeholder={text.webhook.placeholder} required readOnly={mayNot} maxLength={2048}
+            autoComplete="off" spellCheck={false} value={url} onChange={(event) => setUrl(event.currentTarget.value)}
+          />
+          <Allowed to="saveWebhook">{(control) => <Button {...control} type="submit" loading={save.isPending}>{text.webhook.save}</Button>}</Allowed>
+        </Group>
+        {save.error !== null && <Failure error={save.error} title={text.webhook.save} />}
+      </Stack>
+    </form>
+  )
+}
+
+function Ping({ url, isEnabled, onUse }: { readonly url: string; readonly isEnabled: boolean; readonly onUse: () => void }) {
+  const ping = useWrite((api) => api.POST('/v1/webhook/ping'), ['deliveries', 'webhook', 'progress'])
+  return (
+    <>
+      <Text size="sm" className={classes.break}>{text.webhook.pingWhy(url)}</Text>
+      <Group>
+        <Allowed to="pingWebhook" unless={isEnabled ? null : text.webhook.disabled}>
+          {(control) => <Button {...control} loading={ping.isPending} onClick={() => { onUse(); ping.mutate() }}>{text.webhook.ping}</Button>}
+        </Allowed>
+        <PageLink to={['webhook']} fz="sm">{text.webhook.open}</PageLink>
+      </Group>
       {ping.error !== null && <Failure error={ping.error} title={text.webhook.failed} />}
       {ping.data !== undefined && <Answer id={ping.data.delivery.id} />}
-    </Stack>
+    </>
   )
 }
 

@@ -34,15 +34,17 @@ export default function StartPage() {
 
 function Cards({ steps }: { readonly steps: readonly FoundStep[] }) {
   const cards = cardsOf(steps)
-  // Done cards fold away, unless the user works in them.
+  // The first step to do is open, the domain that mail needs, and a key that waits; others fold away, unless the user works in them.
   const [chosen, setChosen] = useState<Partial<Record<CardName, boolean>>>({})
-  const open = cards.filter(({ name, isDone }) => chosen[name] ?? !isDone).map(({ name }) => name)
+  const next = cards.find(({ isDone }) => !isDone)?.name
+  const isOpen = (name: CardName) => chosen[name] ?? (name === next || (name === 'domain' && !isStepDone(steps, 'domain_verified')) || (name === 'key' && isWaiting(steps)))
+  const open = cards.map(({ name }) => name).filter(isOpen)
   const keep = (name: CardName) => () => setChosen((before) => ({ ...before, [name]: true }))
   const bodies: Readonly<Record<CardName, ReactNode>> = {
     testMail: <TestMail onSent={keep('testMail')} />,
     domain: <AddDomain />,
-    key: <MakeKey isMade={isStepDone(steps, 'key_created')} isWaiting={isWaiting(steps)} />,
-    webhook: <Webhook onPing={keep('webhook')} />,
+    key: <MakeKey isMade={isStepDone(steps, 'key_created')} isWaiting={isWaiting(steps)} onMade={keep('key')} />,
+    webhook: <Webhook onUse={keep('webhook')} />,
     secondFactor: <SecondFactor />,
     invite: <Invite />,
   }
@@ -59,7 +61,7 @@ function Cards({ steps }: { readonly steps: readonly FoundStep[] }) {
         order={2}
         aria-label={text.steps}
         value={open}
-        onChange={(names) => setChosen(Object.fromEntries(cards.map(({ name }) => [name, names.includes(name)])))}
+        onChange={(names) => setChosen((before) => ({ ...before, ...changedCards(open, names as CardName[]) }))}
       >
         {cards.map((card) => (
           <Accordion.Item key={card.name} value={card.name} data-card={card.name} data-done={card.isDone}>
@@ -72,14 +74,23 @@ function Cards({ steps }: { readonly steps: readonly FoundStep[] }) {
   )
 }
 
+/** What the user opened or closed; the other cards go on by themselves. */
+function changedCards(before: readonly CardName[], after: readonly CardName[]): Partial<Record<CardName, boolean>> {
+  const opened = after.filter((name) => !before.includes(name)).map((name) => [name, true])
+  const closed = before.filter((name) => !after.includes(name)).map((name) => [name, false])
+  return Object.fromEntries([...opened, ...closed]) as Partial<Record<CardName, boolean>>
+}
+
 function CardTitle({ card }: { readonly card: Card }) {
   return (
     <Group gap="sm" wrap="nowrap">
       {card.isDone
         ? <IconCircleCheck size={22} color="var(--mantine-color-teal-6)" aria-hidden="true" />
         : <IconCircleDashed size={22} color="var(--mantine-color-dimmed)" aria-hidden="true" />}
-      <Text fw={600} flex={1}>{text.cards[card.name]}</Text>
-      {card.isDone && <Text size="sm" c="dimmed" pr="sm">{text.done} {card.at !== null && <Ago at={card.at} />}</Text>}
+      <Group flex={1} gap={0} justify="space-between" pr="sm">
+        <Text fw={600}>{text.cards[card.name]}</Text>
+        {card.isDone && <Text size="sm" c="dimmed">{text.done} {card.at !== null && <Ago at={card.at} />}</Text>}
+      </Group>
     </Group>
   )
 }
