@@ -43,7 +43,7 @@ export function SignInForm({ email: known, onDone }: {
         {!needsCode && (
           <>
             <TextInput label={text.email} type="email" name="email" autoComplete="username" required withAsterisk={false} value={email} onChange={(event) => setEmail(event.currentTarget.value)} data-autofocus={known === null || undefined} autoFocus={known === null} />
-            <PasswordInput label={text.password} name="password" autoComplete="current-password" required withAsterisk={false} value={password} onChange={(event) => setPassword(event.currentTarget.value)} data-autofocus={known !== null || undefined} />
+            <PasswordInput label={text.password} name="password" autoComplete="current-password" required withAsterisk={false} value={password} onChange={(event) => setPassword(event.currentTarget.value)} data-autofocus={known !== null || undefined} autoFocus={known !== null} />
             <Checkbox label={text.keep} description={text.keepWhy} checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
           </>
         )}

@@ -1,0 +1,90 @@
+"""The first steps, by mouse: a mail to oneself, a key with its examples and SMTP settings, a domain, a webhook."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Locator, Page, expect
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import axe_faults, settled, shot
+from tests.support.dashboard_service import DashboardService, run_dashboard_service
+from tests.support.service import Tenant
+from tests.support.service_processes import HOSTNAME
+
+pytestmark = pytest.mark.rare
+
+PATIENCE = 60_000
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def dashboard(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[DashboardService]:
+    """With SMTP for customers, whose settings the page shows."""
+    directory = tmp_path_factory.mktemp("dashboard")
+    certificate = str(directory / "authority.pem")
+    smtp = {"SMTP__TLS_CERTIFICATE_FILE": certificate, "SMTP__TLS_KEY_FILE": certificate}
+    async with run_dashboard_service(await asyncio.to_thread(new_database), directory, **smtp) as running:
+        yield running
+
+
+def card(page: Page, name: str) -> Locator:
+    return page.locator(f"[data-card={name}]")
+
+
+async def test_a_key_is_made_beside_examples_and_smtp_settings(pages: Pages, tenant: Tenant) -> None:
+    page = await pages.of(tenant, "start", role="admin")
+    await settled(page)
+    key = card(page, "key")
+    await key.get_by_role("button", name="Send from your program").click()
+    for shown in (HOSTNAME, "587", "465", tenant.username):
+        await expect(key.get_by_text(shown, exact=True)).to_be_visible()
+    for language, sign in [("curl", "curl "), ("Python", "httpx.post("), ("Go", "package main")]:
+        await key.get_by_role("tab", name=language, exact=True).click()
+        await expect(key.get_by_role("region", name=language, exact=True)).to_contain_text(sign)
+    await key.get_by_role("button", name="Make a key").click()
+    secret = await key.get_by_text("ph_live_").inner_text()
+    await expect(key.locator("[data-waiting=first-request]")).to_be_visible(timeout=PATIENCE)
+    assert await axe_faults(page) == []
+    await shot(page, "start-key")
+
+    await key.get_by_role("button", name="I have stored it").click()
+    await tenant.accepts(authorization=f"Bearer {secret}")
+    # The page waits for the request by itself.
+    await expect(key).to_have_attribute("data-done", "true", timeout=PATIENCE)
+
+
+async def test_a_webhook_is_saved_and_answers_a_ping(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    page = await pages.of(tenant, "start", role="member", theme="dark", width=390)
+    await settled(page)
+    webhook = card(page, "webhook")
+    await webhook.get_by_role("button", name="Receive results by webhook").click()
+    await webhook.get_by_label("URL").fill(dashboard.webhook_url())
+    await webhook.get_by_role("button", name="Save the webhook").click()
+    await webhook.get_by_role("button", name="I have stored it").click()
+    await webhook.get_by_role("button", name="Send a ping").click()
+    await expect(webhook.locator("[data-ping=succeeded]")).to_be_visible(timeout=PATIENCE)
+    await expect(webhook).to_have_attribute("data-done", "true", timeout=PATIENCE)
+    assert await axe_faults(page) == []
+    assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    await shot(page, "start-webhook-390-dark")
+
+
+async def test_without_a_domain_the_page_begins_with_it(pages: Pages, dashboard: DashboardService) -> None:
+    tenant = await dashboard.account(domain=None)
+    page = await pages.of(tenant, "start", role="admin")
+    await settled(page)
+    mail = card(page, "testMail").get_by_role("button", name="Send me a mail")
+    await expect(mail).to_be_disabled()
+    assert await axe_faults(page) == []
+    await shot(page, "start-without-domain")
+    domain = card(page, "domain")
+    await domain.get_by_label("Domain").fill("not a domain")
+    await domain.get_by_role("button", name="Add the domain").click()
+    await expect(domain.get_by_role("alert")).to_be_visible()
+    name = f"shop.{tenant.unique}.example.org"
+    await domain.get_by_label("Domain").fill(name)
+    await domain.get_by_role("button", name="Add the domain").click()
+    await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
