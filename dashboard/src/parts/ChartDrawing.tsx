@@ -10,14 +10,12 @@ export default function ChartDrawing({ kind, series, rows, format }: ChartProps)
     data: rows.map(({ at, values }) => ({ at, ...values })),
     dataKey: 'at',
     series: series.map(({ name, label, tone }) => ({ name, label, color: `${toneColor(tone)}.6` })),
+    // The table beside it is for keyboards and screen readers; the drawing is hidden from them.
+    accessibilityLayer: false,
     withLegend: true,
     // In the order of the series.
     legendProps: { itemSorter: null },
     ...(format === undefined ? {} : { valueFormatter: format }),
   }
-  // The table beside it is for keyboards and screen readers; the drawing is hidden from them.
-  const hidden = { accessibilityLayer: false }
-  return kind === 'lines'
-    ? <LineChart {...shared} curveType="linear" lineChartProps={hidden} />
-    : <BarChart {...shared} type="stacked" maxBarWidth={48} barChartProps={hidden} />
+  return kind === 'lines' ? <LineChart {...shared} curveType="linear" /> : <BarChart {...shared} type="stacked" maxBarWidth={48} />
 }
