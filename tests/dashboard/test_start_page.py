@@ -25,8 +25,12 @@ async def dashboard(
     """With SMTP for customers, whose settings the page shows."""
     directory = tmp_path_factory.mktemp("dashboard")
     certificate = str(directory / "authority.pem")
-    smtp = {"SMTP__TLS_CERTIFICATE_FILE": certificate, "SMTP__TLS_KEY_FILE": certificate}
-    async with run_dashboard_service(await asyncio.to_thread(new_database), directory, **smtp) as running:
+    async with run_dashboard_service(
+        await asyncio.to_thread(new_database),
+        directory,
+        SMTP__TLS_CERTIFICATE_FILE=certificate,
+        SMTP__TLS_KEY_FILE=certificate,
+    ) as running:
         yield running
 
 
