@@ -1,0 +1,226 @@
+"""An account in daily use, by mouse: key, webhook, bounce, suppression, template, and the why of every credit."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import settled, shot
+from tests.support.dashboard_service import DESTINATION, DashboardService
+from tests.support.eventually import CHANGE_SECONDS_MAX, eventually
+from tests.support.service import Tenant
+from tests.support.webhook_receiver import http_answer
+
+pytestmark = pytest.mark.rare
+
+WITHIN = 60.0
+HOOK = "/events"
+BROKEN = http_answer(b"the database is away", "Connection: close", status="503 Service Unavailable")
+WHYS = ("Granted: ", "The message was accepted: ", "Spent: the recipient's server took", "Given back: ")
+DELIVERED, BOUNCED = f"ada@{DESTINATION}", f"550-rcpt@{DESTINATION}"
+
+
+async def test_an_account_in_daily_use(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    page = await pages.of(tenant, "overview")
+    await settled(page)
+    secret = await key_is_made_used_rotated_and_revoked(page, tenant)
+    await webhook_is_pinged_fails_and_is_replayed(page, dashboard, tenant, secret)
+    await bounce_suppresses_until_it_is_removed(page, dashboard, tenant, secret)
+    await template_is_published_and_taken_back(page, tenant, secret)
+    await every_credit_is_explained(page, dashboard, tenant)
+
+
+async def key_is_made_used_rotated_and_revoked(page: Page, tenant: Tenant) -> str:
+    """The secret of the key that is left."""
+    await to_page(page, "Keys")
+    await page.get_by_role("button", name="New API key").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("shop")
+    await dialog.get_by_role("button", name="Create").click()
+    first = await shown_secret(page)
+    await sends(tenant, first, to=DELIVERED, subject="With the first key")
+
+    await page.get_by_role("button", name="Rotate shop").click()
+    await dialog.get_by_role("button", name="Rotate").click()
+    second = await shown_secret(page)
+    await sends(tenant, second, to=DELIVERED, subject="With the second key")
+    await sends(tenant, first, to=DELIVERED, subject="With the first key, in the overlap")
+
+    old = page.get_by_role("listitem").filter(has_text="Ends in")
+    await expect(old).to_have_count(1)
+    await old.get_by_role("button", name="Revoke shop").click()
+    await dialog.get_by_role("button", name="Revoke").click()
+    await expect(page.get_by_text("shop is revoked.")).to_be_visible()
+    await expect(old).to_have_count(0)
+
+    async def status() -> int:
+        # A key that still works meets 400 and spends no credit.
+        return (await tenant.send(tenant.mail(to="no address"), authorization=f"Bearer {first}")).status
+
+    await eventually(status, lambda status: status == 401, within=CHANGE_SECONDS_MAX)
+    return second
+
+
+async def webhook_is_pinged_fails_and_is_replayed(
+    page: Page, dashboard: DashboardService, tenant: Tenant, secret: str
+) -> None:
+    await to_page(page, "Webhook")
+    await page.get_by_label("URL").fill(dashboard.webhook_url(HOOK))
+    await page.get_by_role("button", name="Save").click()
+    await shown_secret(page)
+    await page.get_by_role("button", name="Send a test").click()
+    ping = page.locator("[data-ping=succeeded]")
+    await expect(ping).to_contain_text("HTTP 200")
+    await expect(ping.get_by_role("region", name="Answer")).to_have_text("ok")
+
+    dashboard.webhook_receiver.say(HOOK, BROKEN)
+    await sends(tenant, secret, to=DELIVERED, subject="While the webhook is broken")
+    deliveries = page.get_by_role("region", name="Deliveries").get_by_role("listitem")
+    lost = deliveries.filter(has_text="email.delivered")
+    await expect(lost).to_contain_text("HTTP 503")
+    await waits_pass(tenant)
+    await page.reload()
+    await expect(lost).to_contain_text("attempt 7 of 7")
+    await lost.get_by_role("link").click()
+    attempts = page.get_by_role("region", name="Attempts", exact=True)
+    await expect(attempts.get_by_text(re.compile(r"^Attempt \d$"))).to_have_count(7)
+    await expect(attempts.get_by_role("region", name="Answer to attempt 7")).to_have_text("the database is away")
+    await shot(page, "journey-webhook-failed")
+
+    dashboard.webhook_receiver.say(HOOK, None)
+    await page.get_by_role("link", name="Webhook and its log").click()
+    await page.get_by_role("button", name="Replay what failed").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    await expect(page.get_by_text("1 event is sent again.").last).to_be_visible()
+    await expect(lost.filter(has_text="succeeded")).to_have_count(1)
+    await shot(page, "journey-webhook-replayed")
+
+
+async def waits_pass(tenant: Tenant) -> None:
+    """The attempts of 17 hours, each made as soon as the attempt before it has failed."""
+
+    async def pending() -> int:
+        await tenant.service.sql(_NEXT_ATTEMPT_NOW, tenant.id)
+        number: int = await tenant.service.value("SELECT count(*) FROM calls WHERE account_id = $1", tenant.id)
+        return number
+
+    await eventually(pending, lambda number: number == 0, within=WITHIN, every=0.2)
+
+
+# Shorter waits are leases of tickets.
+_NEXT_ATTEMPT_NOW = """
+UPDATE calls SET next_at = now()
+WHERE account_id = $1 AND worker_id IS NULL AND next_at > now() + interval '1 minute'
+"""
+
+
+async def bounce_suppresses_until_it_is_removed(
+    page: Page, dashboard: DashboardService, tenant: Tenant, secret: str
+) -> None:
+    await to_page(page, "Messages")
+    await sends(tenant, secret, to=BOUNCED, subject="To an address that is gone")
+    await page.get_by_role("link", name=re.compile("To an address that is gone")).click()
+    await expect(page.get_by_role("status").filter(has_text="Bounced.").first).to_be_visible()
+    await shot(page, "journey-bounced")
+    await page.get_by_role("link", name="Open Suppressions").click()
+    remove = page.get_by_role("button", name=f"Remove {BOUNCED}")
+    await expect(page.get_by_role("listitem").filter(has_text=BOUNCED)).to_contain_text("bounce")
+
+    again = await sends(tenant, secret, to=BOUNCED, subject="To a suppressed address")
+    [final] = await dashboard.processes.wait_until_final(tenant, [again["id"]], WITHIN)
+    assert "suppressed" in final["recipients"][0]["last_smtp_response"]
+    await remove.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Why it may get mail again").fill("its owner has a mailbox again")
+    await dialog.get_by_role("button", name="Remove").click()
+    await expect(page.get_by_text("No address matches")).to_be_visible()
+    await to_page(page, "Log")
+    await expect(page.get_by_text("its owner has a mailbox again").first).to_be_visible()
+
+
+async def template_is_published_and_taken_back(page: Page, tenant: Tenant, secret: str) -> None:
+    await to_page(page, "Templates")
+    await page.get_by_role("button", name="New template").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Alias").fill("receipt")
+    await dialog.get_by_role("button", name="Create").click()
+    subject = page.get_by_label("Subject")
+    await subject.fill("Receipt {{number}}")
+    await page.get_by_role("button", name="Save and publish").click()
+    await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible()
+    await subject.fill("Your receipt {{number}}")
+    await page.get_by_role("button", name="Save and publish").click()
+    await expect(page.get_by_text("version 3 is published", exact=True)).to_be_visible()
+    await page.get_by_role("button", name="Compare version 3").click()
+    await expect(dialog).to_contain_text("− Receipt {{number}}")
+    await expect(dialog).to_contain_text("+ Your receipt {{number}}")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Take back to version 2").click()
+    await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible()
+
+    async def sent_subject() -> str:
+        given = {"to": DELIVERED, "template": "receipt", "variables": {"number": "7", "name": "Ada"}}
+        sent = await tenant.send({"from": f"news@{tenant.domain}", **given}, authorization=f"Bearer {secret}")
+        if sent.status != 202:
+            return str(sent.raw)
+        return str((await tenant.call("GET", f"/v1/messages/{sent.body['id']}")).body["message"]["subject"])
+
+    # A process may hold the version before for some seconds.
+    await eventually(sent_subject, lambda subject: subject == "Receipt 7", within=CHANGE_SECONDS_MAX, every=1)
+
+
+async def every_credit_is_explained(page: Page, dashboard: DashboardService, tenant: Tenant) -> None:
+    answer = await tenant.call("GET", "/v1/messages")
+    messages = {message["id"]: message["subject"] for message in answer.body["messages"]}
+    await dashboard.processes.wait_until_final(tenant, list(messages), WITHIN)
+    # High enough for every row: the list holds only those that are seen.
+    await page.set_viewport_size({"width": 1440, "height": 3_000})
+    await to_page(page, "Ledger")
+    entries = page.get_by_role("listitem")
+    await expect(entries.filter(has_text="reserved")).to_have_count(len(messages))
+    await shot(page, "journey-ledger")
+    amounts = [amount_of(text) for text in await entries.all_inner_texts()]
+    assert sum(amounts) == await tenant.available()
+    count = await entries.count()
+    for place in range(count):
+        await explained(page, entries.nth(place), messages)
+
+
+async def explained(page: Page, entry: Locator, messages: dict[str, Any]) -> None:
+    """A row says why, and leads to its mail."""
+    text = await entry.inner_text()
+    assert any(why in text for why in WHYS), text
+    if "Granted: " in text:
+        return
+    why = await entry.locator("[title]").first.get_attribute("title")
+    await entry.get_by_role("link").click()
+    await page.wait_for_url("**/messages/em_*")
+    subject = messages[page.url.rpartition("/")[2]]
+    await page.get_by_role("heading", name=subject, level=1, exact=True).wait_for()
+    await expect(page.get_by_role("region", name="Credits")).to_contain_text(str(why))
+    await page.go_back()
+    await settled(page)
+
+
+def amount_of(text: str) -> int:
+    found = re.match(r"[+\-−]?[\d,]+", text)
+    assert found is not None, text
+    return int(found[0].replace(",", "").replace("−", "-"))
+
+
+async def to_page(page: Page, name: str) -> None:
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
+    await settled(page)
+
+
+async def shown_secret(page: Page) -> str:
+    alert = page.get_by_role("alert").filter(has_text="This is shown once")
+    secret = await alert.locator("code").inner_text()
+    await page.get_by_role("button", name="I have stored it").click()
+    return secret
+
+
+async def sends(tenant: Tenant, secret: str, **fields: object) -> dict[str, Any]:
+    return await tenant.accepts(tenant.mail(**fields), authorization=f"Bearer {secret}")
