@@ -11,7 +11,7 @@ from playwright.async_api import Page, Route, expect
 
 from posthouse.rules import totp
 from tests.support.dashboard_browser import Pages, Theme
-from tests.support.dashboard_pages import axe_faults, opened, page_paths, page_table, settled
+from tests.support.dashboard_pages import axe_faults, opened, page_paths, page_table, settled, visited
 from tests.support.dashboard_service import DashboardService
 from tests.support.service import PASSWORD, Tenant
 
@@ -66,81 +66,78 @@ async def fail(route: Route) -> None:
         await route.fulfill(status=500, body=json.dumps(_FAILURE), content_type="application/json")
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_full_pages_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
-    page = await pages.of(full_account, theme=theme)
+async def test_full_pages_have_no_fault(pages: Pages, full_account: Tenant) -> None:
+    page = await pages.of(full_account)
     await settled(page)
     assert await _faults(page, full_account, await page_paths(full_account) | FURTHER) == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_full_pages_have_no_fault_on_a_telephone(pages: Pages, full_account: Tenant, theme: Theme) -> None:
-    page = await pages.of(full_account, theme=theme, width=390)
+async def test_full_pages_have_no_fault_on_a_telephone(pages: Pages, full_account: Tenant) -> None:
+    page = await pages.of(full_account, width=390)
     await settled(page)
     assert await _faults(page, full_account, await page_paths(full_account)) == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_empty_pages_have_no_fault(pages: Pages, dashboard: DashboardService, theme: Theme) -> None:
+async def test_empty_pages_have_no_fault(pages: Pages, dashboard: DashboardService) -> None:
     tenant = await dashboard.account(credits=0, domain=None)
-    page = await pages.of(tenant, theme=theme)
+    page = await pages.of(tenant)
     await settled(page)
     # An empty account has no page for a single thing.
-    paths = {path: path for path in page_table() if "$" not in path}
-    assert await _faults(page, tenant, paths) == {}
+    assert await _faults(page, tenant, {path: path for path in page_table() if "$" not in path}) == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_failing_pages_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
-    page = await pages.of(full_account, theme=theme)
+async def test_failing_pages_have_no_fault(pages: Pages, full_account: Tenant) -> None:
+    page = await pages.of(full_account)
     await settled(page)
     paths = await page_paths(full_account)
     pages.watch_of(page).allow("500: ")
     await page.route("**/v1/**", fail)
-    assert await _faults(page, full_account, paths) == {}
+    faults = {}
+    for name, path in paths.items():
+        # Loaded anew, without what was read before.
+        await opened(page, full_account, path)
+        faults |= await _faults_here(page, name)
+    assert faults == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_pages_that_are_closed_to_a_role_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
-    page = await pages.of(full_account, theme=theme, role="viewer")
+async def test_pages_of_a_viewer_have_no_fault(pages: Pages, full_account: Tenant) -> None:
+    page = await pages.of(full_account, role="viewer")
     await settled(page)
     assert await _faults(page, full_account, await page_paths(full_account)) == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_pages_of_sign_in_have_no_fault(pages: Pages, theme: Theme) -> None:
+async def test_pages_of_sign_in_have_no_fault(pages: Pages) -> None:
     faults = {}
     for path in SIGN_IN:
-        page = await pages.signed_out(path, theme=theme)
+        page = await pages.signed_out(path)
         await settled(page)
-        faults[path] = await axe_faults(page)
-    assert {path: found for path, found in faults.items() if found} == {}
+        faults |= await _faults_here(page, path)
+    assert faults == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_dialogs_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
-    page = await pages.of(full_account, theme=theme)
+async def test_dialogs_have_no_fault(pages: Pages, full_account: Tenant) -> None:
+    page = await pages.of(full_account)
     await settled(page)
     faults, titles = {}, set()
     for path in {**await page_paths(full_account), **FURTHER}.values():
-        async for title in _opened_dialogs(page, full_account, path):
+        await visited(page, full_account, path)
+        async for title in _opened_dialogs(page):
             titles.add(title)
-            if found := await axe_faults(page):
-                faults[f"{path}: {title}"] = found
+            faults |= await _faults_here(page, f"{path}: {title}")
     assert faults == {}
     assert [beginning for beginning in DIALOGS if not any(title.startswith(beginning) for title in titles)] == []
     assert [title for title in titles if not title.startswith(DIALOGS)] == []
 
 
-async def _opened_dialogs(page: Page, tenant: Tenant, path: str) -> AsyncIterator[str]:
+async def _opened_dialogs(page: Page) -> AsyncIterator[str]:
     """Opens each dialog of the page, and yields its title."""
-    await opened(page, tenant, path)
     names = await page.locator(_OPENERS).evaluate_all("(found) => found.map((opener) => opener.textContent)")
     # Rows of a list open the same dialogs: those of the first row are enough.
-    for number in (names.index(name) for name in dict.fromkeys(names)):
-        await opened(page, tenant, path)
+    for number in [names.index(name) for name in dict.fromkeys(names)]:
         await page.locator(_OPENERS).nth(number).click()
         yield await _title(page)
+        await page.keyboard.press("Escape")
+        await expect(page.locator(_DIALOG)).to_have_count(0)
 
 
 async def _title(page: Page) -> str:
@@ -153,81 +150,79 @@ async def _title(page: Page) -> str:
     return title
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_menus_commands_and_requests_have_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
-    page = await pages.of(full_account, "messages", theme=theme)
+async def test_menus_commands_and_requests_have_no_fault(pages: Pages, full_account: Tenant) -> None:
+    page = await pages.of(full_account, "messages")
+    await settled(page)
     faults = {}
     for name, shown in [("Commands", _DIALOG), ("By API", _DIALOG), ("Your user", "[role=menu]")]:
-        await opened(page, full_account, "messages")
         await page.get_by_role("button", name=name).click()
         await page.locator(shown).first.wait_for()
-        faults[name] = await axe_faults(page)
-    assert {name: found for name, found in faults.items() if found} == {}
+        faults |= await _faults_here(page, name)
+        await page.keyboard.press("Escape")
+        await expect(page.locator(shown)).to_have_count(0)
+    assert faults == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_secrets_shown_once_have_no_fault(pages: Pages, dashboard: DashboardService, theme: Theme) -> None:
-    tenant = await dashboard.account()
-    page = await pages.of(tenant, theme=theme)
+async def test_secrets_shown_once_have_no_fault(pages: Pages, tenant: Tenant) -> None:
+    page = await pages.of(tenant)
+    await settled(page)
     faults = {}
     for path, opener in [("keys", "New API key"), ("keys?tab=smtp", "New SMTP credential")]:
-        await opened(page, tenant, path)
+        await visited(page, tenant, path)
         await page.get_by_role("button", name=opener).first.click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Name").fill("shop")
         await dialog.get_by_role("button", name="Create").click()
         await dialog.get_by_role("alert").wait_for()
-        faults[opener] = await axe_faults(page)
-    assert {name: found for name, found in faults.items() if found} == {}
+        faults |= await _faults_here(page, opener)
+        await dialog.get_by_role("button", name="I have stored it").click()
+    assert faults == {}
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_the_second_factors_steps_have_no_fault(pages: Pages, tenant: Tenant, theme: Theme) -> None:
+async def test_the_second_factors_steps_have_no_fault(pages: Pages, tenant: Tenant) -> None:
     email = await tenant.user("member")
-    page = await pages.signed_in(email, theme=theme)
+    page = await pages.signed_in(email)
     await settled(page)
-    await opened(page, tenant, "settings")
-    faults = {}
+    await visited(page, tenant, "settings")
     await page.get_by_role("button", name="Set up").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Present password").fill(PASSWORD)
     await dialog.get_by_role("button", name="Next").click()
     await dialog.get_by_role("img").wait_for()
-    faults["QR code"] = await axe_faults(page)
+    faults = await _faults_here(page, "QR code")
     secret = await dialog.locator("code").first.inner_text()
     await dialog.get_by_label("Code").fill(_code(secret))
     await dialog.get_by_role("button", name="Confirm").click()
     await dialog.get_by_text("I have stored them").wait_for()
-    faults["recovery codes"] = await axe_faults(page)
+    faults |= await _faults_here(page, "recovery codes")
     await dialog.get_by_text("I have stored them").click()
     for name in ("New recovery codes", "Turn off"):
         await page.get_by_role("button", name=name).click()
         await dialog.get_by_label("Code").wait_for()
-        faults[name] = await axe_faults(page)
+        faults |= await _faults_here(page, name)
         await dialog.get_by_role("button", name="Cancel").click()
         await expect(dialog).to_have_count(0)
-    page = await pages.signed_out("login", theme=theme)
+    page = await pages.signed_out("login")
     await page.get_by_label("Email address").fill(email)
     await page.locator("input[name=password]").fill(PASSWORD)
     await page.get_by_role("button", name="Sign in").click()
     await page.get_by_label("Code").wait_for()
-    faults["sign-in"] = await axe_faults(page)
-    assert {name: found for name, found in faults.items() if found} == {}
+    faults |= await _faults_here(page, "sign-in")
+    assert faults == {}
 
 
 def _code(secret: str) -> str:
     return totp.code_of(base64.b32decode(secret), totp.step_at(datetime.now(UTC)))
 
 
-@pytest.mark.parametrize("theme", THEMES)
-async def test_the_dialog_of_an_ended_session_has_no_fault(pages: Pages, full_account: Tenant, theme: Theme) -> None:
-    page = await pages.of(full_account, "domains", theme=theme)
+async def test_the_dialog_of_an_ended_session_has_no_fault(pages: Pages, full_account: Tenant) -> None:
+    page = await pages.of(full_account, "domains")
     await settled(page)
     await page.context.clear_cookies()
     await page.route("**/v1/messages**", lambda route: route.fulfill(status=401, body="{}"))
     await page.get_by_role("link", name="Messages", exact=True).click()
     assert await _title(page) == "Your session has ended"
-    assert await axe_faults(page) == []
+    assert await _faults_here(page, "session") == {}
 
 
 async def test_a_planted_fault_is_found(pages: Pages, full_account: Tenant) -> None:
@@ -240,6 +235,16 @@ async def test_a_planted_fault_is_found(pages: Pages, full_account: Tenant) -> N
 async def _faults(page: Page, tenant: Tenant, paths: dict[str, str]) -> dict[str, list[str]]:
     faults = {}
     for name, path in paths.items():
-        await opened(page, tenant, path)
-        faults[name] = await axe_faults(page)
+        await visited(page, tenant, path)
+        faults |= await _faults_here(page, name)
+    return faults
+
+
+async def _faults_here(page: Page, name: str) -> dict[str, list[str]]:
+    """What axe finds in each theme, by the name and the theme."""
+    faults = {}
+    for theme in THEMES:
+        await page.emulate_media(color_scheme=theme)
+        await page.locator(f":root[data-mantine-color-scheme={theme}]").wait_for(state="attached")
+        faults[f"{name}, {theme}"] = await axe_faults(page)
     return {name: found for name, found in faults.items() if found}

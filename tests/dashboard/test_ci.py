@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from tests.support.connection_trap import ConnectionTrap
 from tests.support.dashboard_browser import FRAME, Pages
-from tests.support.dashboard_pages import axe_faults, opened, page_paths, settled
+from tests.support.dashboard_pages import axe_faults, page_paths, settled, visited
 from tests.support.dashboard_service import DESTINATION
 from tests.support.eventually import eventually
 from tests.support.hostile_html import payloads
@@ -54,7 +54,7 @@ async def test_axe_finds_no_fault_on_any_page(pages: Pages, full_account: Tenant
     page = await pages.of(full_account)
     await settled(page)
     for name, path in (await page_paths(full_account)).items():
-        await opened(page, full_account, path)
+        await visited(page, full_account, path)
         faults[name] = await axe_faults(page)
     assert {name: found for name, found in faults.items() if found} == {}
 
@@ -74,7 +74,7 @@ async def test_a_hostile_mail_runs_nothing_and_connects_nowhere(pages: Pages, te
         assert box is not None
         await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         # What is late shows itself while other pages load.
-        await opened(page, tenant, "messages")
-        await opened(page, tenant, "overview")
+        await visited(page, tenant, "messages")
+        await visited(page, tenant, "overview")
         assert trap.connections == 0
         assert len(page.context.pages) == 1

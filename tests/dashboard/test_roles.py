@@ -8,12 +8,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page, Response
+from playwright.async_api import Page, Response, expect
 
 from posthouse.rules import role as roles
 from posthouse.rules.credential import Role
 from tests.support.dashboard_browser import Pages
-from tests.support.dashboard_pages import opened, operations, page_paths, page_table, settled
+from tests.support.dashboard_pages import operations, page_paths, page_table, settled, visited
 from tests.support.dashboard_service import DashboardService
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
@@ -37,6 +37,7 @@ NOT_ALLOWED: Final = (
     "Only owners may",
     "This account requires",
 )
+ANSWER_SECONDS_MAX: Final = 60.0
 POPUP: Final = "[role=dialog]:visible, [role=listbox]:visible"
 
 
@@ -66,7 +67,7 @@ async def test_what_a_user_may_not_do_is_disabled_with_a_reason(
     await settled(page)
     wrong, count, disabled = [], 0, 0
     for name, (path, needed) in visited.items():
-        await opened(page, tenant, path)
+        await visited(page, tenant, path)
         is_open = may(kind, needed)
         if await page.locator("[data-state=forbidden]").count() == is_open:
             wrong.append(f"{name} is {'closed' if is_open else 'open'}")
@@ -105,14 +106,14 @@ async def test_what_a_role_may_do_works(pages: Pages, dashboard: DashboardServic
     for name, (path, needed) in (await addresses(tenant)).items():
         if not may(role.value, needed):
             continue
-        await opened(page, tenant, path)
+        await visited(page, tenant, path)
         for operation in sorted({operation for operation, *_ in await page.evaluate(CONTROLS)}):
             if await page.locator(_usable(operation)).count() == 0:
                 continue
             done += 1
             if fault := await _use(page, operation, answers):
                 wrong.append(f"{name}: {operation}: {fault}")
-            await opened(page, tenant, path)
+            await visited(page, tenant, path)
     print(f"\n{role.value}: {done} controls used")
     assert wrong == []
 
@@ -123,13 +124,13 @@ def _usable(operation: str) -> str:
 
 async def _use(page: Page, operation: str, answers: list[Response]) -> str | None:
     """A click opens a dialog or another page, or the service does what was asked."""
+    method, path = operations()[operation]
+    expression = re.compile(re.sub(r"\{\w+\}", "[^/]+", path))
     answers.clear()
     before = page.url
     await page.locator(_usable(operation)).first.click()
 
     def asked() -> list[Response]:
-        method, path = operations()[operation]
-        expression = re.compile(re.sub(r"\{\w+\}", "[^/]+", path))
         return [
             answer
             for answer in answers
@@ -139,6 +140,9 @@ async def _use(page: Page, operation: str, answers: list[Response]) -> str | Non
     async def has_effect() -> bool:
         return page.url != before or bool(asked()) or await page.locator(POPUP).count() > 0
 
-    await eventually(has_effect)
+    await eventually(has_effect, within=ANSWER_SECONDS_MAX)
+    if await page.locator(POPUP).count():
+        await page.keyboard.press("Escape")
+        await expect(page.locator(POPUP)).to_have_count(0)
     refused = [f"{answer.status} {answer.request.method} {answer.url}" for answer in asked() if not answer.ok]
     return "; ".join(refused) or None

@@ -27,6 +27,12 @@ _AXE_RUN: Final = """async (options) => {
     nodes.map(({ target, html }) => `${id}: ${target.join(" ")} ${html.slice(0, 200)}`));
 }"""
 
+# The router has drawn the page of this address.
+_IS_AT: Final = """(address) => {
+  const { status, resolvedLocation } = __TSR_ROUTER__.state;
+  return status === "idle" && resolvedLocation?.publicHref === address;
+}"""
+
 
 def page_table() -> dict[str, str]:
     """The paths of all pages within an account, and the operation that each needs."""
@@ -75,6 +81,14 @@ async def opened(page: Page, tenant: Tenant, path: str) -> None:
     """Goes to another page of the account."""
     origin = page.url.partition("/dashboard/")[0]
     await page.goto(f"{origin}/dashboard/{account_path(tenant)}/{path}", wait_until="commit")
+    await settled(page)
+
+
+async def visited(page: Page, tenant: Tenant, path: str) -> None:
+    """Goes to another page of the account as a link does: the dashboard itself is not loaded again."""
+    address = f"/dashboard/{account_path(tenant)}/{path}"
+    await page.evaluate("(address) => __TSR_ROUTER__.history.push(address)", address)
+    await page.wait_for_function(_IS_AT, arg=address)
     await settled(page)
 
 
