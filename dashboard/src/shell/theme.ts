@@ -25,6 +25,7 @@ export const cssVariables: CSSVariablesResolver = ({ colors }) => ({
     '--mantine-color-placeholder': colors.gray[7],
     '--mantine-color-anchor': colors.indigo[8],
     '--mantine-color-error': colors.red[9],
+    '--mantine-color-red-light-color': colors.red[9],
   },
   dark: {
     '--mantine-color-dimmed': colors.dark[1],

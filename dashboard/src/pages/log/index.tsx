@@ -8,6 +8,7 @@ import { useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
 import { Empty, Loaded } from '../../parts/States'
 import { Moment } from '../../parts/Time'
+import { WideTable } from '../../parts/WideTable'
 import { writeSearch } from '../../rules/address'
 import { text } from '../../words/log'
 
@@ -90,30 +91,28 @@ function Filters({ filters, change }: { readonly filters: Chosen; readonly chang
 
 function Entries({ entries }: { readonly entries: readonly Entry[] }) {
   return (
-    <Table.ScrollContainer minWidth={760} tabIndex={0} role="region" aria-label={text.title}>
-      <Table verticalSpacing="xs">
-        <Table.Thead>
-          <Table.Tr>
-            <Table.Th>{text.time}</Table.Th>
-            <Table.Th>{text.actor}</Table.Th>
-            <Table.Th>{text.action}</Table.Th>
-            <Table.Th>{text.target}</Table.Th>
-            <Table.Th>{text.detail}</Table.Th>
+    <WideTable label={text.title} minWidth={760}>
+      <Table.Thead>
+        <Table.Tr>
+          <Table.Th>{text.time}</Table.Th>
+          <Table.Th>{text.actor}</Table.Th>
+          <Table.Th>{text.action}</Table.Th>
+          <Table.Th>{text.target}</Table.Th>
+          <Table.Th>{text.detail}</Table.Th>
+        </Table.Tr>
+      </Table.Thead>
+      <Table.Tbody>
+        {entries.map((entry) => (
+          <Table.Tr key={entry.id}>
+            <Table.Td><Moment at={entry.at} /></Table.Td>
+            <Table.Td>{entry.actor.name}</Table.Td>
+            <Table.Td><Code>{entry.action}</Code></Table.Td>
+            <Table.Td>{entry.target}</Table.Td>
+            <Table.Td><Detail detail={entry.detail} /></Table.Td>
           </Table.Tr>
-        </Table.Thead>
-        <Table.Tbody>
-          {entries.map((entry) => (
-            <Table.Tr key={entry.id}>
-              <Table.Td><Moment at={entry.at} /></Table.Td>
-              <Table.Td>{entry.actor.name}</Table.Td>
-              <Table.Td><Code>{entry.action}</Code></Table.Td>
-              <Table.Td>{entry.target}</Table.Td>
-              <Table.Td><Detail detail={entry.detail} /></Table.Td>
-            </Table.Tr>
-          ))}
-        </Table.Tbody>
-      </Table>
-    </Table.ScrollContainer>
+        ))}
+      </Table.Tbody>
+    </WideTable>
   )
 }
 

@@ -4,6 +4,7 @@ import { notify, notifyFailure } from '../../parts/notify'
 import { Lines, Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
+import { WideTable } from '../../parts/WideTable'
 import { text } from '../../words/settings'
 
 export function Sessions() {
@@ -14,44 +15,42 @@ export function Sessions() {
       <Text size="sm" c="dimmed">{text.sessionsAbout}</Text>
       <Loaded query={sessions} skeleton={<Lines count={2} />}>
         {(data) => (
-          <Table.ScrollContainer minWidth={600} tabIndex={0} role="region" aria-label={text.sessions}>
-            <Table verticalSpacing="xs">
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>{text.address}</Table.Th>
-                  <Table.Th>{text.browser}</Table.Th>
-                  <Table.Th>{text.since}</Table.Th>
-                  <Table.Th>{text.until}</Table.Th>
-                  <Table.Th>{text.actions}</Table.Th>
+          <WideTable label={text.sessions} minWidth={600}>
+            <Table.Thead>
+              <Table.Tr>
+                <Table.Th>{text.address}</Table.Th>
+                <Table.Th>{text.browser}</Table.Th>
+                <Table.Th>{text.since}</Table.Th>
+                <Table.Th>{text.until}</Table.Th>
+                <Table.Th>{text.actions}</Table.Th>
+              </Table.Tr>
+            </Table.Thead>
+            <Table.Tbody>
+              {data.sessions.map((entry) => (
+                <Table.Tr key={entry.id}>
+                  <Table.Td>
+                    <Group gap="xs">
+                      <Text inherit>{entry.address}</Text>
+                      {entry.current && <StatusBadge state="current" tone="good" label={text.current} />}
+                    </Group>
+                  </Table.Td>
+                  <Table.Td maw={260}><Text inherit lineClamp={2}>{entry.user_agent}</Text></Table.Td>
+                  <Table.Td><Ago at={entry.created_at} /></Table.Td>
+                  <Table.Td><Ago at={entry.expires_at} /></Table.Td>
+                  <Table.Td>
+                    {!entry.current && (
+                      <Button
+                        size="xs" variant="light" color="red"
+                        onClick={() => end.mutate(entry.id, { onSuccess: () => notify(text.ended), onError: notifyFailure })}
+                      >
+                        {text.end}
+                      </Button>
+                    )}
+                  </Table.Td>
                 </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {data.sessions.map((entry) => (
-                  <Table.Tr key={entry.id}>
-                    <Table.Td>
-                      <Group gap="xs">
-                        <Text inherit>{entry.address}</Text>
-                        {entry.current && <StatusBadge state="current" tone="good" label={text.current} />}
-                      </Group>
-                    </Table.Td>
-                    <Table.Td maw={260}><Text inherit lineClamp={2}>{entry.user_agent}</Text></Table.Td>
-                    <Table.Td><Ago at={entry.created_at} /></Table.Td>
-                    <Table.Td><Ago at={entry.expires_at} /></Table.Td>
-                    <Table.Td>
-                      {!entry.current && (
-                        <Button
-                          size="xs" variant="light" color="red"
-                          onClick={() => end.mutate(entry.id, { onSuccess: () => notify(text.ended), onError: notifyFailure })}
-                        >
-                          {text.end}
-                        </Button>
-                      )}
-                    </Table.Td>
-                  </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </Table.ScrollContainer>
+              ))}
+            </Table.Tbody>
+          </WideTable>
         )}
       </Loaded>
     </Stack>

@@ -12,6 +12,7 @@ import { Allowed, useMay } from '../../parts/Role'
 import { Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
+import { WideTable } from '../../parts/WideTable'
 import { roleNames } from '../../words/roles'
 import { text } from '../../words/team'
 import { Invitations } from './Invitations'
@@ -102,22 +103,20 @@ function Members({ members }: { readonly members: readonly Member[] }) {
   }
   return (
     <>
-      <Table.ScrollContainer minWidth={640} tabIndex={0} role="region" aria-label={text.members}>
-        <Table verticalSpacing="xs">
-          <Table.Thead>
-            <Table.Tr>
-              <Table.Th>{text.email}</Table.Th>
-              <Table.Th>{text.role}</Table.Th>
-              <Table.Th>{text.secondFactor}</Table.Th>
-              <Table.Th>{text.lastSeen}</Table.Th>
-              <Table.Th>{text.actions}</Table.Th>
-            </Table.Tr>
-          </Table.Thead>
-          <Table.Tbody>
-            {members.map((member) => <Line key={member.id} member={member} remove={() => setRemoved(member)} />)}
-          </Table.Tbody>
-        </Table>
-      </Table.ScrollContainer>
+      <WideTable label={text.members} minWidth={640}>
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>{text.email}</Table.Th>
+            <Table.Th>{text.role}</Table.Th>
+            <Table.Th>{text.secondFactor}</Table.Th>
+            <Table.Th>{text.lastSeen}</Table.Th>
+            <Table.Th>{text.actions}</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {members.map((member) => <Line key={member.id} member={member} remove={() => setRemoved(member)} />)}
+        </Table.Tbody>
+      </WideTable>
       <Confirm
         opened={removed !== null}
         title={text.removeTitle}
