@@ -1,7 +1,7 @@
 """Shared by the dashboard's tests: one browser, a service for each module, and pages under watch.
 
 Chromium is Debian's, found on PATH. The service serves what `make dashboard` built into src/posthouse/dashboard/; CI
-builds it by `make dashboard-check` before the tests. Without either, the tests fail and say what to do.
+builds it before the tests. Without either, the tests fail and say what to do.
 """
 
 import asyncio
