@@ -17,6 +17,8 @@ from tests.support.service import PASSWORD, Tenant
 
 pytestmark = pytest.mark.rare
 
+Faults = dict[str, list[str]]
+
 THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 SIGN_IN: Final = ("login", "forgotten", "invitation", "invitation#token", "reset#token", "nowhere")
 # Parts of pages that are not shown at first.
@@ -92,7 +94,7 @@ async def test_failing_pages_have_no_fault(pages: Pages, full_account: Tenant) -
     paths = await page_paths(full_account)
     pages.watch_of(page).allow("500: ")
     await page.route("**/v1/**", fail)
-    faults = {}
+    faults: Faults = {}
     for name, path in paths.items():
         # Loaded anew, without what was read before.
         await opened(page, full_account, path)
@@ -107,7 +109,7 @@ async def test_pages_of_a_viewer_have_no_fault(pages: Pages, full_account: Tenan
 
 
 async def test_pages_of_sign_in_have_no_fault(pages: Pages) -> None:
-    faults = {}
+    faults: Faults = {}
     for path in SIGN_IN:
         page = await pages.signed_out(path)
         await settled(page)
@@ -118,7 +120,8 @@ async def test_pages_of_sign_in_have_no_fault(pages: Pages) -> None:
 async def test_dialogs_have_no_fault(pages: Pages, full_account: Tenant) -> None:
     page = await pages.of(full_account)
     await settled(page)
-    faults, titles = {}, set()
+    faults: Faults = {}
+    titles: set[str] = set()
     for path in {**await page_paths(full_account), **FURTHER}.values():
         await visited(page, full_account, path)
         async for title in _opened_dialogs(page):
@@ -153,7 +156,7 @@ async def _title(page: Page) -> str:
 async def test_menus_commands_and_requests_have_no_fault(pages: Pages, full_account: Tenant) -> None:
     page = await pages.of(full_account, "messages")
     await settled(page)
-    faults = {}
+    faults: Faults = {}
     for name, shown in [("Commands", _DIALOG), ("By API", _DIALOG), ("Your user", "[role=menu]")]:
         await page.get_by_role("button", name=name).click()
         await page.locator(shown).first.wait_for()
@@ -166,7 +169,7 @@ async def test_menus_commands_and_requests_have_no_fault(pages: Pages, full_acco
 async def test_secrets_shown_once_have_no_fault(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant)
     await settled(page)
-    faults = {}
+    faults: Faults = {}
     for path, opener in [("keys", "New API key"), ("keys?tab=smtp", "New SMTP credential")]:
         await visited(page, tenant, path)
         await page.get_by_role("button", name=opener).first.click()
@@ -232,17 +235,17 @@ async def test_a_planted_fault_is_found(pages: Pages, full_account: Tenant) -> N
     assert [fault for fault in await axe_faults(page) if fault.startswith("button-name")]
 
 
-async def _faults(page: Page, tenant: Tenant, paths: dict[str, str]) -> dict[str, list[str]]:
-    faults = {}
+async def _faults(page: Page, tenant: Tenant, paths: dict[str, str]) -> Faults:
+    faults: Faults = {}
     for name, path in paths.items():
         await visited(page, tenant, path)
         faults |= await _faults_here(page, name)
     return faults
 
 
-async def _faults_here(page: Page, name: str) -> dict[str, list[str]]:
+async def _faults_here(page: Page, name: str) -> Faults:
     """What axe finds in each theme, by the name and the theme."""
-    faults = {}
+    faults: Faults = {}
     for theme in THEMES:
         await page.emulate_media(color_scheme=theme)
         await page.locator(f":root[data-mantine-color-scheme={theme}]").wait_for(state="attached")

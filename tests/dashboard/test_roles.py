@@ -59,14 +59,14 @@ async def test_what_a_user_may_not_do_is_disabled_with_a_reason(
     pages: Pages, dashboard: DashboardService, kind: str
 ) -> None:
     tenant = await dashboard.full_account()
-    visited = await addresses(tenant)
+    shown = await addresses(tenant)
     email = await tenant.user("owner" if kind == LACKS_FACTOR else kind)
     if kind == LACKS_FACTOR:
         await tenant.set(requires_totp=True)
     page = await pages.signed_in(email)
     await settled(page)
     wrong, count, disabled = [], 0, 0
-    for name, (path, needed) in visited.items():
+    for name, (path, needed) in shown.items():
         await visited(page, tenant, path)
         is_open = may(kind, needed)
         if await page.locator("[data-state=forbidden]").count() == is_open:
@@ -78,7 +78,7 @@ async def test_what_a_user_may_not_do_is_disabled_with_a_reason(
                 wrong.append(f"{name}: {operation} is disabled without a reason, or not in spite of it")
             elif may(kind, operation) == (reason is not None and reason.startswith(NOT_ALLOWED)):
                 wrong.append(f"{name}: {operation} says: {reason}")
-    print(f"\n{kind}: {len(visited)} pages and parts, {count} controls, {disabled} disabled with a reason")
+    print(f"\n{kind}: {len(shown)} pages and parts, {count} controls, {disabled} disabled with a reason")
     assert wrong == []
     assert count > 0
     await _check_navigation(page, kind)
