@@ -2307,6 +2307,7 @@ export interface components {
          *         }
          *       ],
          *       "rotating": false,
+         *       "shared": false,
          *       "verified": true,
          *       "verified_at": "2026-11-15T09:30:00.000Z",
          *       "vouched": false
@@ -2357,6 +2358,11 @@ export interface components {
              */
             rotating: boolean;
             /**
+             * Shared
+             * @description Whether it is the operator's domain, shared with all accounts: mail from it goes to members of the account and to the simulator only, and it can't be changed or removed.
+             */
+            shared: boolean;
+            /**
              * Verified
              * @description Whether mail may be sent from it.
              */
@@ -2390,6 +2396,7 @@ export interface components {
          *           "id": "dm_01kmx2v3q8f7t9n5r6w4y0zabc",
          *           "missing_since": null,
          *           "name": "example.com",
+         *           "shared": false,
          *           "verified": true,
          *           "verified_at": "2026-11-15T09:30:00.000Z",
          *           "vouched": false
@@ -2463,6 +2470,7 @@ export interface components {
          *           }
          *         ],
          *         "rotating": false,
+         *         "shared": false,
          *         "verified": true,
          *         "verified_at": "2026-11-15T09:30:00.000Z",
          *         "vouched": false
@@ -2497,6 +2505,7 @@ export interface components {
          *       "id": "dm_01kmx2v3q8f7t9n5r6w4y0zabc",
          *       "missing_since": null,
          *       "name": "example.com",
+         *       "shared": false,
          *       "verified": true,
          *       "verified_at": "2026-11-15T09:30:00.000Z",
          *       "vouched": false
@@ -2536,6 +2545,11 @@ export interface components {
              * @description In A-labels and lower case.
              */
             name: string;
+            /**
+             * Shared
+             * @description Whether it is the operator's domain, shared with all accounts: mail from it goes to members of the account and to the simulator only, and it can't be changed or removed.
+             */
+            shared: boolean;
             /**
              * Verified
              * @description Whether mail may be sent from it.

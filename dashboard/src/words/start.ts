@@ -29,6 +29,7 @@ export const text = words({
   },
   domain: {
     why: 'Add a domain, copy its DNS records to your DNS host, and send from your own addresses. The records are checked while you look.',
+    sandbox: (name: string) => `Until then, mail from ${name} reaches the members of this account and the simulator.`,
     name: 'Domain',
     placeholder: 'shop.example',
     add: 'Add the domain',

@@ -131,6 +131,7 @@ def domain(view: "DomainView") -> Plain:
         "name": row.name,
         "verified_at": row.verified_at,
         "vouched": row.is_vouched_for,
+        "shared": row.is_shared,
         "checked_at": row.checked_at,
         "missing_since": row.missing_since,
         "ed25519_published": row.ed25519_published,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from posthouse.flows.account.session_tokens import SessionTokens
     from posthouse.flows.account.sessions import Sessions
     from posthouse.flows.account.team import Team
+    from posthouse.flows.operate.sandbox_domain import SandboxDomain
     from posthouse.flows.shared.account_limits import Defaults
     from posthouse.flows.shared.service_mail import ServiceMail
 
@@ -153,6 +154,20 @@ def domains(settings: Settings, database: Database, clock: Clock, chance: Chance
         resolver=resolver(settings),
         return_path=settings.return_path,
         dkim_keys=DkimKeys(ahead=keys_ahead),
+    )
+
+
+def sandbox_domain(settings: Settings, database: Database, clock: Clock, chance: Chance) -> "SandboxDomain":
+    from posthouse.compose.keys import sealer
+    from posthouse.flows.operate.sandbox_domain import SandboxDomain
+
+    return SandboxDomain(
+        database=database,
+        clock=clock,
+        chance=chance,
+        sealer=sealer(settings),
+        name=settings.service.sandbox_domain,
+        account=settings.service.sender_account,
     )
 
 

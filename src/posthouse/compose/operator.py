@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.audit import Audit
     from posthouse.flows.operate.doctor import Doctor
     from posthouse.flows.operate.monitor import Monitor
+    from posthouse.flows.operate.sandbox_domain import SandboxDomain
     from posthouse.flows.operate.service_clock import ServiceClock
     from posthouse.flows.operate.upkeep import Upkeep
     from posthouse.flows.operate.usage_counter import UsageCounter
@@ -57,7 +58,14 @@ class OperatorServices:
             chance=self._chance,
             pepper=self._settings.secrets.pepper_bytes,
             sender_account=self._settings.service.sender_account,
+            sandbox_domain=self._sandbox_domain,
         )
+
+    @cached_property
+    def _sandbox_domain(self) -> "SandboxDomain | None":
+        if not self._settings.service.sandbox_domain:
+            return None
+        return account.sandbox_domain(self._settings, self._database, self._clock, self._chance)
 
     @cached_property
     def domains(self) -> "Domains":
@@ -100,6 +108,7 @@ class OperatorServices:
             trusted_proxies=self._settings.http.trusted_proxies,
             captures=self._settings.delivery.captures,
             dashboard_lack=None if is_built() else NOT_BUILT,
+            sandbox_domain=self._sandbox_domain,
         )
 
     @cached_property

@@ -5,7 +5,7 @@ from typing import Final
 
 from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock, DatabaseClock
-from posthouse.compose import accept
+from posthouse.compose import accept, account
 from posthouse.compose.connections import resolver
 from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
@@ -45,10 +45,12 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
 
         reputation = Reputation(database=database, clock=clock, chance=chance)
         usage_counter = UsageCounter(database=database, clock=clock)
+        sandbox_domain = account.sandbox_domain(settings, database, clock, chance)
         search_indexer = SearchIndexer(database=database, clock=clock)
         alerts = alert_check(settings, database, clock, chance)
         async with (
             repeated(upkeep_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
+            repeated(sandbox_domain.run, pause_seconds=UPKEEP_PAUSE_SECONDS),
             repeated(reputation.run, pause_seconds=REPUTATION_PAUSE_SECONDS),
             repeated(usage_counter.run, pause_seconds=USAGE_PAUSE_SECONDS),
             repeated(search_indexer.run, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),

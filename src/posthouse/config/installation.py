@@ -10,7 +10,7 @@ from typing import Final, Literal, Self
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from posthouse.config.section import Section, Texts
-from posthouse.mail.address import AddressError, parse_mailbox
+from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
 
 SECRET_CHARACTERS_MIN: Final = 32
 # A phrase repeated to the required length is long without being hard to guess.
@@ -61,6 +61,12 @@ class ServiceSection(Section):
         description="The account, by name or id, that sends the service's own mail and pays for it. Its members can "
         "read that mail with its links: name an account of your own.",
     )
+    sandbox_domain: str = Field(
+        "",
+        description="A verified domain of sender_account that all accounts may send their first mail from, to their "
+        "own members and the simulator only, signed with that account's keys. Empty: accounts need a domain of their "
+        "own.",
+    )
     resolvers: Texts = Field(
         (),
         description="Name servers for DNS queries, each an IP address with an optional port "
@@ -91,6 +97,20 @@ class ServiceSection(Section):
     def _has_sender_and_account(self) -> Self:
         if bool(self.sender) is not bool(self.sender_account):
             raise ValueError("sender and sender_account belong together: set both, or neither")
+        return self
+
+    @field_validator("sandbox_domain")
+    @classmethod
+    def _is_domain(cls, given: str) -> str:
+        try:
+            return parse_domain(given) if given else ""
+        except AddressError as error:
+            raise ValueError(f"{error}: write a domain such as sandbox.example.com") from None
+
+    @model_validator(mode="after")
+    def _has_sandbox_and_account(self) -> Self:
+        if self.sandbox_domain and not self.sender_account:
+            raise ValueError("sandbox_domain is a domain of sender_account: set sender and sender_account, too")
         return self
 
     @field_validator("own_addresses")

@@ -105,6 +105,8 @@ class Home:
                 "hostname": f"mail.{DOMAIN}",
                 "sender": f"Posthouse <no-reply@{DOMAIN}>",
                 "sender_account": ACCOUNT,
+                # Further accounts can send to their members without a domain of their own.
+                "sandbox_domain": DOMAIN,
             },
             # A laptop may be slow: better a late answer than a refusal.
             "database": {"url": database_url, "patience": 10},

@@ -6,7 +6,7 @@ revocation holds everywhere within seconds while the hot path asks PostgreSQL no
 goes unanswered for longer than the cache may be old, nothing in the cache is used.
 """
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network
@@ -66,11 +66,17 @@ WHERE m.account_id = $1 AND m.user_id = $2
 # Cached with the account in which it began: ending a session touches that account.
 _SESSION: Final = "SELECT account_id, user_id FROM sessions WHERE id = $1 AND revoked_at IS NULL"
 
-_DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1 AND verified_at IS NOT NULL"
+_DOMAINS: Final = """
+SELECT name, shared_from IS NOT NULL AS is_shared FROM domains WHERE account_id = $1 AND verified_at IS NOT NULL
+"""
+_MEMBER_ADDRESSES: Final = """
+SELECT u.email FROM memberships m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1
+"""
 
 _SIGNING_KEYS: Final = """
-SELECT id, selector, dkim_sealed, ed25519_selector, ed25519_sealed, ed25519_published
-FROM domains WHERE account_id = $1 AND name = $2 AND verified_at IS NOT NULL
+SELECT k.account_id, k.id, k.selector, k.dkim_sealed, k.ed25519_selector, k.ed25519_sealed, k.ed25519_published
+FROM domains d JOIN domains k ON k.account_id = coalesce(d.shared_from, d.account_id) AND k.name = d.name
+WHERE d.account_id = $1 AND d.name = $2 AND d.verified_at IS NOT NULL AND k.verified_at IS NOT NULL
 """
 
 _TEMPLATE: Final = """
@@ -188,9 +194,13 @@ class ControlCache:
         self.forget_domains(account_id)
         return domain in await self._recall(("domains", account_id), _load_domains, account_id)
 
-    async def verified_domains(self, account_id: AccountId) -> frozenset[str]:
-        """From memory: a domain that was verified in the last seconds may be missing."""
+    async def verified_domains(self, account_id: AccountId) -> Mapping[str, bool]:
+        """Whether each is shared. From memory: a domain that was verified in the last seconds may be missing."""
         return await self._recall(("domains", account_id), _load_domains, account_id)
+
+    async def member_addresses(self, account_id: AccountId) -> frozenset[str]:
+        """In lower case."""
+        return await self._recall(("member_addresses", account_id), _load_member_addresses, account_id)
 
     def forget_domains(self, account_id: AccountId) -> None:
         self._known.pop(("domains", account_id), None)
@@ -310,9 +320,14 @@ async def _load_session(connection: Connection, session_id: SessionId) -> tuple[
     return None if row is None else (row["account_id"], row["user_id"])
 
 
-async def _load_domains(connection: Connection, account_id: AccountId) -> tuple[AccountId, frozenset[str]]:
+async def _load_domains(connection: Connection, account_id: AccountId) -> tuple[AccountId, Mapping[str, bool]]:
     rows = await connection.fetch(_DOMAINS, account_id)
-    return account_id, frozenset(row["name"] for row in rows)
+    return account_id, {row["name"]: row["is_shared"] for row in rows}
+
+
+async def _load_member_addresses(connection: Connection, account_id: AccountId) -> tuple[AccountId, frozenset[str]]:
+    rows = await connection.fetch(_MEMBER_ADDRESSES, account_id)
+    return account_id, frozenset(row["email"] for row in rows)
 
 
 async def _load_signing_keys(
@@ -321,11 +336,13 @@ async def _load_signing_keys(
     row = await connection.fetchrow(_SIGNING_KEYS, account_id, domain)
     if row is None:
         return None
-    keys = [SealedKey(row["selector"], dkim_purpose(account_id, row["id"]), row["dkim_sealed"])]
+    # Of a shared domain they are the operator's, and change with that account.
+    owner_id: AccountId = row["account_id"]
+    keys = [SealedKey(row["selector"], dkim_purpose(owner_id, row["id"]), row["dkim_sealed"])]
     if row["ed25519_published"]:
-        purpose = ed25519_purpose(account_id, row["id"])
+        purpose = ed25519_purpose(owner_id, row["id"])
         keys.append(SealedKey(row["ed25519_selector"], purpose, row["ed25519_sealed"]))
-    return account_id, tuple(keys)
+    return owner_id, tuple(keys)
 
 
 async def _load_suspended(connection: Connection, account_id: AccountId) -> tuple[AccountId, bool]:

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.accounts import touch
-from posthouse.store.postgres import Connection, storable
+from posthouse.store.postgres import Connection, Row, storable
 from posthouse.store.statement import statement
 
 # What is kept of the values that a check found at a name.
@@ -48,6 +48,12 @@ class DomainRow:
     # Of the last check, see `findings_of`.
     findings: str | None = None
     dns_host: str | None = None
+    # The operator's account whose domain this is, and whose keys sign; None for a domain of the account's own.
+    shared_from: AccountId | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        return self.shared_from is not None
 
     @property
     def is_vouched_for(self) -> bool:
@@ -96,7 +102,7 @@ class VerificationState:
 
 _GIVEN: Final = """
 account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since, dkim_sealed,
-ed25519_selector, ed25519_public, ed25519_sealed, ed25519_published, asked_at
+ed25519_selector, ed25519_public, ed25519_sealed, ed25519_published, asked_at, shared_from
 """
 _COLUMNS: Final = f"{_GIVEN}, findings, dns_host"
 _KEYS_COLUMNS: Final = """
@@ -108,19 +114,21 @@ _INSERT: Final = statement(f"""
 INSERT INTO domains ({_GIVEN})
 VALUES (:account_id, :id, :name, :token, :selector, :dkim_public, :created_at,
     :verified_at, :checked_at, :missing_since, :dkim_sealed, :ed25519_selector, :ed25519_public, :ed25519_sealed,
-    :ed25519_published, :asked_at)
+    :ed25519_published, :asked_at, :shared_from)
 ON CONFLICT (account_id, name) DO NOTHING RETURNING id
 """)
 _BY_NAME: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE account_id = $1 AND name = $2
 """
+# A domain that is shared no more stays for the audit alone.
+_SHOWN: Final = "account_id = $1 AND (shared_from IS NULL OR verified_at IS NOT NULL)"
 _LIST: Final = f"""
-SELECT {_COLUMNS} FROM domains WHERE account_id = $1 ORDER BY name LIMIT $2
+SELECT {_COLUMNS} FROM domains WHERE {_SHOWN} ORDER BY name LIMIT $2
 """
 _PAGE: Final = f"""
-SELECT {_COLUMNS} FROM domains WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3
+SELECT {_COLUMNS} FROM domains WHERE {_SHOWN} AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3
 """
-_COUNT: Final = "SELECT count(*) FROM domains WHERE account_id = $1"
+_COUNT: Final = "SELECT count(*) FROM domains WHERE account_id = $1 AND shared_from IS NULL"
 _DELETE: Final = "DELETE FROM domains WHERE account_id = $1 AND name = $2 RETURNING id"
 # A domain that was never checked has no checked_at to compare, and so is never due.
 _DUE: Final = f"""
@@ -169,7 +177,28 @@ RETURNING id
 """)
 
 _WITHOUT_ED25519: Final = f"""
-SELECT {_COLUMNS} FROM domains WHERE ed25519_sealed IS NULL ORDER BY account_id, id LIMIT $1
+SELECT {_COLUMNS} FROM domains WHERE ed25519_sealed IS NULL AND shared_from IS NULL ORDER BY account_id, id LIMIT $1
+"""
+_UNSHARE: Final = """
+UPDATE domains SET verified_at = NULL
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM domains WHERE shared_from IS NOT NULL AND name <> $1 AND verified_at IS NOT NULL
+    LIMIT $2 FOR UPDATE SKIP LOCKED))
+RETURNING account_id
+"""
+_SHARE_AGAIN: Final = """
+UPDATE domains SET verified_at = $3, shared_from = $2
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM domains WHERE shared_from IS NOT NULL AND name = $1
+      AND (verified_at IS NULL OR shared_from <> $2)
+    LIMIT $4 FOR UPDATE SKIP LOCKED))
+RETURNING account_id
+"""
+_ACCOUNTS_WITHOUT: Final = """
+SELECT id FROM accounts
+WHERE closed_at IS NULL AND NOT EXISTS (
+    SELECT FROM domains WHERE account_id = accounts.id AND (name = $1 OR verified_at IS NOT NULL))
+ORDER BY id LIMIT $2
 """
 _SET_ED25519: Final = statement("""
 UPDATE domains SET ed25519_selector = :selector, ed25519_public = :public, ed25519_sealed = :sealed,
@@ -268,13 +297,36 @@ async def insert(tx: Connection, domain: DomainRow, now: datetime) -> bool:
             ed25519_sealed=domain.ed25519_sealed,
             ed25519_published=domain.ed25519_published,
             asked_at=domain.asked_at,
+            shared_from=domain.shared_from,
         )
     )
     await touch(tx, domain.account_id, now)
     return inserted is not None
 
 
+async def unshare(tx: Connection, name: str, now: datetime, limit: int) -> int:
+    """Shared domains of any other name are not verified any more; return how many changed."""
+    return await _touch_each(tx, await tx.fetch(_UNSHARE, name, limit), now)
+
+
+async def share_again(tx: Connection, source: DomainRow, now: datetime, limit: int) -> int:
+    """Shared domains of this name are verified, and signed with the keys of this row; return how many changed."""
+    return await _touch_each(tx, await tx.fetch(_SHARE_AGAIN, source.name, source.account_id, now, limit), now)
+
+
+async def accounts_without(connection: Connection, name: str, limit: int) -> list[AccountId]:
+    """Open accounts that have neither this domain nor any that is verified."""
+    return [row["id"] for row in await connection.fetch(_ACCOUNTS_WITHOUT, name, limit)]
+
+
+async def _touch_each(tx: Connection, changed: Sequence[Row], now: datetime) -> int:
+    for account_id in sorted({row["account_id"] for row in changed}):
+        await touch(tx, account_id, now)
+    return len(changed)
+
+
 async def count(connection: Connection, account_id: AccountId) -> int:
+    """Of the account's own."""
     found: int = await connection.fetchval(_COUNT, account_id)
     return found
 

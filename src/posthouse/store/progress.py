@@ -25,7 +25,7 @@ SELECT
         (SELECT min(created_at) FROM first_messages WHERE source = 'test' AND credits_reserved > 0),
         (SELECT min(day)::timestamp AT TIME ZONE 'UTC' FROM usage_days WHERE account_id = :account_id AND accepted > 0)
     ) AS test_mail,
-    (SELECT min(verified_at) FROM domains WHERE account_id = :account_id) AS domain_verified,
+    (SELECT min(verified_at) FROM domains WHERE account_id = :account_id AND shared_from IS NULL) AS domain_verified,
     (SELECT min(created_at) FROM api_keys WHERE account_id = :account_id) AS key_created,
     least(
         (SELECT min(created_at) FROM first_messages WHERE source <> 'test' OR credits_reserved = 0),

@@ -13,6 +13,7 @@ from posthouse.rules import ids
 from posthouse.rules.draft import compose
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.accept_flow import SIMULATOR
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 ELSEWHERE = "unverified.example.net"
@@ -138,3 +139,24 @@ async def test_submitted_mail_meets_the_same_limit(steps: DeliverySteps) -> None
             )
         codes.append(refused.value.code)
     assert codes == [Code.FORBIDDEN] * 5 + [Code.RATE_LIMITED] * 3
+
+
+async def test_submitted_mail_from_a_shared_domain_goes_to_members(steps: DeliverySteps) -> None:
+    async with steps.database.connection() as connection:
+        await connection.execute("UPDATE domains SET shared_from = gen_random_uuid()")
+    raw = RAW.replace(ELSEWHERE.encode(), steps.sender.domain.encode())
+
+    async def adopt(*envelope: str) -> None:
+        await steps.accept_flow.intake.adopt(
+            steps.sender.principal(),
+            raw,
+            [Mailbox("", *address.split("@")) for address in envelope],
+            f"news@{steps.sender.domain}",
+            RequestId(ids.new_id(steps.clock.now(), len(envelope).to_bytes(10, "big"))),
+        )
+
+    await adopt(f"delivered@{SIMULATOR}")
+    # The envelope counts, whatever the header says.
+    with pytest.raises(Refusal, match=r"'bob@example\.org' is neither") as refused:
+        await adopt(f"delivered@{SIMULATOR}", "bob@example.org")
+    assert refused.value.code is Code.FORBIDDEN

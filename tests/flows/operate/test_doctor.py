@@ -9,6 +9,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.flows.account.domains import Domains
 from posthouse.flows.operate.accounts import Accounts
 from posthouse.flows.operate.doctor import Doctor, DoctorCheck
+from posthouse.flows.operate.sandbox_domain import SandboxDomain
 from posthouse.flows.shared.disk_space import DiskSpace, size, volume
 from posthouse.rules.actor import OPERATOR
 from posthouse.store import partitions
@@ -118,3 +119,14 @@ async def test_a_database_that_is_away_is_the_one_thing_said() -> None:
         (check,) = await check_up(database)
     assert not check.is_well
     assert "database.url" in check.advice
+
+
+async def test_a_sandbox_domain_that_is_not_verified_is_named(database: Database) -> None:
+    clock, chance = DatabaseClock(), SystemChance()
+    sandbox = SandboxDomain(
+        database=database, clock=clock, chance=chance, sealer=SEALER, name="try.example.org", account="operations"
+    )
+    doctor = Doctor(database=database, clock=clock, sealer=SEALER, sandbox_domain=sandbox)
+    (check,) = unwell(await doctor.check_up())
+    assert (check.name, check.found) == ("sandbox domain", "try.example.org is not a verified domain of operations")
+    assert "posthouse domain add 'operations' try.example.org" in check.advice

@@ -32,7 +32,7 @@ export function DomainDetail({ name }: { readonly name: string }) {
   const isOpen = present !== undefined && !present.vouched && (!present.verified || present.missing_since !== null || present.rotating)
   useWatch(check, isOpen && mayVerify)
   useVerifiedNotice(present)
-  const actions = present === undefined ? undefined : (
+  const actions = present === undefined || present.shared ? undefined : (
     <>
       <Allowed to="verifyDomain">
         {(control) => (
@@ -75,13 +75,14 @@ function About({ domain }: { readonly domain: Domain }) {
   return (
     <Group gap="xs">
       <StatusBadge state="" label={label} tone={tone} />
-      <span>{domain.checked_at === null ? text.neverChecked : <>{text.checked} <Ago at={domain.checked_at} /></>}</span>
+      {!domain.shared && <span>{domain.checked_at === null ? text.neverChecked : <>{text.checked} <Ago at={domain.checked_at} /></>}</span>}
     </Group>
   )
 }
 
 function State({ domain, isWatched }: { readonly domain: Domain; readonly isWatched: boolean }) {
   const watch = isWatched ? text.watching : text.watchingOff
+  if (domain.shared) return <Alert color="teal">{text.readyShared}</Alert>
   if (domain.vouched) return <Alert color="teal">{text.readyVouched}</Alert>
   if (!domain.verified) {
     return (

@@ -35,7 +35,7 @@ export function DomainList() {
                   <Stack gap={2} miw={0} flex="1 1 240px">
                     <PageLink to={['domains', domain.name]} fw={600}>{domain.name}</PageLink>
                     <Text size="sm" c="dimmed">
-                      {domain.checked_at === null ? text.neverChecked : <>{text.checked} <Ago at={domain.checked_at} /></>}
+                      {domain.shared ? text.sharedBrief : domain.checked_at === null ? text.neverChecked : <>{text.checked} <Ago at={domain.checked_at} /></>}
                       {domain.dns_host !== null && ` · ${text.hostedBy(domain.dns_host)}`}
                     </Text>
                   </Stack>

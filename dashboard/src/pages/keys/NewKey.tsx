@@ -6,6 +6,7 @@ import { SecretOnce } from '../../parts/Copy'
 import { SendSnippets } from '../../parts/Snippets'
 import { Failure } from '../../parts/States'
 import { networksOf } from '../../rules/secret-state'
+import { senderDomain } from '../../rules/sender-domain'
 import { text } from '../../words/keys'
 import { text as shared } from '../../words/parts'
 
@@ -69,7 +70,7 @@ export function NewKey({ onClose }: { readonly onClose: () => void }) {
 function Made({ secret, onStored }: { readonly secret: string; readonly onStored: () => void }) {
   const service = useService()
   const domains = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }), { every: false })
-  const domain = domains.data?.domains.find(({ verified }) => verified)?.name ?? 'example.com'
+  const domain = senderDomain(domains.data?.domains) ?? 'example.com'
   return (
     <Stack>
       <SecretOnce secrets={[{ name: text.keySecret, value: secret }]} onStored={onStored} />

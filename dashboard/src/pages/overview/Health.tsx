@@ -16,7 +16,7 @@ export function Domains() {
   const read = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }))
   return (
     <Section title={text.domains}>
-      <Loaded query={read} skeleton={<Lines count={2} height={20} />}>{({ domains }) => <DomainsFound domains={domains} />}</Loaded>
+      <Loaded query={read} skeleton={<Lines count={2} height={20} />}>{({ domains }) => <DomainsFound domains={domains.filter(({ shared }) => !shared)} />}</Loaded>
       <PageLink to={['domains']} fz="sm">{text.domainsLink}</PageLink>
     </Section>
   )

@@ -5,6 +5,7 @@ import { useRead, useWrite } from '../../api/queries'
 import { PageButton, PageLink, useGo } from '../../parts/Link'
 import { Allowed, useMay } from '../../parts/Role'
 import { Failure } from '../../parts/States'
+import { sandboxOf } from '../../rules/sender-domain'
 import { text } from '../../words/start'
 import classes from './start.module.css'
 
@@ -16,10 +17,12 @@ export function AddDomain() {
   const mayNot = !useMay('addDomain')
   const read = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }))
   const add = useWrite((api) => api.POST('/v1/domains', { body: { name: name.trim() } }), ['domains', 'progress'])
+  const sandbox = sandboxOf(read.data?.domains)
   return (
     <Stack>
       <Text size="sm">{text.domain.why}</Text>
-      {read.data?.domains.slice(0, SHOWN).map((domain) => (
+      {sandbox !== undefined && <Text size="sm" className={classes.break}>{text.domain.sandbox(sandbox)}</Text>}
+      {read.data?.domains.filter(({ shared }) => !shared).slice(0, SHOWN).map((domain) => (
         <Text key={domain.id} size="sm" className={classes.break}>
           {domain.verified ? text.domain.verified : text.domain.unverified} <PageLink to={['domains', domain.name]}>{domain.name}</PageLink>
         </Text>

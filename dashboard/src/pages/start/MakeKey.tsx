@@ -7,6 +7,7 @@ import { PageLink } from '../../parts/Link'
 import { Allowed, useMay } from '../../parts/Role'
 import { SendSnippets, SmtpSettings } from '../../parts/Snippets'
 import { Failure, Lines } from '../../parts/States'
+import { senderDomain } from '../../rules/sender-domain'
 import { text } from '../../words/start'
 
 // May send, and nothing else: a first mail needs no choice.
@@ -15,7 +16,7 @@ const KEY = { name: text.key.name, mode: 'live', scopes: ['send'], credential_id
 export function MakeKey({ isMade, isWaiting, onMade }: { readonly isMade: boolean; readonly isWaiting: boolean; readonly onMade: () => void }) {
   const service = useService()
   const domains = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }))
-  const domain = domains.data?.domains.find(({ verified }) => verified)?.name ?? 'example.com'
+  const domain = senderDomain(domains.data?.domains) ?? 'example.com'
   return (
     <Stack>
       <Text size="sm">{text.key.why}</Text>

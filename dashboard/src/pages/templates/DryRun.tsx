@@ -6,6 +6,7 @@ import type { components } from '../../api/schema'
 import classes from '../../parts/parts.module.css'
 import { Allowed } from '../../parts/Role'
 import { Failure } from '../../parts/States'
+import { senderDomain } from '../../rules/sender-domain'
 import { bytes, number } from '../../words/format'
 import { text } from '../../words/templates'
 
@@ -15,7 +16,7 @@ type Result = components['schemas']['DryRunResponse']
 export function DryRun({ rendered }: { readonly rendered: Rendered | undefined }) {
   const me = useMe()
   const domains = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }), { every: false })
-  const domain = domains.data?.domains.find(({ verified }) => verified)?.name
+  const domain = senderDomain(domains.data?.domains)
   const [from, setFrom] = useState<string | null>(null)
   const [to, setTo] = useState(me.user.email)
   const sender = from ?? (domain === undefined ? '' : `hello@${domain}`)

@@ -111,6 +111,7 @@ class DryRun:
             control_cache=control_cache,
             hostname=installation.hostname,
             offers_one_click=installation.offers_one_click,
+            simulator_domain=installation.simulator_domain,
         )
         self._lookups = 0
         self._rates: MemoryRates[AccountId] = MemoryRates()
@@ -131,7 +132,7 @@ class DryRun:
         # Refreshes what the cache knows of the account's domains, which `require` goes by.
         is_verified = await self._control_cache.is_verified(account_id, draft.sender.domain)
         try:
-            await self._preparation.require(account_id, [draft.sender], one_click=draft.one_click)
+            await self._preparation.require(account_id, [draft.sender], draft.recipients, one_click=draft.one_click)
         except Refusal as refusal:
             refusals.append(_lasting(refusal))
         try:
@@ -197,7 +198,7 @@ class DryRun:
     async def _first_verified(self, account_id: AccountId) -> str:
         async with self._database.connection() as connection:
             rows = await domains.list_of_account(connection, account_id, DOMAINS_READ_MAX)
-        for row in rows:
+        for row in sorted(rows, key=lambda row: row.is_shared):
             if row.verified_at is not None:
                 return row.name
         raise Refusal(

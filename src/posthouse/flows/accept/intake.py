@@ -74,7 +74,10 @@ class Intake:
         self._tickets = tickets
         self._disk_space = disk_space or DiskSpace()
         self._preparation = Preparation(
-            control_cache=control_cache, hostname=hostname, offers_one_click=offers_one_click
+            control_cache=control_cache,
+            hostname=hostname,
+            offers_one_click=offers_one_click,
+            simulator_domain=simulator_domain,
         )
         self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
         self.fingerprint = Fingerprint(blake2b(fingerprint_key).digest())
@@ -145,16 +148,19 @@ class Intake:
             submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe
         )
         senders = [submitted.sender, *filter(None, [submitted.sender_field])]
+        addressed = _addressed(recipients, submitted)
+        require = partial(
+            self._preparation.require, principal.account_id, senders, addressed, one_click=choice.one_click
+        )
         try:
-            await self._preparation.require(principal.account_id, senders, one_click=choice.one_click)
+            await require()
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large()
         except Refusal as refusal:
             await self._refused.replay_or_raise(principal, None, b"", refusal)
-            await self._preparation.require(principal.account_id, senders, one_click=choice.one_click)
+            await require()
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large() from None
-        addressed = _addressed(recipients, submitted)
         entry = PreparedMessage(
             account_id=principal.account_id,
             credential_id=principal.credential_id,
@@ -195,7 +201,9 @@ class Intake:
         request_id: RequestId,
         source: Source,
     ) -> PreparedMessage:
-        await self._preparation.require(principal.account_id, [draft.sender], one_click=draft.one_click)
+        await self._preparation.require(
+            principal.account_id, [draft.sender], draft.recipients, one_click=draft.one_click
+        )
         content = await self._preparation.content(principal.account_id, draft)
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))

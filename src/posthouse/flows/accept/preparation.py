@@ -14,7 +14,7 @@ from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError
 from posthouse.mail.mime import MailContent
 from posthouse.rules import ids, limits, template, unsubscribe
-from posthouse.rules.draft import Draft, too_large
+from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import RenderedTemplate
@@ -29,12 +29,22 @@ class UnverifiedSender(Refusal):
 
 
 class Preparation:
-    def __init__(self, *, control_cache: ControlCache, hostname: str, offers_one_click: bool) -> None:
+    def __init__(
+        self, *, control_cache: ControlCache, hostname: str, offers_one_click: bool, simulator_domain: str
+    ) -> None:
         self._control_cache = control_cache
+        self._simulator_domain = simulator_domain
         self._hostname = hostname
         self._offers_one_click = offers_one_click
 
-    async def require(self, account_id: AccountId, senders: Sequence[Mailbox], *, one_click: bool) -> None:
+    async def require(
+        self,
+        account_id: AccountId,
+        senders: Sequence[Mailbox],
+        recipients: Sequence[DraftRecipient],
+        *,
+        one_click: bool,
+    ) -> None:
         """Raises what the account or this installation lacks for the message."""
         verified = await self._control_cache.verified_domains(account_id)
         for sender in senders:
@@ -45,8 +55,24 @@ class Preparation:
                     "register it and publish its DNS records, or send from one that is.",
                     domain=sender.domain,
                 )
+            if verified[sender.domain]:
+                await self._require_own_recipients(account_id, sender.domain, recipients)
         if one_click and not self._offers_one_click:
             raise unsubscribe.not_offered()
+
+    async def _require_own_recipients(
+        self, account_id: AccountId, domain: str, recipients: Sequence[DraftRecipient]
+    ) -> None:
+        """A shared domain is for first steps: its reputation must not depend on what strangers are sent."""
+        own = await self._control_cache.member_addresses(account_id)
+        for recipient in recipients:
+            if recipient.destination != self._simulator_domain and recipient.email.lower() not in own:
+                raise Refusal(
+                    Code.FORBIDDEN,
+                    f"{domain!r} is shared by all accounts: mail from it goes to members of this account and to "
+                    f"{self._simulator_domain} only, and {recipient.email[:100]!r} is neither. Register a domain of "
+                    "your own with POST /v1/domains to send to others.",
+                )
 
     async def content(self, account_id: AccountId, draft: Draft) -> MailContent:
         """What the mail says: the draft's own text, or its template's."""

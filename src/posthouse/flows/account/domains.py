@@ -77,6 +77,9 @@ class DomainView:
 
     @property
     def lines(self) -> Sequence[ShownRecord]:
+        """Of a shared domain there is nothing to publish."""
+        if self.domain.is_shared:
+            return []
         shown = [self._line(record, KeyStage.ACTIVE) for record in self.records.all]
         for keys in self.keys:
             of_keys = records_of(self.domain, keys).all[1:]
@@ -193,6 +196,7 @@ class Domains:
         """Check the records in DNS; or, if an operator vouches for the domain, never ask DNS."""
         async with self._database.transaction() as tx:
             row, keys = await _found(tx, account_id, given)
+            _require_own(row)
             if actor != OPERATOR:
                 await self._take_turn(tx, row)
         if vouched:
@@ -211,6 +215,7 @@ class Domains:
         """Make new keys, which sign once the RSA key's record is found; until then the present keys sign."""
         async with self._database.connection() as connection:
             row, keys = await _found(connection, account_id, given)
+        _require_own(row)
         _require_no_rotation(row, keys)
         rsa, ed25519 = await self._new_pairs(account_id, actor)
         now = self._clock.now()
@@ -244,6 +249,9 @@ class Domains:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             await accounts.lock(tx, account_id)
+            row = await domains.find(tx, account_id, name)
+            if row is not None:
+                _require_own(row)
             if not await domains.delete(tx, account_id, name, now):
                 raise _unknown(given)
             await self._audit_log.note(tx, account_id, actor, "domain.removed", name, now)
@@ -331,6 +339,15 @@ async def _require_room(connection: Connection, account_id: AccountId, name: str
         raise _there_already(name)
     if await domains.count(connection, account_id) >= limits.DOMAINS_MAX:
         raise Refusal(Code.CONFLICT, f"An account has at most {limits.DOMAINS_MAX} domains: remove one first.")
+
+
+def _require_own(row: DomainRow) -> None:
+    if row.is_shared:
+        raise Refusal(
+            Code.FORBIDDEN,
+            f"{row.name} is shared with all accounts by the operator of this service, who alone changes it: "
+            "add a domain of your own.",
+        )
 
 
 def _require_no_rotation(row: DomainRow, keys: Sequence[DomainKeysRow]) -> None:

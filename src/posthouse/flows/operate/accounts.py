@@ -7,7 +7,7 @@ else afterwards.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
@@ -40,6 +40,9 @@ from posthouse.store.domains import DomainRow as DomainRow
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.reputation import AccountReputation
 from posthouse.store.users import MemberRow as MemberRow
+
+if TYPE_CHECKING:
+    from posthouse.flows.operate.sandbox_domain import SandboxDomain
 
 LIST_MAX: Final = 1_000
 WARMUP_DAYS_MAX: Final = 366
@@ -99,11 +102,13 @@ class Accounts:
         chance: Chance,
         pepper: bytes,
         sender_account: str = "",
+        sandbox_domain: "SandboxDomain | None" = None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._chance = chance
         self._sender_account = sender_account
+        self._sandbox_domain = sandbox_domain
         self._audit_log = AuditLog(chance)
         self._generator = CredentialGenerator(chance, pepper)
 
@@ -121,6 +126,8 @@ class Accounts:
                 raise Refusal(Code.CONFLICT, f"There is an account named {name!r} already: choose another name.")
             created = await self._generator.credential(tx, account.id, "default", (), now, is_default=True)
             await self._note(tx, account, "account.created", now)
+            if self._sandbox_domain is not None:
+                await self._sandbox_domain.share(tx, account.id, now)
         return NewAccount(account, created)
 
     async def list_accounts(self) -> Sequence[AccountRow]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from posthouse.clock import Clock
+from posthouse.flows.operate.sandbox_domain import SandboxDomain
 from posthouse.flows.shared.disk_space import NOT_MEASURED, DiskSpace, Gauge
 from posthouse.rules import service_time
 from posthouse.rules.disk_space import FreeMark
@@ -48,6 +49,7 @@ class Doctor:
         trusted_proxies: str = "",
         captures: bool = False,
         dashboard_lack: str | None = None,
+        sandbox_domain: SandboxDomain | None = None,
     ) -> None:
         """`dashboard_lack` says why the dashboard can't be served, and what to do."""
         self._database = database
@@ -60,6 +62,7 @@ class Doctor:
         self._trusted_proxies = trusted_proxies
         self._captures = captures
         self._dashboard_lack = dashboard_lack
+        self._sandbox_domain = sandbox_domain
 
     async def check_up(self) -> Sequence[DoctorCheck]:
         try:
@@ -73,6 +76,7 @@ class Doctor:
                 ]
                 if tables.is_well:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
+                    checks += await self._sandbox(connection)
             checks += [_outbound_check(self._captures), _dashboard_check(self._dashboard_lack)]
             return [*checks, *await self._room(), *await self._stream(), *self._proxy()]
         except Refusal as refusal:
@@ -138,6 +142,21 @@ class Doctor:
         except SealError:
             return False
         return True
+
+    async def _sandbox(self, connection: Connection) -> list[DoctorCheck]:
+        if self._sandbox_domain is None:
+            return []
+        name, account = self._sandbox_domain.name, self._sandbox_domain.account
+        is_well = await self._sandbox_domain.is_verified(connection)
+        return [
+            _expect(
+                "sandbox domain",
+                is_well,
+                f"new accounts share {name}" if is_well else f"{name} is not a verified domain of {account}",
+                f"Add it with `posthouse domain add {account!r} {name}`, publish its records, and verify it: until "
+                "then new accounts need a domain of their own for their first mail.",
+            )
+        ]
 
     async def _room(self) -> list[DoctorCheck]:
         gauges = self._disk_space.gauges

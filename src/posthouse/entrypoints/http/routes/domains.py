@@ -122,6 +122,7 @@ def _summary(row: DomainRow) -> dict[str, Any]:
         "name": row.name,
         "verified": row.verified_at is not None,
         "vouched": row.is_vouched_for,
+        "shared": row.is_shared,
         "verified_at": timestamp(row.verified_at),
         "checked_at": timestamp(row.checked_at),
         "missing_since": timestamp(row.missing_since),

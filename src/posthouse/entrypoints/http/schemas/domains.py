@@ -14,6 +14,7 @@ _SUMMARY: Final[JsonDict] = {
     "name": "example.com",
     "verified": True,
     "vouched": False,
+    "shared": False,
     "verified_at": "2026-11-15T09:30:00.000Z",
     "checked_at": "2026-11-15T09:30:00.000Z",
     "missing_since": None,
@@ -102,6 +103,13 @@ class DomainSummary(BaseModel):
     verified: Annotated[bool, described("Whether mail may be sent from it.")]
     vouched: Annotated[
         bool, described("Whether the operator of the service vouches for it, so that DNS is not checked.")
+    ]
+    shared: Annotated[
+        bool,
+        described(
+            "Whether it is the operator's domain, shared with all accounts: mail from it goes to members of the "
+            "account and to the simulator only, and it can't be changed or removed."
+        ),
     ]
     verified_at: Timestamp | None
     checked_at: Annotated[Timestamp | None, described("The last DNS check: daily, and whenever you verify the domain.")]
