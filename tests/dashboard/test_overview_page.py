@@ -44,7 +44,7 @@ async def test_the_overview_shows_outcomes_times_reasons_and_health(
     await page.get_by_role("button", name="As a table").click()
     table = page.get_by_role("table", name="Outcomes by day of acceptance")
     await expect(table.get_by_role("row")).to_have_count(8)
-    await page.get_by_text("2 days").click()
+    await page.get_by_text("2 days", exact=True).click()
     await expect(page.get_by_role("table", name="Outcomes by hour of acceptance")).to_be_visible()
     assert page.url.endswith("/overview?days=2")
     await reasons.get_by_role("link", name="Example message: The address does not exist at its domain.").click()

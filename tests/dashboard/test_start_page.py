@@ -65,7 +65,7 @@ async def test_a_webhook_is_saved_and_answers_a_ping(pages: Pages, dashboard: Da
     await settled(page)
     webhook = card(page, "webhook")
     await webhook.get_by_role("button", name="Receive results by webhook").click()
-    await webhook.get_by_label("URL").fill(dashboard.webhook_url())
+    await webhook.get_by_role("textbox", name="URL").fill(dashboard.webhook_url())
     await webhook.get_by_role("button", name="Save the webhook").click()
     await webhook.get_by_role("button", name="I have stored it").click()
     await webhook.get_by_role("button", name="Send a ping").click()
@@ -85,10 +85,10 @@ async def test_without_a_domain_the_page_begins_with_it(pages: Pages, dashboard:
     assert await axe_faults(page) == []
     await shot(page, "start-without-domain")
     domain = card(page, "domain")
-    await domain.get_by_label("Domain").fill("not a domain")
+    await domain.get_by_role("textbox", name="Domain").fill("not a domain")
     await domain.get_by_role("button", name="Add the domain").click()
     await expect(domain.get_by_role("alert")).to_be_visible()
     name = f"shop.{tenant.unique}.example.org"
-    await domain.get_by_label("Domain").fill(name)
+    await domain.get_by_role("textbox", name="Domain").fill(name)
     await domain.get_by_role("button", name="Add the domain").click()
     await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
