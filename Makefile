@@ -167,8 +167,9 @@ diagrams: ## Draw docs/diagrams anew, with Mermaid from npm and a Chromium of th
 	npm install --silent --no-audit --no-fund --prefix .run/mermaid mermaid@$(MERMAID)
 	$(BIN)/python -m tools.draw_diagrams .run/mermaid/node_modules/mermaid/dist/mermaid.min.js
 
-screenshots: ## Take the screenshots of the documentation anew, with a Chromium of this machine
+screenshots: dashboard ## Take the screenshots of the documentation anew, with a Chromium of this machine
 	$(BIN)/python -m tools.take_screenshots
+	$(BIN)/python -m tools.take_dashboard_screenshots
 
 .PHONY: dashboard dashboard-setup dashboard-types dashboard-check dashboard-check-built dashboard-dev
 NPM = $(BIN)/python -m tools.npm

@@ -1,0 +1,207 @@
+"""Screenshots of the dashboard for the documentation, with mail that the running service really delivers.
+
+python -m tools.take_dashboard_screenshots
+
+Scripted mail servers answer as the providers' do. The mail of each past day is sent now, counted, and its counts
+are moved to that day: all else on the pictures is as it happened.
+"""
+
+import asyncio
+import io
+import itertools
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import Image
+from playwright.async_api import Page, expect
+
+from posthouse.clock import DatabaseClock
+from posthouse.entrypoints.http.dashboard_build import is_built
+from posthouse.flows.operate.usage_counter import SETTLED_AFTER, UsageCounter
+from posthouse.rules import ids
+from posthouse.store.postgres import Database
+from tests.support.browser import chromium
+from tests.support.clock import OffsetClock
+from tests.support.dashboard_browser import Pages, running_browser
+from tests.support.dashboard_pages import settled
+from tests.support.dashboard_service import DashboardService, run_dashboard_service
+from tests.support.eventually import eventually
+from tests.support.fresh_database import fresh_database, open_database
+from tests.support.service import PASSWORD, Tenant
+from tests.support.smtp_receiver import SmtpReceiver
+from tools.take_screenshots import MAILS, ROOT, TAKEN
+
+FINAL_SECONDS_MAX: Final = 300.0
+# Mails of each day of a week; the last is today.
+DAYS: Final = (86, 94, 112, 31, 24, 103, 71)
+# Which mail server takes the mail of a domain, and at which address it answers.
+SERVERS: Final = {
+    "gmail.example": ("aspmx.l.google.com", "127.0.0.1"),
+    "outlook.example": ("outlook-example.mail.protection.outlook.com", "127.0.0.1"),
+    "company.example": ("mx.company.example", "127.0.0.1"),
+    "careful.example": ("mx.careful.example", "127.0.0.2"),
+}
+BEHAVIOURS: Final = ("customer",) * 40 + ("550-rcpt", "greylist", "customer", "552-dot")
+CAREFUL: Final = "greylist"
+COLOURS: Final = 128
+MOVED: Final = (
+    "UPDATE usage_days SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
+    "UPDATE usage_latency SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
+    "UPDATE usage_reasons SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The service, and the browser that takes its pictures."""
+
+    dashboard: DashboardService
+    database: Database
+    pages: Pages
+
+    async def account(self, name: str, shown_name: str) -> Tenant:
+        operator = self.dashboard.service.operator
+        made = await operator.create_account(name)
+        await operator.grant_credits(made.id, 25_000)
+        await operator.add_verified_domain(made.id, f"{name}.example")
+        await operator.set_limits(made.id, rate=(10_000, 10_000), warmup=())
+        first = made.credential
+        tenant = Tenant(
+            self.dashboard.service, made.id, name, f"{name}.example", first.id, first.username, first.password
+        )
+        await self.call(tenant, "PUT", "/v1/account", {"name": shown_name})
+        return tenant
+
+    async def call(self, tenant: Tenant, method: str, path: str, body: object) -> None:
+        answer = await tenant.call(method, path, body)
+        assert answer.status < 300, (path, answer.raw)
+
+    async def user(self, tenant: Tenant, email: str) -> str:
+        await self.dashboard.service.operator.create_user(tenant.id, email, PASSWORD, "owner")
+        return email
+
+    async def open(self, tenant: Tenant, email: str, path: str) -> Page:
+        page = await self.pages.signed_in(email, f"{ids.text(ids.ACCOUNT, tenant.id)}/{path}")
+        await settled(page)
+        return page
+
+    async def count(self) -> None:
+        """Count what was sent until now, without the wait for what might still be committed: nothing is."""
+        await UsageCounter(database=self.database, clock=OffsetClock(DatabaseClock(), SETTLED_AFTER)).run()
+
+
+async def send_week(setup: Setup, tenant: Tenant) -> None:
+    numbers = itertools.count(1)
+    for days_ago, mails in zip(reversed(range(len(DAYS))), DAYS, strict=True):
+        sent = await asyncio.gather(*[tenant.accepts(mail) for mail in drafts(tenant, numbers, mails)])
+        await setup.dashboard.processes.wait_until_final(tenant, [mail["id"] for mail in sent], FINAL_SECONDS_MAX)
+        await setup.count()
+        if days_ago:
+            for statement in MOVED:
+                await setup.dashboard.service.sql(statement, tenant.id, days_ago)
+
+
+def drafts(tenant: Tenant, numbers: Iterator[int], count: int) -> Iterator[dict[str, Any]]:
+    for number in itertools.islice(numbers, count):
+        subject, html = MAILS[number % len(MAILS)]
+        domain = (*SERVERS, "gmail.example", "gmail.example", "outlook.example")[number % (len(SERVERS) + 3)]
+        behaviour = BEHAVIOURS[number % len(BEHAVIOURS)]
+        yield tenant.mail(
+            from_=f"Acme <hello@{tenant.domain}>",
+            to=f"{behaviour}+{number}@{domain}",
+            subject=subject,
+            html=html,
+            tags=["receipt" if number % 2 == 0 else "password-reset"],
+        )
+
+
+async def overview(setup: Setup, tenant: Tenant, email: str) -> None:
+    page = await setup.open(tenant, email, "overview")
+    await page.locator(".recharts-surface").first.wait_for()
+    await take(page, "dashboard-overview.png", height=1180)
+
+
+async def timeline(setup: Setup, tenant: Tenant, email: str) -> None:
+    """Of a mail that a careful server took at the third try."""
+    subject, html = MAILS[1]
+    mail = tenant.mail(
+        from_=f"Acme <hello@{tenant.domain}>", to="grace@careful.example", subject=subject, html=html, tags=["reset"]
+    )
+    sent = await tenant.accepts(mail)
+    await setup.dashboard.processes.wait_until_final(tenant, [sent["id"]], FINAL_SECONDS_MAX)
+    page = await setup.open(tenant, email, f"messages/{sent['id']}")
+    await take(page, "dashboard-message.png", height=1180)
+
+
+async def start(setup: Setup) -> None:
+    """A new account's first mail, a moment after it arrived."""
+    tenant = await setup.account("lovelace", "Lovelace & Co")
+    email = await setup.user(tenant, "ada@company.example")
+    page = await setup.open(tenant, email, "start")
+    await page.get_by_role("button", name="Send me a mail").click()
+    await expect(page.locator("[data-arrival=delivered]")).to_be_visible(timeout=FINAL_SECONDS_MAX * 1000)
+    await take(page, "dashboard-start.png", height=1000)
+
+
+async def webhook(setup: Setup, tenant: Tenant, email: str) -> None:
+    page = await setup.open(tenant, email, "webhook")
+    await take(page, "dashboard-webhook.png", height=1180)
+
+
+async def take(page: Page, name: str, *, height: int) -> None:
+    await page.set_viewport_size({"width": 1440, "height": height})
+    await settled(page)
+    await page.mouse.move(0, 0)
+    taken = Image.open(io.BytesIO(await page.screenshot(animations="disabled", caret="hide")))
+    # Few colours are enough for a page, and a third of the bytes.
+    taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(TAKEN / name, optimize=True)
+    print(f"{(TAKEN / name).relative_to(ROOT)} is taken.")
+
+
+async def take_all(setup: Setup) -> None:
+    await start(setup)
+    tenant = await setup.account("acme", "Acme")
+    email = await setup.user(tenant, "ada@acme.example")
+    await setup.call(tenant, "PUT", "/v1/webhook", {"url": setup.dashboard.webhook_url()})
+    await send_week(setup, tenant)
+    await timeline(setup, tenant, email)
+    await overview(setup, tenant, email)
+    await setup.call(tenant, "POST", "/v1/webhook/ping", {})
+    receiver = setup.dashboard.webhook_receiver
+    await eventually(lambda: sum(DAYS) < len(receiver.requests), within=FINAL_SECONDS_MAX)
+    await webhook(setup, tenant, email)
+
+
+async def run(database_url: str, directory: Path) -> None:
+    async with (
+        run_dashboard_service(database_url, directory, DELIVERY__RETRY_MINUTES="[0.03, 0.06, 0.1]") as dashboard,
+        SmtpReceiver(CAREFUL, host="127.0.0.2", port=dashboard.processes.receiver.port),
+        open_database(database_url) as database,
+        running_browser() as browser,
+    ):
+        records = dashboard.processes.nameserver.records
+        for domain, (server, address) in SERVERS.items():
+            records[domain, "MX"] = [f"10 {server}."]
+            records[server, "A"] = [address]
+        pages = Pages(browser, dashboard.url)
+        await take_all(Setup(dashboard, database, pages))
+        await pages.close()
+        if faults := pages.faults():
+            raise SystemExit("\n".join(faults))
+
+
+def main() -> None:
+    if chromium() is None:
+        raise SystemExit("There is no Chromium: install it with `apt-get install chromium`.")
+    if not is_built():
+        raise SystemExit("The dashboard is not built: run `make dashboard`.")
+    TAKEN.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory, fresh_database("screenshots") as (_, database_url):
+        asyncio.run(run(database_url, Path(directory)))
+
+
+if __name__ == "__main__":
+    main()
