@@ -33,7 +33,8 @@ _CLOSED: Final = {
     "templates": "alias former_alias",
     "unsubscriptions": "email mailing_list",
     "usage_reasons": "result",
-    "webhook_deliveries": "status type",
+    # The receivers' answers in `failed_attempts` are written in base64.
+    "webhook_deliveries": "failed_attempts status type",
     "webhook_endpoints": "events",
 }
 CLOSED: Final = frozenset(f"{table}.{column}" for table, columns in _CLOSED.items() for column in columns.split())
@@ -93,13 +94,14 @@ async def fill_rows(service: Service, account_id: UUID, texts: list[str]) -> Non
         await service.sql(f"UPDATE {table} SET {column} = {value} WHERE account_id = $1", account_id, texts)
 
 
-async def columns_without(service: Service, account_id: UUID) -> set[str]:
-    """Text columns in which no row of the account has a tag."""
+async def columns_without(service: Service, account_id: UUID, texts: list[str]) -> set[str]:
+    """Text columns in which no row of the account has any of the texts."""
     lacking = set()
     for row in await service.sql(_COLUMNS):
         table, column = row["name"].split(".")
-        query = f"SELECT EXISTS (SELECT FROM {table} WHERE account_id = $1 AND strpos({column}::text, '<') > 0)"
-        if not await service.value(query, account_id):
+        query = f"""SELECT EXISTS (SELECT FROM {table}, unnest($2::text[]) text
+            WHERE account_id = $1 AND strpos(lower({table}.{column}::text), lower(text)) > 0)"""
+        if not await service.value(query, account_id, texts):
             lacking.add(row["name"])
     return lacking
 
