@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from playwright.async_api import Page
+from playwright.async_api import Page, TimeoutError  # noqa: A004 (as Playwright names it)
 
 from tests.support.dashboard_browser import account_path
 from tests.support.service import Tenant
@@ -74,7 +74,10 @@ async def page_paths(tenant: Tenant) -> dict[str, str]:
 async def settled(page: Page) -> None:
     """The page has its heading, and nothing of it is loading."""
     await page.locator("h1").first.wait_for()
-    await page.wait_for_function("() => document.querySelector('[data-state=loading]') === null")
+    try:
+        await page.wait_for_function("() => document.querySelector('[data-state=loading]') === null")
+    except TimeoutError as error:
+        raise AssertionError(f"{page.url} is loading still:\n{await page.locator('main').inner_text()}") from error
 
 
 async def opened(page: Page, tenant: Tenant, path: str) -> None:
