@@ -15,7 +15,7 @@ from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.service import ABSENT, Service, Tenant
 
 SUMMARY_FIELDS = {
-    "id", "name", "verified", "vouched", "verified_at", "checked_at", "missing_since", "created_at",
+    "id", "name", "verified", "vouched", "shared", "verified_at", "checked_at", "missing_since", "created_at",
     "dns_host", "findings",
 }  # fmt: skip
 RECORD_FIELDS = {"purpose", "state", "type", "name", "value", "required", "result", "found", "checked_at", "advice"}
