@@ -99,8 +99,8 @@ async def columns_without(service: Service, account_id: UUID, texts: list[str]) 
     lacking = set()
     for row in await service.sql(_COLUMNS):
         table, column = row["name"].split(".")
-        query = f"""SELECT EXISTS (SELECT FROM {table}, unnest($2::text[]) text
-            WHERE account_id = $1 AND strpos(lower({table}.{column}::text), lower(text)) > 0)"""
+        query = f"""SELECT EXISTS (SELECT FROM {table}, unnest($2::text[]) hostile(hostile_text)
+            WHERE account_id = $1 AND strpos(lower({table}.{column}::text), lower(hostile_text)) > 0)"""
         if not await service.value(query, account_id, texts):
             lacking.add(row["name"])
     return lacking
