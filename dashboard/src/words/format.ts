@@ -5,6 +5,7 @@ const HOUR = 60 * MINUTE
 const DAY = 24 * HOUR
 
 const NUMBER = new Intl.NumberFormat(LOCALE)
+const SIGNED = new Intl.NumberFormat(LOCALE, { signDisplay: 'exceptZero' })
 const PERCENT = new Intl.NumberFormat(LOCALE, { style: 'percent', maximumFractionDigits: 2 })
 const MOMENT = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'medium', timeStyle: 'medium' })
 const MINUTES = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'medium', timeStyle: 'short' })
@@ -26,6 +27,8 @@ const [MS, SECONDS, EXACT_SECONDS, MINUTE_UNIT, HOUR_UNIT, DAY_UNIT] = [
 ]
 
 export const number = (value: number): string => NUMBER.format(value)
+/** A change: "+1", "-1", "0". */
+export const signed = (value: number): string => SIGNED.format(value)
 /** A share between 0 and 1. */
 export const percent = (share: number): string => PERCENT.format(share)
 /** Date and time, to the second. */

@@ -16,7 +16,6 @@ export const text = words({
   kinds: { grant: 'grant', reserve: 'reserved', settle: 'spent', release: 'returned', day: 'sum of a day' },
   day: (reserved: string, settled: string, released: string) => `reserved ${reserved}, spent ${settled}, returned ${released}`,
   toMessage: 'Open the mail',
-  gained: (amount: string) => `+${amount}`,
   kind: 'Kind',
   kindAny: 'Any kind',
   from: 'From day',

@@ -12,7 +12,7 @@ import { Figure, StatusBadge, type Tone } from '../../parts/Status'
 import { VirtualList } from '../../parts/VirtualList'
 import { writeSearch } from '../../rules/address'
 import { KINDS, LEDGER_FILTERS, ledgerQuery, type Kind, type LedgerFilters } from '../../rules/ledger'
-import { minute, number, utcDay } from '../../words/format'
+import { minute, number, signed, utcDay } from '../../words/format'
 import { text } from '../../words/ledger'
 import classes from './ledger.module.css'
 
@@ -104,11 +104,10 @@ function Filters({ filters, change }: { readonly filters: LedgerFilters; readonl
 }
 
 function EntryRow({ entry }: { readonly entry: Entry }) {
-  const amount = number(entry.amount)
   const why = entry.day == null ? entry.why : text.day(number(entry.day.reserved), number(entry.day.settled), number(entry.day.released))
   return (
     <div className={classes.row}>
-      <span className={classes.amount}>{entry.amount > 0 ? text.gained(amount) : amount}</span>
+      <span className={classes.amount}>{signed(entry.amount)}</span>
       <span className={classes.kind}><StatusBadge state={entry.kind} label={text.kinds[entry.kind]} tone={TONES[entry.kind]} /></span>
       <span className={classes.why} title={why}>{why}</span>
       <span className={classes.mail} title={entry.email ?? entry.message_id ?? ''}>

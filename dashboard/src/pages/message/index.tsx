@@ -12,7 +12,7 @@ import { StatusBadge } from '../../parts/Status'
 import { Ago, Countdown, Moment } from '../../parts/Time'
 import { askAgainMs } from '../../rules/message-story'
 import { supportReport } from '../../rules/support-report'
-import { number } from '../../words/format'
+import { signed } from '../../words/format'
 import { text } from '../../words/message'
 import { text as shared } from '../../words/parts'
 import { Content } from './Content'
@@ -132,7 +132,7 @@ function Credits({ id }: { readonly id: string }) {
           {entries.map((entry) => (
             <Group key={entry.id} wrap="nowrap" align="flex-start" justify="space-between" gap="xs">
               <Text size="sm" className={classes.break}>{entry.why}</Text>
-              <Text size="sm" fw={600} className={classes.whole}>{number(entry.amount)}</Text>
+              <Text size="sm" fw={600} className={classes.whole}>{signed(entry.amount)}</Text>
             </Group>
           ))}
           <Text span size="sm"><PageLink to={['ledger']} search={{ message_id: id }}>{text.toLedger}</PageLink></Text>
