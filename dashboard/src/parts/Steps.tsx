@@ -1,6 +1,7 @@
 /** What happened, in the order of time. */
 import { Text, Timeline } from '@mantine/core'
 import type { ReactNode } from 'react'
+import classes from './parts.module.css'
 import { Moment } from './Time'
 import { toneColor, type Tone } from './Status'
 
@@ -18,7 +19,7 @@ export interface Step {
 export function Steps({ steps }: { readonly steps: readonly Step[] }) {
   const active = steps.findLastIndex((step) => step.isAhead !== true)
   return (
-    <Timeline active={active} bulletSize={22} lineWidth={2}>
+    <Timeline active={active} bulletSize={22} lineWidth={2} className={classes.steps}>
       {steps.map((step) => (
         <Timeline.Item key={step.key} title={step.title} bullet={step.icon} color={toneColor(step.tone ?? 'plain')} lineVariant={step.isAhead === true ? 'dashed' : 'solid'}>
           {step.at != null && <Text size="xs" c="dimmed"><Moment at={step.at} /></Text>}
