@@ -1,5 +1,5 @@
 /** The session: its token is in memory alone. A kept session is renewed by a cookie that scripts can't read. */
-import { Refusal } from '../rules/refusal'
+import { isTemporary, Refusal } from '../rules/refusal'
 import { access, answered, api } from './client'
 import type { components } from './schema'
 import { Store } from './store'
@@ -21,6 +21,8 @@ export const session = new Store<Session>({ state: 'unknown' })
 // A kept token ends after 15 minutes; it is renewed this long before.
 const RENEW_BEFORE_SECONDS = 90
 const RENEW_LOCK = 'posthouse-renew'
+// A service that is away for a moment must not sign the user out.
+const AGAIN_MS = 3_000
 
 let account: string | null = null
 let timer: ReturnType<typeof setTimeout> | undefined
@@ -31,7 +33,7 @@ let renewal: Promise<boolean> | null = null
 export async function open(wanted: string | null): Promise<void> {
   account = wanted
   if (!(await renewed())) session.set({ state: 'signed out' })
-  else await load()
+  else await patiently(load)
 }
 
 export async function signIn(given: SignIn): Promise<void> {
@@ -118,9 +120,20 @@ function renewed(): Promise<boolean> {
   return renewal
 }
 
+async function patiently<T>(ask: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (!isTemporary(error)) throw error
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS))
+    }
+  }
+}
+
 async function renew(): Promise<boolean> {
   try {
-    hold(await answered(api.POST('/v1/auth/renew', { body: { account_id: account } })))
+    hold(await patiently(() => answered(api.POST('/v1/auth/renew', { body: { account_id: account } }))))
     return true
   } catch (error) {
     if (!(error instanceof Refusal && error.status === 404 && account !== null)) return false

@@ -1,5 +1,6 @@
 /** Every credit, with its reason and its mail. */
 import { Button, Group, NativeSelect, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
+import { useMediaQuery } from '@mantine/hooks'
 import { useMemo } from 'react'
 import { download } from '../../api/client'
 import { useList, useRead } from '../../api/queries'
@@ -19,11 +20,15 @@ import classes from './ledger.module.css'
 type Entry = components['schemas']['LedgerEntry']
 
 const ROW = 76
+// Reason and mail have lines of their own, as in the style sheet.
+const NARROW = '(max-width: 1100px)'
+const NARROW_ROW = 116
 const idOf = ({ id }: Entry): string => id
 const TONES: Readonly<Record<Kind, Tone>> = { grant: 'good', reserve: 'busy', settle: 'plain', release: 'warn', day: 'plain' }
 
 export default function LedgerPage() {
   const [filters, change] = useFilters(LEDGER_FILTERS)
+  const isNarrow = useMediaQuery(NARROW, false, { getInitialValueInEffect: false })
   const query = useMemo(() => ledgerQuery(filters), [filters])
   const entries = useList(
     ['ledger', 'list', query],
@@ -52,7 +57,8 @@ export default function LedgerPage() {
               items={entries.items}
               keyOf={idOf}
               row={(entry) => <EntryRow entry={entry} />}
-              rowHeight={ROW}
+              key={String(isNarrow)}
+              rowHeight={isNarrow ? NARROW_ROW : ROW}
               height="max(320px, calc(100dvh - 430px))"
               label={text.list}
               hasMore={entries.hasNextPage}
