@@ -27,6 +27,10 @@ _AXE_RUN: Final = """async (options) => {
     nodes.map(({ target, html }) => `${id}: ${target.join(" ")} ${html.slice(0, 200)}`));
 }"""
 
+# What a closed part of the page has is not read before it is opened.
+NOTHING_LOADS: Final = (
+    "() => [...document.querySelectorAll('[data-state=loading]')].every((part) => !part.checkVisibility())"
+)
 # The router has drawn the page of this address.
 _IS_AT: Final = """(address) => {
   const { status, resolvedLocation } = __TSR_ROUTER__.state;
@@ -72,10 +76,10 @@ async def page_paths(tenant: Tenant) -> dict[str, str]:
 
 
 async def settled(page: Page) -> None:
-    """The page has its heading, and nothing of it is loading."""
+    """The page has its heading, and nothing that is seen of it is loading."""
     await page.locator("h1").first.wait_for()
     try:
-        await page.wait_for_function("() => document.querySelector('[data-state=loading]') === null")
+        await page.wait_for_function(NOTHING_LOADS)
     except TimeoutError as error:
         raise AssertionError(f"{page.url} is loading still:\n{await page.locator('main').inner_text()}") from error
 
