@@ -1,7 +1,8 @@
 /** A chart, loaded after the page's numbers, with the same numbers as a table beside it. */
 import { Box, Collapse, Skeleton, Table, Text, UnstyledButton } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
-import { lazy, Suspense } from 'react'
+import { Suspense } from 'react'
+import { later } from './later'
 import { number } from '../words/format'
 import { text } from '../words/parts'
 import classes from './parts.module.css'
@@ -9,7 +10,7 @@ import type { ChartProps } from './chart-props'
 
 export type { ChartProps, Series } from './chart-props'
 
-const Drawing = lazy(() => import('./ChartDrawing'))
+const Drawing = later(() => import('./ChartDrawing'))
 
 export function Chart(props: ChartProps) {
   const [isOpen, { toggle }] = useDisclosure()

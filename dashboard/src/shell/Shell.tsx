@@ -2,7 +2,8 @@
 import { AppShell, Center, Loader } from '@mantine/core'
 import { useDisclosure, useHotkeys } from '@mantine/hooks'
 import { Outlet, useNavigate, useParams, useRouter } from '@tanstack/react-router'
-import { lazy, Suspense, useEffect, useMemo, useState } from 'react'
+import { Suspense, useEffect, useMemo, useState } from 'react'
+import { later } from '../parts/later'
 import { made } from '../api/client'
 import { watch } from '../api/live'
 import { session, switchTo, type Me } from '../api/session'
@@ -18,9 +19,9 @@ import { NoAccount } from './NoAccount'
 import classes from './shell.module.css'
 
 // What opens over a page is loaded after it.
-const Palette = lazy(() => import('./Palette'))
-const ByApi = lazy(() => import('../parts/ByApi'))
-const SessionDialog = lazy(() => import('./SessionDialog'))
+const Palette = later(() => import('./Palette'))
+const ByApi = later(() => import('../parts/ByApi'))
+const SessionDialog = later(() => import('./SessionDialog'))
 
 /** The shell for a user who is signed in; else what leads there. */
 export function AccountShell() {

@@ -1,7 +1,7 @@
 /** Addresses: sign-in without an account, every page of the table within one. */
 import { Center, Loader } from '@mantine/core'
 import { Navigate, createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
-import { lazy } from 'react'
+import { later } from '../parts/later'
 import { made } from '../api/client'
 import { session } from '../api/session'
 import { useStore } from '../api/store'
@@ -12,7 +12,7 @@ import { text } from '../words/shell'
 import { Broken, NotFound } from './NoAccount'
 import { AccountShell } from './Shell'
 
-const Forbidden = lazy(() => import('./Forbidden'))
+const Forbidden = later(() => import('./Forbidden'))
 
 const root = createRootRoute({ notFoundComponent: NotFound })
 

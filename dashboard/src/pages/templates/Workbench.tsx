@@ -1,7 +1,8 @@
 /** The draft with its preview and dry run beside it, and the versions below. */
 import { Badge, Button, Group, SegmentedControl, SimpleGrid, Skeleton, Stack, Text, TextInput, Title } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { lazy, Suspense, useState } from 'react'
+import { Suspense, useState } from 'react'
+import { later } from '../../parts/later'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { notify, notifyFailure } from '../../parts/notify'
@@ -13,7 +14,7 @@ import { Preview } from './Preview'
 import classes from './templates.module.css'
 import { Versions } from './Versions'
 
-const Editor = lazy(() => import('./Editor'))
+const Editor = later(() => import('./Editor'))
 const PAUSE_MS = 400
 
 export function Workbench({ template }: { readonly template: components['schemas']['TemplateWithVersions'] }) {

@@ -1,6 +1,7 @@
 import { Button, Group, SimpleGrid, Stack, Text, Title } from '@mantine/core'
 import { IconSend } from '@tabler/icons-react'
-import { lazy, Suspense, useState } from 'react'
+import { Suspense, useState } from 'react'
+import { later } from '../../parts/later'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { Confirm } from '../../parts/Confirm'
@@ -17,7 +18,7 @@ import { Deliveries } from './Deliveries'
 import { Ping } from './Ping'
 import { SettingsForm } from './SettingsForm'
 
-const Verify = lazy(() => import('./Verify'))
+const Verify = later(() => import('./Verify'))
 
 type Health = components['schemas']['WebhookHealth']
 
