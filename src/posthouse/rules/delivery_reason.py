@@ -11,9 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from posthouse.mail.reply import enhanced_of
-
-# What matters stands at the beginning of a reply; the rest is links and identifiers.
-_CHARACTERS_MAX: Final = 400
+from posthouse.rules import reply_text
 
 
 class DeliveryReason(StrEnum):
@@ -105,26 +103,27 @@ simulated: the simulator refused | the simulator asks
 not_served: too many hops | hop count | mail loop
 greylisted: greylist | graylist | grey-list | gray-list | greylisting | postgrey
 listed_link: url … listed | url … block | uribl | surbl | link … blacklist | dbl.spamhaus | blocked url
-listed_link: domain in … body … listed | message contains a url | bad url
+listed_link: spamhaus dbl | domain in … body … listed | message contains a url | bad url
 reverse_dns: reverse dns | ptr record | no ptr | rdns | reverse hostname | reverse host name | reverse lookup
 reverse_dns: helo command rejected | helo/ehlo | iprev | does not resolve to | fcrdns | reverse mapping
-reverse_dns: client host rejected: cannot find your
+reverse_dns: client host rejected: cannot find your | dns ptr
 authentication_failed: dmarc | unauthenticated email | spf fail | spf check | spf validation | spf: fail
 authentication_failed: spf hardfail | openspf | does not pass authentication | dkim fail | isn't authenticated
 authentication_failed: is not authenticated | not authorized to send | sender id | required authentication level
 authentication_failed: not allowed to send | not permitted to send | spoof | spf record | authentication checks
-authentication_failed: dkim | unauthenticated sender
+authentication_failed: dkim | unauthenticated sender | spf policy
 blocklisted: spamhaus | spamcop | barracudacentral | barracuda reputation | sorbs | rbl. | dnsbl | blocked using
 blocklisted: block list | blocklist | blacklist | listed by | listed in | listed at | s3140 | s3150
 blocklisted: banned sending ip | ip address … has been blocked | sending ip … blocked | ip address … reputation
 blocklisted: reputation … ip address | ip reputation | your ip … blocked | client host … blocked | block the ip
 blocklisted: csi-cloudmark | senderscore | tss0 | [ts0 | [bl2 | [bl0 | ipcheck | hvu:b1
 blocklisted: client host rejected | proofpoint … blocked | ip address blocked | ip blocked | banned sender
-blocklisted: host … is blocked
+blocklisted: host … is blocked | black listed | black-listed | barracudanetworks.com/reputation | csi.cloudmark
 rate_limited: unusual rate | rate limit | ratelimit | too many | throttl | too fast | exceeded the rate
 rate_limited: exceeded … limit on | connection limit | connections from your | concurrent connections
 rate_limited: maximum number of | exceeded … connection | rp-001 | rp-002 | sending limit | slow down
-rate_limited: maximum concurrent | message rate | over the rate | excessive | as(4801 | as(4802
+rate_limited: maximum concurrent | message rate | submission rate | over the rate | rate overlimit | too much mail
+rate_limited: excessive | as(4801 | as(4802
 mailbox_busy: receiving mail at a rate | receiving mail too quickly | recipient … exceeded … rate
 malware: virus | malware | infected | phish | trojan
 attachment_refused: potential security issue | attachment | file type | banned extension | executable
@@ -145,7 +144,7 @@ malformed: missing … header | duplicate … header | multiple from | from head
 malformed: lines longer than | malformed | illegal 8 | content encoding | mime error
 spam: spam | unsolicited | bulk mail | content rejected | content … blocked | junk | suspicious | due to content
 spam: [hm | [cs | message refused by … filter | high probability | rejected by content | cloudmark
-spam: message filtered | content filter | content restrictions
+spam: message filtered | content filter | content restrictions | content denied
 mailbox_disabled: disabled | inactive | account … suspended | mailbox … suspended | deactivated | account … locked
 mailbox_disabled: mailbox … locked | not active | account … closed | has been closed | no longer in use
 mailbox_disabled: account is frozen | mailbox frozen | expired account
@@ -269,7 +268,7 @@ def _rows(table: str) -> Iterator[tuple[DeliveryReason, str]]:
 
 
 _OWN_BEGINNINGS: Final = tuple(_rows(_OWN_TEXTS))
-_PHRASES: Final = tuple([(reason, tuple(phrase.split(" … "))) for reason, phrase in _rows(_REPLIES)])
+_PHRASES: Final = tuple([(reason, reply_text.phrase_of(words)) for reason, words in _rows(_REPLIES)])
 
 
 @lru_cache(maxsize=512)
@@ -279,29 +278,23 @@ def reason_of(outcome: str | None, code: int | None, response: str | None) -> De
         return R.DELIVERED
     if outcome == "postponed":
         return R.POSTPONED
-    text = _normal(response or "")
     if code is None:
-        return _own_reason(text)
-    enhanced = enhanced_of(code, response or "")
+        return _own_reason(reply_text.normal(response or ""))
+    return named_reason(code, response or "") or reason_by_code(code, response or "")
+
+
+def named_reason(code: int, response: str) -> DeliveryReason | None:
+    """The reason that a reply names, by a status that is used alike everywhere or by its words."""
+    enhanced = enhanced_of(code, response)
     if enhanced in _CERTAIN:
         return _ENHANCED[enhanced[2:]]
-    return _reason_by_words(text) or _reason_by_code(code, enhanced)
+    text = reply_text.normal(response)
+    return next((reason for reason, phrase in _PHRASES if reply_text.has(text, phrase)), None)
 
 
-def _own_reason(text: str) -> DeliveryReason:
-    if text.endswith("it may have arrived)"):
-        return R.AMBIGUOUS
-    for reason, beginning in _OWN_BEGINNINGS:
-        if text.startswith(beginning):
-            return reason
-    return R.DEFERRED
-
-
-def _reason_by_words(text: str) -> DeliveryReason | None:
-    return next((reason for reason, phrase in _PHRASES if _has(text, phrase)), None)
-
-
-def _reason_by_code(code: int, enhanced: str | None) -> DeliveryReason:
+def reason_by_code(code: int, response: str) -> DeliveryReason:
+    """The likely reason of a reply whose words say nothing."""
+    enhanced = enhanced_of(code, response)
     if enhanced is not None:
         found = _ENHANCED.get(enhanced[2:])
         if found is not None:
@@ -316,22 +309,10 @@ def _reason_by_code(code: int, enhanced: str | None) -> DeliveryReason:
     return _CODES.get(code, R.REFUSED if code >= 500 else R.DEFERRED)
 
 
-def _has(text: str, phrase: tuple[str, ...]) -> bool:
-    place = 0
-    for part in phrase:
-        place = text.find(part, place)
-        if place < 0:
-            return False
-        place += len(part)
-    return True
-
-
-def _normal(response: str) -> str:
-    """In lower case on one line, without addresses and the status codes that each line of a reply repeats."""
-    lines = [_without_status(line) for line in response[:_CHARACTERS_MAX].lower().split("\n")]
-    return " ".join([word for line in lines for word in line.split() if "@" not in word])
-
-
-def _without_status(line: str) -> str:
-    first, _, rest = line.partition(" ")
-    return rest if first.count(".") == 2 and first.replace(".", "").isdigit() else line
+def _own_reason(text: str) -> DeliveryReason:
+    if text.endswith("it may have arrived)"):
+        return R.AMBIGUOUS
+    for reason, beginning in _OWN_BEGINNINGS:
+        if text.startswith(beginning):
+            return reason
+    return R.DEFERRED

@@ -2,7 +2,7 @@
 
 A lane is a mailbox provider, known by the names of its mail servers, however many domains it hosts; or else a
 single domain. Its concurrency starts small and adapts: another connection after as many mails went well as there
-are connections, all in use; half as many when the server replies 421; and a growing pause when even a single
+are connections, all in use; half as many when a reply asks us for less; and a growing pause when even a single
 connection was too many. Inside a lane, accounts take turns.
 """
 
@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeVar, assert_never
 
 from posthouse.rules.ids import AccountId
+from posthouse.rules.remark import Remark, RemarkKind, Scope
 
 # The providers and the suffixes of their mail servers' names, long enough to exclude machines that they rent to
 # others. A provider's lane has no dot in its name, so it can't be mistaken for a domain.
@@ -126,6 +127,21 @@ class Served(StrEnum):
     OTHERWISE = "otherwise"
     # Nothing was sent: the mail was held, suppressed or came too late.
     NOT_SENT = "not_sent"
+
+
+# The return path's domain is this service's own, whoever the sender is.
+_OF_ALL_SENDERS: Final = frozenset({Scope.ADDRESS, Scope.NETWORK, Scope.SPF_DOMAIN})
+
+
+def is_push_back(code: int, remark: Remark | None) -> bool:
+    """Whether a refusal asks for less mail of all senders. A 421 always does: the server ends the session."""
+    if code == PUSH_BACK_CODE:
+        return True
+    if remark is None:
+        return False
+    if remark.kind is RemarkKind.CONNECTIONS:
+        return True
+    return remark.kind in (RemarkKind.SLOW, RemarkKind.BLOCK) and not remark.scopes.isdisjoint(_OF_ALL_SENDERS)
 
 
 @dataclass(frozen=True, slots=True)

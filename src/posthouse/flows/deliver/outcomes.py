@@ -9,6 +9,7 @@ from posthouse.clock import Clock
 from posthouse.rules import event, ids, lane, outcome, retry
 from posthouse.rules.lane import Served
 from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, Suppressed
+from posthouse.rules.remark import remark_of
 from posthouse.rules.retry import Schedule
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
@@ -110,9 +111,12 @@ class Outcomes:
 def served(lane_name: str, carried: CarrierResult) -> Served:
     """What it means for the lane."""
     results = carried.results
-    if any(isinstance(reply, Replied) and reply.reply.code == lane.PUSH_BACK_CODE for reply in results):
+    replies = [result for result in results if isinstance(result, Replied)]
+    if any(
+        lane.is_push_back(replied.reply.code, remark_of(lane_name, replied.stage, replied.reply)) for replied in replies
+    ):
         return Served.PUSHED_BACK
-    if any(isinstance(reply, Replied) and not outcome.judge(reply).next_exchange for reply in results):
+    if any(not outcome.judge(replied).next_exchange for replied in replies):
         return Served.WELL
     # One unreachable domain of a provider says nothing about its others.
     is_alone = not lane.is_provider(lane_name)

@@ -1,0 +1,49 @@
+"""Outcomes: what the replies to a mail mean for its lane."""
+
+import pytest
+
+from posthouse.flows.deliver.outcomes import served
+from posthouse.mail.reply import reply_of
+from posthouse.rules.lane import Served
+from posthouse.rules.outcome import AttemptResult, NoReply, Replied, Stage
+from posthouse.wire.carrier import CarrierResult
+
+
+def replied(stage: Stage, code: int, text: str) -> Replied:
+    return Replied(stage, reply_of(code, [text.encode()]))
+
+
+DELIVERED = replied(Stage.DOT, 250, "2.0.0 OK")
+SLOW = replied(Stage.MAIL, 451, "4.7.650 The mail server [192.0.2.1] has been temporarily rate limited (S775)")
+BLOCKED = replied(Stage.MAIL, 550, "5.7.1 part of their network is on our block list (S3150)")
+DOMAIN_BLOCKED = replied(Stage.DOT, 550, "5.7.1 very low reputation of the sending domain")
+DOMAIN_SLOW = replied(Stage.DOT, 421, "4.7.28 an unusual rate of unsolicited mail from your DKIM domain")
+RECIPIENT_SLOW = replied(Stage.RCPT, 450, "4.2.1 The user is receiving mail too quickly")
+CONNECTIONS = replied(Stage.GREETING, 451, "4.3.2 Too many open connections")
+GREYLISTED = replied(Stage.RCPT, 450, "4.2.0 Greylisted")
+UNKNOWN = replied(Stage.RCPT, 550, "5.1.1 User unknown")
+BUSY = replied(Stage.GREETING, 421, "4.3.2 shutting down")
+SILENT = NoReply(Stage.CONNECT, "no connection in time")
+
+
+@pytest.mark.parametrize(
+    ("lane", "results", "expected"),
+    [
+        ("google", [DELIVERED], Served.WELL),
+        ("google", [GREYLISTED], Served.WELL),
+        ("google", [UNKNOWN], Served.WELL),
+        ("microsoft", [SLOW], Served.PUSHED_BACK),
+        ("microsoft", [BLOCKED], Served.PUSHED_BACK),
+        ("example.org", [CONNECTIONS], Served.PUSHED_BACK),
+        ("example.org", [BUSY], Served.PUSHED_BACK),
+        ("google", [DELIVERED, SLOW], Served.PUSHED_BACK),
+        ("google", [DOMAIN_SLOW], Served.PUSHED_BACK),
+        # One sender's or one recipient's trouble is not everyone's.
+        ("google", [DOMAIN_BLOCKED], Served.WELL),
+        ("google", [RECIPIENT_SLOW], Served.WELL),
+        ("example.org", [SILENT], Served.UNREACHABLE),
+        ("google", [SILENT], Served.OTHERWISE),
+    ],
+)
+def test_replies_say_how_the_lane_was_served(lane: str, results: list[AttemptResult], expected: Served) -> None:
+    assert served(lane, CarrierResult(tuple(results))) is expected
