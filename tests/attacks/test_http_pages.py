@@ -1,5 +1,7 @@
 """Strangers ask for pages without a pause: a page is encoded once, its requests are limited, customers don't notice."""
 
+import time
+
 import pytest
 
 from tests.support.neighbours import attack, measure, require_undisturbed
@@ -55,6 +57,17 @@ async def test_pages_are_limited_per_address_and_mail_is_not(service: Service, p
         await tenant.accepts()
     assert (await service.request("GET", "/healthz")).status == 200
     assert (await tenant.call("GET", "/v1/account")).status == 200
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/v1/messages"])
+async def test_a_refused_client_waits_for_its_answer(service: Service, path: str) -> None:
+    statuses, seconds = [], 0.0
+    while 429 not in statuses:
+        assert len(statuses) < 2_000
+        began_at = time.monotonic()
+        statuses.append((await service.request("GET", path)).status)
+        seconds = time.monotonic() - began_at
+    assert seconds >= 0.25
 
 
 async def test_wrong_credentials_are_limited_and_right_ones_are_not(service: Service) -> None:

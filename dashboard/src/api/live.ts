@@ -2,6 +2,7 @@
  * Hints of `GET /v1/live`: one stream per browser and account, since HTTP/1.1 allows six connections. The tab that holds
  * the lock reads it and passes hints on to the others. Without a stream, pages ask every 30 s and the shell says so.
  */
+import { pause } from '../rules/again'
 import { hintOf, readEvents, type Hint } from '../rules/event-stream'
 import { isTemporary, Refusal } from '../rules/refusal'
 import { reachable, stream } from './client'
@@ -76,7 +77,7 @@ async function readOn(signal: AbortSignal, pass: (hint: Hint) => void): Promise<
       if (error instanceof Refusal && !isTemporary(error)) waitMs = WAIT_MS_MAX
     }
     live.set('polling')
-    await new Promise((resolve) => setTimeout(resolve, waitMs * (0.5 + Math.random() / 2)))
+    await pause(waitMs * (0.5 + Math.random() / 2))
     waitMs = Math.min(waitMs * 2, reachable.get() ? WAIT_MS_MAX : UNREACHABLE_MS)
   }
 }

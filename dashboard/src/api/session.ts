@@ -1,4 +1,5 @@
 /** The session: its token is in memory alone. A kept session is renewed by a cookie that scripts can't read. */
+import { again } from '../rules/again'
 import { isTemporary, Refusal } from '../rules/refusal'
 import { access, answered, api } from './client'
 import type { components } from './schema'
@@ -33,7 +34,7 @@ let renewal: Promise<boolean> | null = null
 export async function open(wanted: string | null): Promise<void> {
   account = wanted
   if (!(await renewed())) session.set({ state: 'signed out' })
-  else await patiently(load)
+  else await again(load, AGAIN_MS, isTemporary)
 }
 
 export async function signIn(given: SignIn): Promise<void> {
@@ -120,20 +121,9 @@ function renewed(): Promise<boolean> {
   return renewal
 }
 
-async function patiently<T>(ask: () => Promise<T>): Promise<T> {
-  for (;;) {
-    try {
-      return await ask()
-    } catch (error) {
-      if (!isTemporary(error)) throw error
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS))
-    }
-  }
-}
-
 async function renew(): Promise<boolean> {
   try {
-    hold(await patiently(() => answered(api.POST('/v1/auth/renew', { body: { account_id: account } }))))
+    hold(await again(() => answered(api.POST('/v1/auth/renew', { body: { account_id: account } })), AGAIN_MS, isTemporary))
     return true
   } catch (error) {
     if (!(error instanceof Refusal && error.status === 404 && account !== null)) return false

@@ -30,7 +30,7 @@ export function DomainDetail({ name }: { readonly name: string }) {
   const mayVerify = useMay('verifyDomain')
   const check = useCheck(name)
   const isOpen = present !== undefined && !present.vouched && (!present.verified || present.missing_since !== null || present.rotating)
-  useWatch(check, isOpen && mayVerify)
+  useWatch(name, isOpen && mayVerify)
   useVerifiedNotice(present)
   const actions = present === undefined || present.shared ? undefined : (
     <>

@@ -1,24 +1,34 @@
-/** Checks the domain's DNS again and again while the page is looked at, until there is nothing left to find. */
+/** Checks of a domain's DNS: when the user asks, and again and again while the page is looked at and records are missing. */
 import { useEffect } from 'react'
 import { useWrite } from '../../api/queries'
+import { pause } from '../../rules/again'
 
 // The service takes a check of a domain every 5 seconds.
-const CHECK_MS = 10_000
+const GAP_MS = 5_000
+const WATCH_MS = 10_000
+const CHANGES = ['domain', 'domains', 'progress'] as const
 
+/** A check made just before, by this page or another, is no failure: this one follows it. */
 export function useCheck(name: string) {
-  return useWrite((api) => api.POST('/v1/domains/{name}/verify', { params: { path: { name } } }), ['domain', 'domains', 'progress'])
+  return useWrite(async (api) => {
+    const check = () => api.POST('/v1/domains/{name}/verify', { params: { path: { name } } })
+    const first = await check()
+    if (first.response.status !== 429) return first
+    await pause(GAP_MS)
+    return check()
+  }, CHANGES)
 }
 
-export function useWatch(check: ReturnType<typeof useCheck>, isNeeded: boolean): void {
-  const { mutate } = check
+export function useWatch(name: string, isNeeded: boolean): void {
+  const { mutate } = useWrite((api) => api.POST('/v1/domains/{name}/verify', { params: { path: { name } } }), CHANGES)
   useEffect(() => {
     if (!isNeeded) return
-    // A check that is refused because another was made just before says nothing new: the next follows.
+    // A refused check says nothing new: the next follows.
     const look = () => {
       if (document.visibilityState === 'visible') mutate()
     }
     look()
-    const timer = setInterval(look, CHECK_MS)
+    const timer = setInterval(look, WATCH_MS)
     return () => clearInterval(timer)
   }, [isNeeded, mutate])
 }

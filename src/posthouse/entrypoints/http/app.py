@@ -121,7 +121,6 @@ def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | Non
         application.router.routes.extend(family.router.routes)
     # The frame calls the endpoint directly; this route only makes other methods a 405.
     application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))
-    application.add_exception_handler(Refusal, _on_refusal)
     application.add_exception_handler(HTTPException, _on_http_exception)
     application.add_exception_handler(RequestValidationError, _on_validation_error)
     application.add_exception_handler(Exception, _on_fault)
@@ -132,12 +131,6 @@ def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | Non
         return document.response(request.headers, {"Cache-Control": "no-cache"})
 
     return application
-
-
-async def _on_refusal(request: Request, refusal: Exception) -> Response:
-    if not isinstance(refusal, Refusal):
-        raise refusal
-    return responses.error_response(request.scope, refusal)
 
 
 async def _on_http_exception(request: Request, fault: Exception) -> Response:
@@ -168,5 +161,6 @@ async def _on_validation_error(request: Request, _: Exception) -> Response:
     return responses.error_response(request.scope, invalid("The request's parameters can't be read."))
 
 
-async def _on_fault(request: Request, _: Exception) -> Response:
-    return responses.error_response(request.scope, responses.FAULT)
+async def _on_fault(_: Request, fault: Exception) -> Response:
+    """Refusals too: the frame counts and answers them."""
+    raise fault

@@ -1,5 +1,6 @@
 """Wraps every request: gives it an id, calls the endpoint, and turns every exception into a response."""
 
+import asyncio
 from typing import Final
 
 import structlog
@@ -20,6 +21,9 @@ log = structlog.get_logger(__name__)
 # Dashboard responses carry secrets and personal data: no cache may keep them.
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _CAPTURE: Final = (b"posthouse-outbound", b"capture")
+
+# A client that asks again at once would otherwise be refused thousands of times a second, at the others' cost.
+_TOO_MANY_SECONDS: Final = 0.25
 
 _NAME_THE_PROXY: Final = (
     "X-Forwarded-For came from a proxy that http.trusted_proxies doesn't name: all of its clients count as one "
@@ -100,6 +104,8 @@ class Frame:
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:
             log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
+        elif refusal.code is Code.RATE_LIMITED:
+            await asyncio.sleep(_TOO_MANY_SECONDS)
         await responses.error_response(scope, refusal)(scope, receive, send)
 
 
