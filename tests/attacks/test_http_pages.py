@@ -61,13 +61,11 @@ async def test_pages_are_limited_per_address_and_mail_is_not(service: Service, p
 
 @pytest.mark.parametrize("path", ["/nowhere", "/v1/messages"])
 async def test_a_refused_client_waits_for_its_answer(service: Service, path: str) -> None:
-    statuses, seconds = [], 0.0
-    while 429 not in statuses:
-        assert len(statuses) < 2_000
+    for _ in range(2_000):
         began_at = time.monotonic()
-        statuses.append((await service.request("GET", path)).status)
-        seconds = time.monotonic() - began_at
-    assert seconds >= 0.25
+        if (await service.request("GET", path)).status == 429:
+            break
+    assert time.monotonic() - began_at >= 0.25
 
 
 async def test_wrong_credentials_are_limited_and_right_ones_are_not(service: Service) -> None:

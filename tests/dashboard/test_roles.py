@@ -144,7 +144,7 @@ async def _use(page: Page, operation: str, answers: list[Response]) -> str | Non
 
     await eventually(has_effect, within=ANSWER_SECONDS_MAX)
     if asked() and asked()[-1].status == HTTPStatus.TOO_MANY_REQUESTS:
-        # The test was here a moment ago: after the time that the service names, it is done, by the page or by another click.
+        # The test was here a moment ago: after the time that the service names, the page or another click does it.
         await asyncio.sleep(int(asked()[-1].headers["retry-after"]))
         await page.locator(_usable(operation)).first.click(timeout=ANSWER_SECONDS_MAX * 1000)
 
