@@ -36,14 +36,19 @@ class MovingLeases:
         self.times -= 1
         return EVERY if self.times >= 0 else frozenset()
 
+    def held_since(self, shard: int) -> float:
+        return float(shard)
+
+    @property
+    def places(self) -> int:
+        return SHARDS
+
     async def close(self) -> None:
         self.times = 0
 
 
 def worker(flow: DeliveryFlow, leases: Leases, stop: asyncio.Event) -> "asyncio.Task[None]":
-    return asyncio.create_task(
-        run_delivery(flow.delivery, flow.stream, leases, shards=SHARDS, worker_lease=LEASE, stop=stop)
-    )
+    return asyncio.create_task(run_delivery(flow.delivery, flow.stream, leases, worker_lease=LEASE, stop=stop))
 
 
 async def ended(task: "asyncio.Task[None]", stop: asyncio.Event, seconds: float = 3.0) -> None:

@@ -30,7 +30,7 @@ def test_full_lanes_fill_neither_their_shard_of_the_stream_nor_the_worker() -> N
 
 
 def test_a_hundred_full_lanes_leave_room_for_others() -> None:
-    queues = [LaneQueue(f"d{number}.example.net", Lane(FAST), FairQueue(10**6, 10**6)) for number in range(100)]
+    queues = [LaneQueue(f"d{number}.example.net", 0, Lane(FAST), FairQueue(10**6, 10**6)) for number in range(100)]
     accounts = [AccountId(UUID(int=number)) for number in range(3)]
     left = ALL_WAITING_MAX
     for queue in queues:

@@ -1,6 +1,7 @@
 """Lanes: which lane, at which rate, and accounts in turn."""
 
 from collections import Counter, deque
+from math import fsum
 from uuid import UUID
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as some
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lane import (
+    MAILBOX_DOMAINS,
     MISS_PAUSE_SECONDS_MAX,
     MISS_PAUSE_SECONDS_MIN,
     PAUSE_SECONDS_MAX,
@@ -21,6 +23,7 @@ from posthouse.rules.lane import (
     Served,
     Slot,
     is_provider,
+    lane_by_name,
     lane_of,
 )
 
@@ -62,6 +65,32 @@ def test_the_table_of_providers_is_sound() -> None:
     assert not any("." in provider for provider in PROVIDERS)
 
 
+@pytest.mark.parametrize(
+    ("destination", "lane"),
+    [
+        ("gmail.com", "google"),
+        ("GMail.com", "google"),
+        ("hotmail.co.uk", "microsoft"),
+        ("live.nl", "microsoft"),
+        ("yahoo.co.jp", "yahoo-japan"),
+        ("yahoo.com.br", "yahoo"),
+        ("icloud.com", "apple"),
+        ("customer.example", None),
+        ("hotmail.example", None),
+        ("mail.gmail.com", None),
+    ],
+)
+def test_large_mailbox_domains_are_known_by_name(destination: str, lane: str | None) -> None:
+    assert lane_by_name(destination) == lane
+
+
+def test_the_table_of_mailbox_domains_is_sound() -> None:
+    assert set(MAILBOX_DOMAINS) <= set(PROVIDERS)
+    domains = Counter(domain for provider in MAILBOX_DOMAINS.values() for domain in provider)
+    assert set(domains.values()) == {1}
+    assert all(domain == domain.lower().strip(".") and "." in domain for domain in domains)
+
+
 def test_an_operator_sets_limits_for_one_lane_or_for_all() -> None:
     narrow = Limits(connections_max=5)
     limits = LaneLimits(default=WIDE, by_lane={"google": narrow})
@@ -70,12 +99,27 @@ def test_an_operator_sets_limits_for_one_lane_or_for_all() -> None:
     assert LaneLimits().of("example.com") == Limits()
 
 
-def test_a_divided_lane_has_its_part_and_room_for_one() -> None:
-    whole = Limits(per_second=100, burst=10, connections_start=2, connections_max=20)
-    assert whole.divided(1) == whole
-    assert whole.divided(4) == Limits(25, 2, 2, 5)
-    assert whole.divided(16) == Limits(6.25, 1, 1, 1)
-    assert whole.divided(100) == Limits(1, 1, 1, 1)
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 10])
+@pytest.mark.parametrize(
+    "whole",
+    [Limits(100, 10, 2, 20), Limits(1_000, 1_001, 2, 23), Limits(0.3, 10, 10, 10), Limits(333.3, 29, 1, 11)],
+)
+def test_the_parts_of_a_lane_are_the_whole_together(whole: Limits, parts: int) -> None:
+    divided = [whole.part(number, parts) for number in range(parts)]
+    assert fsum(part.per_second for part in divided) == pytest.approx(whole.per_second, rel=1e-15)
+    assert sum(part.burst for part in divided) == whole.burst
+    assert sum(part.connections_max for part in divided) == whole.connections_max
+    assert max(part.connections_max for part in divided) - min(part.connections_max for part in divided) <= 1
+
+
+def test_parts_start_with_what_the_whole_starts_with_and_one_connection_at_least() -> None:
+    assert [Limits(400, 10, 3, 20).part(number, 2).connections_start for number in (0, 1)] == [2, 1]
+    assert [Limits(800, 10, 2, 20).part(number, 4).connections_start for number in range(4)] == [1] * 4
+
+
+def test_more_parts_than_connections_are_a_fault() -> None:
+    with pytest.raises(ValueError, match="room for one mail"):
+        Limits(1_000, 1_000, 2, 2).part(2, 3)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +167,20 @@ def test_a_lane_grows_by_one_connection_a_round_up_to_twenty() -> None:
     assert lane.connections == 20
     serve_full_rounds(lane, 1_000)
     assert lane.connections == 20
+
+
+def test_a_lane_taken_over_has_used_up_its_burst_and_keeps_its_rate() -> None:
+    lane = Lane(Limits(per_second=10, burst=10, connections_start=100, connections_max=100))
+    lane.use_up_burst(50.0)
+    later = lane.take(50.0)
+    assert isinstance(later, Later)
+    assert later.seconds == pytest.approx(0.1)
+    assert len(taken(lane, 50.35)) == 3
+    assert len(taken(lane, 51.0)) == 7
+    # Long after, the burst is full as usual; and one that was used up later stays so.
+    assert len(taken(lane, 60.0)) == 10
+    lane.use_up_burst(50.0)
+    assert taken(lane, 60.0) == []
 
 
 def test_an_idle_lane_does_not_grow() -> None:

@@ -103,6 +103,40 @@ def test_an_unreadable_ticket_does_not_hide_the_others() -> None:
     assert unpack(data[:-1]) == [known, known]
 
 
+@pytest.mark.parametrize("count", [1, 2, TOGETHER_MAX])
+def test_forwarded_tickets_carry_their_lane(count: int) -> None:
+    together = [DeliveryTicket(ACCOUNT, MESSAGE, position, 4, "a.example") for position in range(count)]
+    unpacked = unpack(pack(together, "google"))
+    assert unpacked == together
+    assert [ticket.lane for ticket in unpacked if isinstance(ticket, DeliveryTicket)] == ["google"] * count
+    assert [ticket.lane for ticket in together] == [None] * count
+
+
+def test_a_version_that_knows_no_lanes_reads_forwarded_tickets() -> None:
+    # It skips what it can't read, and finds the same bytes as in any message of several tickets.
+    known = DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")
+    data = bytearray(pack([known], "google"))
+    assert data[3] == 0x03
+    data[3] = 0x77
+    assert unpack(bytes(data)) == [known]
+    assert bytes(data).endswith(len(DELIVERY).to_bytes(2, "big") + DELIVERY)
+
+
+@pytest.mark.parametrize("lane", [b"", b"a" * 254, "é".encode()])
+def test_a_lane_that_is_no_name_is_ignored(lane: bytes) -> None:
+    entries = [b"\x03" + lane, DELIVERY]
+    data = b"\x02" + b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
+    (ticket,) = unpack(data)
+    assert isinstance(ticket, DeliveryTicket)
+    assert ticket.lane is None
+
+
+def test_the_same_ticket_with_and_without_its_lane_is_one() -> None:
+    plain = DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")
+    (forwarded,) = unpack(pack([plain], "google"))
+    assert len({plain, forwarded}) == 1
+
+
 @pytest.mark.parametrize("count", [0, TOGETHER_MAX + 1])
 def test_a_message_of_no_or_too_many_tickets_is_a_fault(count: int) -> None:
     with pytest.raises(ValueError, match="a message has"):

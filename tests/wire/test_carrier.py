@@ -217,6 +217,26 @@ async def test_a_connection_is_reused_and_closed_when_idle(flow: CarrierFlow) ->
         carrier.close_idle(0, all_of_them=True)
 
 
+async def test_all_connections_are_closed_those_in_use_once_they_are_idle(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
+        carrier = flow.carrier(receiver.port)
+        assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
+        carrier.close_all()
+
+        def close_all_before_the_dot() -> bool:
+            carrier.close_all()
+            return True
+
+        request = CarrierRequest("bounces+x@example.org", ("ada@example.com",), MESSAGE)
+        carried = await carrier.carry(DOMAIN, request, close_all_before_the_dot)
+        assert (kinds(carried), receiver.connections) == ([OutcomeKind.DELIVERED], 2)
+        for _ in range(2):
+            await carry(carrier)
+        assert receiver.connections == 3
+        carrier.close_all()
+
+
 async def test_a_stale_connection_is_not_an_attempt(flow: CarrierFlow) -> None:
     flow.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 import nats as nats_client
 import pytest
 
+from posthouse.wire.stream import TicketKind
+from posthouse.wire.stream.jetstream import JetStream
 from posthouse.wire.stream.leases import LeaseSettings, ShardLeases, shares
 from posthouse.wire.stream.memory import AllShards
 from tests.support.eventually import eventually, seconds_until
@@ -45,8 +47,8 @@ class Fleet:
         self.workers: dict[str, ShardLeases] = {}
         self.shared: list[frozenset[int]] = []
 
-    async def join(self, name: str) -> ShardLeases:
-        self.workers[name] = await ShardLeases.open([self._server.url], name, SHARDS, SETTINGS)
+    async def join(self, name: str, shards: int = SHARDS) -> ShardLeases:
+        self.workers[name] = await ShardLeases.open([self._server.url], name, shards, SETTINGS)
         return self.workers[name]
 
     async def leave(self, name: str) -> None:
@@ -95,6 +97,8 @@ def test_few_shards_move_when_a_worker_joins(workers: int) -> None:
 async def test_a_single_process_holds_every_shard() -> None:
     leases = AllShards(SHARDS)
     assert leases.held() == EVERY
+    assert leases.held_since(3) == float("-inf")
+    assert leases.places == 1
     await leases.close()
     assert leases.held() == frozenset()
 
@@ -125,6 +129,70 @@ async def test_starting_and_stopping_workers_share_evenly(fleet: Fleet) -> None:
     assert third.held() == frozenset()
     # One that leaves in good order is not waited for.
     assert await seconds_until(lambda: first.held() | second.held() == EVERY) < LEASE_SECONDS
+
+
+async def test_a_lease_says_since_when_it_is_held(fleet: Fleet) -> None:
+    began_at = time.monotonic()
+    first = await fleet.join("first")
+    await eventually(lambda: first.held() == EVERY)
+    since = {first.held_since(shard) for shard in EVERY}
+    assert began_at <= min(since) <= max(since) <= time.monotonic()
+    second = await fleet.join("second")
+    await eventually(lambda: len(second.held()) == SHARDS // 2)
+    # A renewal changes nothing, and the new holder began after the old one had stopped.
+    assert all(first.held_since(shard) in since for shard in first.held())
+    assert min(second.held_since(shard) for shard in second.held()) > max(since)
+
+
+async def test_the_number_of_shards_changes_while_workers_are_replaced_one_by_one(fleet: Fleet) -> None:
+    many = frozenset(range(2 * SHARDS))
+
+    def are_agreed(places: int) -> bool:
+        held = [worker.held() for worker in fleet.workers.values()]
+        return (
+            {worker.places for worker in fleet.workers.values()} == {places}
+            and frozenset().union(*held) == frozenset(range(places))
+            and max(map(len, held)) == math.ceil(places / len(held))
+        )
+
+    for name in ("first", "second"):
+        await fleet.join(name)
+    await eventually(lambda: are_agreed(SHARDS))
+    # More of them: as soon as one worker may publish to them.
+    await fleet.join("third", len(many))
+    await eventually(lambda: are_agreed(len(many)))
+    await fleet.leave("first")
+    await fleet.leave("second")
+    await fleet.join("fourth", len(many))
+    await eventually(lambda: are_agreed(len(many)))
+    # Fewer: when the last worker that may publish to the others has gone.
+    await fleet.join("fifth")
+    await fleet.leave("third")
+    await eventually(lambda: are_agreed(len(many)))
+    await fleet.leave("fourth")
+    await eventually(lambda: are_agreed(SHARDS))
+
+
+async def test_a_shard_beyond_the_number_is_held_while_it_has_tickets(nats: PrivateNats) -> None:
+    settings = LeaseSettings(lease_seconds=LEASE_SECONDS, kind=TicketKind.DELIVER)
+    stream = await JetStream.open([nats.url])
+    workers = [await ShardLeases.open([nats.url], name, SHARDS, settings) for name in ("first", "second")]
+
+    def held() -> list[int]:
+        return sorted(shard for worker in workers for shard in worker.held())
+
+    try:
+        await eventually(lambda: held() == sorted(EVERY))
+        stream.publish(TicketKind.DELIVER, 20, b"left behind")
+        await eventually(lambda: held() == [*sorted(EVERY), 20])
+        (ticket,) = await stream.fetch(TicketKind.DELIVER, frozenset({20}), 1, 5.0)
+        assert ticket.payload == b"left behind"
+        await ticket.ack()
+        await eventually(lambda: held() == sorted(EVERY))
+    finally:
+        for worker in workers:
+            await worker.close()
+        await stream.close()
 
 
 @pytest.mark.alone

@@ -22,7 +22,7 @@ from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import SmtpCarrier
 from posthouse.wire.dns import Resolver
-from posthouse.wire.stream import Stream
+from posthouse.wire.stream import Stream, TicketKind
 
 CONNECTIONS_MAX: Final = 6
 IDLE_PAUSE_SECONDS: Final = 5.0
@@ -50,7 +50,7 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             stack.callback(signing.close)
         names = resolver(settings)
         carrier = await stack.enter_async_context(_open_carrier(settings, names, chance))
-        leases = await shard_leases(settings, chance, SHARDS_BUCKET)
+        leases = await shard_leases(settings, chance, SHARDS_BUCKET, TicketKind.DELIVER)
         stack.push_async_callback(leases.close)
         await stack.enter_async_context(synchronized(clock, database))
         await stack.enter_async_context(refreshed(control_cache))
@@ -70,6 +70,8 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             renewals=renewals,
             tickets=tickets(settings, stream),
             captures=settings.delivery.captures,
+            leases=leases,
+            close_connections=carrier.close_all,
         )
         # After signing, a thread waits for the interpreter. A busy event loop releases it after 5 ms by default:
         # several times as long as a signature takes.
@@ -78,7 +80,6 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             delivery,
             stream,
             leases,
-            shards=settings.stream.shards,
             worker_lease=settings.workers.lease,
             stop=stop,
         )
@@ -119,4 +120,4 @@ async def _open_carrier(settings: Settings, names: Resolver, chance: Chance) -> 
 
     async with workers.repeated(close_idle, pause_seconds=IDLE_PAUSE_SECONDS):
         yield carrier
-    carrier.close_idle(loop.time(), all_of_them=True)
+    carrier.close_all()

@@ -8,7 +8,7 @@ from typing import Final
 from posthouse.chance import Chance
 from posthouse.config import Settings
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.wire.stream import Leases, Stream, StreamSettings, without_password
+from posthouse.wire.stream import Leases, Stream, StreamSettings, TicketKind, without_password
 from posthouse.wire.stream.memory import AllShards, MemoryStream
 
 # Workers confirm every 20 seconds that they still hold a ticket; after this, a lost worker's ticket is sent again.
@@ -48,10 +48,10 @@ def stream_probes(settings: Settings) -> Mapping[str, Callable[[], Awaitable[str
 
 
 def tickets(settings: Settings, stream: Stream) -> Tickets:
-    return Tickets(stream, settings.stream.shards, settings.workers.ticket_lease)
+    return Tickets(stream, settings.stream.shards, settings.workers.ticket_lease, settings.lanes.limits)
 
 
-async def shard_leases(settings: Settings, chance: Chance, bucket: str) -> Leases:
+async def shard_leases(settings: Settings, chance: Chance, bucket: str, kind: TicketKind) -> Leases:
     if not settings.stream.addresses:
         return AllShards(settings.stream.shards)
     from posthouse.wire.stream.leases import LeaseSettings, ShardLeases
@@ -60,5 +60,5 @@ async def shard_leases(settings: Settings, chance: Chance, bucket: str) -> Lease
         settings.stream.addresses,
         chance.bytes(WORKER_NAME_BYTES).hex(),
         settings.stream.shards,
-        LeaseSettings(replicas=settings.stream.replicas, bucket=bucket),
+        LeaseSettings(replicas=settings.stream.replicas, bucket=bucket, kind=kind),
     )

@@ -19,7 +19,7 @@ from posthouse.config import Settings
 from posthouse.entrypoints import workers
 from posthouse.flows.webhooks.failing_notices import FailingNotices
 from posthouse.flows.webhooks.sender import WebhookSender
-from posthouse.wire.stream import Stream
+from posthouse.wire.stream import Stream, TicketKind
 from posthouse.wire.webhook_client import HttpWebhookClient, public_tls
 
 CONNECTIONS_MAX: Final = 6
@@ -37,7 +37,7 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
         )
         renewals = await stack.enter_async_context(open_database(settings, connections_max=1))
         await stack.enter_async_context(synchronized(clock, database))
-        leases = await shard_leases(settings, chance, SHARDS_BUCKET)
+        leases = await shard_leases(settings, chance, SHARDS_BUCKET, TicketKind.NOTIFY)
         stack.push_async_callback(leases.close)
         client = HttpWebhookClient(
             resolver=resolver(settings),

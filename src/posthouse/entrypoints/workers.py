@@ -94,21 +94,18 @@ async def run_delivery(
     stream: Stream,
     leases: Leases,
     *,
-    shards: int,
     worker_lease: timedelta,
     stop: asyncio.Event,
 ) -> None:
-    def share(held: int) -> None:
-        delivery.share(held, shards)
-
+    """`leases` are those of the delivery flow."""
     async with repeated(delivery.report, pause_seconds=REPORT_SECONDS):
-        await _work(delivery, TicketKind.DELIVER, stream, leases, share, worker_lease, stop)
+        await _work(delivery, TicketKind.DELIVER, stream, leases, delivery.note_shards, worker_lease, stop)
 
 
 async def run_webhooks(
     sender: "WebhookSender", stream: Stream, leases: Leases, *, worker_lease: timedelta, stop: asyncio.Event
 ) -> None:
-    await _work(sender, TicketKind.NOTIFY, stream, leases, lambda _: None, worker_lease, stop)
+    await _work(sender, TicketKind.NOTIFY, stream, leases, lambda: None, worker_lease, stop)
 
 
 async def _work(
@@ -116,7 +113,7 @@ async def _work(
     kind: TicketKind,
     stream: Stream,
     leases: Leases,
-    share: Callable[[int], None],
+    note_shards: Callable[[], None],
     worker_lease: timedelta,
     stop: asyncio.Event,
 ) -> None:
@@ -129,10 +126,11 @@ async def _work(
         repeated(worker.renew, pause_seconds=worker_lease.total_seconds() * RENEW_PART),
         repeated(worker.heartbeat, pause_seconds=HEARTBEAT_SECONDS),
     ):
-        await _fetch_until(stop, worker, kind, stream, leases, share)
+        await _fetch_until(stop, worker, kind, stream, leases, note_shards)
         await stream.fetch(kind, frozenset(), 0, 0.0)  # releases prefetched tickets
         # Other workers may take the shards while work here is finished.
         await leases.close()
+        note_shards()
         await worker.drain(DRAIN_SECONDS_MAX)
 
 
@@ -142,16 +140,11 @@ async def _fetch_until(
     kind: TicketKind,
     stream: Stream,
     leases: Leases,
-    share: Callable[[int], None],
+    note_shards: Callable[[], None],
 ) -> None:
-    shared = 0
-
     async def fetch_and_offer() -> None:
-        nonlocal shared
         held = leases.held()
-        if held and len(held) != shared:
-            shared = len(held)
-            share(shared)
+        note_shards()
         count = min(worker.room, FETCHED_AT_ONCE_MAX)
         # Fetch none when there is no room: tickets of a shard that moved are still released.
         tickets = await stream.fetch(kind, held, count, FETCH_SECONDS_MAX if count else FULL_SECONDS)

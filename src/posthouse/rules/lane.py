@@ -50,6 +50,51 @@ PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _PROVIDER_OF: Final = {suffix: provider for provider, suffixes in PROVIDERS.items() for suffix in suffixes}
 
+# The large mailbox domains of some providers. Their mail finds its lane without DNS, and so goes straight to the
+# stream's shard in which that lane lives.
+MAILBOX_DOMAINS: Final[Mapping[str, tuple[str, ...]]] = {
+    "google": ("gmail.com", "googlemail.com"),
+    "microsoft": (
+        "hotmail.com",
+        "live.com",
+        "msn.com",
+        "outlook.com",
+        "windowslive.com",
+        *[f"hotmail.{end}" for end in "be ca ch cl co.jp co.th co.uk com.ar com.br com.tr de dk es fi fr".split()],
+        *[f"hotmail.{end}" for end in "gr hu it nl no se sg".split()],
+        *[f"live.{end}" for end in "at be ca cl cn co.uk co.za com.ar com.au com.mx com.my com.ph com.pt".split()],
+        *[f"live.{end}" for end in "com.sg de dk fi fr hk ie in it jp nl no ru se".split()],
+        *[f"outlook.{end}" for end in "at be cl co.id co.il co.th com.ar com.au com.br com.gr com.tr com.vn".split()],
+        *[f"outlook.{end}" for end in "cz de dk es fr hu ie in it jp kr lv my ph pt sa sg sk".split()],
+    ),
+    "yahoo": (
+        "aim.com",
+        "aol.com",
+        "myyahoo.com",
+        "rocketmail.com",
+        "yahoo.com",
+        "ymail.com",
+        *[f"yahoo.{end}" for end in "at be bg ca co.id co.in co.nz co.th co.uk co.za com.ar com.au com.br".split()],
+        *[f"yahoo.{end}" for end in "com.co com.hk com.mx com.my com.pe com.ph com.sg com.tr com.tw com.ve".split()],
+        *[f"yahoo.{end}" for end in "com.vn de dk es fi fr gr hu ie in it nl no pl pt ro se".split()],
+    ),
+    "yahoo-japan": ("yahoo.co.jp", "ybb.ne.jp"),
+    "apple": ("icloud.com", "mac.com", "me.com"),
+    "comcast": ("comcast.net",),
+    "fastmail": ("fastmail.com", "fastmail.fm"),
+    "gmx": ("gmx.at", "gmx.ch", "gmx.com", "gmx.de", "gmx.net", "web.de"),
+    "mailru": ("bk.ru", "inbox.ru", "internet.ru", "list.ru", "mail.ru"),
+    "naver": ("naver.com",),
+    "netease": ("126.com", "163.com", "yeah.net"),
+    "orange": ("orange.fr", "wanadoo.fr"),
+    "proton": ("pm.me", "proton.me", "protonmail.ch", "protonmail.com"),
+    "telekom": ("magenta.de", "t-online.de"),
+    "tencent": ("foxmail.com", "qq.com"),
+    "yandex": ("ya.ru", "yandex.by", "yandex.com", "yandex.kz", "yandex.ru"),
+    "zoho": ("zohomail.com",),
+}
+_LANE_BY_NAME: Final = {domain: provider for provider, domains in MAILBOX_DOMAINS.items() for domain in domains}
+
 PUSH_BACK_CODE: Final = 421
 PAUSE_SECONDS_MIN: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 60.0
@@ -57,6 +102,11 @@ PAUSE_SECONDS_MAX: Final = 60.0
 MISSES_MAX: Final = 2
 MISS_PAUSE_SECONDS_MIN: Final = 15.0
 MISS_PAUSE_SECONDS_MAX: Final = 600.0
+
+
+def lane_by_name(destination: str) -> str | None:
+    """The lane of a large mailbox domain; None where DNS must say."""
+    return _LANE_BY_NAME.get(destination.lower())
 
 
 def lane_of(destination: str, exchange_host: str) -> str:
@@ -78,7 +128,7 @@ def lane_by_hosts(destination: str, exchange_hosts: Iterable[str]) -> str:
 
 
 def is_provider(lane: str) -> bool:
-    """Whether the lane is shared by many domains, in all shards of the stream."""
+    """Whether the lane is shared by many domains."""
     return lane in PROVIDERS
 
 
@@ -95,15 +145,22 @@ class Limits:
         if self.per_second <= 0 or self.burst < 1 or not 1 <= self.connections_start <= self.connections_max:
             raise ValueError(f"a lane needs room for one mail at least, and to grow from its start: {self}")
 
-    def divided(self, parts: int) -> "Limits":
-        """The part of one of several processes that share the lane; at least one mail and one connection."""
-        connections_max = max(1, self.connections_max // parts)
+    def part(self, number: int, parts: int) -> "Limits":
+        """One of so many parts, numbered from 0, that are the whole together.
+
+        There may be no more parts than mails in a burst, or connections.
+        """
+        connections_max = _part(self.connections_max, number, parts)
         return Limits(
             per_second=self.per_second / parts,
-            burst=max(1, self.burst // parts),
-            connections_start=min(self.connections_start, connections_max),
+            burst=_part(self.burst, number, parts),
+            connections_start=min(max(1, _part(self.connections_start, number, parts)), connections_max),
             connections_max=connections_max,
         )
+
+
+def _part(whole: int, number: int, parts: int) -> int:
+    return whole // parts + (number < whole % parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +267,10 @@ class Lane:
         """Use other limits from now on, such as this process's new share."""
         self._limits = limits
         self._connections = min(self._connections, float(limits.connections_max))
+
+    def use_up_burst(self, at: float) -> None:
+        """Another process had the lane until then, and may have sent the whole burst in its last moment."""
+        self._full_at = max(self._full_at, at + self._limits.burst / self._limits.per_second)
 
     def take(self, now: float) -> Slot | Later:
         """A slot to send one mail, which must be given back."""

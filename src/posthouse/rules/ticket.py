@@ -3,11 +3,12 @@
 A ticket names a row of the schedule and the fence to expect there. A lost ticket is published again; a duplicate
 finds the fence gone. It includes the destination, so that a worker finds the lane before it claims anything. The
 first byte is the format and its version. A worker drops a format that it does not know, and the schedule brings the
-work back. Tickets for the same shard share a message, since a message costs the stream more than a ticket.
+work back. Tickets for the same shard share a message, since a message costs the stream more than a ticket. Tickets
+that a worker has forwarded to the shard of their lane have its name in front of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, assert_never
@@ -21,13 +22,17 @@ FENCE_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTicket:
-    """One recipient is due; `destination` is the domain of its address."""
+    """One recipient is due; `destination` is the domain of its address.
+
+    `lane` is known of a forwarded ticket. It makes no difference which of two tickets for the same claim has it.
+    """
 
     account_id: AccountId
     message_id: MessageId
     position: int
     fence: int
     destination: str
+    lane: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[AccountId, MessageId, int, int]:
@@ -52,6 +57,8 @@ Ticket = DeliveryTicket | WebhookTicket
 _DELIVERY_1: Final = 0x01
 _NOTIFICATION_1: Final = 0x81
 _SEVERAL_1: Final = 0x02
+# Beside tickets, their lane. A version that can't read it finds the tickets all the same.
+_LANE_1: Final = 0x03
 TOGETHER_MAX: Final = 16
 _delivery: Final = Struct(">B16s16sBI")
 _notification: Final = Struct(">B16s16sI")
@@ -91,11 +98,13 @@ def decode(data: bytes) -> Ticket | None:
     return None
 
 
-def pack(tickets: Sequence[Ticket]) -> bytes:
-    """One stream message for 1 to TOGETHER_MAX tickets."""
+def pack(tickets: Sequence[Ticket], lane: str | None = None) -> bytes:
+    """One stream message for 1 to TOGETHER_MAX tickets; with a lane, they are forwarded."""
     if not 1 <= len(tickets) <= TOGETHER_MAX:
         raise ValueError(f"a message has 1 to {TOGETHER_MAX} tickets, not {len(tickets)}")
     encoded = [encode(ticket) for ticket in tickets]
+    if lane is not None:
+        encoded.insert(0, bytes([_LANE_1]) + lane.encode("ascii"))
     if len(encoded) == 1:
         return encoded[0]
     return bytes([_SEVERAL_1]) + b"".join([len(ticket).to_bytes(2, "big") + ticket for ticket in encoded])
@@ -107,19 +116,34 @@ def unpack(data: bytes) -> list[Ticket]:
         ticket = decode(data)
         return [] if ticket is None else [ticket]
     found: list[Ticket] = []
+    lane: str | None = None
     at = 1
     while at < len(data) and len(found) < TOGETHER_MAX:
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        ticket = decode(data[at + 2 : end]) if end <= len(data) else None
+        entry = data[at + 2 : end] if end <= len(data) else b""
+        lane = _lane(entry) or lane
+        ticket = decode(entry)
+        if isinstance(ticket, DeliveryTicket) and lane is not None:
+            ticket = replace(ticket, lane=lane)
         if ticket is not None:
             found.append(ticket)
         at = end
     return found
 
 
-def shard_of(destination: str, shards: int) -> int:
-    """The stream's shard for this destination's mail: the same in every process and version."""
-    return _shard(destination.lower().encode(), shards)
+def _lane(entry: bytes) -> str | None:
+    is_lane = entry[:1] == bytes([_LANE_1]) and 1 < len(entry) <= 1 + DESTINATION_CHARACTERS_MAX and entry.isascii()
+    return entry[1:].decode() if is_lane else None
+
+
+def shard_of(lane: str, shards: int) -> int:
+    """The stream's shard for this lane's mail, or for its first part: the same in every process and version."""
+    return _shard(lane.lower().encode(), shards)
+
+
+def message_number(message_id: MessageId, count: int) -> int:
+    """A number below `count` for the message, the same in every process and version."""
+    return _shard(message_id.bytes, count) if count > 1 else 0
 
 
 def account_shard_of(account_id: AccountId, shards: int) -> int:

@@ -86,6 +86,8 @@ class SmtpCarrier:
         self._port = port
         self._idle: dict[str, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
         self._idle_count = 0
+        # Connections that were in use before the last `close_all` are not kept.
+        self._era = 0
         # Addresses at which a session was opened, the latest last.
         self._answered: OrderedDict[str, None] = OrderedDict()
 
@@ -109,6 +111,11 @@ class SmtpCarrier:
             if not all(outcome.judge(result).next_exchange for result in last.results):
                 break
         return last
+
+    def close_all(self) -> None:
+        """Close idle connections now, and those in use as soon as they are idle."""
+        self._era += 1
+        self.close_idle(0, all_of_them=True)
 
     def close_idle(self, now: float, *, all_of_them: bool = False) -> None:
         """Close connections that were idle for a while."""
@@ -202,9 +209,10 @@ class SmtpCarrier:
     async def _deliver(
         self, session: SmtpSession, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]
     ) -> CarrierResult:
+        era = self._era
         transaction = await session.deliver(request.sender, request.recipients, request.message, before_dot)
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
-        self._keep(server, session)
+        self._keep(server, session, era)
         results = tuple([_attempt_result(result) for result in transaction.results])
         return CarrierResult(results, server.host, server.address, tls)
 
@@ -218,8 +226,8 @@ class SmtpCarrier:
             session.quit()
         return None
 
-    def _keep(self, server: _Server, session: SmtpSession) -> None:
-        is_used_up = session.transactions >= TRANSACTIONS_A_SESSION_MAX
+    def _keep(self, server: _Server, session: SmtpSession, era: int) -> None:
+        is_used_up = session.transactions >= TRANSACTIONS_A_SESSION_MAX or era != self._era
         if is_used_up or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
             session.quit()
             return

@@ -1,7 +1,7 @@
 """Every ticket finds its lane, and a slow, full or paused lane delays no other."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -12,6 +12,7 @@ from posthouse.flows.deliver.lane_lookup import DESTINATIONS_KNOWN_SECONDS, UNSO
 from posthouse.flows.deliver.lane_queues import (
     POSTPONE_SECONDS_MAX,
     POSTPONE_SECONDS_MIN,
+    REPLACED_SECONDS,
     SMALL_SHARE,
     WAITING_MIN,
     Bundle,
@@ -22,14 +23,18 @@ from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.flows.shared.tickets import Item
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import MISS_PAUSE_SECONDS_MIN, LaneLimits, Limits, Served, Slot
-from posthouse.rules.ticket import DeliveryTicket
+from posthouse.rules.ticket import DeliveryTicket, shard_of
 from posthouse.wire.dns import Resolver
+from posthouse.wire.stream import Leases
+from posthouse.wire.stream.memory import AllShards
 from tests.support.clock import SettableClock
 from tests.support.eventually import eventually
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 
 ONE, TWO, THREE = (AccountId(UUID(int=number)) for number in (1, 2, 3))
 WIDE: Final = Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20)
+WIDE_UNDIVIDED: Final = Limits(per_second=200, burst=1_000, connections_start=20, connections_max=20)
+SHARDS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class Lanes:
     clock: SettableClock = field(default_factory=SettableClock)
     turns: list[Turn] = field(default_factory=list)
     postponed: list[tuple[Item[DeliveryTicket], float]] = field(default_factory=list)
+    leases: Leases = field(default_factory=lambda: AllShards(1))
+    given_back: list[Item[DeliveryTicket]] = field(default_factory=list)
+    forwarded: list[tuple[Item[DeliveryTicket], str, int]] = field(default_factory=list)
+    losses: int = 0
 
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
@@ -73,10 +82,21 @@ class Lanes:
             lane_limits=self.limits,
             sessions_max=self.sessions_max,
             own_lane="simulator.invalid",
+            own_limits=WIDE,
+            leases=self.leases,
             start=self._start,
             tasks=self.tasks,
             postpone=self.postponed.extend,
+            give_back=self.given_back.extend,
+            forward=self._forward,
+            lost=self._lose,
         )
+
+    def _forward(self, items: list[Item[DeliveryTicket]], lane: str, shard: int) -> None:
+        self.forwarded += [(item, lane, shard) for item in items]
+
+    def _lose(self) -> None:
+        self.losses += 1
 
     async def _start(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
         self.turns.append(Turn(queue, slot, bundle))
@@ -224,24 +244,162 @@ async def test_a_failed_second_look_up_keeps_a_domain_in_its_lane(names: Nameser
     assert [turn.queue.name for turn in lanes.turns] == ["google"] * 3
 
 
-async def test_processes_divide_a_providers_limits_and_not_a_domains(
-    names: Nameserver,
-) -> None:
-    lanes = Lanes(names, LaneLimits(Limits(100, 100, 16, 16)))
-    await lanes.sort(ticket("gmail.com"), ticket("one.example"))
-    lanes.queues.share(4)
-    assert (lanes.lane("google").lane.per_second, lanes.lane("google").lane.connections) == (25, 4)
-    assert (lanes.lane("one.example").lane.per_second, lanes.lane("one.example").lane.connections) == (100, 16)
-    # A process that starts later has its part from the beginning.
-    later = Lanes(names, LaneLimits(Limits(100, 100, 16, 16)))
-    later.queues.share(4)
-    await later.sort(tickets(10, "gmail.com"))
-    assert (len(later.turns), later.lane("google").waiting) == (4, 6)
-    # The other processes have gone: the whole rate is back at once, and connections grow as usual.
-    later.queues.share(1)
-    assert later.lane("google").lane.per_second == 100
-    await later.finish(later.turns[0])
-    assert len(later.turns) == 4
+# Shards
+
+
+@dataclass
+class SomeShards:
+    """Leases that a test moves."""
+
+    shards: frozenset[int]
+    places: int = SHARDS
+    since: float = float("-inf")
+
+    def held(self) -> frozenset[int]:
+        return self.shards
+
+    def held_since(self, shard: int) -> float:
+        del shard
+        return self.since
+
+    async def close(self) -> None:
+        self.shards = frozenset()
+
+
+GOOGLE, ONE_EXAMPLE, CUSTOMER = (shard_of(lane, SHARDS) for lane in ("google", "one.example", "customer.example"))
+
+
+def arrived(destination: str, shard: int, lane: str | None = None) -> Item[DeliveryTicket]:
+    plain = ticket(destination)
+    return Item(replace(plain.ticket, lane=lane), Message(shard=shard))
+
+
+async def test_a_hosted_domains_ticket_is_forwarded_to_the_shard_of_its_lane(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({CUSTOMER, ONE_EXAMPLE})))
+    hosted, own = arrived("customer.example", CUSTOMER), arrived("one.example", ONE_EXAMPLE)
+    await lanes.sort(hosted, own)
+    assert lanes.forwarded == [(hosted, "google", GOOGLE)]
+    assert [turn.bundle.items for turn in lanes.turns] == [[own]]
+    assert (lanes.given_back, lanes.postponed) == ([], [])
+
+
+async def test_a_hosted_domains_ticket_stays_if_its_lane_is_here(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({CUSTOMER, GOOGLE})))
+    await lanes.sort(arrived("customer.example", CUSTOMER), arrived("gmail.com", GOOGLE))
+    assert lanes.forwarded == []
+    assert [turn.queue.key for turn in lanes.turns] == [("google", GOOGLE)] * 2
+    assert len({id(turn.queue) for turn in lanes.turns}) == 1
+
+
+async def test_a_forwarded_ticket_keeps_its_lane_and_is_not_forwarded_again(names: Nameserver) -> None:
+    # Its domain has moved to servers of its own meanwhile.
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({GOOGLE})))
+    await lanes.sort(arrived("one.example", GOOGLE, "google"))
+    assert [turn.queue.key for turn in lanes.turns] == [("google", GOOGLE)]
+    # A worker with other settings sent it here: it goes from here, over a single connection.
+    other = (GOOGLE + 5) % SHARDS
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({other})))
+    await lanes.sort(arrived("gmail.com", other, "google"), arrived("gmail.com", other, "google"))
+    assert [turn.queue.key for turn in lanes.turns] == [("google", other)]
+    assert lanes.forwarded == []
+
+
+async def test_a_large_lane_has_parts_with_their_own_share_of_its_limits(names: Nameserver) -> None:
+    limits = LaneLimits(Limits(), {"google": Limits(450, 450, 20, 20)})
+    lanes = Lanes(names, limits, leases=SomeShards(frozenset(range(SHARDS))))
+    await lanes.sort([arrived("gmail.com", 0) for _ in range(200)])
+    parts = {queue.shard: queue.lane for queue in lanes.queues.queues}
+    assert set(parts) == {(GOOGLE + part) % SHARDS for part in range(3)}
+    assert sum(lane.connections for lane in parts.values()) == 20
+    assert {lane.per_second for lane in parts.values()} == {150}
+    assert {lane.in_use for lane in parts.values()} == {6, 7}
+
+
+async def test_recipients_of_one_mail_go_together_in_a_large_lane(names: Nameserver) -> None:
+    limits = LaneLimits(Limits(2_000, 2_000, 20, 20))
+    lanes = Lanes(names, limits, leases=SomeShards(frozenset(range(SHARDS))))
+    await lanes.sort([ticket("one.example", message=7 * 64, position=position) for position in range(5)])
+    assert [len(turn.bundle.items) for turn in lanes.turns] == [5]
+
+
+async def test_what_waits_in_a_lost_shard_is_given_back_at_once_and_the_rest_is_not(names: Nameserver) -> None:
+    leases = SomeShards(frozenset({GOOGLE, ONE_EXAMPLE}))
+    lanes = Lanes(names, LaneLimits(Limits(1.0, 1, 20, 20)), leases=leases)
+    google = [arrived("gmail.com", GOOGLE) for _ in range(5)]
+    await lanes.sort(google, [arrived("one.example", ONE_EXAMPLE) for _ in range(5)])
+    assert [turn.queue.name for turn in lanes.turns] == ["google", "one.example"]
+    leases.shards = frozenset({ONE_EXAMPLE})
+    lanes.queues.note_shards()
+    assert lanes.given_back == google[1:]
+    assert (lanes.losses, lanes.postponed) == (1, [])
+    assert lanes.lane("one.example").waiting == 4
+    # The running session ends, and nothing follows it.
+    lanes.clock.advance(seconds=60)
+    await lanes.finish(lanes.turns[0])
+    assert [queue.name for queue in lanes.queues.queues] == ["one.example"]
+    assert "google" not in [turn.queue.name for turn in lanes.turns]
+
+
+async def test_a_lost_shard_is_noticed_before_anything_starts(names: Nameserver) -> None:
+    leases = SomeShards(frozenset({ONE_EXAMPLE}))
+    lanes = Lanes(names, LaneLimits(Limits(1.0, 1, 20, 20)), leases=leases)
+    items = [arrived("one.example", ONE_EXAMPLE) for _ in range(3)]
+    await lanes.sort(items)
+    leases.shards = frozenset()
+    lanes.clock.advance(seconds=60)
+    await lanes.finish(lanes.turns[0])
+    assert (lanes.turns, lanes.given_back) == ([], items[1:])
+
+
+async def test_a_ticket_whose_shard_is_lost_during_its_look_up_is_given_back(names: Nameserver) -> None:
+    leases = SomeShards(frozenset({ONE_EXAMPLE}))
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases)
+    item = arrived("one.example", ONE_EXAMPLE)
+    lanes.queues.sort([item])
+    leases.shards = frozenset()
+    await lanes.settle()
+    assert (lanes.turns, lanes.given_back) == ([], [item])
+
+
+async def test_a_lane_taken_over_has_its_rate_but_not_its_burst(names: Nameserver) -> None:
+    leases = SomeShards(frozenset())
+    lanes = Lanes(names, LaneLimits(Limits(10.0, 10, 20, 20)), leases=leases)
+    leases.shards, leases.since = frozenset({ONE_EXAMPLE}), lanes.clock.monotonic()
+    lanes.clock.advance(seconds=0.35)
+    await lanes.sort([arrived("one.example", ONE_EXAMPLE) for _ in range(20)])
+    assert len(lanes.turns) == 3
+
+
+async def test_a_shard_that_comes_back_counts_the_sessions_that_still_run(names: Nameserver) -> None:
+    leases = SomeShards(frozenset({ONE_EXAMPLE}))
+    lanes = Lanes(names, LaneLimits(Limits(10.0, 10, 4, 4)), leases=leases)
+    await lanes.sort([arrived("one.example", ONE_EXAMPLE) for _ in range(4)])
+    leases.shards = frozenset()
+    lanes.queues.note_shards()
+    leases.shards, leases.since = frozenset({ONE_EXAMPLE}), lanes.clock.monotonic() + 5
+    lanes.clock.advance(seconds=60)
+    await lanes.sort([arrived("one.example", ONE_EXAMPLE) for _ in range(4)])
+    assert (len(lanes.turns), lanes.lane("one.example").waiting) == (4, 4)
+    await lanes.finish(lanes.turns[0])
+    assert len(lanes.turns) == 4
+
+
+async def test_with_another_number_of_shards_lanes_move_and_rest_for_a_moment(names: Nameserver) -> None:
+    leases = SomeShards(frozenset(range(2 * SHARDS)))
+    lanes = Lanes(names, LaneLimits(Limits(10.0, 10, 4, 4)), leases=leases)
+    lane = "two.example"
+    assert shard_of(lane, SHARDS) != shard_of(lane, 2 * SHARDS)
+    items = [arrived(lane, shard_of(lane, SHARDS)) for _ in range(6)]
+    await lanes.sort(items)
+    assert {turn.queue.shard for turn in lanes.turns} == {shard_of(lane, SHARDS)}
+    leases.places = 2 * SHARDS
+    lanes.queues.note_shards()
+    assert lanes.given_back == items[4:]
+    await lanes.sort(lanes.given_back)
+    assert len(lanes.turns) == 4
+    lanes.clock.advance(seconds=REPLACED_SECONDS + 0.25)
+    await lanes.sort(arrived(lane, shard_of(lane, SHARDS)))
+    assert [turn.queue.shard for turn in lanes.turns[4:]] == [shard_of(lane, 2 * SHARDS)] * 2
 
 
 # Order

@@ -5,8 +5,7 @@ dot: without it nothing is sent. A ticket is acknowledged last.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -39,7 +38,8 @@ from posthouse.store.lane_reports import LaneState
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import Carrier, CarrierResult
 from posthouse.wire.dns import Resolver
-from posthouse.wire.stream import StreamMessage
+from posthouse.wire.stream import Leases, StreamMessage
+from posthouse.wire.stream.memory import AllShards
 
 log = structlog.get_logger(__name__)
 
@@ -76,17 +76,22 @@ class Delivery:
         tickets: Tickets | None = None,
         captures: bool = False,
         large_bytes_max: int = LARGE_BYTES_MAX,
+        leases: Leases | None = None,
+        close_connections: Callable[[], None] = lambda: None,
     ) -> None:
         """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them.
 
         `renewals` are connections for the lease alone, which must not wait for those that claim and record.
         With `captures`, mail with a real destination is held: no name is resolved, and no server connected to.
+        Without `leases`, every shard is this worker's. `close_connections` closes what is open when shards are lost:
+        their new holder may open as many.
         """
         self._database = database
         self._control_cache = control_cache
         self._clock = clock
         self._chance = chance
         self._carrier = carrier
+        self._tickets = tickets
         self._simulator_domain = simulator_domain
         self._captures = captures
         self._outgoing_mail = outgoing_mail
@@ -101,16 +106,20 @@ class Delivery:
             worker_lease=worker_lease,
             renewals=renewals,
         )
-        simulated = {simulator_domain: SIMULATOR_LIMITS}
         self._lane_queues = LaneQueues(
             clock=clock,
             resolver=resolver,
-            lane_limits=replace(lane_limits, by_lane={**lane_limits.by_lane, **simulated}),
+            lane_limits=lane_limits,
             sessions_max=sessions_max,
             own_lane=simulator_domain,
+            own_limits=SIMULATOR_LIMITS,
+            leases=leases or AllShards(1),
             tasks=self._claims.tasks,
             start=self._deliver,
             postpone=self._postpone,
+            give_back=self._give_back,
+            forward=self._forward,
+            lost=close_connections,
         )
         self._large_bodies = LargeBodies(large_bytes_max)
 
@@ -146,26 +155,29 @@ class Delivery:
     async def heartbeat(self) -> None:
         await self._claims.heartbeat()
 
-    def share(self, held: int, shards: int) -> None:
-        """This worker holds so many of the stream's shards, and may use the same part of the providers' limits."""
-        self._lane_queues.share(max(1, round(shards / held)) if held else 1)
+    def note_shards(self) -> None:
+        """Give back what waits in lanes of shards that this worker has lost."""
+        self._lane_queues.note_shards()
 
     async def report(self) -> None:
         """Record the state of the lanes for operators."""
         now, seconds = self._clock.now(), self._clock.monotonic()
-        states = []
+        parts: dict[str, list[LaneQueue]] = {}
         for queue in self._lane_queues.queues:
-            pause = queue.lane.pause_left(seconds)
+            parts.setdefault(queue.name, []).append(queue)
+        states = []
+        for lane, queues in parts.items():
+            pause = max(queue.lane.pause_left(seconds) for queue in queues)
             states.append(
                 LaneState(
-                    lane=queue.name,
-                    waiting=queue.waiting,
-                    in_flight=queue.lane.in_use,
-                    connections=queue.lane.connections,
-                    delivered_total=queue.counts.delivered,
-                    deferred_total=queue.counts.deferred,
+                    lane=lane,
+                    waiting=sum(queue.waiting for queue in queues),
+                    in_flight=sum(queue.lane.in_use for queue in queues),
+                    connections=sum(queue.lane.connections for queue in queues),
+                    delivered_total=sum(queue.counts.delivered for queue in queues),
+                    deferred_total=sum(queue.counts.deferred for queue in queues),
                     paused_until=now + timedelta(seconds=pause) if pause else None,
-                    last_reply=queue.counts.last_reply,
+                    last_reply=next((queue.counts.last_reply for queue in queues if queue.counts.last_reply), None),
                 )
             )
         async with self._database.transaction() as tx:
@@ -358,3 +370,12 @@ class Delivery:
 
     def _postpone(self, late: list[tuple[Item[DeliveryTicket], float]]) -> None:
         self._claims.tasks.spawn(self._claims.postpone_items(late))
+
+    def _give_back(self, items: list[Item[DeliveryTicket]]) -> None:
+        self._claims.tasks.spawn(self._claims.give_back(items))
+
+    def _forward(self, items: list[Item[DeliveryTicket]], lane: str, shard: int) -> None:
+        """Another worker has the lane. If this ticket or its successor is lost, the schedule makes another."""
+        if self._tickets is not None:
+            self._tickets.forward([item.ticket for item in items], lane, shard)
+        self._claims.tasks.spawn(self._claims.acknowledge(items))

@@ -1,4 +1,4 @@
-"""Which lane a destination belongs to, learnt from its mail servers in DNS.
+"""Which lane a destination belongs to: known by name, or learnt from its mail servers in DNS.
 
 Tickets of a destination that is not known yet wait here for its first look-up. Later look-ups run in the background.
 """
@@ -13,7 +13,7 @@ from posthouse.clock import Clock
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.mail.exchange import NullExchange, exchanges
-from posthouse.rules.lane import lane_by_hosts
+from posthouse.rules.lane import lane_by_hosts, lane_by_name
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
 
@@ -54,7 +54,10 @@ class LaneLookup:
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
 
     def lane_of(self, destination: str) -> str | None:
-        """The lane last learnt, if any. If that was long ago, another look-up starts."""
+        """The lane known by name, or the last learnt, if any. If that was long ago, another look-up starts."""
+        lane_known = lane_by_name(destination)
+        if lane_known is not None:
+            return lane_known
         known = self._lanes.get(destination)
         if known is None:
             return None

@@ -3,12 +3,15 @@
 Recipients of one message at one destination go together, in one SMTP transaction. No ticket waits here for the DNS
 or the database on behalf of another destination's mail. A lane that is full or paused takes only its own share of
 the room.
+
+A lane, or a part of it, lives in a shard of the stream. A ticket of a lane that lives in a shard of another worker is
+forwarded; when a shard is lost, what waits in its lanes is given back at once.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from posthouse.clock import Clock
@@ -16,14 +19,17 @@ from posthouse.flows.deliver.lane_lookup import LaneLookup
 from posthouse.flows.deliver.session_shares import SessionShares
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.background_tasks import BackgroundTasks
-from posthouse.rules import lane as rules
 from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot
+from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.dns import Resolver
+from posthouse.wire.stream import Leases
 
 Item = tickets.Item[DeliveryTicket]
+# A lane's name, and the shard in which it or its part lives.
+LaneKey = tuple[str, int]
 
 # A ticket that waits longer than its lease is published again: what can't go within this time is postponed.
 WAIT_SECONDS_MAX: Final = 30.0
@@ -44,6 +50,9 @@ PAUSE_SECONDS_WAITED: Final = 5.0
 IDLE_LANES_MAX: Final = 10_000
 # When a session ends, lanes of each account above its share are tried again, until so many could not go on.
 FAILURES_MAX: Final = 5
+# When lanes are placed over another number of shards, workers learn of it at their next renewals. For so long nothing
+# is sent, or a lane would have two homes.
+REPLACED_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -69,9 +78,10 @@ class LaneCounts:
 
 @dataclass(slots=True)
 class LaneQueue:
-    """A lane and the bundles that wait for it."""
+    """A lane, or its part that lives in this shard, and the bundles that wait for it."""
 
     name: str
+    shard: int
     lane: Lane
     bundles: FairQueue[Bundle]
     # The bundles that further recipients can join.
@@ -84,6 +94,10 @@ class LaneQueue:
     horizons: dict[AccountId, float] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     counts: LaneCounts = field(default_factory=LaneCounts)
+
+    @property
+    def key(self) -> LaneKey:
+        return self.name, self.shard
 
     @property
     def waiting_max(self) -> int:
@@ -111,7 +125,8 @@ class LaneQueue:
 class LaneQueues:
     """`start` delivers a bundle; it calls `release_slot` after the SMTP session and `end_session` once recorded.
 
-    `postpone` postpones tickets that find no room, each by its seconds.
+    `postpone` postpones tickets that find no room, each by its seconds; `give_back` returns tickets to the stream, and
+    `forward` sends those of a lane to the shard where it lives. `lost` is called after shards were lost.
     """
 
     def __init__(
@@ -122,24 +137,36 @@ class LaneQueues:
         lane_limits: LaneLimits,
         sessions_max: int,
         own_lane: str,
+        own_limits: Limits,
+        leases: Leases,
         tasks: BackgroundTasks,
         start: Callable[[LaneQueue, Slot, Bundle], Coroutine[object, object, None]],
         postpone: Callable[[list[tuple[Item, float]]], None],
+        give_back: Callable[[list[Item]], None],
+        forward: Callable[[list[Item], str, int], None],
+        lost: Callable[[], None],
     ) -> None:
         self._clock = clock
-        self._limits = lane_limits
+        self._shards = LaneShards(lane_limits, leases.places)
+        self._own_lane = own_lane
+        self._own_limits = own_limits
+        self._leases = leases
+        self._held = leases.held()
+        self._replaced_at = float("-inf")
         self._sessions = SessionShares(sessions_max)
         self._tasks = tasks
         self._start = start
         self._postpone = postpone
+        self._give_back = give_back
+        self._forward = forward
+        self._lost = lost
         self._lookup = LaneLookup(clock=clock, resolver=resolver, own_lane=own_lane, tasks=tasks, resolved=self.sort)
-        self._queues: dict[str, LaneQueue] = {}
+        self._queues: dict[LaneKey, LaneQueue] = {}
         self._waiting: FairShare[AccountId] = FairShare(ALL_WAITING_MAX)
         # Lanes that wait only for the process's limit of sessions, in the order in which they reached it.
-        self._starved: dict[str, None] = {}
+        self._starved: dict[LaneKey, None] = {}
         # For each account above its share of sessions, the lanes in which only such accounts wait.
-        self._over_share: dict[AccountId, dict[str, None]] = {}
-        self._parts = 1
+        self._over_share: dict[AccountId, dict[LaneKey, None]] = {}
         self._closed = False
         self._late: list[tuple[Item, float]] = []
 
@@ -147,32 +174,76 @@ class LaneQueues:
     def queues(self) -> Iterable[LaneQueue]:
         return self._queues.values()
 
-    def share(self, parts: int) -> None:
-        """So many processes share a mailbox provider's lane: each may use its part of the limits."""
-        if parts != self._parts:
-            self._parts = parts
-            for queue in self._queues.values():
-                queue.lane.limit(self._limits_of(queue.name))
+    def note_shards(self) -> frozenset[int]:
+        """The shards held here. What waits in the lanes of those that were lost is given back."""
+        held, places = self._leases.held(), self._leases.places
+        if held == self._held and places == self._shards.shards:
+            return held
+        changed, is_less = held ^ self._held, bool(self._held - held)
+        self._held = held
+        if places != self._shards.shards:
+            self._shards = replace(self._shards, shards=places)
+            self._replaced_at = self._clock.monotonic() + REPLACED_SECONDS
+            changed, is_less = frozenset(queue.shard for queue in self._queues.values()), True
+        self._move([queue for queue in self._queues.values() if queue.shard in changed])
+        if is_less:
+            self._lost()
+        return held
+
+    def _move(self, queues: Iterable[LaneQueue]) -> None:
+        """These lanes were another worker's, or are from now on."""
+        waiting: list[Item] = []
+        for queue in queues:
+            waiting += self._emptied(queue)
+            self._starved.pop(queue.key, None)
+            if queue.timer is not None:
+                queue.timer.cancel()
+                queue.timer = None
+            if queue.lane.in_use:
+                # Its running sessions still count when the shard comes back.
+                self._take_over(queue)
+            else:
+                del self._queues[queue.key]
+        if waiting:
+            self._give_back(waiting)
 
     def sort(self, items: Iterable[Item]) -> None:
         """Put tickets into their lanes; tickets of an unknown destination wait for its look-up."""
         now = self._clock.monotonic()
-        touched: dict[str, LaneQueue] = {}
+        held = self.note_shards()
+        touched: dict[LaneKey, LaneQueue] = {}
+        returned: list[Item] = []
+        forwarded: dict[LaneKey, list[Item]] = {}
         for item in items:
-            name = self._lookup.lane_of(item.ticket.destination)
+            ticket = item.ticket
+            name = ticket.lane or self._lookup.lane_of(ticket.destination)
             if name is None:
                 if not self._lookup.wait(item):
                     self._late.append((item, POSTPONE_SECONDS_MIN))
                 continue
-            queue = self._queue(name)
-            self._enter(queue, item, now)
-            touched[name] = queue
+            home = self._shards.home(name, ticket.message_id)
+            match place(home, item.message.shard, held, is_forwarded=ticket.lane is not None):
+                case Elsewhere.FORWARD:
+                    forwarded.setdefault((name, home), []).append(item)
+                case Elsewhere.GIVE_BACK:
+                    returned.append(item)
+                case int() as shard:
+                    queue = self._queue(name, shard)
+                    self._enter(queue, item, now)
+                    touched[queue.key] = queue
         for queue in touched.values():
             self.advance(queue)
+        for (name, home), group in forwarded.items():
+            self._forward(group, name, home)
+        if returned:
+            self._give_back(returned)
         self._postpone_late()
 
     def sort_apart(self, queue: LaneQueue, items: Iterable[Item]) -> None:
         """Put tickets back into their lane, where each waits for a turn of its own."""
+        if queue.shard not in self.note_shards():
+            self._give_back(list(items))
+            return
         now = self._clock.monotonic()
         for item in items:
             self._enter(queue, item, now, is_apart=True)
@@ -183,7 +254,7 @@ class LaneQueues:
         """A bundle's turn in its lane is over: the next may go, after lanes that wait for a session."""
         queue.lane.give_back(slot, served, self._clock.monotonic())
         if queue.waiting:
-            self._starved.setdefault(queue.name)
+            self._starved.setdefault(queue.key)
             self._advance_starved()
         else:
             self._forget_if_idle(queue)
@@ -196,9 +267,9 @@ class LaneQueues:
 
     def _advance_starved(self) -> None:
         while self._starved and not self._sessions.is_full:
-            name = next(iter(self._starved))
-            del self._starved[name]
-            self.advance(self._queues[name])
+            key = next(iter(self._starved))
+            del self._starved[key]
+            self.advance(self._queues[key])
 
     def _advance_over_share(self) -> None:
         for account_id in list(self._over_share):
@@ -207,21 +278,21 @@ class LaneQueues:
             failures = 0
             while lanes and failures < FAILURES_MAX and self._sessions.has_room(account_id, is_unproven=False):
                 sessions = self._sessions.taken
-                name = next(iter(lanes))
-                del lanes[name]
-                if name in self._queues:
-                    self.advance(self._queues[name])
+                key = next(iter(lanes))
+                del lanes[key]
+                if key in self._queues:
+                    self.advance(self._queues[key])
                 failures += self._sessions.taken == sessions
             if lanes:
                 self._over_share[account_id] = lanes | self._over_share.get(account_id, {})
 
     def advance(self, queue: LaneQueue) -> None:
         """Start every bundle that may go now."""
-        if self._closed:
+        if self._closed or queue.shard not in self.note_shards():
             return
         while queue.waiting:
             if self._sessions.is_full:
-                self._starved.setdefault(queue.name)
+                self._starved.setdefault(queue.key)
                 return
             now = self._clock.monotonic()
             slot = queue.lane.take(now)
@@ -232,7 +303,7 @@ class LaneQueues:
             if account_id is None:
                 queue.lane.give_back(slot, Served.NOT_SENT, now)
                 for waiting in queue.bundles.accounts():
-                    self._over_share.setdefault(waiting, {})[queue.name] = None
+                    self._over_share.setdefault(waiting, {})[queue.key] = None
                 return
             self._begin(queue, slot, account_id)
         self._forget_if_idle(queue)
@@ -263,17 +334,20 @@ class LaneQueues:
             items += self._emptied(queue)
         return items
 
-    def _queue(self, name: str) -> LaneQueue:
-        queue = self._queues.get(name)
+    def _queue(self, name: str, shard: int) -> LaneQueue:
+        queue = self._queues.get((name, shard))
         if queue is None:
-            queue = LaneQueue(name, Lane(self._limits_of(name)), FairQueue(BUNDLES_MAX, BUNDLES_MAX))
-            self._queues[name] = queue
+            queue = LaneQueue(name, shard, Lane(self._limits_of(name, shard)), FairQueue(BUNDLES_MAX, BUNDLES_MAX))
+            self._take_over(queue)
+            self._queues[queue.key] = queue
         return queue
 
-    def _limits_of(self, name: str) -> Limits:
-        limits = self._limits.of(name)
-        # A domain is in one shard, and so in one process at a time; a provider's domains are in all of them.
-        return limits.divided(self._parts) if rules.is_provider(name) else limits
+    def _take_over(self, queue: LaneQueue) -> None:
+        queue.lane.limit(self._limits_of(queue.name, queue.shard))
+        queue.lane.use_up_burst(max(self._leases.held_since(queue.shard), self._replaced_at))
+
+    def _limits_of(self, name: str, shard: int) -> Limits:
+        return self._own_limits if name == self._own_lane else self._shards.limits_in(name, shard)
 
     def _enter(self, queue: LaneQueue, item: Item, now: float, *, is_apart: bool = False) -> None:
         ticket = item.ticket
@@ -338,7 +412,9 @@ class LaneQueues:
 
     def _forget_if_idle(self, queue: LaneQueue) -> None:
         """Drop the state of an idle lane when there are too many."""
-        is_idle = not queue.lane.in_use and queue.timer is None and queue.name not in self._starved
+        is_idle = not queue.lane.in_use and queue.timer is None and queue.key not in self._starved
+        if is_idle and queue.shard not in self._held:
+            self._queues.pop(queue.key, None)
         is_idle = is_idle and not queue.lane.pause_left(self._clock.monotonic())
         if is_idle and len(self._queues) > IDLE_LANES_MAX:
-            self._queues.pop(queue.name, None)
+            self._queues.pop(queue.key, None)

@@ -1,10 +1,12 @@
 """Tickets in the stream: how they are published to their shards, and how a worker holds those that it received."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
+from posthouse.rules.lane import LaneLimits
+from posthouse.rules.lane_shard import LaneShards, first_lane
 from posthouse.rules.ticket import (
     TOGETHER_MAX,
     DeliveryTicket,
@@ -12,7 +14,6 @@ from posthouse.rules.ticket import (
     WebhookTicket,
     account_shard_of,
     pack,
-    shard_of,
     unpack,
 )
 from posthouse.wire.stream import Stream, StreamMessage, TicketKind
@@ -27,10 +28,13 @@ TicketT = TypeVar("TicketT", DeliveryTicket, WebhookTicket)
 
 
 class Tickets:
-    def __init__(self, stream: Stream, shards: int, lease: timedelta = LEASE) -> None:
+    def __init__(
+        self, stream: Stream, shards: int, lease: timedelta = LEASE, lane_limits: LaneLimits | None = None
+    ) -> None:
         self.lease = lease
         self._stream = stream
         self._shards = shards
+        self._lane_shards = LaneShards(lane_limits or LaneLimits(), shards)
 
     def publish(self, tickets: Iterable[Ticket]) -> None:
         """Fire and forget: the work of a lost ticket is due again when its lease ends."""
@@ -44,6 +48,11 @@ class Tickets:
         for subject, group in together.items():
             self._stream.publish(*subject, pack(group))
 
+    def forward(self, tickets: Sequence[DeliveryTicket], lane: str, shard: int) -> None:
+        """Publish tickets to the shard in which their lane lives. They are not forwarded again."""
+        for start in range(0, len(tickets), TOGETHER_MAX):
+            self._stream.publish(TicketKind.DELIVER, shard, pack(tickets[start : start + TOGETHER_MAX], lane))
+
     async def backlog(self, kind: TicketKind) -> int:
         """How many of the stream's messages are not yet acknowledged."""
         return await self._stream.backlog(kind)
@@ -51,7 +60,8 @@ class Tickets:
     def _subject(self, ticket: Ticket) -> tuple[TicketKind, int]:
         match ticket:
             case DeliveryTicket():
-                return TicketKind.DELIVER, shard_of(ticket.destination, self._shards)
+                lane = first_lane(ticket.destination)
+                return TicketKind.DELIVER, self._lane_shards.home(lane, ticket.message_id)
             case WebhookTicket():
                 return TicketKind.NOTIFY, account_shard_of(ticket.account_id, self._shards)
             case _:
@@ -92,6 +102,10 @@ class TicketShare:
     """One ticket's share in a message."""
 
     shared: _SharedMessage
+
+    @property
+    def shard(self) -> int:
+        return self.shared.message.shard
 
     async def ack(self) -> None:
         await self.shared.answer(None)

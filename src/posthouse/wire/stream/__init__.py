@@ -104,6 +104,13 @@ class Leases(Protocol):
     def held(self) -> frozenset[int]:
         """The shards that this worker holds exclusively right now; check again before every use."""
 
+    def held_since(self, shard: int) -> float:
+        """When this worker took a shard that it holds, on the monotonic clock; -inf if it never was another's."""
+
+    @property
+    def places(self) -> int:
+        """Over how many shards lanes are placed: all workers know the same number after a renewal."""
+
     async def close(self) -> None:
         """Release all of them."""
 

@@ -10,6 +10,9 @@ name in it. All keys of the bucket expire after its time to live unless they are
 - *A holder knows when to stop.* It trusts a lease until a margin before the time to live, counted from when it
   **sent** the last confirmed renewal. The server counts from a later moment, so the holder stops first, whatever
   happens to the connection, the server or this process's event loop.
+- *One number of shards.* A worker's name ends with the number of shards in its settings, and the largest among the
+  live workers holds for all of them. While the setting changes, process by process, all divide the same shards.
+- *No shard is left behind.* A shard beyond that number which still has tickets is some worker's too.
 - *Wiped data.* A bucket younger than its time to live may have lost keys that a worker still trusts: no shard is
   taken from it until it is old enough.
 """
@@ -32,7 +35,9 @@ from nats.js.api import StorageType
 from nats.js.errors import BadRequestError, KeyWrongLastSequenceError, NotFoundError
 from nats.js.kv import KeyValue
 
+from posthouse.wire.stream import TicketKind
 from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
+from posthouse.wire.stream.puller import stream_name
 from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
@@ -51,12 +56,15 @@ class LeaseSettings:
     replicas: int = 1
     # Workers of the same kind share a bucket; other kinds have shards of their own.
     bucket: str = BUCKET
+    # Whose tickets may be in shards beyond the number of them.
+    kind: TicketKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
     revision: int
     until: float
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,8 @@ class ShardLeases:
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9-]{1,100}", worker):
             raise ValueError("a worker's name is of letters, digits and dashes, 1 to 100 of them")
-        self._worker = worker
+        self._worker = f"{worker}={shards}"
+        self._places = shards
         self._shards = shards
         self._settings = settings or LeaseSettings()
         self._monotonic = monotonic
@@ -101,6 +110,14 @@ class ShardLeases:
     def held(self) -> frozenset[int]:
         now = self._monotonic()
         return frozenset(shard for shard, lease in self._leases.items() if now < lease.until)
+
+    def held_since(self, shard: int) -> float:
+        lease = self._leases.get(shard)
+        return float("-inf") if lease is None else lease.since
+
+    @property
+    def places(self) -> int:
+        return self._places
 
     async def close(self) -> None:
         self._closing.set()
@@ -141,7 +158,11 @@ class ShardLeases:
         """Renew this worker's key, release the shards of others, renew and take its own share."""
         await bucket.put(f"worker.{self._worker}", b"")
         state = await _bucket_state(client, self._settings.bucket)
-        share = shares(tuple(sorted(state.workers | {self._worker})), self._shards)[self._worker]
+        workers = tuple(sorted(state.workers | {self._worker}))
+        self._places = max(_shards_of(worker) for worker in workers)
+        share = shares(workers, self._places)[self._worker]
+        left = await _shards_in_use(client, self._settings.kind) if self._settings.kind is not None else ()
+        share |= {shard for shard in left if shard >= self._places and _first_choice(workers, shard) == self._worker}
         ours = [shard for shard in share if shard in self._leases or state.age_seconds >= state.lease_seconds]
         valid_seconds = state.lease_seconds * (1 - MARGIN_PART)
         await asyncio.gather(
@@ -155,6 +176,7 @@ class ShardLeases:
         key, name = f"shard.{shard}", self._worker.encode()
         lease = self._leases.get(shard)
         sent_at = self._monotonic()
+        since = sent_at if lease is None else lease.since
         try:
             if lease is None:
                 revision = await bucket.create(key, name)
@@ -166,11 +188,12 @@ class ShardLeases:
             if found is None:
                 return
             revision, sent_at = found
+            since = sent_at
         except FAULTS as fault:
             # The write may have arrived: the previous lease stays valid until its end.
             log.debug("lease_unanswered", shard=shard, cause=repr(fault))
             return
-        self._leases[shard] = _Lease(revision, sent_at + valid_seconds)
+        self._leases[shard] = _Lease(revision, sent_at + valid_seconds, since)
 
     async def _found(self, bucket: KeyValue, key: str, name: bytes, sent_at: float) -> tuple[int, float] | None:
         """A write whose answer was lost may have made the key ours: write it again to be sure."""
@@ -210,6 +233,25 @@ async def _bucket_state(client: Client, name: str) -> _Bucket:
         age_seconds=age.total_seconds(),
         workers=frozenset(subject.rpartition(".")[2] for subject in info["state"].get("subjects") or ()),
     )
+
+
+async def _shards_in_use(client: Client, kind: TicketKind) -> list[int]:
+    """The shards that have tickets."""
+    query = json.dumps({"subjects_filter": f"{kind.value}.*"}).encode()
+    answer = await client.request(f"$JS.API.STREAM.INFO.{stream_name(kind)}", query, timeout=ANSWER_SECONDS_MAX)
+    subjects = json.loads(answer.data).get("state", {}).get("subjects") or ()
+    return [int(number) for subject in subjects if (number := subject.rpartition(".")[2]).isdecimal()]
+
+
+def _shards_of(worker: str) -> int:
+    """The number of shards in a worker's settings; an earlier version does not say."""
+    number = worker.rpartition("=")[2]
+    return int(number) if "=" in worker and number.isdecimal() else 0
+
+
+def _first_choice(workers: Sequence[str], shard: int) -> str:
+    """The worker that a shard ranks first."""
+    return min(workers, key=lambda worker: _rank(worker, shard))
 
 
 @functools.lru_cache(maxsize=8)
