@@ -50,6 +50,11 @@ PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _PROVIDER_OF: Final = {suffix: provider for provider, suffixes in PROVIDERS.items() for suffix in suffixes}
 
+
+def _countries(name: str, ends: str) -> list[str]:
+    return [f"{name}.{end}" for end in ends.split()]
+
+
 # The large mailbox domains of some providers. Their mail finds its lane without DNS, and so goes straight to the
 # stream's shard in which that lane lives.
 MAILBOX_DOMAINS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -60,12 +65,17 @@ MAILBOX_DOMAINS: Final[Mapping[str, tuple[str, ...]]] = {
         "msn.com",
         "outlook.com",
         "windowslive.com",
-        *[f"hotmail.{end}" for end in "be ca ch cl co.jp co.th co.uk com.ar com.br com.tr de dk es fi fr".split()],
-        *[f"hotmail.{end}" for end in "gr hu it nl no se sg".split()],
-        *[f"live.{end}" for end in "at be ca cl cn co.uk co.za com.ar com.au com.mx com.my com.ph com.pt".split()],
-        *[f"live.{end}" for end in "com.sg de dk fi fr hk ie in it jp nl no ru se".split()],
-        *[f"outlook.{end}" for end in "at be cl co.id co.il co.th com.ar com.au com.br com.gr com.tr com.vn".split()],
-        *[f"outlook.{end}" for end in "cz de dk es fr hu ie in it jp kr lv my ph pt sa sg sk".split()],
+        *_countries(
+            "hotmail", "be ca ch cl co.jp co.th co.uk com.ar com.br com.tr de dk es fi fr gr hu it nl no se sg"
+        ),
+        *_countries(
+            "live", "at be ca cl cn co.uk co.za com.ar com.au com.mx com.my com.ph com.pt com.sg de dk fi fr hk"
+        ),
+        *_countries("live", "ie in it jp nl no ru se"),
+        *_countries(
+            "outlook", "at be cl co.id co.il co.th com.ar com.au com.br com.gr com.tr com.vn cz de dk es fr hu"
+        ),
+        *_countries("outlook", "ie in it jp kr lv my ph pt sa sg sk"),
     ),
     "yahoo": (
         "aim.com",
@@ -74,9 +84,11 @@ MAILBOX_DOMAINS: Final[Mapping[str, tuple[str, ...]]] = {
         "rocketmail.com",
         "yahoo.com",
         "ymail.com",
-        *[f"yahoo.{end}" for end in "at be bg ca co.id co.in co.nz co.th co.uk co.za com.ar com.au com.br".split()],
-        *[f"yahoo.{end}" for end in "com.co com.hk com.mx com.my com.pe com.ph com.sg com.tr com.tw com.ve".split()],
-        *[f"yahoo.{end}" for end in "com.vn de dk es fi fr gr hu ie in it nl no pl pt ro se".split()],
+        *_countries("yahoo", "at be bg ca co.id co.in co.nz co.th co.uk co.za com.ar com.au com.br com.co com.hk"),
+        *_countries(
+            "yahoo", "com.mx com.my com.pe com.ph com.sg com.tr com.tw com.ve com.vn de dk es fi fr gr hu ie in"
+        ),
+        *_countries("yahoo", "it nl no pl pt ro se"),
     ),
     "yahoo-japan": ("yahoo.co.jp", "ybb.ne.jp"),
     "apple": ("icloud.com", "mac.com", "me.com"),
