@@ -120,6 +120,31 @@ async def test_attempts_are_in_order_with_their_replies_and_what_follows(steps: 
     assert re.search(r"delivered; its credit is settled; event ev_\w{26} \(email.delivered\)$", end)
 
 
+async def test_what_a_reply_says_about_this_service_is_explained(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed()
+    blocked = {"exchange": "outlook-com.olc.protection.outlook.com", "stage": "mail", "code": 550}
+    text = "5.7.1 part of their network is on our block list (S3150)"
+    await steps.record(steps.outcome(claimed, DeliveryResult.BOUNCED, **blocked, response=text))
+
+    assert (
+        "About this service: The provider takes no mail from this service's IP address. Find the mail"
+        in await shown(steps, claimed.message_id)
+    )
+    (recipient,) = (await as_json(steps, claimed.message_id))["recipients"]
+    remark = recipient["attempts"][0]["remark"]
+    assert remark["name"] == "block:address"
+    assert remark["explanation"]["page"].startswith("https://go.microsoft.com/")
+
+
+async def test_a_reply_about_the_recipient_alone_has_no_line_about_this_service(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed()
+    await steps.record(steps.outcome(claimed, DeliveryResult.BOUNCED, stage="rcpt", code=550, response="5.1.1 unknown"))
+
+    assert "About this service" not in await shown(steps, claimed.message_id)
+    (recipient,) = (await as_json(steps, claimed.message_id))["recipients"]
+    assert recipient["attempts"][0]["remark"] == {"name": "mailbox", "explanation": None}
+
+
 async def test_an_ambiguous_attempt_says_so(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
     silence = {"code": None, "response": "the server fell silent", "is_ambiguous": True}

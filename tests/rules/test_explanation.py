@@ -13,6 +13,7 @@ from posthouse.rules.explanation import (
     Cause,
     explain,
     explain_reason,
+    explain_remark,
     explain_unfinished,
     explain_wait,
 )
@@ -27,6 +28,7 @@ from posthouse.rules.outcome import (
     Unresolved,
     judge,
 )
+from posthouse.rules.remark import Check, Remark, RemarkKind, Scope, remark_named
 from posthouse.rules.wait_reason import WaitReason
 
 
@@ -151,3 +153,67 @@ def test_a_recipient_that_is_due_again_keeps_its_reason() -> None:
 def test_an_attempt_without_an_outcome_is_under_way_or_lost() -> None:
     assert explain_unfinished(is_under_way=True).reason is R.SENDING
     assert explain_unfinished(is_under_way=False).reason is R.WORKER_LOST
+
+
+OURS: Final = {
+    RemarkKind.SLOW,
+    RemarkKind.CONNECTIONS,
+    RemarkKind.PER_CONNECTION,
+    RemarkKind.BLOCK,
+    RemarkKind.AUTHENTICATION,
+}
+
+
+@pytest.mark.parametrize("kind", RemarkKind)
+def test_a_remark_about_this_service_is_explained(kind: RemarkKind) -> None:
+    checks = frozenset({Check.SPF}) if kind is RemarkKind.AUTHENTICATION else frozenset()
+
+    assert (explain_remark("google", "no", Remark(kind, checks=checks)) is not None) == (kind in OURS)
+
+
+@pytest.mark.parametrize("scope", Scope)
+@pytest.mark.parametrize("kind", [RemarkKind.SLOW, RemarkKind.BLOCK])
+def test_every_scope_has_words(kind: RemarkKind, scope: Scope) -> None:
+    explained = explain_remark("example.org", "no", Remark(kind, frozenset({scope})))
+
+    assert explained is not None
+    assert explained.headline.startswith("The provider ")
+    assert explained.headline.endswith(".")
+    assert explained.page is None
+
+
+@pytest.mark.parametrize("check", Check)
+def test_every_check_has_words(check: Check) -> None:
+    explained = explain_remark("google", "no", Remark(RemarkKind.AUTHENTICATION, checks=frozenset({check})))
+
+    assert explained is not None
+    assert explained.what_to_do.endswith(".")
+    assert explained.page == "https://support.google.com/a/answer/81126"
+
+
+def test_several_scopes_are_named_together() -> None:
+    explained = explain_remark("google", "4.7.28", remark_named("slow:address+domain"))
+
+    assert explained is not None
+    assert explained.headline == (
+        "The provider wants less mail in the time from this service's IP address and from the sender's domain."
+    )
+
+
+@pytest.mark.parametrize(
+    ("lane", "text", "page"),
+    [
+        ("microsoft", "5.7.1 on our block list (S3150)", "https://go.microsoft.com/fwlink/?LinkID=614866"),
+        ("microsoft", "5.7.606 Access denied, banned sending IP", "https://sender.office.com/"),
+        ("yahoo", "[TSS09] permanently deferred", "https://senders.yahooinc.com/smtp-error-codes/"),
+        ("yahoo", "[BL21] in Spamhaus's list", "https://check.spamhaus.org/"),
+        ("example.org", "blocked using bl.spamcop.net", "https://www.spamcop.net/bl.shtml"),
+        ("example.org", "blocked", None),
+        ("example.org", "blocked, see https://evil.example/", None),
+    ],
+)
+def test_a_block_has_the_page_of_who_can_lift_it(lane: str, text: str, page: str | None) -> None:
+    explained = explain_remark(lane, text, remark_named("block:address"))
+
+    assert explained is not None
+    assert explained.page == page

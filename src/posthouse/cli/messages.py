@@ -212,6 +212,7 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
     for attempt in recipient.attempts:
         number += attempt.outcome != "postponed"
         yield TimelineLine(f"  {output.text(attempt.started_at)}  {_attempt(recipient, attempt, number)}")
+    yield from _about_us(recipient)
     if recipient.final_at is not None:
         yield TimelineLine(f"  {output.text(recipient.final_at)}  {_end(timeline, recipient)}", style)
     else:
@@ -226,6 +227,15 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
         answer = quoted(why.code, why.response)
         what = suppressed_for(why.reason, why.at)
         yield TimelineLine(f"  {what[0].upper()}{what[1:]}{answer}")
+
+
+def _about_us(recipient: "RecipientTimeline") -> Iterator[TimelineLine]:
+    """What the last reply says about this service."""
+    replied = [attempt for attempt in recipient.attempts if attempt.code is not None]
+    explained = replied[-1].explained_remark() if replied else None
+    if explained is not None:
+        page = f" See {explained.page}" if explained.page else ""
+        yield TimelineLine(f"  About this service: {explained.headline} {explained.what_to_do}{page}", "yellow")
 
 
 def _report(report: "MessageReport") -> TimelineLine:
@@ -309,6 +319,13 @@ def plain(timeline: "Timeline") -> Plain:
     }
 
 
+def _plain_remark(attempt: "DeliveryAttempt") -> Plain | None:
+    remark, explained = attempt.remark(), attempt.explained_remark()
+    if remark is None:
+        return None
+    return {"name": remark.name, "explanation": explained and asdict(explained)}
+
+
 def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Plain:
     event, waiting, suppression = recipient.event, recipient.waiting, recipient.suppression
     return {
@@ -336,6 +353,7 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
                 "response": attempt.response,
                 "worker": str(attempt.worker_id),
                 "explanation": asdict(recipient.explained(attempt)),
+                "remark": _plain_remark(attempt),
             }
             for attempt in recipient.attempts
         ],

@@ -1,13 +1,16 @@
 """What happened to a recipient or an attempt, for people: a headline, whose side the cause is on, what to do.
 
-Every text is ours: a server's reply selects an explanation and is never part of one.
+For operators, also what a reply says about this service as the sender. Every text is ours: a server's reply selects
+an explanation and is never part of one.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from posthouse.rules import reply_text
 from posthouse.rules.delivery_reason import DeliveryReason, reason_of
+from posthouse.rules.remark import Check, Remark, RemarkKind, Scope
 from posthouse.rules.wait_reason import WaitReason
 
 R = DeliveryReason
@@ -29,6 +32,15 @@ class Explanation:
     headline: str
     cause: Cause | None
     what_to_do: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemarkExplanation:
+    """A remark for operators; `page` is the provider's, or that of the block list that it names."""
+
+    headline: str
+    what_to_do: str
+    page: str | None
 
 
 _AUTOMATIC: Final = "Nothing to do: it goes on by itself."
@@ -259,6 +271,95 @@ _WAITS: Final[dict[WaitReason, DeliveryReason | None]] = {
     WaitReason.LANE_FULL: R.POSTPONED,
     WaitReason.LOST: R.LOST,
 }
+
+
+# Remarks about this service; the others are explained by the reason. "{}" is for the scopes.
+_REMARKS: Final[dict[RemarkKind, tuple[str, str]]] = {
+    RemarkKind.SLOW: (
+        "The provider wants less mail in the time {}.",
+        "Nothing for now: the lane slows down by itself. If it goes on, look for senders with complaints and bounces.",
+    ),
+    RemarkKind.CONNECTIONS: (
+        "The provider wants fewer connections at a time.",
+        "Nothing to do: the lane slows down by itself.",
+    ),
+    RemarkKind.PER_CONNECTION: ("The provider wants fewer mails on one connection.", "Nothing to do."),
+    RemarkKind.BLOCK: (
+        "The provider takes no mail {}.",
+        "Find the mail that led to it and stop it; then ask on the provider's page for the removal.",
+    ),
+}
+_SCOPES: Final = {
+    Scope.ADDRESS: "from this service's IP address",
+    Scope.NETWORK: "from the network of this service's IP address",
+    Scope.DOMAIN: "from the sender's domain",
+    Scope.DKIM_DOMAIN: "from the domain of the DKIM signature",
+    Scope.SPF_DOMAIN: "from the domain of the return path",
+    Scope.RECIPIENT: "for this recipient",
+}
+_CHECKS: Final[dict[Check, tuple[str, str]]] = {
+    Check.PTR: (
+        "The provider misses reverse DNS (PTR) of this service's IP address.",
+        "Set a PTR record whose name has this address, and use the name as `hostname`; `posthouse doctor` checks it.",
+    ),
+    Check.SPF: (
+        "The provider could not verify the mail by SPF.",
+        "Allow the IP address in the SPF record of the return path's domain; `posthouse doctor` checks it.",
+    ),
+    Check.DKIM: (
+        "The provider could not verify the mail by DKIM.",
+        "Check the DKIM records of the sender's domain.",
+    ),
+    Check.DMARC: (
+        "The provider could not verify the mail by DMARC.",
+        "The sender's domain needs a DMARC record, and a DKIM signature of the same domain that passes.",
+    ),
+    Check.TLS: (
+        "The provider wants mail over TLS alone.",
+        "Look why this connection had none; the attempt shows the server and the stage.",
+    ),
+}
+_BLOCKED: Final = frozenset({RemarkKind.BLOCK})
+_ANY: Final = frozenset(RemarkKind)
+# Compared from the first to the last: lane ("*": any), kinds, a word of the reply ("": any), page.
+_PAGES: Final[tuple[tuple[str, frozenset[RemarkKind], str, str], ...]] = (
+    ("*", _BLOCKED, "spamhaus", "https://check.spamhaus.org/"),
+    ("*", _BLOCKED, "spamcop", "https://www.spamcop.net/bl.shtml"),
+    ("*", _BLOCKED, "barracuda", "https://www.barracudacentral.org/rbl/removal-request"),
+    ("*", _BLOCKED, "proofpoint", "https://ipcheck.proofpoint.com/"),
+    ("*", _BLOCKED, "cloudmark", "https://csi.cloudmark.com/en/reset/"),
+    ("*", _BLOCKED, "senderscore", "https://www.senderscore.org/"),
+    ("google", _ANY, "", "https://support.google.com/a/answer/81126"),
+    ("microsoft", _BLOCKED, "banned send", "https://sender.office.com/"),
+    ("microsoft", _BLOCKED, "", "https://go.microsoft.com/fwlink/?LinkID=614866"),
+    ("microsoft", _ANY, "", "https://sendersupport.olc.protection.outlook.com/pm/troubleshooting.aspx"),
+    ("yahoo", _ANY, "", "https://senders.yahooinc.com/smtp-error-codes/"),
+    ("apple", _ANY, "", "https://support.apple.com/en-us/HT204137"),
+    ("comcast", _ANY, "", "https://postmaster.comcast.net/"),
+    ("gmx", _ANY, "", "https://postmaster.gmx.net/en/"),
+    ("mimecast", _ANY, "", "https://community.mimecast.com/"),
+    ("orange", _ANY, "", "https://postmaster.orange.fr/"),
+    ("proofpoint", _ANY, "", "https://ipcheck.proofpoint.com/"),
+    ("telekom", _ANY, "", "https://postmaster.t-online.de/"),
+)
+
+
+def explain_remark(lane: str, response: str, remark: Remark) -> RemarkExplanation | None:
+    """The explanation of a remark that is about this service; None where the reason's explanation says it."""
+    if remark.checks:
+        texts = [_CHECKS[check] for check in sorted(remark.checks)]
+        headline, what_to_do = (" ".join(parts) for parts in zip(*texts, strict=True))
+    elif remark.kind in _REMARKS:
+        headline, what_to_do = _REMARKS[remark.kind]
+        headline = headline.format(" and ".join([_SCOPES[scope] for scope in sorted(remark.scopes)]))
+    else:
+        return None
+    return RemarkExplanation(headline, what_to_do, _page(lane, remark.kind, reply_text.normal(response)))
+
+
+def _page(lane: str, kind: RemarkKind, text: str) -> str | None:
+    rows = (page for of, kinds, word, page in _PAGES if of in ("*", lane) and kind in kinds and word in text)
+    return next(rows, None)
 
 
 def explain(outcome: str | None, code: int | None, response: str | None) -> Explanation:

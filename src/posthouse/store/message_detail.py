@@ -11,9 +11,12 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules import explanation, ids, wait_reason
-from posthouse.rules.explanation import Explanation
+from posthouse.mail.reply import Reply, enhanced_of
+from posthouse.rules import explanation, ids, usage, wait_reason
+from posthouse.rules.explanation import Explanation, RemarkExplanation
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
+from posthouse.rules.outcome import Stage
+from posthouse.rules.remark import Remark, remark_of
 from posthouse.rules.wait_reason import LastAttempt, ScheduleState, WaitExplanation
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
@@ -45,6 +48,20 @@ class DeliveryAttempt:
     stage: str | None
     code: int | None
     response: str | None
+
+    def remark(self) -> Remark | None:
+        """What the server's reply says about this service."""
+        if self.code is None or self.stage is None:
+            return None
+        response = self.response or ""
+        reply = Reply(self.code, enhanced_of(self.code, response), response)
+        return remark_of(usage.provider_of(self.exchange), Stage(self.stage), reply)
+
+    def explained_remark(self) -> RemarkExplanation | None:
+        remark = self.remark()
+        if remark is None:
+            return None
+        return explanation.explain_remark(usage.provider_of(self.exchange), self.response or "", remark)
 
 
 @dataclass(frozen=True, slots=True)
