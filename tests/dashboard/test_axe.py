@@ -191,7 +191,7 @@ async def test_the_second_factors_steps_have_no_fault(pages: Pages, tenant: Tena
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Present password").fill(PASSWORD)
     await dialog.get_by_role("button", name="Next").click()
-    await dialog.get_by_role("img").wait_for()
+    await dialog.get_by_role("img", name="QR code").wait_for()
     faults = await _faults_here(page, "QR code")
     secret = await dialog.locator("code").first.inner_text()
     await dialog.get_by_label("Code").fill(_code(secret))

@@ -21,10 +21,15 @@ _AXE_OPTIONS: Final[dict[str, Any]] = {
     "resultTypes": ["violations"],
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"],
 }
+# Colours that fade from one theme to the other are of neither.
 _AXE_RUN: Final = """async (options) => {
+  await new Promise(requestAnimationFrame);
+  const fading = document.getAnimations().filter(({ effect }) => effect.getComputedTiming().endTime !== Infinity);
+  await Promise.allSettled(fading.map(({ finished }) => finished));
   const { violations } = await axe.run(document, options);
   return violations.flatMap(({ id, nodes }) =>
-    nodes.map(({ target, html }) => `${id}: ${target.join(" ")} ${html.slice(0, 200)}`));
+    nodes.map(({ target, html, any }) =>
+      `${id}: ${target.join(" ")} ${html.slice(0, 200)} ${any.map(({ message }) => message).join("; ")}`));
 }"""
 
 # What a closed part of the page has is not read before it is opened.

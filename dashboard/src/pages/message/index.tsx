@@ -27,9 +27,12 @@ export default function MessagePage() {
     every: (data) => (data === undefined ? 30_000 : askAgainMs(data.message.recipients, data.message.created_at, new Date())),
   })
   return (
-    <Loaded query={read} skeleton={<><PageHeader title={text.title} /><Lines /></>}>
-      {({ message }) => <Whole message={message as Message} />}
-    </Loaded>
+    <>
+      {read.data === undefined && <PageHeader title={text.title} />}
+      <Loaded query={read} skeleton={<Lines />}>
+        {({ message }) => <Whole message={message as Message} />}
+      </Loaded>
+    </>
   )
 }
 
