@@ -1,6 +1,8 @@
 """Lanes: which lane, at which rate, and accounts in turn."""
 
 from collections import Counter, deque
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from math import fsum
 from uuid import UUID
 
@@ -26,7 +28,10 @@ from posthouse.rules.lane import (
     lane_by_name,
     lane_of,
 )
+from posthouse.rules.pace import Moment
+from posthouse.rules.standing import BLOCK_SECONDS_MAX, LaneState, LessonKind, Place, Refused, Standing
 
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WIDE = Limits(per_second=1e6, burst=1_000_000)
 ONE, TWO, THREE = (AccountId(UUID(int=number)) for number in (1, 2, 3))
 
@@ -136,6 +141,10 @@ def test_a_lane_without_room_is_a_fault(limits: dict[str, int]) -> None:
         Limits(**limits)
 
 
+def moment(seconds: float, random: float = 0.0) -> Moment:
+    return Moment(seconds, START + timedelta(seconds=seconds), random)
+
+
 def taken(lane: Lane, now: float = 0.0) -> list[Slot]:
     """Every slot that the lane gives now."""
     slots = []
@@ -147,10 +156,10 @@ def taken(lane: Lane, now: float = 0.0) -> list[Slot]:
 def serve_full_rounds(lane: Lane, mails: int, now: float = 0.0) -> None:
     slots = deque(taken(lane, now))
     for _ in range(mails):
-        lane.give_back(slots.popleft(), Served.WELL, now)
+        lane.give_back(slots.popleft(), Served.WELL, moment(now))
         slots.extend(taken(lane, now))
     for slot in slots:
-        lane.give_back(slot, Served.OTHERWISE, now)
+        lane.give_back(slot, Served.OTHERWISE, moment(now))
 
 
 def test_a_lane_starts_with_two_connections() -> None:
@@ -188,7 +197,7 @@ def test_an_idle_lane_does_not_grow() -> None:
     for _ in range(1_000):
         slot = lane.take(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.WELL, 0.0)
+        lane.give_back(slot, Served.WELL, moment(0.0))
     assert lane.connections == 2
 
 
@@ -196,7 +205,7 @@ def test_other_failures_neither_grow_nor_shrink() -> None:
     lane = Lane(WIDE)
     for _ in range(100):
         for slot in taken(lane):
-            lane.give_back(slot, Served.OTHERWISE, 0.0)
+            lane.give_back(slot, Served.OTHERWISE, moment(0.0))
     assert lane.connections == 2
 
 
@@ -205,13 +214,13 @@ def test_a_push_back_halves_and_simultaneous_pushes_count_once() -> None:
     serve_full_rounds(lane, 300)
     together = taken(lane)
     for slot in together:
-        lane.give_back(slot, Served.PUSHED_BACK, 0.0)
+        lane.give_back(slot, Served.PUSHED_BACK, moment(0.0))
     assert (lane.connections, lane.in_use) == (10, 0)
     for left in (5, 2, 1):
         (slot, *others) = taken(lane)
-        lane.give_back(slot, Served.PUSHED_BACK, 0.0)
+        lane.give_back(slot, Served.PUSHED_BACK, moment(0.0))
         for other in others:
-            lane.give_back(other, Served.OTHERWISE, 0.0)
+            lane.give_back(other, Served.OTHERWISE, moment(0.0))
         assert lane.connections == left
 
 
@@ -219,13 +228,13 @@ def test_while_too_many_slots_are_in_use_none_is_given() -> None:
     lane = Lane(WIDE)
     serve_full_rounds(lane, 300)
     first, *rest = taken(lane)
-    lane.give_back(first, Served.PUSHED_BACK, 0.0)
+    lane.give_back(first, Served.PUSHED_BACK, moment(0.0))
     assert (lane.connections, lane.in_use) == (10, 19)
     for slot in rest[:9]:
         assert lane.take(0.0) == Later(None)
-        lane.give_back(slot, Served.OTHERWISE, 0.0)
+        lane.give_back(slot, Served.OTHERWISE, moment(0.0))
     assert lane.take(0.0) == Later(None)
-    lane.give_back(rest[9], Served.OTHERWISE, 0.0)
+    lane.give_back(rest[9], Served.OTHERWISE, moment(0.0))
     assert isinstance(lane.take(0.0), Slot)
 
 
@@ -235,7 +244,7 @@ def test_the_pause_doubles_when_even_one_connection_is_too_many() -> None:
     for _ in range(8):
         slot = lane.take(now)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.PUSHED_BACK, now)
+        lane.give_back(slot, Served.PUSHED_BACK, moment(now))
         later = lane.take(now)
         assert isinstance(later, Later)
         assert later.seconds is not None
@@ -246,7 +255,7 @@ def test_the_pause_doubles_when_even_one_connection_is_too_many() -> None:
     for served, pause in ((Served.WELL, None), (Served.PUSHED_BACK, 1.0)):
         slot = lane.take(now)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, served, now)
+        lane.give_back(slot, served, moment(now))
         assert pause is None or lane.take(now) == Later(pause)
 
 
@@ -266,13 +275,13 @@ def test_a_refused_mail_uses_up_no_rate() -> None:
     slots = taken(lane)
     assert [lane.take(0.0) for _ in range(5)] == [Later(None)] * 5
     for slot in slots:
-        lane.give_back(slot, Served.OTHERWISE, 0.0)
+        lane.give_back(slot, Served.OTHERWISE, moment(0.0))
     assert len(taken(lane)) == 2
 
 
 def test_giving_back_a_slot_that_was_not_taken_is_a_fault() -> None:
     with pytest.raises(ValueError, match="was not taken"):
-        Lane(WIDE).give_back(Slot(0), Served.WELL, 0.0)
+        Lane(WIDE).give_back(Slot(0), Served.WELL, moment(0.0))
 
 
 @given(some.lists(some.tuples(some.sampled_from(Served), some.integers(0, 19), some.floats(0, 5)), max_size=200))
@@ -284,20 +293,20 @@ def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[
         slots += taken(lane, now)
         assert lane.in_use == len(slots) <= 20
         if slots:
-            lane.give_back(slots.pop(index % len(slots)), served, now)
+            lane.give_back(slots.pop(index % len(slots)), served, moment(now))
         assert 1 <= lane.connections <= 20
         if not slots:
             # Whatever happened, it resumes after the longest pause.
-            now += MISS_PAUSE_SECONDS_MAX
+            now += BLOCK_SECONDS_MAX
             later = lane.take(now)
             assert isinstance(later, Slot)
-            lane.give_back(later, Served.OTHERWISE, now)
+            lane.give_back(later, Served.OTHERWISE, moment(now))
 
 
 def serve_one(lane: Lane, served: Served, now: float) -> None:
     slot = lane.take(now)
     assert isinstance(slot, Slot)
-    lane.give_back(slot, served, now)
+    lane.give_back(slot, served, moment(now))
 
 
 def test_a_provider_is_distinguished_from_a_domain() -> None:
@@ -335,7 +344,7 @@ def test_after_a_pause_one_mail_probes_and_each_miss_doubles_the_next() -> None:
         now += pauses[-1]
         slots = taken(lane, now)
         assert len(slots) == 1
-        lane.give_back(slots[0], Served.OTHERWISE, now)
+        lane.give_back(slots[0], Served.OTHERWISE, moment(now))
         # An inconclusive attempt does not change the pause.
         serve_one(lane, Served.UNREACHABLE, now)
     assert pauses == [15, 30, 60, 120, 240, 480, MISS_PAUSE_SECONDS_MAX, MISS_PAUSE_SECONDS_MAX]
@@ -350,7 +359,7 @@ def test_after_a_pause_one_mail_probes_and_each_miss_doubles_the_next() -> None:
 def test_simultaneous_misses_are_one_pause() -> None:
     lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20))
     for slot in taken(lane):
-        lane.give_back(slot, Served.UNREACHABLE, 0.0)
+        lane.give_back(slot, Served.UNREACHABLE, moment(0.0))
     assert (lane.pause_left(0.0), lane.connections) == (MISS_PAUSE_SECONDS_MIN, 1)
 
 
@@ -361,7 +370,7 @@ def test_new_limits_count_at_once_and_regained_room_is_grown_into() -> None:
     assert len(taken(lane)) == 5
     lane.limit(Limits(per_second=100, burst=100, connections_start=10, connections_max=20))
     assert (lane.connections, lane.in_use, lane.per_second) == (5, 5, 100)
-    lane.give_back(Slot(0), Served.WELL, 0.0)
+    lane.give_back(Slot(0), Served.WELL, moment(0.0))
     serve_full_rounds(lane, 5)
     assert lane.connections == 6
 
@@ -372,9 +381,9 @@ def test_slots_in_use_beyond_a_new_limit_are_waited_for() -> None:
     lane.limit(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
     for slot in slots[:3]:
         assert lane.take(0.0) == Later(None)
-        lane.give_back(slot, Served.WELL, 0.0)
+        lane.give_back(slot, Served.WELL, moment(0.0))
     assert lane.take(0.0) == Later(None)
-    lane.give_back(slots[3], Served.WELL, 0.0)
+    lane.give_back(slots[3], Served.WELL, moment(0.0))
     assert isinstance(lane.take(0.0), Slot)
 
 
@@ -442,11 +451,11 @@ def test_a_turn_in_which_nothing_was_sent_costs_no_rate() -> None:
     for _ in range(10):
         slot = lane.take(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.NOT_SENT, 0.0)
+        lane.give_back(slot, Served.NOT_SENT, moment(0.0))
     for _ in range(2):
         slot = lane.take(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.WELL, 0.0)
+        lane.give_back(slot, Served.WELL, moment(0.0))
     assert isinstance(lane.take(0.0), Later)
 
 
@@ -466,5 +475,183 @@ def test_a_lane_answers_if_its_servers_replied_last_time(served: list[Served], a
     for how in served:
         slot = lane.take(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, how, 0.0)
+        lane.give_back(slot, how, moment(0.0))
     assert lane.answers is answers
+
+
+# What a lane learns
+
+TOO_FAST = Refused("421 4.7.28", "4.7.28 too much mail", "address")
+GOOGLE = Place("", "google")
+BUSY = Limits(per_second=100.0, burst=100, connections_start=20, per_second_start=20.0)
+
+
+def serve_for(lane: Lane, begin: float, seconds: float, *, per_second: float = 1.0) -> list[LessonKind]:
+    """Mails that are taken one after another, at this rate or the lane's if that is lower."""
+    learnt, now = [], begin
+    while now <= begin + seconds:
+        slot = lane.take(now)
+        if isinstance(slot, Later):
+            assert slot.seconds is not None
+            now += slot.seconds
+            continue
+        lesson = lane.give_back(slot, Served.WELL, moment(now))
+        learnt += [] if lesson is None else [lesson.kind]
+        now += 1 / per_second
+    return learnt
+
+
+def refuse_one(lane: Lane, served: Served, now: float, refused: Refused = TOO_FAST) -> LessonKind | None:
+    slot = lane.take(now)
+    assert isinstance(slot, Slot)
+    lesson = lane.give_back(slot, served, moment(now), refused)
+    return None if lesson is None else lesson.kind
+
+
+@pytest.mark.parametrize(
+    ("limits", "per_second", "burst"),
+    [
+        (Limits(per_second_start=20.0), 20.0, 20),
+        (Limits(per_second=5.0, burst=5, per_second_start=20.0), 5.0, 5),
+        (Limits(per_second=50.0, burst=10), 50.0, 10),
+    ],
+)
+def test_a_lane_begins_at_its_start_or_at_the_operators_rate(limits: Limits, per_second: float, burst: int) -> None:
+    lane = Lane(replace(limits, connections_start=100, connections_max=100))
+    assert lane.per_second == per_second
+    assert len(taken(lane)) == burst
+
+
+def test_a_lane_that_wanted_more_for_a_clean_minute_grows_and_one_that_did_not_stays() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    assert serve_for(lane, 0.0, 59.0, per_second=1000.0) == []
+    assert lane.per_second == 20.0
+    assert serve_for(lane, 59.0, 2.0, per_second=1000.0) == [LessonKind.GREW]
+    assert lane.per_second == pytest.approx(22.0)
+    lane = Lane(BUSY, GOOGLE)
+    assert serve_for(lane, 0.0, 600.0, per_second=10.0) == []
+
+
+def test_growth_ends_at_the_operators_limit() -> None:
+    lane = Lane(replace(BUSY, per_second=25.0, burst=25), GOOGLE)
+    serve_for(lane, 0.0, 300.0, per_second=1000.0)
+    assert lane.per_second == 25.0
+
+
+def test_a_refusal_makes_the_lane_rest_and_then_each_mail_taken_adds_a_connection() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    serve_for(lane, 0.0, 59.0, per_second=8.0)
+    assert refuse_one(lane, Served.SLOW, 60.0) is LessonKind.SLOW
+    assert lane.per_second == pytest.approx(4.0, rel=0.05)
+    assert lane.take(60.0) == Later(pytest.approx(600.0))
+    counts = []
+    for now in (660.0, 661.0, 662.0, 663.0):
+        counts.append(lane.connections)
+        serve_one(lane, Served.WELL, now)
+    assert counts == [1, 2, 3, 4]
+    assert lane.standing.state is LaneState.OPEN
+
+
+def test_mails_refused_together_are_one_lesson() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    together = taken(lane)
+    lessons = [lane.give_back(slot, Served.SLOW, moment(0.0), TOO_FAST) for slot in together]
+    assert len(lessons) == 20
+    assert [lesson is not None for lesson in lessons] == [True] + [False] * 19
+    assert lane.per_second == 2.5
+
+
+def test_a_mail_sent_before_the_rest_does_not_end_it() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    first, second, *_ = taken(lane)
+    lane.give_back(first, Served.SLOW, moment(0.0), TOO_FAST)
+    assert lane.give_back(second, Served.WELL, moment(1.0)) is None
+    assert (lane.standing.state, lane.connections) == (LaneState.RESTING, 1)
+
+
+def test_the_first_mail_refused_after_a_rest_doubles_it() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    assert refuse_one(lane, Served.SLOW, 0.0) is LessonKind.SLOW
+    per_second = lane.per_second
+    assert refuse_one(lane, Served.SLOW, 600.0) is LessonKind.STILL_SLOW
+    assert (lane.pause_left(600.0), lane.per_second) == (1200.0, per_second)
+
+
+def test_after_a_rest_growth_takes_a_clean_rest_from_its_end() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    refuse_one(lane, Served.SLOW, 0.0)
+    assert serve_for(lane, 600.0, 590.0, per_second=1000.0) == [LessonKind.RECOVERED]
+    assert serve_for(lane, 1190.0, 20.0, per_second=1000.0) == [LessonKind.GREW]
+    assert lane.per_second == pytest.approx(3.0)
+
+
+def test_a_blocked_lane_sends_one_mail_an_hour_later() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    assert refuse_one(lane, Served.BLOCKED, 0.0) is LessonKind.BLOCK
+    assert lane.pause_left(0.0) == 3600.0
+    (slot,) = taken(lane, 3600.0)
+    lane.give_back(slot, Served.BLOCKED, moment(3600.0), TOO_FAST)
+    assert lane.pause_left(3600.0) == 7200.0
+    assert refuse_one(lane, Served.WELL, 10_800.0) is LessonKind.RECOVERED
+
+
+def test_connections_are_bounded_by_those_that_were_open_and_divided_among_parts() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    slots = taken(lane)
+    for slot in slots[:5]:
+        lane.give_back(slot, Served.CONNECTIONS, moment(0.0), TOO_FAST)
+    assert (lane.connections, lane.standing.connections_max) == (15, 15)
+    lane.limit(BUSY.part(0, 3))
+    assert lane.connections == 5
+
+
+def test_mails_over_one_connection_are_bounded_by_what_it_took() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    assert lane.per_connection_max == 100
+    assert refuse_one(lane, Served.PER_CONNECTION, 0.0, replace(TOO_FAST, taken_before=20)) is LessonKind.PER_CONNECTION
+    assert lane.per_connection_max == 20
+
+
+def test_a_part_of_a_lane_learns_for_the_whole_and_goes_at_its_share() -> None:
+    lane = Lane(BUSY.part(0, 4), GOOGLE)
+    assert lane.per_second == 5.0
+    serve_for(lane, 0.0, 59.0, per_second=2.0)
+    refuse_one(lane, Served.SLOW, 60.0)
+    assert lane.standing.ceiling == pytest.approx(8.0, rel=0.1)
+    assert lane.per_second == pytest.approx(1.0, rel=0.1)
+
+
+def test_what_another_process_learnt_is_adopted() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    resting = Standing(2.0, 4.0, LaneState.RESTING, START + timedelta(seconds=600), rest_seconds=600.0)
+    slot = lane.take(0.0)
+    assert isinstance(slot, Slot)
+    lane.adopt(resting, moment(100.0))
+    assert (lane.per_second, lane.pause_left(100.0)) == (2.0, 500.0)
+    # Its refusal is that which the other process knows.
+    assert lane.give_back(slot, Served.SLOW, moment(101.0), TOO_FAST) is None
+    assert len(taken(lane, 600.0)) == 1
+
+
+def test_a_restarted_process_goes_on_with_the_rest() -> None:
+    resting = Standing(2.0, 4.0, LaneState.RESTING, START + timedelta(seconds=600), rest_seconds=600.0)
+    lane = Lane(BUSY, GOOGLE)
+    lane.adopt(resting, moment(0.0))
+    assert lane.take(0.0) == Later(600.0)
+    assert refuse_one(lane, Served.SLOW, 600.0) is LessonKind.STILL_SLOW
+
+
+def test_an_undone_rest_ends_at_once() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    before = lane.standing
+    refuse_one(lane, Served.SLOW, 0.0)
+    lane.adopt(before, moment(10.0))
+    assert (lane.per_second, lane.pause_left(10.0)) == (20.0, 0.0)
+
+
+def test_a_growth_adopted_leaves_connections_and_pauses_alone() -> None:
+    lane = Lane(BUSY, GOOGLE)
+    serve_one(lane, Served.UNREACHABLE, 0.0)
+    serve_one(lane, Served.UNREACHABLE, 0.0)
+    lane.adopt(Standing(30.0), moment(1.0))
+    assert (lane.per_second, lane.pause_left(1.0)) == (30.0, MISS_PAUSE_SECONDS_MIN - 1)

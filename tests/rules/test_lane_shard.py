@@ -52,7 +52,7 @@ def test_limits_in_the_shards_are_the_lanes_together() -> None:
     assert sum(part.per_second for part in parts) == 1_000
     assert sum(part.connections_max for part in parts) == 23
     assert sum(part.burst for part in parts) == 10_000
-    assert lanes.limits_in("google", (first + 5) % 16) == Limits(200, 1, 1, 1)
+    assert lanes.limits_in("google", (first + 5) % 16) == Limits(200, 1, 1, 1, parts=5)
 
 
 @pytest.mark.parametrize(

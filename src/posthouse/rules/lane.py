@@ -1,19 +1,22 @@
 """Lanes: which lane a destination's mail takes, how much of it goes at a time, and which account is next.
 
 A lane is a mailbox provider, known by the names of its mail servers, however many domains it hosts; or else a
-single domain. Its concurrency starts small and adapts: another connection after as many mails went well as there
-are connections, all in use; half as many when a reply asks us for less; and a growing pause when even a single
-connection was too many. Inside a lane, accounts take turns.
+single domain. Its rate follows its standing (`rules.standing`): what the destination's refusals taught. Its
+concurrency starts small and adapts: another connection after as many mails went well as there are connections, all in
+use; half as many when a reply asks us for less, and a growing pause when even a single connection was too many.
+Inside a lane, accounts take turns.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Generic, TypeVar, assert_never
 
 from posthouse.rules.ids import AccountId
+from posthouse.rules.pace import Moment, Pace
 from posthouse.rules.remark import Remark, RemarkKind, Scope
+from posthouse.rules.standing import LaneState, Lesson, Place, Refused, Standing
 
 # The providers and the suffixes of their mail servers' names, long enough to exclude machines that they rent to
 # others. A provider's lane has no dot in its name, so it can't be mistaken for a domain.
@@ -114,6 +117,11 @@ PAUSE_SECONDS_MAX: Final = 60.0
 MISSES_MAX: Final = 2
 MISS_PAUSE_SECONDS_MIN: Final = 15.0
 MISS_PAUSE_SECONDS_MAX: Final = 600.0
+# A lane without a rate of the operator's begins here, and learns what its destination takes.
+PER_SECOND_START: Final = 20.0
+ALONE: Final = Place("", "")
+# Mails over one connection, whatever the destination would take.
+PER_CONNECTION_MAX: Final = 100
 
 
 def lane_by_name(destination: str) -> str | None:
@@ -146,16 +154,27 @@ def is_provider(lane: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A lane's limits in the whole installation: mails per second, and connections at a time."""
+    """A lane's limits in the whole installation, or in one of its parts: mails per second, connections at a time.
+
+    `per_second_start` is always the whole lane's; without it, a lane begins at `per_second`.
+    """
 
     per_second: float = 100.0
     burst: int = 100
     connections_start: int = 2
     connections_max: int = 20
+    per_second_start: float | None = None
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if self.per_second <= 0 or self.burst < 1 or not 1 <= self.connections_start <= self.connections_max:
             raise ValueError(f"a lane needs room for one mail at least, and to grow from its start: {self}")
+
+    @property
+    def standing(self) -> Standing:
+        """Of a lane that has learnt nothing yet."""
+        whole = self.per_second * self.parts
+        return Standing(min(self.per_second_start or whole, whole))
 
     def part(self, number: int, parts: int) -> "Limits":
         """One of so many parts, numbered from 0, that are the whole together.
@@ -163,7 +182,9 @@ class Limits:
         There may be no more parts than mails in a burst, or connections.
         """
         connections_max = _part(self.connections_max, number, parts)
-        return Limits(
+        return replace(
+            self,
+            parts=parts,
             per_second=self.per_second / parts,
             burst=_part(self.burst, number, parts),
             connections_start=min(max(1, _part(self.connections_start, number, parts)), connections_max),
@@ -190,7 +211,13 @@ class Served(StrEnum):
     """What a mail's attempt says about its lane."""
 
     WELL = "well"
+    # The server is busy, not with us in particular.
     PUSHED_BACK = "pushed_back"
+    # Refusals because of us: too much mail, too many connections, too much over one, our address as such.
+    SLOW = "slow"
+    CONNECTIONS = "connections"
+    PER_CONNECTION = "per_connection"
+    BLOCKED = "blocked"
     # No server of the destination could be reached.
     UNREACHABLE = "unreachable"
     OTHERWISE = "otherwise"
@@ -215,7 +242,7 @@ def is_push_back(code: int, remark: Remark | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Permission for one mail. `era` is how often the lane had been pushed back when it was given."""
+    """Permission for one mail. `era` is how often the lane had been stopped when it was given."""
 
     era: int
 
@@ -228,7 +255,7 @@ class Later:
 
 
 class Lane:
-    """The state of one lane; `now` is a monotonic time in seconds."""
+    """A lane or one part of it, from one of our addresses; `now` is a monotonic time in seconds."""
 
     __slots__ = (
         "_answers",
@@ -236,14 +263,18 @@ class Lane:
         "_era",
         "_full_at",
         "_in_use",
+        "_is_climbing",
         "_limits",
         "_misses",
+        "_pace",
         "_pause_seconds",
         "_paused_until",
+        "_rests_until",
     )
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, place: Place = ALONE) -> None:
         self._limits = limits
+        self._pace = Pace(place, limits.standing, 1 / limits.parts)
         self._connections = float(limits.connections_start)
         self._in_use = 0
         self._era = 0
@@ -251,12 +282,16 @@ class Lane:
         self._answers = False
         self._full_at = float("-inf")
         self._pause_seconds = 0.0
+        # Of a server that is busy or unreachable; and by the standing.
         self._paused_until = float("-inf")
+        self._rests_until = float("-inf")
+        # After a rest: each mail taken adds a connection.
+        self._is_climbing = False
 
     @property
     def connections(self) -> int:
         """How many may be in use now."""
-        return int(self._connections)
+        return int(min(self._connections, self._connections_max))
 
     @property
     def in_use(self) -> int:
@@ -268,69 +303,143 @@ class Lane:
         return self._answers
 
     @property
+    def standing(self) -> Standing:
+        return self._pace.standing
+
+    @property
     def per_second(self) -> float:
-        return self._limits.per_second
+        return min(self._pace.per_second, self._limits.per_second)
+
+    @property
+    def per_connection_max(self) -> int:
+        return self.standing.per_connection_max or PER_CONNECTION_MAX
+
+    @property
+    def _connections_max(self) -> float:
+        learnt = self.standing.connections_max
+        if learnt is None:
+            return float(self._limits.connections_max)
+        return min(float(self._limits.connections_max), max(1.0, learnt * self._pace.share))
+
+    @property
+    def _burst(self) -> float:
+        """As many seconds' worth of mail as the limits allow."""
+        return max(1.0, self._limits.burst * self.per_second / self._limits.per_second)
 
     def pause_left(self, now: float) -> float:
         """For how many seconds nothing is sent."""
-        return max(0.0, self._paused_until - now)
+        return max(0.0, self._paused_until - now, self._rests_until - now)
 
     def limit(self, limits: Limits) -> None:
-        """Use other limits from now on, such as this process's new share."""
+        """Use other limits from now on."""
         self._limits = limits
+        self._pace.share = 1 / limits.parts
         self._connections = min(self._connections, float(limits.connections_max))
+
+    def adopt(self, standing: Standing, moment: Moment) -> None:
+        """Take over what another process learnt, or an operator decided."""
+        before, self._pace.standing = self.standing, standing
+        if standing.paused_until != before.paused_until or standing.state is not before.state:
+            self._rest(moment)
 
     def use_up_burst(self, at: float) -> None:
         """Another process had the lane until then, and may have sent the whole burst in its last moment."""
-        self._full_at = max(self._full_at, at + self._limits.burst / self._limits.per_second)
+        self._full_at = max(self._full_at, at + self._burst / self.per_second)
 
     def take(self, now: float) -> Slot | Later:
         """A slot to send one mail, which must be given back."""
-        if now < self._paused_until:
-            return Later(self._paused_until - now)
+        pause = self.pause_left(now)
+        if pause:
+            return Later(pause)
         if self._in_use >= self.connections:
             return Later(None)
         # GCRA, as in `rate_limit`: the whole burst is available again at `full_at`.
-        interval = 1 / self._limits.per_second
+        interval = 1 / self.per_second
         full_at = max(self._full_at, now) + interval
-        excess = full_at - now - interval * self._limits.burst
+        excess = full_at - now - interval * self._burst
         # Sums of floating-point seconds are not exact; a microsecond is not worth a wait.
         if excess > 1e-6:
+            self._pace.want_more()
             return Later(excess)
         self._full_at = full_at
         self._in_use += 1
         return Slot(self._era)
 
-    def give_back(self, slot: Slot, served: Served, now: float) -> None:
+    def give_back(self, slot: Slot, served: Served, moment: Moment, refused: Refused | None = None) -> Lesson | None:
+        """The mail's turn is over. What was learnt by it, if anything."""
         if self._in_use == 0:
             raise ValueError("a slot was given back that was not taken")
         was_full = self._in_use >= self.connections
         self._in_use -= 1
         if served is Served.NOT_SENT:
-            self._full_at -= 1 / self._limits.per_second
-            return
+            self._full_at -= 1 / self.per_second
+            return None
         self._misses = self._misses + 1 if served is Served.UNREACHABLE else 0
+        # Mails in flight together are refused together: that counts once.
+        is_first = slot.era == self._era
+        refused = refused or Refused()
         match served:
             case Served.WELL:
-                self._answers = True
-                self._pause_seconds = 0.0
-                # Growth while connections are idle would be a guess about what the server accepts.
-                if was_full:
-                    grown = self._connections + 1 / self._connections
-                    self._connections = min(grown, float(self._limits.connections_max))
+                return self._serve(moment, was_full=was_full, is_answer=is_first)
             case Served.PUSHED_BACK:
                 self._answers = True
-                # Mails in flight together are pushed back together: that counts once.
-                if slot.era == self._era:
-                    self._step_back(now)
+                if is_first:
+                    self._step_back(moment.seconds)
+            case Served.SLOW:
+                self._answers = True
+                return self._stopped(self._pace.slowed(refused, moment), moment) if is_first else None
+            case Served.BLOCKED:
+                self._answers = True
+                return self._stopped(self._pace.blocked(refused, moment), moment) if is_first else None
+            case Served.CONNECTIONS:
+                self._answers = True
+                return self._pace.refused_connection(refused, self._in_use, moment)
+            case Served.PER_CONNECTION:
+                self._answers = True
+                return self._pace.refused_over_connection(refused, moment)
             case Served.UNREACHABLE:
                 self._answers = False
-                if self._misses >= MISSES_MAX and slot.era == self._era:
-                    self._pause_unreachable(now)
+                if self._misses >= MISSES_MAX and is_first:
+                    self._pause_unreachable(moment.seconds)
             case Served.OTHERWISE:
                 pass
             case _:
                 assert_never(served)
+        return None
+
+    def _serve(self, moment: Moment, *, was_full: bool, is_answer: bool) -> Lesson | None:
+        self._answers = True
+        self._pause_seconds = 0.0
+        if self._is_climbing:
+            self._connections += is_answer
+        elif was_full:
+            # Growth while connections are idle would be a guess about what the server accepts.
+            self._connections += 1 / self._connections
+        self._connections = min(self._connections, self._connections_max)
+        self._is_climbing = self._is_climbing and self._connections < self._connections_max
+        return self._pace.taken(
+            moment,
+            is_answer=is_answer,
+            per_second_max=self._limits.per_second * self._limits.parts,
+            connections_max=self._limits.connections_max * self._limits.parts,
+            per_connection_max=PER_CONNECTION_MAX,
+        )
+
+    def _stopped(self, lesson: Lesson | None, moment: Moment) -> Lesson | None:
+        if lesson is not None:
+            self._rest(moment)
+        return lesson
+
+    def _rest(self, moment: Moment) -> None:
+        """Send nothing until the standing's time, then begin with a single connection."""
+        paused_until = self.standing.paused_until
+        seconds = 0.0 if paused_until is None else (paused_until - moment.at).total_seconds()
+        self._rests_until = moment.seconds + max(0.0, seconds)
+        self._pace.begin_window(self._rests_until)
+        self._era += 1
+        if self.standing.state is not LaneState.OPEN:
+            self._connections = 1.0
+            self._is_climbing = True
 
     def _step_back(self, now: float) -> None:
         self._era += 1

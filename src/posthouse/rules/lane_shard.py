@@ -5,7 +5,7 @@ with a high rate has several parts, in consecutive shards; a message's id says i
 arrived in another shard is forwarded once, with the name of its lane.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
 from typing import Final
@@ -41,7 +41,10 @@ class LaneShards:
         if part < parts:
             return self.limits.of(lane).part(part, parts)
         # Tickets arrive here while processes run with different settings: a trickle, so that none of them is stuck.
-        return Limits(self.limits.of(lane).per_second / parts, burst=1, connections_start=1, connections_max=1)
+        whole = self.limits.of(lane)
+        return replace(
+            whole, parts=parts, per_second=whole.per_second / parts, burst=1, connections_start=1, connections_max=1
+        )
 
 
 def first_lane(destination: str) -> str:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from posthouse.chance import SeededChance
 from posthouse.flows.deliver.lane_lookup import DESTINATIONS_KNOWN_SECONDS, UNSORTED_MAX
 from posthouse.flows.deliver.lane_queues import (
     POSTPONE_SECONDS_MAX,
@@ -78,6 +79,7 @@ class Lanes:
     def __post_init__(self) -> None:
         self.queues = LaneQueues(
             clock=self.clock,
+            chance=SeededChance(1),
             resolver=Resolver([self.names.endpoint], lookup_seconds_max=1.0, monotonic=self.clock.monotonic),
             lane_limits=self.limits,
             sessions_max=self.sessions_max,

@@ -108,6 +108,7 @@ class Delivery:
         )
         self._lane_queues = LaneQueues(
             clock=clock,
+            chance=chance,
             resolver=resolver,
             lane_limits=lane_limits,
             sessions_max=sessions_max,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.deliver.lane_lookup import LaneLookup
 from posthouse.flows.deliver.session_shares import SessionShares
@@ -23,6 +24,8 @@ from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot
 from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
+from posthouse.rules.pace import Moment
+from posthouse.rules.standing import Place
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases
@@ -48,6 +51,8 @@ POSTPONE_SECONDS_MAX: Final = 3600.0
 # During a pause up to this, tickets wait; before a longer pause they are postponed, so that they take no room.
 PAUSE_SECONDS_WAITED: Final = 5.0
 IDLE_LANES_MAX: Final = 10_000
+# The address of an installation that has only one.
+SOLE_ADDRESS: Final = ""
 # When a session ends, lanes of each account above its share are tried again, until so many could not go on.
 FAILURES_MAX: Final = 5
 # When lanes are placed over another number of shards, workers learn of it at their next renewals. For so long nothing
@@ -133,6 +138,7 @@ class LaneQueues:
         self,
         *,
         clock: Clock,
+        chance: Chance,
         resolver: Resolver,
         lane_limits: LaneLimits,
         sessions_max: int,
@@ -147,6 +153,7 @@ class LaneQueues:
         lost: Callable[[], None],
     ) -> None:
         self._clock = clock
+        self._chance = chance
         self._shards = LaneShards(lane_limits, leases.places)
         self._own_lane = own_lane
         self._own_limits = own_limits
@@ -252,7 +259,7 @@ class LaneQueues:
 
     def release_slot(self, queue: LaneQueue, slot: Slot, served: Served) -> None:
         """A bundle's turn in its lane is over: the next may go, after lanes that wait for a session."""
-        queue.lane.give_back(slot, served, self._clock.monotonic())
+        queue.lane.give_back(slot, served, self._moment())
         if queue.waiting:
             self._starved.setdefault(queue.key)
             self._advance_starved()
@@ -301,7 +308,7 @@ class LaneQueues:
                 return
             account_id = self._next_account(queue)
             if account_id is None:
-                queue.lane.give_back(slot, Served.NOT_SENT, now)
+                queue.lane.give_back(slot, Served.NOT_SENT, self._moment())
                 for waiting in queue.bundles.accounts():
                     self._over_share.setdefault(waiting, {})[queue.key] = None
                 return
@@ -337,7 +344,8 @@ class LaneQueues:
     def _queue(self, name: str, shard: int) -> LaneQueue:
         queue = self._queues.get((name, shard))
         if queue is None:
-            queue = LaneQueue(name, shard, Lane(self._limits_of(name, shard)), FairQueue(BUNDLES_MAX, BUNDLES_MAX))
+            lane = Lane(self._limits_of(name, shard), Place(SOLE_ADDRESS, name))
+            queue = LaneQueue(name, shard, lane, FairQueue(BUNDLES_MAX, BUNDLES_MAX))
             self._take_over(queue)
             self._queues[queue.key] = queue
         return queue
@@ -345,6 +353,9 @@ class LaneQueues:
     def _take_over(self, queue: LaneQueue) -> None:
         queue.lane.limit(self._limits_of(queue.name, queue.shard))
         queue.lane.use_up_burst(max(self._leases.held_since(queue.shard), self._replaced_at))
+
+    def _moment(self) -> Moment:
+        return Moment(self._clock.monotonic(), self._clock.now(), self._chance.fraction())
 
     def _limits_of(self, name: str, shard: int) -> Limits:
         return self._own_limits if name == self._own_lane else self._shards.limits_in(name, shard)
