@@ -543,7 +543,7 @@ def test_a_refusal_makes_the_lane_rest_and_then_each_mail_taken_adds_a_connectio
     serve_for(lane, 0.0, 59.0, per_second=8.0)
     assert refuse_one(lane, Served.SLOW, 60.0) is LessonKind.SLOW
     assert lane.per_second == pytest.approx(4.0, rel=0.05)
-    assert lane.take(60.0) == Later(pytest.approx(600.0))
+    assert lane.pause_left(60.0) == pytest.approx(600.0)
     counts = []
     for now in (660.0, 661.0, 662.0, 663.0):
         counts.append(lane.connections)
