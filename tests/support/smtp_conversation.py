@@ -40,13 +40,18 @@ TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One accepted recipient; those of one transaction share its number."""
+    """One accepted recipient; those of one transaction share its number.
+
+    `source` is the address that the mail came from, `greeting` the name in its EHLO or HELO.
+    """
 
     recipient: str
     sender: str
     message: bytes
     tls: str | None
     transaction: int
+    source: str
+    greeting: str
 
 
 class SmtpConversation(asyncio.Protocol):
@@ -58,6 +63,8 @@ class SmtpConversation(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._tls: str | None = None
+        self._source = ""
+        self._greeting = ""
         self._buffer = bytearray()
         self._answers: list[bytes] = []
         self._held = False
@@ -78,6 +85,7 @@ class SmtpConversation(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._source = transport.get_extra_info("peername")[0]
         self._receiver.connections += 1
         self._receiver.conversations.add(self)
         self._reply("connect", f"220 {NAME} ESMTP")
@@ -181,7 +189,10 @@ class SmtpConversation(asyncio.Protocol):
             self._act("dot", act, 250)
         else:
             number = self._receiver.next_number()
-            delivered = [Delivered(recipient, sender, message, self._tls, number) for recipient in recipients]
+            delivered = [
+                Delivered(recipient, sender, message, self._tls, number, self._source, self._greeting)
+                for recipient in recipients
+            ]
             self._held = True
             self._receiver.accept(delivered, functools.partial(self._accepted, number, act))
 
@@ -210,9 +221,11 @@ class SmtpConversation(asyncio.Protocol):
             self._chunk = int(match[1]), bool(match[2])
         elif verb == b"EHLO":
             self._forget()
+            self._greeting = line[5:].decode("latin-1")
             self._reply("ehlo", "\r\n250-".join([f"250-{NAME}", *self._offers()]) + "\r\n250 ENHANCEDSTATUSCODES")
         elif verb == b"HELO":
             self._forget()
+            self._greeting = line[5:].decode("latin-1")
             self._reply("helo", f"250 {NAME}")
         elif verb == b"RSET":
             self._forget()

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 
 import pytest
 
@@ -12,6 +12,7 @@ from posthouse.chance import SeededChance
 from posthouse.rules import outcome
 from posthouse.rules.outcome import Forbidden, LookupFailure, OutcomeKind, Unresolved, judge
 from posthouse.rules.public_address import Address, is_public
+from posthouse.rules.route import Route
 from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult, SmtpCarrier
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
@@ -306,3 +307,72 @@ async def test_a_server_that_answered_before_has_the_full_time(flow: CarrierFlow
         carrier.close_idle(0, all_of_them=True)
         assert kinds(await carry(carrier, is_first_attempt=True)) == [OutcomeKind.DELIVERED]
         carrier.close_idle(0, all_of_them=True)
+
+
+def route(ip: str, hostname: str) -> Route:
+    return Route(ip_address(ip), hostname)
+
+
+async def carry_by(carrier: SmtpCarrier, *routes: Route) -> CarrierResult:
+    request = CarrierRequest("bounces+x@example.org", ("ada@example.com",), MESSAGE, routes=routes)
+    return await carrier.carry(DOMAIN, request, lambda: True)
+
+
+async def test_mail_leaves_from_its_routes_address_and_greets_with_its_name(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
+        carried = await carry_by(flow.carrier(receiver.port), route("127.0.0.7", "mta7.example.com"))
+        assert (kinds(carried), carried.source) == ([OutcomeKind.DELIVERED], "127.0.0.7")
+        assert [(mail.source, mail.greeting) for mail in receiver.accepted] == [("127.0.0.7", "mta7.example.com")]
+
+
+async def test_idle_sessions_are_kept_apart_by_route(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    seven, eight = route("127.0.0.7", "mta7.example.com"), route("127.0.0.8", "mta8.example.com")
+    renamed = route("127.0.0.7", "new7.example.com")
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
+        carrier = flow.carrier(receiver.port)
+        for routes in [(seven,), (eight,), (), (seven,), (eight,), (), (renamed,)]:
+            assert kinds(await carry_by(carrier, *routes)) == [OutcomeKind.DELIVERED]
+        assert [(mail.source, mail.greeting) for mail in receiver.accepted] == [
+            ("127.0.0.7", "mta7.example.com"),
+            ("127.0.0.8", "mta8.example.com"),
+            ("127.0.0.1", "posthouse.example.com"),
+            ("127.0.0.7", "mta7.example.com"),
+            ("127.0.0.8", "mta8.example.com"),
+            ("127.0.0.1", "posthouse.example.com"),
+            ("127.0.0.7", "new7.example.com"),
+        ]
+        assert receiver.connections == 4
+        carrier.close_idle(asyncio.get_running_loop().time(), all_of_them=True)
+
+
+async def test_a_route_leads_only_to_servers_of_its_family(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.nameserver.records["mx1.example.com", "AAAA"] = ["::1"]
+    six = route("::1", "six.example.com")
+    async with SmtpReceiver(host="::1", behaviours={"127.0.0.2": "554-connect"}) as receiver:
+        carrier = flow.carrier(receiver.port)
+        carried = await carry_by(carrier, six)
+        assert (carried.address, carried.source, receiver.connections) == ("::1", "::1", 1)
+        carrier.close_idle(asyncio.get_running_loop().time(), all_of_them=True)
+        # With a route of each family both are tried, each server by its own.
+        carried = await carry_by(carrier, route("127.0.0.7", "mta7.example.com"), six)
+        assert (carried.address, carried.source, receiver.connections) == ("::1", "::1", 3)
+        assert [mail.greeting for mail in receiver.accepted] == ["six.example.com"] * 2
+
+
+async def test_a_destination_that_no_route_leads_to_is_deferred(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
+        carried = await carry_by(flow.carrier(receiver.port), route("::1", "six.example.com"))
+    (verdict,) = [judge(result) for result in carried.results]
+    assert (verdict.kind, receiver.connections) == (OutcomeKind.DEFERRED, 0)
+    assert verdict.text.startswith("the destination has no IPv6 address, and mail leaves from no other")
+
+
+async def test_a_route_from_another_machines_address_fails_before_the_server_is_reached(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
+        carried = await carry_by(flow.carrier(receiver.port), route("192.0.2.1", "mta.example.com"))
+    assert (kinds(carried), carried.source, receiver.connections) == ([OutcomeKind.DEFERRED], "192.0.2.1", 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.operator import fail, perform
+from posthouse.cli.operator import fail, perform, perform_for
 from posthouse.cli.output import AccountGiven, AsJson
 
 if TYPE_CHECKING:
@@ -241,6 +241,21 @@ def limits(
             "warmup": "exempt" if row.warmup_exempt else row.warmup_limits or "the service's own",
         }
     )
+
+
+@account.command("pool")
+def pool(
+    account: AccountGiven,
+    pool: Annotated[str | None, typer.Argument(help="The pool that its mail leaves from.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="No pool of its own: its mail leaves from `default`.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which pool of addresses an account's mail leaves from."""
+    if (pool is None) is not none:
+        fail("give a pool, or --none (`posthouse pool list` shows the pools)")
+    perform_for(account, lambda services, at: services.addresses.set_account_pool(at, pool))
+    done = f"The mail of {account} leaves from the pool {pool or 'default'}, within seconds."
+    output.write_done(done, {"account": account, "pool": pool}, as_json=as_json)
 
 
 @credits_.command("grant", context_settings={"ignore_unknown_options": True})

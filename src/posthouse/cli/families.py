@@ -36,6 +36,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "user": Family("users", "user", "Users of the dashboard."),
     "message": Family("messages", "message", "Messages: a list, a timeline, the content in a browser."),
     "queue": Family("queue", "queue", "The queue: what waits, and why."),
+    "address": Family("addresses", "address", "Addresses: where mail leaves from."),
+    "pool": Family("addresses", "pool", "Pools of addresses: which accounts send from which."),
     "inbox": Family("inbox", "inbox", "Inbox: mail to postmaster@ and abuse@."),
     "suppression": Family("suppressions", "suppression", "Suppressions: addresses that an account sends nothing to."),
     "webhook": Family("webhook", "webhook", "Webhooks: an account's endpoint and log; verify a request, listen."),

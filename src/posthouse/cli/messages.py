@@ -254,6 +254,7 @@ def _attempt(recipient: "RecipientTimeline", attempt: "DeliveryAttempt", number:
     destination = f" to {one_line(attempt.exchange)}" if attempt.exchange else ""
     if attempt.address:
         destination += f" [{one_line(attempt.address)}]"
+        destination += f" from {attempt.source}" if attempt.source else ""
         destination += f" over {attempt.tls}" if attempt.tls else " without TLS" if attempt.stage in _IN_SESSION else ""
     if attempt.outcome is None:
         if recipient.is_under_way(attempt):
@@ -351,6 +352,7 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
                 "stage": attempt.stage,
                 "code": attempt.code,
                 "response": attempt.response,
+                "source": attempt.source,
                 "worker": str(attempt.worker_id),
                 "explanation": asdict(recipient.explained(attempt)),
                 "remark": _plain_remark(attempt),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from posthouse.flows.account.team import Team
     from posthouse.flows.account.usage_and_ledger import UsageAndLedger
     from posthouse.flows.operate.accounts import Accounts
+    from posthouse.flows.operate.addresses import Addresses
     from posthouse.flows.operate.alert_check import AlertCheck
     from posthouse.flows.operate.audit import Audit
     from posthouse.flows.operate.doctor import Doctor
@@ -60,6 +61,12 @@ class OperatorServices:
             sender_account=self._settings.service.sender_account,
             sandbox_domain=self._sandbox_domain,
         )
+
+    @cached_property
+    def addresses(self) -> "Addresses":
+        from posthouse.flows.operate.addresses import Addresses
+
+        return Addresses(database=self._database, clock=self._clock, chance=self._chance)
 
     @cached_property
     def _sandbox_domain(self) -> "SandboxDomain | None":

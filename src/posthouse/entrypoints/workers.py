@@ -31,6 +31,7 @@ RENEW_PART: Final = 1 / 6
 # Several heartbeats fit before a held ticket would be sent again.
 HEARTBEAT_SECONDS: Final = 20.0
 REPORT_SECONDS: Final = 2.0
+ROUTES_SECONDS: Final = 2.0
 DRAIN_SECONDS_MAX: Final = 15.0
 
 
@@ -98,7 +99,10 @@ async def run_delivery(
     stop: asyncio.Event,
 ) -> None:
     """`leases` are those of the delivery flow."""
-    async with repeated(delivery.report, pause_seconds=REPORT_SECONDS):
+    async with (
+        repeated(delivery.report, pause_seconds=REPORT_SECONDS),
+        repeated(delivery.read_routes, pause_seconds=ROUTES_SECONDS),
+    ):
         await _work(delivery, TicketKind.DELIVER, stream, leases, delivery.note_shards, worker_lease, stop)
 
 

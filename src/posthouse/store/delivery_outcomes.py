@@ -69,7 +69,8 @@ class DeliveryOutcome:
     """The result of one claim. Texts are the remote server's, made printable, or our own.
 
     A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
-    more mail of this account. `is_released`: the credit is returned although the mail failed.
+    more mail of this account. `is_released`: the credit is returned although the mail failed. `source` is our address
+    that it was tried from.
     """
 
     account_id: AccountId
@@ -88,6 +89,7 @@ class DeliveryOutcome:
     stage: str | None = None
     code: int | None = None
     response: str | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         if (self.event is not None) is not self.result.is_final or (self.next_at is None) is not self.result.is_final:
@@ -178,13 +180,14 @@ WITH folded AS (
 ), given AS MATERIALIZED (
     SELECT * FROM unnest(:attempt_account_ids::uuid[], :attempt_message_ids::uuid[], :attempt_positions::smallint[],
         :attempt_fences::integer[], :results::text[], :are_ambiguous::boolean[],
-        :exchanges::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[])
+        :exchanges::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[],
+        :sources::text[])
         outcome(account_id, message_id, position, fence, result, is_ambiguous,
-            exchange, address, tls, stage, code, response)
+            exchange, address, tls, stage, code, response, source)
 ), tried AS (
     UPDATE attempts SET finished_at = :now, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
         exchange = attempt.exchange, address = attempt.address, tls = attempt.tls, stage = attempt.stage,
-        code = attempt.code, response = attempt.response
+        code = attempt.code, response = attempt.response, source = attempt.source
     FROM (
         SELECT place, place_id, given.* FROM given CROSS JOIN LATERAL (
             SELECT ctid AS place, message_id AS place_id FROM attempts
@@ -414,6 +417,7 @@ async def _write(
             stages=[outcome.stage for outcome in attempts],
             codes=[outcome.code for outcome in attempts],
             responses=[storable(outcome.response) for outcome in attempts],
+            sources=[outcome.source for outcome in attempts],
             struck_places=struck,
             later_places=[place for place, _, _ in later],
             next_at=[next_at for _, next_at, _ in later],

@@ -48,6 +48,7 @@ class DeliveryAttempt:
     stage: str | None
     code: int | None
     response: str | None
+    source: str | None
 
     def remark(self) -> Remark | None:
         """What the server's reply says about this service."""
@@ -249,7 +250,7 @@ FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
 
 _ATTEMPTS: Final = """
 SELECT position, fence, worker_id, started_at, finished_at, outcome, is_ambiguous, exchange, address, tls, stage,
-    code, response
+    code, response, source
 FROM attempts WHERE account_id = $1 AND message_id = $2 ORDER BY started_at DESC, position, fence DESC LIMIT $3
 """
 

@@ -18,6 +18,7 @@ from posthouse.mail.exchange import Exchange, NullExchange, exchanges
 from posthouse.rules import outcome
 from posthouse.rules.outcome import AttemptResult, Forbidden, LookupFailure, NoReply, Replied, Stage, Unresolved
 from posthouse.rules.public_address import Address
+from posthouse.rules.route import Route
 from posthouse.wire import smtp
 from posthouse.wire.dns import HostAddresses, MxRecords, NoAnswer, NoName, Resolver
 from posthouse.wire.smtp import ClientDeadlines, SmtpSession
@@ -35,22 +36,30 @@ ADDRESSES_KNOWN_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CarrierRequest:
-    """A mail for recipients at the same destination."""
+    """A mail for recipients at the same destination.
+
+    It leaves by the first of `routes` that is of the server's family; without any, as the machine sends by itself.
+    """
 
     sender: str
     recipients: tuple[str, ...]
     message: SmtpContent
     is_first_attempt: bool = False
+    routes: tuple[Route, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierResult:
-    """A result for each recipient, in the request's order, and the last server that was connected to."""
+    """A result for each recipient, in the request's order, and the last server that was connected to.
+
+    `source` is the address of the route that was used, None without one.
+    """
 
     results: tuple[AttemptResult, ...]
     exchange: str | None = None
     address: str | None = None
     tls: str | None = None
+    source: str | None = None
 
 
 class Carrier(Protocol):
@@ -60,8 +69,18 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Server:
+    """A server's address, and the route to it; None: the machine's own."""
+
     host: str
     address: str
+    route: Route | None = None
+
+    @property
+    def source(self) -> str | None:
+        return None if self.route is None else str(self.route.source)
+
+
+_IdleKey = tuple[str, Route | None]
 
 
 class SmtpCarrier:
@@ -84,7 +103,8 @@ class SmtpCarrier:
         self._may_connect = lru_cache(ADDRESSES_KNOWN_MAX)(may_connect)
         self._deadlines = deadlines or ClientDeadlines()
         self._port = port
-        self._idle: dict[str, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
+        # By the server's address and the route to it: a session greeted with the name of its route.
+        self._idle: dict[_IdleKey, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
         self._idle_count = 0
         # Connections that were in use before the last `close_all` are not kept.
         self._era = 0
@@ -97,6 +117,10 @@ class SmtpCarrier:
         servers = await self._servers(destination)
         if not isinstance(servers, list):
             return _same_result(request, servers)
+        if request.routes:
+            servers = _routed(servers, request.routes)
+        if not servers:
+            return _same_result(request, NoReply(Stage.CONNECT, _no_route(request.routes)))
         is_unknown = request.is_first_attempt and not any(server.address in self._answered for server in servers)
         deadlines = self._deadlines
         seconds = deadlines.first_seconds_total if is_unknown else deadlines.destination_seconds_total
@@ -119,13 +143,13 @@ class SmtpCarrier:
 
     def close_idle(self, now: float, *, all_of_them: bool = False) -> None:
         """Close connections that were idle for a while."""
-        for address, sessions in list(self._idle.items()):
+        for key, sessions in list(self._idle.items()):
             while sessions and (all_of_them or now - sessions[0][0] > IDLE_SECONDS_MAX):
                 _, session = sessions.popleft()
                 self._idle_count -= 1
                 session.quit()
             if not sessions:
-                del self._idle[address]
+                del self._idle[key]
 
     async def _servers(self, destination: str) -> "list[_Server] | Unresolved | Forbidden":
         """The addresses to try, in order; or why there are none."""
@@ -194,10 +218,11 @@ class SmtpCarrier:
         return await SmtpSession.open(
             server.address,
             self._port,
-            hostname=self._hostname,
+            hostname=self._hostname if server.route is None else server.route.hostname,
             tls=tls,
             server_name=server.host,
             deadlines=replace(self._deadlines, opening_seconds_total=min(self._deadlines.opening_seconds_total, left)),
+            source_address=server.source,
         )
 
     def _remember(self, address: str) -> None:
@@ -214,10 +239,10 @@ class SmtpCarrier:
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
         self._keep(server, session, era)
         results = tuple([_attempt_result(result) for result in transaction.results])
-        return CarrierResult(results, server.host, server.address, tls)
+        return CarrierResult(results, server.host, server.address, tls, server.source)
 
     def _take_idle(self, server: _Server) -> SmtpSession | None:
-        sessions = self._idle.get(server.address)
+        sessions = self._idle.get((server.address, server.route))
         while sessions:
             _, session = sessions.pop()
             self._idle_count -= 1
@@ -231,13 +256,27 @@ class SmtpCarrier:
         if is_used_up or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
             session.quit()
             return
-        self._idle[server.address].append((asyncio.get_running_loop().time(), session))
+        self._idle[server.address, server.route].append((asyncio.get_running_loop().time(), session))
         self._idle_count += 1
 
 
 def _same_result(request: CarrierRequest, result: AttemptResult, server: _Server | None = None) -> CarrierResult:
     results = (result,) * len(request.recipients)
-    return CarrierResult(results) if server is None else CarrierResult(results, server.host, server.address)
+    if server is None:
+        return CarrierResult(results)
+    return CarrierResult(results, server.host, server.address, source=server.source)
+
+
+def _routed(servers: Sequence[_Server], routes: Sequence[Route]) -> list[_Server]:
+    """The servers that a route leads to, each with its route."""
+    by_family = {route.source.version: route for route in reversed(routes)}
+    pairs = [(server, by_family.get(6 if ":" in server.address else 4)) for server in servers]
+    return [replace(server, route=route) for server, route in pairs if route is not None]
+
+
+def _no_route(routes: Sequence[Route]) -> str:
+    families = " or ".join(sorted({f"IPv{route.source.version}" for route in routes}))
+    return f"the destination has no {families} address, and mail leaves from no other"
 
 
 def _attempt_result(result: smtp.SmtpResult) -> AttemptResult:

@@ -19,7 +19,8 @@ from posthouse.flows.deliver.claim_store import DeliveryClaimStore
 from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue, LaneQueues
 from posthouse.flows.deliver.large_bodies import LARGE_BYTES_MAX, LargeBodies
 from posthouse.flows.deliver.outcomes import Attempt, Outcomes, served
-from posthouse.flows.deliver.outgoing_mail import OutgoingMail
+from posthouse.flows.deliver.outgoing_mail import OutgoingMail, domain_of
+from posthouse.flows.deliver.routes import Routes
 from posthouse.flows.shared.claims import Claims, Postponement, is_claim_of
 from posthouse.flows.shared.tickets import Item, Tickets
 from posthouse.flows.shared.worker_lease import SendPermit
@@ -29,6 +30,7 @@ from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.outcome import GivenUp, NoReply, Stage
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
+from posthouse.rules.route import Route
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_schedule, lane_reports
 from posthouse.store.control_cache import ControlCache
@@ -50,6 +52,8 @@ HOLD_CHECK: Final = timedelta(minutes=15)
 LINGER_SECONDS: Final = 0.02
 # A mail that can't be prepared (its key can't be opened): a fault of ours, and not counted as an attempt.
 UNREADY: Final = timedelta(minutes=1)
+# Mail whose pool has no address that may send waits this long, up to twice.
+NO_ADDRESS: Final = timedelta(minutes=1)
 # There is no server behind the simulator.
 SIMULATOR_LIMITS: Final = Limits(per_second=10_000.0, burst=10_000, connections_start=50, connections_max=50)
 CUT_SHORT: Final = "the service was stopped"
@@ -123,6 +127,7 @@ class Delivery:
             lost=close_connections,
         )
         self._large_bodies = LargeBodies(large_bytes_max)
+        self._routes = Routes(database)
 
     @property
     def worker_id(self) -> UUID:
@@ -148,10 +153,16 @@ class Delivery:
             # Before the lanes, whose turns and rate are for mail that can go.
             taken = [item for item in taken if not self._control_cache.is_known_suspended(item.ticket.account_id)]
             self._claims.tasks.spawn(self._hold(held))
-        self._lane_queues.sort(taken)
+        self._lane_queues.sort(self._with_route(taken))
 
     async def renew(self) -> None:
         await self._claims.renew()
+        if not self._routes.is_read:
+            await self._routes.read()
+
+    async def read_routes(self) -> None:
+        """Learn which addresses mail leaves from."""
+        await self._routes.read()
 
     async def heartbeat(self) -> None:
         await self._claims.heartbeat()
@@ -223,6 +234,18 @@ class Delivery:
             await self._claims.record(outcomes)
         finally:
             await self._claims.acknowledge(bundle.items)
+
+    def _with_route(self, items: Sequence[Item[DeliveryTicket]]) -> Sequence[Item[DeliveryTicket]]:
+        """Those that have an address to leave from; the others are postponed before they take a place in a lane."""
+        if not self._routes.are_set:
+            return items
+        waiting = [item for item in items if self._routes.is_waiting(item.ticket.account_id)]
+        if waiting:
+            self._postpone([(item, self._no_address_wait().total_seconds()) for item in waiting])
+        return [item for item in items if not self._routes.is_waiting(item.ticket.account_id)]
+
+    def _no_address_wait(self) -> timedelta:
+        return NO_ADDRESS * (1 + self._chance.fraction())
 
     # Claim.
 
@@ -310,13 +333,16 @@ class Delivery:
             lost = GivenUp("the message is no longer stored", is_released=True)
             attempts += [Attempt(recipient, lost) for recipient in tried]
             return attempts, Served.NOT_SENT
+        routes = self._routes.of(bundle.account_id, domain_of(message.sender)) if self._routes.are_set else ()
+        if routes is None:
+            return attempts + self._not_tried(tried, self._no_address_wait()), Served.NOT_SENT
         size = 0 if message.mime is not None else message.mime_bytes
         began_at = self._clock.monotonic()
         if size and not self._large_bodies.take(bundle.account_id, message.id, size):
             seconds = self._large_bodies.wait_seconds(message.id, began_at)
             return attempts + self._not_tried(tried, timedelta(seconds=seconds)), Served.NOT_SENT
         try:
-            carried = await self._send(bundle, tried, permit)
+            carried = await self._send(bundle, tried, routes, permit)
         finally:
             if size:
                 self._large_bodies.give_back(bundle.account_id, size, self._clock.monotonic() - began_at)
@@ -333,13 +359,13 @@ class Delivery:
         return [Attempt(recipient, None, again_at=again_at) for recipient in recipients]
 
     async def _send(
-        self, bundle: Bundle, tried: Sequence[ClaimedRecipient], permit: SendPermit
+        self, bundle: Bundle, tried: Sequence[ClaimedRecipient], routes: tuple[Route, ...], permit: SendPermit
     ) -> CarrierResult | None:
         """The destination's replies; None when the mail was withdrawn or could not be prepared."""
         try:
             with self._claims.tasks.stoppable():
                 crash.point("carry.before_signing")
-                request = await self._outgoing_mail.request(tried)
+                request = await self._outgoing_mail.request(tried, routes)
                 crash.point("carry.before_connecting")
                 carried = await self._carrier.carry(bundle.destination, request, permit)
                 crash.point("carry.carried")

@@ -78,6 +78,7 @@ class Outcomes:
             stage=attempt_result.stage if isinstance(attempt_result, Replied | NoReply) else None,
             code=verdict.code,
             response=verdict.text,
+            source=carried.source if carried else None,
         )
 
     def dated(self, recorded: DeliveryOutcome, now: datetime) -> DeliveryOutcome:

@@ -15,6 +15,7 @@ from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.rules import ids, unsubscribe
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import Source
+from posthouse.rules.route import Route
 from posthouse.rules.unsubscribe import ListMember
 from posthouse.store import bodies
 from posthouse.store.control_cache import SealedKey
@@ -57,7 +58,7 @@ class OutgoingMail:
         # By the keys as well: a retry after they were replaced must not be sent with the old signatures.
         self._cache: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
 
-    async def request(self, claimed: Sequence[ClaimedRecipient]) -> CarrierRequest:
+    async def request(self, claimed: Sequence[ClaimedRecipient], routes: tuple[Route, ...] = ()) -> CarrierRequest:
         """What the carrier sends: one message for recipients of one destination."""
         first = claimed[0]
         if self.is_personal(first.message):
@@ -70,6 +71,7 @@ class OutgoingMail:
             tuple([recipient.email for recipient in claimed]),
             content,
             is_first_attempt=first.attempt_count == 1,
+            routes=routes,
         )
 
     def is_personal(self, message: ClaimedMessage) -> bool:
@@ -96,7 +98,7 @@ class OutgoingMail:
     async def _keys(self, account_id: AccountId, message: ClaimedMessage) -> tuple[SealedKey, ...]:
         if self._signing is None:
             return ()
-        return await self._signing.keys(account_id, _domain_of(message.sender))
+        return await self._signing.keys(account_id, domain_of(message.sender))
 
     async def _content(self, account_id: AccountId, message: ClaimedMessage) -> SmtpContent:
         keys = await self._keys(account_id, message)
@@ -131,7 +133,7 @@ class OutgoingMail:
     ) -> SmtpContent:
         """`unsubscribe_field` is the header field with the recipient's unsubscribe link."""
         mime = message.mime or await self._body(account_id, message.id)
-        domain = _domain_of(message.sender)
+        domain = domain_of(message.sender)
         head = trace.received(
             hostname=self._identity.hostname,
             protocol="ESMTP" if message.source == Source.SMTP else "HTTP",
@@ -169,5 +171,5 @@ def _without(mime: bytes, field: bytes) -> bytes:
 
 
 @lru_cache(SENDERS_PARSED_MAX)
-def _domain_of(sender: str) -> str:
+def domain_of(sender: str) -> str:
     return parse_mailbox(sender).domain

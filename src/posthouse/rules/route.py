@@ -1,0 +1,138 @@
+"""Routes: which of our addresses a mail leaves from, and the name that it greets with there.
+
+An account sends from a pool of addresses. A sender keeps its address: of the addresses that may be used, each From
+domain prefers the same one (rendezvous hashing), and an address that is added or rests moves only the mail that it
+gains or loses. A pool that has no address sends as the machine does by itself.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import blake2b
+from ipaddress import ip_address
+from typing import Final
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.public_address import Address
+
+# The pool of accounts that have no other.
+DEFAULT_POOL: Final = "default"
+RANKINGS_KEPT_MAX: Final = 10_000
+
+
+class AddressState(StrEnum):
+    ACTIVE = "active"
+    # Sends nothing until it is active again.
+    RESTING = "resting"
+    # Sends nothing any more; known because attempts name it.
+    RETIRED = "retired"
+
+
+class Tier(StrEnum):
+    """What is known of an account's conduct."""
+
+    NEW = "new"
+    GOOD = "good"
+    WATCHED = "watched"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The address that a connection comes from, and the name in its EHLO."""
+
+    source: Address
+    hostname: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendingAddress:
+    route: Route
+    pool: str
+    state: AddressState
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """`overflow` is the pool that is used while this one has no address that may send."""
+
+    name: str
+    tier: Tier | None = None
+    overflow: str | None = None
+    relay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTable:
+    """All addresses and pools, and the pools of the accounts that have one of their own."""
+
+    addresses: tuple[SendingAddress, ...] = ()
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    account_pools: Mapping[AccountId, str] = field(default_factory=dict)
+
+    def pool_of(self, account_id: AccountId) -> str | None:
+        """The account's pool; None: its mail leaves as the machine sends by itself."""
+        if not self.addresses:
+            return None
+        pool = self.account_pools.get(account_id, DEFAULT_POOL)
+        return pool if any(address.pool == pool for address in self.addresses) else None
+
+    def routes_of(self, pool: str, usable: Collection[Address]) -> tuple[Route, ...]:
+        """The pool's active addresses among those usable here; if there are none, those of its overflow."""
+        seen: set[str] = set()
+        at: str | None = pool
+        while at is not None and at not in seen:
+            seen.add(at)
+            found = [
+                address.route
+                for address in self.addresses
+                if address.pool == at and address.state is AddressState.ACTIVE and address.route.source in usable
+            ]
+            if found:
+                return tuple(found)
+            known = self.pools.get(at)
+            at = None if known is None else known.overflow
+        return ()
+
+
+def choose(
+    sender: str,
+    routes: Sequence[Route],
+    *,
+    has_room: Callable[[Route], bool] = lambda _: True,
+    before: str | None = None,
+) -> Route | None:
+    """The sender's route: that of the attempt `before`, or else the first in its order that has room."""
+    first_family = ranked(sender, tuple(routes))
+    if before is not None:
+        again = next((route for route in first_family if str(route.source) == before), None)
+        if again is not None and has_room(again):
+            return again
+    return next((route for route in first_family if has_room(route)), None)
+
+
+def with_other_family(first: Route, routes: Iterable[Route], sender: str) -> tuple[Route, ...]:
+    """The route and, for servers that it can't reach, the sender's route of the other family, if there is one."""
+    others = tuple([route for route in routes if route.source.version != first.source.version])
+    return (first, *ranked(sender, others)[:1])
+
+
+@lru_cache(RANKINGS_KEPT_MAX)
+def ranked(sender: str, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+    """In the sender's order: those of IPv4, or else those of IPv6, since most mail servers have no IPv6 address."""
+    family = min((route.source.version for route in routes), default=4)
+    candidates = [route for route in routes if route.source.version == family]
+    return tuple(sorted(candidates, key=lambda route: _weight(sender, route.source)))
+
+
+def _weight(sender: str, source: Address) -> bytes:
+    return blake2b(b"%b %b" % (sender.lower().encode(), source.packed), digest_size=8).digest()
+
+
+def parse_ip(given: str) -> Address | None:
+    """None for what is no address, or one of a single link."""
+    try:
+        ip = ip_address(given.strip())
+    except ValueError:
+        return None
+    return None if getattr(ip, "scope_id", None) else ip

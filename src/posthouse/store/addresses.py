@@ -1,0 +1,144 @@
+"""Sending addresses, their pools, and what DNS lists say of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.public_address import Address
+from posthouse.rules.route import AddressState, Pool, Route, RouteTable, SendingAddress, Tier
+from posthouse.store import accounts
+from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
+
+ADDRESSES_READ_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRow:
+    """`findings` are what the last check found wrong; `listed_by` the DNS lists that have it."""
+
+    ip: Address
+    hostname: str
+    pool: str
+    state: AddressState
+    created_at: datetime
+    changed_at: datetime
+    checked_at: datetime | None
+    findings: tuple[str, ...]
+    listed_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    pool: Pool
+    addresses: int
+    accounts: int
+    created_at: datetime
+
+
+_IN_USE: Final = "SELECT ip, hostname, pool, state FROM addresses WHERE state <> 'retired' ORDER BY ip LIMIT $1"
+_POOLS: Final = "SELECT name, tier, overflow, relay FROM pools"
+_ACCOUNT_POOLS: Final = "SELECT id, pool FROM accounts WHERE pool IS NOT NULL"
+
+_ADDRESSES: Final = """
+SELECT ip, hostname, pool, state, created_at, changed_at, checked_at, findings,
+    ARRAY(SELECT zone FROM listings WHERE listings.ip = addresses.ip ORDER BY zone) AS listed_by
+FROM addresses
+"""
+_LIST: Final = _ADDRESSES + "ORDER BY state = 'retired', pool, ip LIMIT $1"
+_FIND: Final = _ADDRESSES + "WHERE ip = $1 FOR UPDATE"
+
+_PUT: Final = statement("""
+INSERT INTO addresses (ip, hostname, pool, state, created_at, changed_at)
+VALUES (:ip, :hostname, :pool, :state, :now, :now)
+ON CONFLICT (ip) DO UPDATE SET hostname = excluded.hostname, pool = excluded.pool, state = excluded.state,
+    changed_at = excluded.changed_at
+""")
+
+_PUT_POOL: Final = statement("""
+INSERT INTO pools (name, tier, overflow, created_at) VALUES (:name, :tier, :overflow, :now)
+ON CONFLICT (name) DO NOTHING RETURNING 1
+""")
+
+_LIST_POOLS: Final = """
+SELECT name, tier, overflow, relay, created_at,
+    (SELECT count(*) FROM addresses WHERE pool = name AND state <> 'retired') AS addresses,
+    (SELECT count(*) FROM accounts WHERE pool = name) AS accounts
+FROM pools ORDER BY name
+"""
+
+_SET_ACCOUNT_POOL: Final = "UPDATE accounts SET pool = $2 WHERE id = $1"
+
+
+async def route_table(connection: Connection) -> RouteTable:
+    """What delivery needs to know; empty while no address was added."""
+    rows = await connection.fetch(_IN_USE, ADDRESSES_READ_MAX)
+    if not rows:
+        return RouteTable()
+    return RouteTable(
+        tuple(
+            SendingAddress(Route(row["ip"], row["hostname"]), row["pool"], AddressState(row["state"])) for row in rows
+        ),
+        await pools_by_name(connection),
+        await _account_pools(connection),
+    )
+
+
+async def pools_by_name(connection: Connection) -> dict[str, Pool]:
+    return {row["name"]: _pool(row) for row in await connection.fetch(_POOLS)}
+
+
+async def list_all(connection: Connection) -> list[AddressRow]:
+    """By pool; retired ones last."""
+    return [_address(row) for row in await connection.fetch(_LIST, ADDRESSES_READ_MAX)]
+
+
+async def lock(tx: Connection, ip: Address) -> AddressRow | None:
+    """The address as it is until the transaction ends."""
+    row = await tx.fetchrow(_FIND, ip)
+    return None if row is None else _address(row)
+
+
+async def put(tx: Connection, ip: Address, hostname: str, pool: str, state: AddressState, now: datetime) -> None:
+    await tx.execute(*_PUT.bind(ip=ip, hostname=hostname, pool=pool, state=state, now=now))
+
+
+async def add_pool(tx: Connection, pool: Pool, now: datetime) -> bool:
+    """False if there is one of that name."""
+    bound = _PUT_POOL.bind(name=pool.name, tier=pool.tier, overflow=pool.overflow, now=now)
+    return await tx.fetchval(*bound) is not None
+
+
+async def list_pools(connection: Connection) -> list[PoolRow]:
+    return [
+        PoolRow(_pool(row), row["addresses"], row["accounts"], row["created_at"])
+        for row in await connection.fetch(_LIST_POOLS)
+    ]
+
+
+async def set_account_pool(tx: Connection, account_id: AccountId, pool: str | None, now: datetime) -> None:
+    await tx.execute(_SET_ACCOUNT_POOL, account_id, pool)
+    await accounts.touch(tx, account_id, now)
+
+
+async def _account_pools(connection: Connection) -> Mapping[AccountId, str]:
+    rows: Sequence[Row] = await connection.fetch(_ACCOUNT_POOLS)
+    return {row["id"]: row["pool"] for row in rows}
+
+
+def _address(row: Row) -> AddressRow:
+    return AddressRow(
+        **{
+            **row,
+            "state": AddressState(row["state"]),
+            "findings": tuple(row["findings"]),
+            "listed_by": tuple(row["listed_by"]),
+        }
+    )
+
+
+def _pool(row: Row) -> Pool:
+    tier = row["tier"]
+    return Pool(row["name"], None if tier is None else Tier(tier), row["overflow"], row["relay"])

@@ -1,0 +1,58 @@
+"""Sending addresses and pools, on the command line."""
+
+import json
+import os
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from posthouse.cli.app import app
+from tests.support.service import settings_for
+
+Type = Callable[..., Result]
+
+
+@pytest.fixture
+def typed(database_url: str) -> Type:
+    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
+
+    def type_(*words: str, status: int = 0) -> Result:
+        done = CliRunner().invoke(app, [*words], env={**others, **settings_for(database_url)})
+        assert done.exit_code == status, (done.output, done.exception)
+        return done
+
+    return type_
+
+
+def test_addresses_are_added_listed_rested_and_retired(typed: Type) -> None:
+    assert "as the machine sends by itself" in typed("address", "list").stdout
+    assert "leaves from 127.0.0.7, as mta.example.com" in typed("address", "add", "127.0.0.7", "mta.example.com").stdout
+    assert "does not have 192.0.2.1" in typed("address", "add", "192.0.2.1", "b.example.com").stdout
+    (first, second) = json.loads(typed("address", "list", "--json").stdout)
+    assert (first["ip"], first["hostname"], first["pool"], first["state"]) == (
+        "127.0.0.7", "mta.example.com", "default", "active",
+    )  # fmt: skip
+    assert second["ip"] == "192.0.2.1"
+    assert "The other addresses" in typed("address", "retire", "192.0.2.1").stdout
+    assert "its mail waits" in typed("address", "rest", "127.0.0.7").stdout
+    assert "127.0.0.7  mta.example.com  default  resting" in typed("address", "list").stdout
+    assert json.loads(typed("address", "add", "127.0.0.7", "--json").stdout)["state"] == "active"
+    assert "never added" in typed("address", "rest", "127.0.0.9", status=1).stderr
+    lines = typed("address", "log").stdout.splitlines()
+    assert [line.split()[3] for line in lines[2:]] == [
+        "address.added", "address.rested", "address.retired", "address.added", "address.added",
+    ]  # fmt: skip
+
+
+def test_pools_are_made_and_given_to_accounts(typed: Type) -> None:
+    assert "There are none" in typed("pool", "list").stdout
+    typed("address", "add", "127.0.0.7", "mta.example.com")
+    assert "--pool own" in typed("pool", "add", "own", "--overflow", "default").stdout
+    assert "choose another name" in typed("pool", "add", "own", status=1).stderr
+    typed("account", "create", "Acme")
+    assert "leaves from the pool own" in typed("account", "pool", "acme", "own").stdout
+    pools = json.loads(typed("pool", "list", "--json").stdout)
+    assert [(row["name"], row["addresses"], row["accounts"]) for row in pools] == [("default", 1, 0), ("own", 0, 1)]
+    assert "leaves from the pool default" in typed("account", "pool", "Acme", "--none").stdout
+    assert "give a pool" in typed("account", "pool", "Acme", status=1).stderr

@@ -1,0 +1,100 @@
+"""Sending addresses and pools, as an operator manages them."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from posthouse.chance import SystemChance
+from posthouse.flows.operate.addresses import Addresses
+from posthouse.rules.refusal import Code
+from posthouse.store.postgres import Database
+from tests.support.account_flows import AccountFlows, assert_refused, open_account_flows
+
+
+@pytest.fixture
+async def flows(database: Database) -> AsyncIterator[AccountFlows]:
+    async with open_account_flows(database) as opened:
+        yield opened
+
+
+@pytest.fixture
+def addresses(flows: AccountFlows) -> Addresses:
+    return Addresses(database=flows.database, clock=flows.clock, chance=SystemChance())
+
+
+async def listed(addresses: Addresses) -> list[tuple[str, str, str, str]]:
+    return [(str(row.ip), row.hostname, row.pool, row.state) for row in await addresses.list_addresses()]
+
+
+async def test_an_address_is_added_rested_and_retired(addresses: Addresses) -> None:
+    added = await addresses.add("127.0.0.7", "MTA7.Example.com.")
+    assert (added.is_local, added.is_last) == (True, True)
+    assert not (await addresses.add("2001:DB8::1", "six.example.com")).is_local
+    assert await listed(addresses) == [
+        ("127.0.0.7", "mta7.example.com", "default", "active"),
+        ("2001:db8::1", "six.example.com", "default", "active"),
+    ]
+    assert not (await addresses.rest("127.0.0.7")).is_last
+    assert (await addresses.retire("2001:db8::1")).is_last
+    assert [row[3] for row in await listed(addresses)] == ["resting", "retired"]
+    await addresses.add("127.0.0.7")
+    assert (await listed(addresses))[0] == ("127.0.0.7", "mta7.example.com", "default", "active")
+
+
+async def test_an_added_address_moves_to_another_name_and_pool(addresses: Addresses) -> None:
+    await addresses.add("127.0.0.7", "mta7.example.com")
+    await addresses.add_pool("own", overflow="default")
+    await addresses.add("127.0.0.7", "new7.example.com", "own")
+    assert await listed(addresses) == [("127.0.0.7", "new7.example.com", "own", "active")]
+    assert [
+        (row.pool.name, row.pool.overflow, row.addresses, row.accounts) for row in await addresses.list_pools()
+    ] == [
+        ("default", None, 0, 0),
+        ("own", "default", 1, 0),
+    ]
+
+
+async def test_what_can_not_be_is_refused_with_what_to_do(addresses: Addresses) -> None:
+    await assert_refused(addresses.add("example.com", "a.example"), Code.INVALID_REQUEST, "no IP address")
+    await assert_refused(addresses.add("127.0.0.7"), Code.INVALID_REQUEST, "PTR record")
+    await assert_refused(addresses.add("127.0.0.7", "a b"), Code.INVALID_REQUEST, "The name")
+    await assert_refused(addresses.add("127.0.0.7", "a.example", "own"), Code.NOT_FOUND, "posthouse pool add own")
+    await assert_refused(addresses.rest("127.0.0.7"), Code.NOT_FOUND, "never added")
+    await addresses.add("127.0.0.7", "a.example")
+    await addresses.rest("127.0.0.7")
+    await assert_refused(addresses.rest("127.0.0.7"), Code.CONFLICT, "resting already")
+    await assert_refused(addresses.add_pool("Own"), Code.INVALID_REQUEST, "1 to 40 characters")
+    await assert_refused(addresses.add_pool("default"), Code.CONFLICT, "already")
+    await assert_refused(addresses.add_pool("own", overflow="absent"), Code.NOT_FOUND, "'absent'")
+
+
+async def test_an_account_gets_a_pool_of_its_own(flows: AccountFlows, addresses: Addresses) -> None:
+    acme = await flows.account("Acme")
+    await assert_refused(addresses.set_account_pool(acme, "own"), Code.NOT_FOUND, "'own'")
+    await addresses.add_pool("own")
+    await addresses.set_account_pool(acme, "own")
+    assert [(row.pool.name, row.accounts) for row in await addresses.list_pools()] == [("own", 1)]
+    async with flows.database.connection() as connection:
+        noted = await connection.fetch("SELECT actor, action, target FROM audit_log WHERE action LIKE '%pool%'")
+    assert [tuple(row) for row in noted] == [("operator", "account.pool_set", "own")]
+    await addresses.set_account_pool(acme, None)
+    assert [row.accounts for row in await addresses.list_pools()] == [0]
+
+
+async def test_every_change_is_in_the_operators_log(addresses: Addresses) -> None:
+    await addresses.add_pool("own")
+    for change in (
+        addresses.add("127.0.0.7", "a.example", "own"),
+        addresses.rest("127.0.0.7"),
+        addresses.retire("127.0.0.7"),
+    ):
+        await change
+    assert [(entry.action, entry.target) for entry in await addresses.log(3)] == [
+        ("address.retired", "127.0.0.7"),
+        ("address.rested", "127.0.0.7"),
+        ("address.added", "127.0.0.7"),
+    ]
+    assert [dict(entry.detail) for entry in await addresses.log(10)][2:] == [
+        {"hostname": "a.example", "pool": "own"},
+        {"overflow": None},
+    ]
