@@ -64,8 +64,8 @@ ON CONFLICT (name) DO NOTHING RETURNING 1
 
 _LIST_POOLS: Final = """
 SELECT name, tier, overflow, relay, created_at,
-    (SELECT count(*) FROM addresses WHERE pool = name AND state <> 'retired') AS addresses,
-    (SELECT count(*) FROM accounts WHERE pool = name) AS accounts
+    (SELECT count(*) FROM addresses WHERE pool = pools.name AND state <> 'retired') AS addresses,
+    (SELECT count(*) FROM accounts WHERE pool = pools.name) AS accounts
 FROM pools ORDER BY name
 """
 
