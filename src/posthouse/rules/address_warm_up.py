@@ -1,0 +1,166 @@
+"""Warm-up of an address: how much mail a day a lane gets from it, learnt from how the day before went.
+
+Not to be confused with an account's warm-up (`send_quota`): this is about what a mailbox provider takes from an IP
+address that it doesn't know yet. Each address has an allowance for each lane and UTC day, and a twelfth of it for an
+hour. It grows as long as the provider takes what it is given, and falls with the first day that it doesn't.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from posthouse.rules import lane as lanes
+
+FIRST_DAY_OF_PROVIDERS: Final = 200
+FIRST_DAY: Final = 50
+HOURS_OF_A_DAY: Final = 12
+# From here on an address is warm, and has no allowance.
+WARM: Final = 50_000
+WARM_TIMES_BEST: Final = 4
+HISTORY_DAYS: Final = 30
+BEST_OF_DAYS: Final = 7
+IDLE_DAYS_MAX: Final = 30
+
+SLOW_SHARE_MAX: Final = 0.02
+COMPLAINT_SHARE_MIN: Final = 0.001
+USED_SHARE_MIN: Final = 0.7
+AFTER_SLOW: Final = 0.7
+# Two days running with more than so much of it: a provider that trusts us less each day blocks us in the end.
+SLOW_SHARE_MAX_AGAIN: Final = 0.002
+AFTER_SLOW_AGAIN: Final = 0.5
+AFTER_BLOCK: Final = 0.5
+AFTER_IDLE: Final = 0.25
+
+GROWTH: Final = 1.4
+CAREFUL_GROWTH: Final = 1.15
+CAREFUL_DAYS: Final = 7
+GROWTH_AFTER_ONE: Final = 1.3
+GROWTH_AFTER_TWO: Final = 1.25
+
+
+class Change(StrEnum):
+    """Why the allowance is what it is today."""
+
+    BEGAN = "began"
+    GREW = "grew"
+    NOT_USED = "not_used"
+    SLOWED = "slowed"
+    COMPLAINTS = "complaints"
+    BLOCKED = "blocked"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpDay:
+    """What became of a UTC day's mail from one address in one lane."""
+
+    taken: int
+    slow: int = 0
+    complaints: int = 0
+    was_blocked: bool = False
+
+    @property
+    def slow_share(self) -> float:
+        return self.slow / (self.taken + self.slow) if self.slow else 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.taken or self.slow or self.was_blocked)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressWarmUp:
+    """`taken` is of the days before, the newest last; `good_days` are those since the last bad one."""
+
+    lane: str
+    day: int
+    allowance: int
+    change: Change
+    taken: tuple[int, ...] = ()
+    bad_days: int = 0
+    good_days: int = 0
+    idle_days: int = 0
+    was_blocked: bool = False
+    was_slow: bool = False
+
+    @property
+    def is_warm(self) -> bool:
+        """The address is known: its allowance is large, or far more than the lane has needed for 30 days."""
+        best = max(self.taken, default=0)
+        is_enough = len(self.taken) == HISTORY_DAYS and best > 0 and self.allowance >= WARM_TIMES_BEST * best
+        return self.allowance >= WARM or is_enough
+
+    @property
+    def allowance_an_hour(self) -> int:
+        return -(-self.allowance // HOURS_OF_A_DAY)
+
+    def room(self, *, taken_today: int, taken_this_hour: int) -> int | None:
+        """How many mails may still go within this hour; None is any number."""
+        if self.is_warm:
+            return None
+        return max(0, min(self.allowance - taken_today, self.allowance_an_hour - taken_this_hour))
+
+
+def begin(lane: str) -> AddressWarmUp:
+    """The first day of an address in a lane."""
+    return AddressWarmUp(lane, 1, _first_day(lane), Change.BEGAN)
+
+
+def next_day(before: AddressWarmUp, day: WarmUpDay) -> AddressWarmUp:
+    """The warm-up on the day after this one."""
+    idle_days = before.idle_days + 1 if day.is_idle else 0
+    after = replace(
+        before,
+        day=before.day + 1,
+        taken=(*before.taken, day.taken)[-HISTORY_DAYS:],
+        good_days=before.good_days + 1,
+        idle_days=idle_days,
+        was_blocked=day.was_blocked,
+        was_slow=day.slow_share > SLOW_SHARE_MAX_AGAIN,
+    )
+    bad = _bad_day(before, day)
+    if bad is not None:
+        change, allowance = bad
+        # Without a floor, a day on which nothing was taken would end the warm-up for good.
+        allowance = max(_bounded(allowance), _first_day(before.lane) // 2)
+        return replace(after, change=change, allowance=allowance, bad_days=before.bad_days + 1, good_days=0)
+    if idle_days == IDLE_DAYS_MAX:
+        # The provider has forgotten the address: what it took before no longer counts.
+        allowance = max(int(before.allowance * AFTER_IDLE), _first_day(before.lane))
+        return replace(after, change=Change.IDLE, allowance=min(allowance, before.allowance), taken=(), idle_days=0)
+    growth = _growth(after)
+    if day.taken >= USED_SHARE_MIN * before.allowance:
+        return replace(after, change=Change.GREW, allowance=_bounded(growth * max(before.allowance, day.taken)))
+    needed = int(growth * max(after.taken[-BEST_OF_DAYS:]))
+    change = Change.GREW if needed > before.allowance else Change.NOT_USED
+    return replace(after, change=change, allowance=_bounded(max(before.allowance, needed)))
+
+
+def _bad_day(before: AddressWarmUp, day: WarmUpDay) -> tuple[Change, int] | None:
+    """What was wrong with the day, and the allowance after it."""
+    if day.was_blocked:
+        # Nothing more is learnt from the second day of a block.
+        return Change.BLOCKED, before.allowance if before.was_blocked else int(before.allowance * AFTER_BLOCK)
+    if before.was_slow and day.slow_share > SLOW_SHARE_MAX_AGAIN:
+        return Change.SLOWED, int(day.taken * AFTER_SLOW_AGAIN)
+    if day.slow_share > SLOW_SHARE_MAX:
+        return Change.SLOWED, int(day.taken * AFTER_SLOW)
+    if day.complaints and day.taken and day.complaints >= COMPLAINT_SHARE_MIN * day.taken:
+        return Change.COMPLAINTS, int(day.taken * AFTER_SLOW)
+    return None
+
+
+def _growth(after: AddressWarmUp) -> float:
+    if not after.bad_days:
+        return GROWTH
+    if after.good_days <= CAREFUL_DAYS:
+        return CAREFUL_GROWTH
+    return GROWTH_AFTER_ONE if after.bad_days == 1 else GROWTH_AFTER_TWO
+
+
+def _first_day(lane: str) -> int:
+    return FIRST_DAY_OF_PROVIDERS if lanes.is_provider(lane) else FIRST_DAY
+
+
+def _bounded(allowance: float) -> int:
+    return min(int(allowance), WARM)

@@ -1,0 +1,209 @@
+"""The warm-up of an address: its allowance day by day, and against providers whose limits it doesn't know."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from statistics import mean
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules.address_warm_up import (
+    FIRST_DAY,
+    FIRST_DAY_OF_PROVIDERS,
+    WARM,
+    AddressWarmUp,
+    Change,
+    WarmUpDay,
+    begin,
+    next_day,
+)
+from tests.support import warming_provider
+from tests.support.warming_provider import Plan, WarmingRun
+
+Day = WarmUpDay
+IDLE: Final = Day(0)
+BLOCKED: Final = Day(0, was_blocked=True)
+
+
+def after(days: Sequence[WarmUpDay], lane: str = "google", state: AddressWarmUp | None = None) -> AddressWarmUp:
+    state = state or begin(lane)
+    for day in days:
+        state = next_day(state, day)
+    return state
+
+
+def used_up(days: int, state: AddressWarmUp | None = None) -> AddressWarmUp:
+    """All of the allowance was taken on each of the days."""
+    state = state or begin("google")
+    for _ in range(days):
+        state = next_day(state, Day(state.allowance))
+    return state
+
+
+def test_the_first_day_is_larger_at_providers() -> None:
+    assert begin("google").allowance == 200
+    assert begin("example.org").allowance == 50
+
+
+@pytest.mark.parametrize(
+    ("day", "allowance", "change"),
+    [
+        (Day(200), 280, Change.GREW),
+        (Day(140), 280, Change.GREW),
+        (Day(139), 200, Change.NOT_USED),
+        (IDLE, 200, Change.NOT_USED),
+        # Up to 2 % of slow is good.
+        (Day(196, slow=4), 280, Change.GREW),
+        (Day(195, slow=5), 136, Change.SLOWED),
+        (Day(200, slow=200), 140, Change.SLOWED),
+        # Complaints from 0.1 % on are bad.
+        (Day(200, complaints=1), 140, Change.COMPLAINTS),
+        (Day(0, complaints=1), 200, Change.NOT_USED),
+        (BLOCKED, 100, Change.BLOCKED),
+        (Day(150, was_blocked=True), 100, Change.BLOCKED),
+        # Never less than half of the first day.
+        (Day(20, slow=20), 100, Change.SLOWED),
+    ],
+)
+def test_the_second_day_follows_from_the_first(day: WarmUpDay, allowance: int, change: Change) -> None:
+    state = after([day])
+
+    assert (state.day, state.allowance, state.change) == (2, allowance, change)
+
+
+def test_complaints_below_a_thousandth_are_good() -> None:
+    state = used_up(6)
+
+    assert next_day(state, Day(state.allowance, complaints=1)).change is Change.GREW
+
+
+def test_what_is_not_used_grows_with_the_best_of_7_days() -> None:
+    large = used_up(5)
+    small = int(large.allowance * 0.6)
+
+    assert after([Day(small)], state=large).allowance == large.allowance
+    needs_more = after([Day(int(large.allowance * 0.72)), Day(10)], state=large)
+    assert needs_more.change is Change.NOT_USED
+    assert needs_more.allowance == int(large.allowance * 1.4)
+
+
+def test_a_block_halves_once() -> None:
+    state = used_up(5)
+
+    blocked = after([BLOCKED] * 4, state=state)
+
+    assert blocked.allowance == state.allowance // 2
+    assert after([BLOCKED], state=used_up(1, blocked)).allowance == int(blocked.allowance * 1.15) // 2
+
+
+def test_a_second_slow_day_running_leaves_a_half() -> None:
+    bad = next_day(used_up(6), Day(1_000, slow=100))
+    little = next_day(used_up(6), Day(1_490, slow=10))
+
+    assert (bad.allowance, little.change) == (700, Change.GREW)
+    for state in (bad, little):
+        assert after([Day(690, slow=10)], state=state).allowance == 345
+        assert after([Day(1_498, slow=2)], state=state).change is Change.GREW
+        assert after([Day(2_100), Day(2_990, slow=10)], state=state).change is Change.GREW
+
+
+def test_growth_is_careful_for_7_days_after_a_bad_one_and_smaller_for_good() -> None:
+    state = next_day(used_up(6), Day(1_000, slow=100))
+    rates = []
+    for _ in range(9):
+        grown = used_up(1, state)
+        rates.append(round(grown.allowance / state.allowance, 2))
+        state = grown
+    assert rates == [1.15] * 7 + [1.3] * 2
+
+    state = used_up(8, next_day(state, Day(state.allowance, complaints=state.allowance)))
+    assert round(used_up(1, state).allowance / state.allowance, 2) == 1.25
+
+
+def test_at_50_000_an_address_is_warm_and_has_no_allowance() -> None:
+    nearly, warm = used_up(16), used_up(17)
+
+    assert (nearly.allowance < WARM, nearly.is_warm) == (True, False)
+    assert (warm.allowance, warm.is_warm) == (WARM, True)
+    assert warm.room(taken_today=10**6, taken_this_hour=10**6) is None
+
+
+def test_an_address_with_four_times_what_it_needs_is_warm_after_30_days() -> None:
+    assert not after([Day(50)] * 29).is_warm
+    assert after([Day(50)] * 30).is_warm
+    assert not after([Day(51)] * 30).is_warm
+
+
+def test_a_warm_address_that_sends_more_goes_on_from_there() -> None:
+    state = after([Day(50)] * 30 + [Day(5_000)])
+
+    assert (state.is_warm, state.allowance) == (False, 7_000)
+
+
+def test_a_warm_address_that_is_slowed_has_an_allowance_again() -> None:
+    state = next_day(used_up(17), Day(20_000, slow=2_000))
+
+    assert (state.is_warm, state.allowance) == (False, 14_000)
+
+
+def test_30_idle_days_leave_a_quarter_and_end_being_warm() -> None:
+    warm = used_up(17)
+
+    assert after([IDLE] * 29, state=warm).is_warm
+    idle = after([IDLE] * 30, state=warm)
+    assert (idle.allowance, idle.change, idle.is_warm) == (WARM // 4, Change.IDLE, False)
+    assert not after([Day(100)], state=idle).is_warm
+    assert after([IDLE] * 30, state=idle).allowance == WARM // 16
+    assert after([IDLE] * 300, state=idle).allowance == FIRST_DAY_OF_PROVIDERS
+    assert after([IDLE] * 60, lane="example.org").allowance == FIRST_DAY
+
+
+def test_an_hour_has_a_twelfth_of_the_day() -> None:
+    state = begin("google")
+
+    assert state.room(taken_today=0, taken_this_hour=0) == 17
+    assert state.room(taken_today=100, taken_this_hour=17) == 0
+    assert state.room(taken_today=195, taken_this_hour=0) == 5
+    assert state.room(taken_today=201, taken_this_hour=18) == 0
+
+
+@given(
+    some.lists(
+        some.builds(Day, some.integers(0, 10**6), some.integers(0, 10**6), some.integers(0, 10**6), some.booleans()),
+        max_size=100,
+    ),
+    some.sampled_from(["google", "example.org"]),
+)
+def test_an_allowance_stays_within_its_bounds(days: list[WarmUpDay], lane: str) -> None:
+    state = begin(lane)
+    first = state.allowance
+    for day in days:
+        state = next_day(state, day)
+        assert first // 2 <= state.allowance <= WARM
+        assert len(state.taken) <= 30
+
+
+# Against 400 providers, beside fixed schedules.
+PROVIDERS: Final = 400
+DAYS: Final = 60
+MAILS_A_DAY: Final = 20_000
+
+
+def runs(plan: Callable[[], Plan]) -> list[WarmingRun]:
+    return [
+        warming_provider.run(warming_provider.drawn(Random(seed)), plan(), mails_a_day=MAILS_A_DAY, days=DAYS)
+        for seed in range(PROVIDERS)
+    ]
+
+
+def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_fixed_schedules() -> None:
+    learnt = runs(warming_provider.autopilot)
+    fixed = [runs(lambda: warming_provider.sendgrid), runs(lambda: warming_provider.ses)]
+
+    assert mean(run.full_on for run in learnt) <= 20
+    assert max(run.blocked_days for run in learnt) == 0
+    for others in fixed:
+        assert mean(run.full_on for run in others) > mean(run.full_on for run in learnt)
+        assert sum(run.refused for run in learnt) * 100 <= sum(run.refused for run in others)
