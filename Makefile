@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -60,6 +60,9 @@ test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that c
 .PHONY: dashboard-test
 dashboard-test: ## The dashboard in Chromium, whole: journeys, roles, axe, hostile texts, widths, load, live (as long as it takes)
 	$(BIN)/pytest tests/dashboard -m "rare or not rare" --durations 20 $(DASHBOARD_TEST)
+
+test-workers: ## A provider's limit at the receiver while workers join, leave and are killed (a quiet machine, six minutes)
+	$(BIN)/pytest tests/faults/test_workers_together.py --capture=no
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \

@@ -13,12 +13,13 @@ from posthouse.rules import outcome
 from posthouse.rules.outcome import Forbidden, LookupFailure, OutcomeKind, Unresolved, judge
 from posthouse.rules.public_address import Address, is_public
 from posthouse.rules.route import Route
-from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult, SmtpCarrier
+from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult, LaneConnections, SmtpCarrier
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support import smtp_sessions
+from tests.support.eventually import eventually
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.smtp_receiver import SmtpReceiver
 
@@ -218,24 +219,51 @@ async def test_a_connection_is_reused_and_closed_when_idle(flow: CarrierFlow) ->
         carrier.close_idle(0, all_of_them=True)
 
 
-async def test_all_connections_are_closed_those_in_use_once_they_are_idle(flow: CarrierFlow) -> None:
+def requested(connections: LaneConnections) -> CarrierRequest:
+    return CarrierRequest("bounces+x@example.org", ("ada@example.com",), MESSAGE, connections=connections)
+
+
+async def test_a_lanes_connections_are_closed_those_in_use_once_they_are_idle(flow: CarrierFlow) -> None:
     flow.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port)
-        assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
-        carrier.close_all()
+        lane, other = LaneConnections(lambda: 10), LaneConnections(lambda: 10)
+        for _ in range(2):
+            await carrier.carry(DOMAIN, requested(lane), lambda: True)
+        assert receiver.connections == 1
 
-        def close_all_before_the_dot() -> bool:
-            carrier.close_all()
+        def close_before_the_dot() -> bool:
+            lane.close()
             return True
 
-        request = CarrierRequest("bounces+x@example.org", ("ada@example.com",), MESSAGE)
-        carried = await carrier.carry(DOMAIN, request, close_all_before_the_dot)
-        assert (kinds(carried), receiver.connections) == ([OutcomeKind.DELIVERED], 2)
+        carried = await carrier.carry(DOMAIN, requested(lane), close_before_the_dot)
+        assert (kinds(carried), receiver.connections) == ([OutcomeKind.DELIVERED], 1)
         for _ in range(2):
-            await carry(carrier)
+            await carrier.carry(DOMAIN, requested(other), lambda: True)
+        assert receiver.connections == 2
+        other.close()
+        await eventually(lambda: not receiver.conversations)
+        await carrier.carry(DOMAIN, requested(LaneConnections(lambda: 10)), lambda: True)
         assert receiver.connections == 3
-        carrier.close_all()
+        carrier.close_idle(0, all_of_them=True)
+
+
+async def test_a_lane_that_opens_a_connection_at_its_limit_closes_an_idle_one_elsewhere(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.nameserver.records["other.example", "MX"] = ["10 mx.other.example."]
+    flow.nameserver.records["mx.other.example", "A"] = ["127.0.0.3"]
+    async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
+        carrier = flow.carrier(receiver.port)
+        wide, narrow = LaneConnections(lambda: 1), LaneConnections(lambda: 0)
+        for destination in (DOMAIN, "other.example"):
+            await carrier.carry(destination, requested(wide), lambda: True)
+        assert len(receiver.conversations) == 2
+        wide.close()
+        await eventually(lambda: not receiver.conversations)
+        for destination in (DOMAIN, "other.example"):
+            await carrier.carry(destination, requested(narrow), lambda: True)
+        await eventually(lambda: len(receiver.conversations) == 1)
+        carrier.close_idle(0, all_of_them=True)
 
 
 async def test_a_stale_connection_is_not_an_attempt(flow: CarrierFlow) -> None:

@@ -71,7 +71,6 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             tickets=tickets(settings, stream),
             captures=settings.delivery.captures,
             leases=leases,
-            close_connections=carrier.close_all,
         )
         # After signing, a thread waits for the interpreter. A busy event loop releases it after 5 ms by default:
         # several times as long as a signature takes.
@@ -120,4 +119,4 @@ async def _open_carrier(settings: Settings, names: Resolver, chance: Chance) -> 
 
     async with workers.repeated(close_idle, pause_seconds=IDLE_PAUSE_SECONDS):
         yield carrier
-    carrier.close_all()
+    carrier.close_idle(loop.time(), all_of_them=True)

@@ -39,7 +39,7 @@ class StreamSection(Section):
         ge=1,
         le=SHARDS_MAX,
         description="Into how many parts destinations are divided, each delivered by one process at a time: more than "
-        "you will have processes that deliver. Must be the same everywhere: stop all of them to change it.",
+        "you will have processes that deliver. To change it, restart the processes one after the other.",
     )
     replicas: int = Field(
         1, ge=1, le=5, description="Copies that NATS keeps of its messages: 3 in a cluster of three servers."

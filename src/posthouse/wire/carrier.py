@@ -34,6 +34,39 @@ TRANSACTIONS_A_SESSION_MAX: Final = 100
 ADDRESSES_KNOWN_MAX: Final = 10_000
 
 
+class LaneConnections:
+    """The idle connections of one lane, at all addresses: `idle_max` says how many it may have now."""
+
+    def __init__(self, idle_max: Callable[[], int]) -> None:
+        self._idle_max = idle_max
+        # The oldest first.
+        self._idle: dict[SmtpSession, None] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close idle connections now, and those in use as soon as they are idle."""
+        self._is_closed = True
+        self.make_room(0)
+
+    def make_room(self, idle_max: int | None = None) -> None:
+        """Before another connection is opened."""
+        most = max(0, self._idle_max()) if idle_max is None else idle_max
+        while len(self._idle) > most:
+            session = next(iter(self._idle))
+            del self._idle[session]
+            session.quit()
+
+    def keep(self, session: SmtpSession) -> bool:
+        """Whether it may stay open."""
+        if not self._is_closed:
+            self._idle[session] = None
+        return not self._is_closed
+
+    def take(self, session: SmtpSession) -> None:
+        """It is used again, or closed."""
+        self._idle.pop(session, None)
+
+
 @dataclass(frozen=True, slots=True)
 class CarrierRequest:
     """A mail for recipients at the same destination.
@@ -46,6 +79,7 @@ class CarrierRequest:
     message: SmtpContent
     is_first_attempt: bool = False
     routes: tuple[Route, ...] = ()
+    connections: LaneConnections | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +138,8 @@ class SmtpCarrier:
         self._deadlines = deadlines or ClientDeadlines()
         self._port = port
         # By the server's address and the route to it: a session greeted with the name of its route.
-        self._idle: dict[_IdleKey, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
+        self._idle: dict[_IdleKey, deque[tuple[float, SmtpSession, LaneConnections | None]]] = defaultdict(deque)
         self._idle_count = 0
-        # Connections that were in use before the last `close_all` are not kept.
-        self._era = 0
         # Addresses at which a session was opened, the latest last.
         self._answered: OrderedDict[str, None] = OrderedDict()
 
@@ -136,17 +168,14 @@ class SmtpCarrier:
                 break
         return last
 
-    def close_all(self) -> None:
-        """Close idle connections now, and those in use as soon as they are idle."""
-        self._era += 1
-        self.close_idle(0, all_of_them=True)
-
     def close_idle(self, now: float, *, all_of_them: bool = False) -> None:
         """Close connections that were idle for a while."""
         for key, sessions in list(self._idle.items()):
             while sessions and (all_of_them or now - sessions[0][0] > IDLE_SECONDS_MAX):
-                _, session = sessions.popleft()
+                _, session, lane = sessions.popleft()
                 self._idle_count -= 1
+                if lane is not None:
+                    lane.take(session)
                 session.quit()
             if not sessions:
                 del self._idle[key]
@@ -197,6 +226,8 @@ class SmtpCarrier:
             # A server that closed an idle connection has said nothing about this mail.
             if not _was_stale(carried):
                 return carried
+        if request.connections is not None:
+            request.connections.make_room()
         opened = await self._open(server, until)
         if isinstance(opened, smtp.SmtpFailure):
             return _same_result(request, _attempt_result(opened), server)
@@ -234,29 +265,33 @@ class SmtpCarrier:
     async def _deliver(
         self, session: SmtpSession, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]
     ) -> CarrierResult:
-        era = self._era
         transaction = await session.deliver(request.sender, request.recipients, request.message, before_dot)
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
-        self._keep(server, session, era)
+        self._keep(server, session, request.connections)
         results = tuple([_attempt_result(result) for result in transaction.results])
         return CarrierResult(results, server.host, server.address, tls, server.source)
 
     def _take_idle(self, server: _Server) -> SmtpSession | None:
         sessions = self._idle.get((server.address, server.route))
         while sessions:
-            _, session = sessions.pop()
+            _, session, lane = sessions.pop()
             self._idle_count -= 1
+            if lane is not None:
+                lane.take(session)
             if session.is_reusable:
                 return session
             session.quit()
         return None
 
-    def _keep(self, server: _Server, session: SmtpSession, era: int) -> None:
-        is_used_up = session.transactions >= TRANSACTIONS_A_SESSION_MAX or era != self._era
+    def _keep(self, server: _Server, session: SmtpSession, lane: LaneConnections | None) -> None:
+        is_used_up = session.transactions >= TRANSACTIONS_A_SESSION_MAX
         if is_used_up or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
             session.quit()
             return
-        self._idle[server.address, server.route].append((asyncio.get_running_loop().time(), session))
+        if lane is not None and not lane.keep(session):
+            session.quit()
+            return
+        self._idle[server.address, server.route].append((asyncio.get_running_loop().time(), session, lane))
         self._idle_count += 1
 
 

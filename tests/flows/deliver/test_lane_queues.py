@@ -30,6 +30,7 @@ from posthouse.wire.stream import Leases
 from posthouse.wire.stream.memory import AllShards
 from tests.support.clock import SettableClock
 from tests.support.eventually import eventually
+from tests.support.moving_leases import MovedLeases
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 
 ONE, TWO, THREE = (AccountId(UUID(int=number)) for number in (1, 2, 3))
@@ -72,7 +73,6 @@ class Lanes:
     leases: Leases = field(default_factory=lambda: AllShards(1))
     given_back: list[Item[DeliveryTicket]] = field(default_factory=list)
     forwarded: list[tuple[Item[DeliveryTicket], str, int]] = field(default_factory=list)
-    losses: int = 0
 
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
@@ -91,14 +91,10 @@ class Lanes:
             postpone=self.postponed.extend,
             give_back=self.given_back.extend,
             forward=self._forward,
-            lost=self._lose,
         )
 
     def _forward(self, items: list[Item[DeliveryTicket]], lane: str, shard: int) -> None:
         self.forwarded += [(item, lane, shard) for item in items]
-
-    def _lose(self) -> None:
-        self.losses += 1
 
     async def _start(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
         self.turns.append(Turn(queue, slot, bundle))
@@ -249,23 +245,8 @@ async def test_a_failed_second_look_up_keeps_a_domain_in_its_lane(names: Nameser
 # Shards
 
 
-@dataclass
-class SomeShards:
-    """Leases that a test moves."""
-
-    shards: frozenset[int]
-    places: int = SHARDS
-    since: float = float("-inf")
-
-    def held(self) -> frozenset[int]:
-        return self.shards
-
-    def held_since(self, shard: int) -> float:
-        del shard
-        return self.since
-
-    async def close(self) -> None:
-        self.shards = frozenset()
+def leases_of(*shards: int) -> MovedLeases:
+    return MovedLeases(frozenset(shards), SHARDS)
 
 
 GOOGLE, ONE_EXAMPLE, CUSTOMER = (shard_of(lane, SHARDS) for lane in ("google", "one.example", "customer.example"))
@@ -277,7 +258,7 @@ def arrived(destination: str, shard: int, lane: str | None = None) -> Item[Deliv
 
 
 async def test_a_hosted_domains_ticket_is_forwarded_to_the_shard_of_its_lane(names: Nameserver) -> None:
-    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({CUSTOMER, ONE_EXAMPLE})))
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases_of(CUSTOMER, ONE_EXAMPLE))
     hosted, own = arrived("customer.example", CUSTOMER), arrived("one.example", ONE_EXAMPLE)
     await lanes.sort(hosted, own)
     assert lanes.forwarded == [(hosted, "google", GOOGLE)]
@@ -286,7 +267,7 @@ async def test_a_hosted_domains_ticket_is_forwarded_to_the_shard_of_its_lane(nam
 
 
 async def test_a_hosted_domains_ticket_stays_if_its_lane_is_here(names: Nameserver) -> None:
-    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({CUSTOMER, GOOGLE})))
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases_of(CUSTOMER, GOOGLE))
     await lanes.sort(arrived("customer.example", CUSTOMER), arrived("gmail.com", GOOGLE))
     assert lanes.forwarded == []
     assert [turn.queue.key for turn in lanes.turns] == [("google", GOOGLE)] * 2
@@ -295,12 +276,12 @@ async def test_a_hosted_domains_ticket_stays_if_its_lane_is_here(names: Nameserv
 
 async def test_a_forwarded_ticket_keeps_its_lane_and_is_not_forwarded_again(names: Nameserver) -> None:
     # Its domain has moved to servers of its own meanwhile.
-    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({GOOGLE})))
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases_of(GOOGLE))
     await lanes.sort(arrived("one.example", GOOGLE, "google"))
     assert [turn.queue.key for turn in lanes.turns] == [("google", GOOGLE)]
     # A worker with other settings sent it here: it goes from here, over a single connection.
     other = (GOOGLE + 5) % SHARDS
-    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=SomeShards(frozenset({other})))
+    lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases_of(other))
     await lanes.sort(arrived("gmail.com", other, "google"), arrived("gmail.com", other, "google"))
     assert [turn.queue.key for turn in lanes.turns] == [("google", other)]
     assert lanes.forwarded == []
@@ -308,7 +289,7 @@ async def test_a_forwarded_ticket_keeps_its_lane_and_is_not_forwarded_again(name
 
 async def test_a_large_lane_has_parts_with_their_own_share_of_its_limits(names: Nameserver) -> None:
     limits = LaneLimits(Limits(), {"google": Limits(450, 450, 20, 20)})
-    lanes = Lanes(names, limits, leases=SomeShards(frozenset(range(SHARDS))))
+    lanes = Lanes(names, limits, leases=leases_of(*range(SHARDS)))
     await lanes.sort([arrived("gmail.com", 0) for _ in range(200)])
     parts = {queue.shard: queue.lane for queue in lanes.queues.queues}
     assert set(parts) == {(GOOGLE + part) % SHARDS for part in range(3)}
@@ -319,13 +300,13 @@ async def test_a_large_lane_has_parts_with_their_own_share_of_its_limits(names: 
 
 async def test_recipients_of_one_mail_go_together_in_a_large_lane(names: Nameserver) -> None:
     limits = LaneLimits(Limits(2_000, 2_000, 20, 20))
-    lanes = Lanes(names, limits, leases=SomeShards(frozenset(range(SHARDS))))
+    lanes = Lanes(names, limits, leases=leases_of(*range(SHARDS)))
     await lanes.sort([ticket("one.example", message=7 * 64, position=position) for position in range(5)])
     assert [len(turn.bundle.items) for turn in lanes.turns] == [5]
 
 
 async def test_what_waits_in_a_lost_shard_is_given_back_at_once_and_the_rest_is_not(names: Nameserver) -> None:
-    leases = SomeShards(frozenset({GOOGLE, ONE_EXAMPLE}))
+    leases = leases_of(GOOGLE, ONE_EXAMPLE)
     lanes = Lanes(names, LaneLimits(Limits(1.0, 1, 20, 20)), leases=leases)
     google = [arrived("gmail.com", GOOGLE) for _ in range(5)]
     await lanes.sort(google, [arrived("one.example", ONE_EXAMPLE) for _ in range(5)])
@@ -333,7 +314,7 @@ async def test_what_waits_in_a_lost_shard_is_given_back_at_once_and_the_rest_is_
     leases.shards = frozenset({ONE_EXAMPLE})
     lanes.queues.note_shards()
     assert lanes.given_back == google[1:]
-    assert (lanes.losses, lanes.postponed) == (1, [])
+    assert lanes.postponed == []
     assert lanes.lane("one.example").waiting == 4
     # The running session ends, and nothing follows it.
     lanes.clock.advance(seconds=60)
@@ -343,7 +324,7 @@ async def test_what_waits_in_a_lost_shard_is_given_back_at_once_and_the_rest_is_
 
 
 async def test_a_lost_shard_is_noticed_before_anything_starts(names: Nameserver) -> None:
-    leases = SomeShards(frozenset({ONE_EXAMPLE}))
+    leases = leases_of(ONE_EXAMPLE)
     lanes = Lanes(names, LaneLimits(Limits(1.0, 1, 20, 20)), leases=leases)
     items = [arrived("one.example", ONE_EXAMPLE) for _ in range(3)]
     await lanes.sort(items)
@@ -354,7 +335,7 @@ async def test_a_lost_shard_is_noticed_before_anything_starts(names: Nameserver)
 
 
 async def test_a_ticket_whose_shard_is_lost_during_its_look_up_is_given_back(names: Nameserver) -> None:
-    leases = SomeShards(frozenset({ONE_EXAMPLE}))
+    leases = leases_of(ONE_EXAMPLE)
     lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases)
     item = arrived("one.example", ONE_EXAMPLE)
     lanes.queues.sort([item])
@@ -364,7 +345,7 @@ async def test_a_ticket_whose_shard_is_lost_during_its_look_up_is_given_back(nam
 
 
 async def test_a_lane_taken_over_has_its_rate_but_not_its_burst(names: Nameserver) -> None:
-    leases = SomeShards(frozenset())
+    leases = leases_of()
     lanes = Lanes(names, LaneLimits(Limits(10.0, 10, 20, 20)), leases=leases)
     leases.shards, leases.since = frozenset({ONE_EXAMPLE}), lanes.clock.monotonic()
     lanes.clock.advance(seconds=0.35)
@@ -373,7 +354,7 @@ async def test_a_lane_taken_over_has_its_rate_but_not_its_burst(names: Nameserve
 
 
 async def test_a_shard_that_comes_back_counts_the_sessions_that_still_run(names: Nameserver) -> None:
-    leases = SomeShards(frozenset({ONE_EXAMPLE}))
+    leases = leases_of(ONE_EXAMPLE)
     lanes = Lanes(names, LaneLimits(Limits(10.0, 10, 4, 4)), leases=leases)
     await lanes.sort([arrived("one.example", ONE_EXAMPLE) for _ in range(4)])
     leases.shards = frozenset()
@@ -387,7 +368,7 @@ async def test_a_shard_that_comes_back_counts_the_sessions_that_still_run(names:
 
 
 async def test_with_another_number_of_shards_lanes_move_and_rest_for_a_moment(names: Nameserver) -> None:
-    leases = SomeShards(frozenset(range(2 * SHARDS)))
+    leases = leases_of(*range(2 * SHARDS))
     lanes = Lanes(names, LaneLimits(Limits(10.0, 10, 4, 4)), leases=leases)
     lane = "two.example"
     assert shard_of(lane, SHARDS) != shard_of(lane, 2 * SHARDS)

@@ -5,7 +5,8 @@ dot: without it nothing is sent. A ticket is acknowledged last.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -81,14 +82,12 @@ class Delivery:
         captures: bool = False,
         large_bytes_max: int = LARGE_BYTES_MAX,
         leases: Leases | None = None,
-        close_connections: Callable[[], None] = lambda: None,
     ) -> None:
         """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them.
 
         `renewals` are connections for the lease alone, which must not wait for those that claim and record.
         With `captures`, mail with a real destination is held: no name is resolved, and no server connected to.
-        Without `leases`, every shard is this worker's. `close_connections` closes what is open when shards are lost:
-        their new holder may open as many.
+        Without `leases`, every shard is this worker's.
         """
         self._database = database
         self._control_cache = control_cache
@@ -124,7 +123,6 @@ class Delivery:
             postpone=self._postpone,
             give_back=self._give_back,
             forward=self._forward,
-            lost=close_connections,
         )
         self._large_bodies = LargeBodies(large_bytes_max)
         self._routes = Routes(database)
@@ -342,7 +340,7 @@ class Delivery:
             seconds = self._large_bodies.wait_seconds(message.id, began_at)
             return attempts + self._not_tried(tried, timedelta(seconds=seconds)), Served.NOT_SENT
         try:
-            carried = await self._send(bundle, tried, routes, permit)
+            carried = await self._send(queue, bundle, tried, routes, permit)
         finally:
             if size:
                 self._large_bodies.give_back(bundle.account_id, size, self._clock.monotonic() - began_at)
@@ -359,13 +357,19 @@ class Delivery:
         return [Attempt(recipient, None, again_at=again_at) for recipient in recipients]
 
     async def _send(
-        self, bundle: Bundle, tried: Sequence[ClaimedRecipient], routes: tuple[Route, ...], permit: SendPermit
+        self,
+        queue: LaneQueue,
+        bundle: Bundle,
+        tried: Sequence[ClaimedRecipient],
+        routes: tuple[Route, ...],
+        permit: SendPermit,
     ) -> CarrierResult | None:
         """The destination's replies; None when the mail was withdrawn or could not be prepared."""
         try:
             with self._claims.tasks.stoppable():
                 crash.point("carry.before_signing")
                 request = await self._outgoing_mail.request(tried, routes)
+                request = replace(request, connections=queue.connections)
                 crash.point("carry.before_connecting")
                 carried = await self._carrier.carry(bundle.destination, request, permit)
                 crash.point("carry.carried")

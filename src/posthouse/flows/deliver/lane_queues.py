@@ -27,6 +27,7 @@ from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
 from posthouse.rules.pace import Moment
 from posthouse.rules.standing import Place
 from posthouse.rules.ticket import DeliveryTicket
+from posthouse.wire.carrier import LaneConnections
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases
 
@@ -99,6 +100,14 @@ class LaneQueue:
     horizons: dict[AccountId, float] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     counts: LaneCounts = field(default_factory=LaneCounts)
+    connections: LaneConnections = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connections = LaneConnections(self.idle_max)
+
+    def idle_max(self) -> int:
+        """How many connections may be idle beside those in use."""
+        return self.lane.connections - self.lane.in_use
 
     @property
     def key(self) -> LaneKey:
@@ -131,7 +140,7 @@ class LaneQueues:
     """`start` delivers a bundle; it calls `release_slot` after the SMTP session and `end_session` once recorded.
 
     `postpone` postpones tickets that find no room, each by its seconds; `give_back` returns tickets to the stream, and
-    `forward` sends those of a lane to the shard where it lives. `lost` is called after shards were lost.
+    `forward` sends those of a lane to the shard where it lives.
     """
 
     def __init__(
@@ -150,7 +159,6 @@ class LaneQueues:
         postpone: Callable[[list[tuple[Item, float]]], None],
         give_back: Callable[[list[Item]], None],
         forward: Callable[[list[Item], str, int], None],
-        lost: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._chance = chance
@@ -166,7 +174,6 @@ class LaneQueues:
         self._postpone = postpone
         self._give_back = give_back
         self._forward = forward
-        self._lost = lost
         self._lookup = LaneLookup(clock=clock, resolver=resolver, own_lane=own_lane, tasks=tasks, resolved=self.sort)
         self._queues: dict[LaneKey, LaneQueue] = {}
         self._waiting: FairShare[AccountId] = FairShare(ALL_WAITING_MAX)
@@ -186,15 +193,12 @@ class LaneQueues:
         held, places = self._leases.held(), self._leases.places
         if held == self._held and places == self._shards.shards:
             return held
-        changed, is_less = held ^ self._held, bool(self._held - held)
-        self._held = held
+        changed, self._held = held ^ self._held, held
         if places != self._shards.shards:
             self._shards = replace(self._shards, shards=places)
             self._replaced_at = self._clock.monotonic() + REPLACED_SECONDS
-            changed, is_less = frozenset(queue.shard for queue in self._queues.values()), True
+            changed = frozenset(queue.shard for queue in self._queues.values())
         self._move([queue for queue in self._queues.values() if queue.shard in changed])
-        if is_less:
-            self._lost()
         return held
 
     def _move(self, queues: Iterable[LaneQueue]) -> None:
@@ -202,6 +206,9 @@ class LaneQueues:
         waiting: list[Item] = []
         for queue in queues:
             waiting += self._emptied(queue)
+            # The new holder may open as many.
+            queue.connections.close()
+            queue.connections = LaneConnections(queue.idle_max)
             self._starved.pop(queue.key, None)
             if queue.timer is not None:
                 queue.timer.cancel()
