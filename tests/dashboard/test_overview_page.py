@@ -29,7 +29,7 @@ async def test_the_overview_shows_outcomes_times_reasons_and_health(
     await settled(page)
     for name, count in [("Accepted", "4"), ("Delivered", "2"), ("Bounced", "1"), ("Failed", "1")]:
         await expect(page.get_by_role("region", name=name, exact=True)).to_contain_text(count, timeout=PATIENCE)
-    await expect(page.locator(".recharts-bar-rectangle").first).to_be_visible()
+    await expect(page.locator(".recharts-bar-rectangle").filter(visible=True).first).to_be_visible()
     times = page.get_by_role("region", name="Time to delivered", exact=True)
     await expect(times.get_by_role("row").filter(has_text="other providers")).to_contain_text(re.compile("ms|sec"))
     reasons = page.get_by_role("region", name="Top reasons")
@@ -56,7 +56,7 @@ async def test_the_overview_fits_a_phone_in_the_dark(
 ) -> None:
     await dashboard.processes.wait_until_all_final(60)
     page = await pages.of(full_account, "overview", width=390, theme="dark")
-    await expect(page.locator(".recharts-bar-rectangle").first).to_be_visible(timeout=PATIENCE)
+    await expect(page.locator(".recharts-bar-rectangle").filter(visible=True).first).to_be_visible(timeout=PATIENCE)
     await settled(page)
     assert await fits(page)
     assert await axe_faults(page) == []

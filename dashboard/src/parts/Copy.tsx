@@ -22,7 +22,7 @@ export function CopyButton({ value, name }: { readonly value: string; readonly n
 export function CopyField({ value, name, label }: { readonly value: string; readonly name: string; readonly label?: boolean }) {
   return (
     <Stack gap={2} miw={0}>
-      {label === true && <Text size="xs" c="dimmed">{name}</Text>}
+      {label === true && <Text size="xs">{name}</Text>}
       <Group gap={4} wrap="nowrap" align="flex-start">
         <Code className={classes.value}>{value}</Code>
         <CopyButton value={value} name={name} />

@@ -9,6 +9,9 @@ import { LiveMark } from './LiveMark'
 import { SearchBox } from './SearchBox'
 import classes from './shell.module.css'
 
+// Within the header's landmark, and without an element in the menu that is no item of it.
+const IN_HEADER = { withinPortal: false, withInitialFocusPlaceholder: false }
+
 export function Header({ me, isMenuOpen, onMenu, onPalette, onByApi }: {
   readonly me: Me
   readonly isMenuOpen: boolean
@@ -42,7 +45,7 @@ function AccountMenu({ me }: { readonly me: Me }) {
   const name = <Text truncate fw={600} className={classes.account} title={present?.name ?? ''}>{present?.name ?? text.service}</Text>
   if (me.accounts.length < 2) return name
   return (
-    <Menu position="bottom-start">
+    <Menu position="bottom-start" {...IN_HEADER}>
       <Menu.Target>
         <Button variant="subtle" color="gray" px="xs" rightSection={<IconChevronDown size={16} />} aria-label={text.switchFrom(present?.name ?? '')}>{name}</Button>
       </Menu.Target>
@@ -74,7 +77,7 @@ function ThemeSwitch() {
 
 function UserMenu({ me }: { readonly me: Me }) {
   return (
-    <Menu position="bottom-end">
+    <Menu position="bottom-end" {...IN_HEADER}>
       <Menu.Target>
         <ActionIcon variant="default" size="lg" aria-label={text.user}><IconUser size={18} /></ActionIcon>
       </Menu.Target>
