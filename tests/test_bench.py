@@ -137,6 +137,15 @@ def test_idle_sessions_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.rare
+def test_warm_up_compares_three_plans(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "warm_up", "--quick")
+
+    assert [row.count("|") for row in rows_of(page, "SendGrid", "SES", "Posthouse")] == [7] * 3, page
+    assert page.count("- reached: ") == 3, page
+    assert is_plot(tmp_path / "warm_up.png")
+
+
+@pytest.mark.rare
 def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
     page = page_of(tmp_path, "backlog", "--quick")
 
