@@ -150,6 +150,10 @@ bench-backlog: ## Measure dispatch and claims beside up to a million scheduled r
 bench-warm-up: ## Warm up an address at 400 modelled providers beside fixed schedules; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/warm_up.py
 
+.PHONY: bench-metrics
+bench-metrics: ## Measure what the metrics cost, with and without them in turns; writes into bench/RESULTS.md
+	$(BIN)/python bench/metrics.py
+
 crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some REPORT=crash.md
 	$(BIN)/python -m tests.crash.crash_points $(POINTS) $(if $(REPORT),--report $(REPORT))
 
@@ -210,8 +214,12 @@ dashboard-check-built: $(NODE_MODULES) ## `dashboard-check` of what is built alr
 dashboard-dev: $(NODE_MODULES) ## The dashboard with every change at once, on port 5173, beside a service of `make run`
 	$(NPM) run dev
 
-reference: ## Write docs/reference/settings.md and docs/reference/cli.md anew
+reference: ## Write settings.md, cli.md and metrics.md of docs/reference anew
 	$(BIN)/python -m tools.write_reference
+
+.PHONY: grafana-dashboards
+grafana-dashboards: ## Write deploy/monitoring/dashboards anew
+	$(BIN)/python -m tools.write_grafana_dashboards
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

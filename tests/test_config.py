@@ -279,7 +279,7 @@ def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.
 
 def test_a_misspelt_setting_is_named(file: Path) -> None:
     file.write_text(file.read_text() + "\nrate_per_minute = 3\n")
-    with pytest.raises(ConfigError, match=r"line \d+: disk_space\.rate_per_minute is not a setting: correct its name"):
+    with pytest.raises(ConfigError, match=r"line \d+: monitoring\.rate_per_minute is not a setting: correct its name"):
         load(file)
 
 

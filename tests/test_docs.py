@@ -96,8 +96,13 @@ def test_pages_are_in_plain_words(page: Path) -> None:
     assert re.findall(r"\b(?:whoever|nobody|told|somebody|everyone|everybody)\b", prose, re.IGNORECASE) == []
 
 
-def test_the_pages_of_settings_and_commands_are_those_of_the_code() -> None:
-    for name, page in {"settings": write_reference.settings_page(), "cli": write_reference.commands_page()}.items():
+def test_the_pages_of_settings_commands_and_metrics_are_those_of_the_code() -> None:
+    pages = {
+        "settings": write_reference.settings_page(),
+        "cli": write_reference.commands_page(),
+        "metrics": write_reference.metrics_page(),
+    }
+    for name, page in pages.items():
         assert (write_reference.REFERENCE / f"{name}.md").read_text() == page, "run `make reference`"
 
 

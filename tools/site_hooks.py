@@ -55,7 +55,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     nav = config.nav
     assert isinstance(nav, list)
     named = set(_pages_of(nav))
-    for directory, section in {**SECTIONS, "decisions": "Decisions"}.items():
+    for directory, section in {**SECTIONS, "decisions": "Decisions", "runbooks": "Runbooks"}.items():
         found = sorted(
             page.relative_to(config.docs_dir).as_posix() for page in Path(config.docs_dir, directory).glob("*.md")
         )

@@ -1,4 +1,4 @@
-"""Writes docs/reference/settings.md and docs/reference/cli.md anew, from the settings and the commands themselves."""
+"""Writes settings.md, cli.md and metrics.md of docs/reference anew, from what the code itself says."""
 
 import inspect
 import textwrap
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import typer
 
+from posthouse import metrics
 from posthouse.cli.app import app
 from posthouse.config.section import Section, is_secret
 from posthouse.config.settings import section_types, variable
@@ -39,6 +40,28 @@ refused ends with 1 and a line on standard error that says what to do; one that 
 
 This page is made by `make reference`.
 """
+_METRICS_HEAD: Final = """\
+# Metrics
+
+With `monitoring.port` set, every process serves three paths at that port, or, where several processes share a machine,
+each at the first port that is free from there on:
+
+| Path | Answers |
+|---|---|
+| `/metrics` | the metrics below, for Prometheus |
+| `/livez` | 200 as long as the process answers at all |
+| `/readyz` | 200 if the process can work; otherwise 503 with the `reasons`: no PostgreSQL, old tables, draining |
+
+A process counts what it does itself, since its start: add up processes with `sum`. What is measured in PostgreSQL comes
+from one part, as each text says: where several processes run it, take the `max`. Labels have few values: no address, no
+account and no text from outside is ever one, and a metric keeps at most {series_max} sets of labels. Processor time,
+memory and open files of each process are under their usual names (`process_cpu_seconds_total`, …).
+
+`deploy/monitoring/` has rules, alerts and dashboards for these metrics; see
+[how to monitor the service](../howto/monitor.md).
+
+This page is made by `make reference`.
+"""
 
 
 def settings_page() -> str:
@@ -47,6 +70,21 @@ def settings_page() -> str:
 
 def commands_page() -> str:
     return "\n".join([_COMMANDS_HEAD, *_commands(typer.main.get_command(app), "posthouse")])
+
+
+def metrics_page() -> str:
+    areas: dict[str, list[metrics.Metric]] = {}
+    for metric in metrics.CATALOGUE:
+        areas.setdefault(metric.area, []).append(metric)
+    parts = [_METRICS_HEAD.format(series_max=metrics.SERIES_MAX)]
+    for area, found in areas.items():
+        rows = [f"| `{metric.name}` | {metric.kind} | {_labels(metric)} | {metric.text} |" for metric in found]
+        parts += [f"## {area}", "", "| Name | Kind | Labels | Meaning |", "|---|---|---|---|", *rows, ""]
+    return "\n".join(parts)
+
+
+def _labels(metric: metrics.Metric) -> str:
+    return ", ".join(f"`{label}`" for label in metric.labels)
 
 
 def _section(name: str, kind: type[Section]) -> str:
@@ -93,6 +131,7 @@ def _escaped(text: str) -> str:
 def main() -> None:
     (REFERENCE / "settings.md").write_text(settings_page())
     (REFERENCE / "cli.md").write_text(commands_page())
+    (REFERENCE / "metrics.md").write_text(metrics_page())
 
 
 if __name__ == "__main__":

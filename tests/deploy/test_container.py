@@ -21,7 +21,7 @@ from tests.deploy.files import (
     secret_names,
 )
 
-PORTS = {"http": 8025, "submission": 2587, "submissions": 2465, "inbound": 2525}
+PORTS = {"http": 8025, "submission": 2587, "submissions": 2465, "inbound": 2525, "monitoring": 9825}
 
 
 def _compose() -> Document:
@@ -46,6 +46,7 @@ def test_the_image_listens_on_the_ports_that_it_names() -> None:
     assert settings["POSTHOUSE_SUBMISSION__PORT"] == str(PORTS["submission"])
     assert settings["POSTHOUSE_SUBMISSION__TLS_PORT"] == str(PORTS["submissions"])
     assert settings["POSTHOUSE_INBOUND__PORT"] == str(PORTS["inbound"])
+    assert settings["POSTHOUSE_MONITORING__PORT"] == str(PORTS["monitoring"])
     exposed = next(
         line for line in (DEPLOY / "Containerfile").read_text().splitlines() if line.startswith("EXPOSE ")
     ).split()[1:]

@@ -77,17 +77,25 @@ def test_pods_have_no_privileges_and_a_read_only_root() -> None:
         }
 
 
-def test_http_is_probed_where_the_service_answers() -> None:
-    (container,) = _pod(_resources("Deployment")["http"])["containers"]
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "http"}
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_is_probed_where_it_answers(part: str) -> None:
+    (container,) = _pod(_resources("Deployment")[part])["containers"]
+    ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+    assert ports["monitoring"] == image_environment()["POSTHOUSE_MONITORING__PORT"]
+    paths = {"startupProbe": "/livez", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
+    for probe, path in paths.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": "monitoring"}
 
 
 def test_ports_are_those_of_the_image_and_services_find_them() -> None:
     image = image_environment()
     deployments, services = _resources("Deployment"), _resources("Service")
     ports = {
-        part: {port["name"]: str(port["containerPort"]) for port in _pod(deployments[part])["containers"][0]["ports"]}
+        part: {
+            port["name"]: str(port["containerPort"])
+            for port in _pod(deployments[part])["containers"][0]["ports"]
+            if port["name"] != "monitoring"
+        }
         for part in services
     }
     assert ports == {
@@ -131,5 +139,14 @@ def test_nothing_is_open_by_default() -> None:
     policies = _resources("NetworkPolicy")
     assert policies["nothing-by-default"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert sorted(policies) == sorted(
-        ["nothing-by-default", "names-and-data", "http", "submission", "inbound", "delivery", "notification"]
+        [
+            "nothing-by-default",
+            "names-and-data",
+            "monitoring",
+            "http",
+            "submission",
+            "inbound",
+            "delivery",
+            "notification",
+        ]
     )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.eventually import eventually
 from tests.support.nameserver import Nameserver
@@ -21,6 +23,7 @@ from tests.support.nats import PrivateNats
 from tests.support.server_process import ServerProcess, environment
 from tests.support.service import Service, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
+from tools.private_postgres import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -214,6 +217,42 @@ async def test_in_memory_one_process_accepts_and_delivers(
     assert delivered.sender.endswith("@localhost.localdomain")
     assert await server.terminate() == 0, server.said()
     assert "Traceback" not in server.said()
+
+
+async def test_what_a_process_did_is_in_its_metrics(
+    runs: Runs, destination: SmtpReceiver, towards: dict[str, str]
+) -> None:
+    port = free_port()
+    server = await runs.run(settings={**towards, "MONITORING__PORT": str(port)})
+    customer = await runs.customer(server)
+    await status_is(customer, await sent(customer, "ada@example.org"), "delivered")
+    assert (await customer.send({}, authorization="Bearer ph_live_wrong")).status == 401
+
+    async def samples() -> dict[tuple[str, ...], float]:
+        found = await asyncio.to_thread(read, f"http://127.0.0.1:{port}/metrics")
+        families = text_string_to_metric_families(found)
+        # Labels are in the order of their names.
+        return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
+
+    # The status is visible before the worker counts it.
+    found = await eventually(samples, lambda found: ("posthouse_attempts_total", "delivered", "other") in found)
+    assert found["posthouse_accepts_total", "accepted", "http"] == 1
+    assert found["posthouse_accepts_total", "unauthorized", "http"] == 1
+    assert found["posthouse_http_requests_total", "emails", "202"] == 1
+    assert found["posthouse_accept_batch_messages_sum",] == 1
+    assert found["posthouse_credits_total", "reserved"] == found["posthouse_credits_total", "settled"] == 1
+    assert found["posthouse_final_seconds_count", "other"] == 1
+    assert found["posthouse_delivered_uncommitted_seconds_count",] == 1
+    assert found["posthouse_tickets_published_total", "mail"] == 1
+    assert found["posthouse_stream_pending", "mail"] >= 0
+    assert found["posthouse_workers",] >= 1
+    assert {name for name, *_ in found} >= {"posthouse_upkeep_chores_total", "posthouse_search_index_lag_seconds"}
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as response:
+        text: str = response.read().decode()
+        return text
 
 
 async def test_in_memory_mail_of_separate_http_processes_is_delivered(runs: Runs) -> None:

@@ -319,7 +319,7 @@ async def test_nothing_to_do_is_nothing_done(database: Database) -> None:
     async with database.transaction() as tx:
         assert await delivery_schedule.postpone(tx, [], now) == 0
         assert await delivery_claims.claim(tx, uuid4(), [], now, now) == []
-        assert await delivery_outcomes.record(tx, [], now) == ((), (), ())
+        assert (await delivery_outcomes.record(tx, [], now))[:3] == ((), (), ())
 
 
 STATEMENTS = query_plans.statements(delivery_schedule, delivery_claims, delivery_outcomes)

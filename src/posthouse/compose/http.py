@@ -21,6 +21,7 @@ from posthouse.compose.errors import CannotListen
 from posthouse.compose.garbage_collection import collect_rarely
 from posthouse.compose.keys import sealer, unsubscribe_key
 from posthouse.compose.logging_setup import configure_logging, log_capture
+from posthouse.compose.monitoring import monitored
 from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.stream import open_stream, tickets
 from posthouse.compose.switch_interval import prefer_event_loop
@@ -64,8 +65,18 @@ def application() -> Frame:
     settings = config.load()
     configure_logging(settings.service.log_level)
     log_capture(settings)
-    # No other process reads a stream in this process's memory: without NATS, mail is due at once.
-    return _application(settings, lambda: open_stream(settings, "http", or_memory=False))
+    stop = asyncio.Event()
+
+    @asynccontextmanager
+    async def monitored_stream() -> AsyncIterator[Stream | None]:
+        # No other process reads a stream in this process's memory: without NATS, mail is due at once.
+        async with (
+            monitored(settings, {"http"}, stop.is_set),
+            open_stream(settings, "http", or_memory=False) as stream,
+        ):
+            yield stream
+
+    return _application(settings, monitored_stream, on_stop=stop.set)
 
 
 def serve_http(settings: Settings, address: tuple[str, int], processes: int) -> None:
@@ -83,7 +94,11 @@ async def run_http(settings: Settings, stream: Stream | None, address: tuple[str
         )
 
 
-def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncContextManager[Stream | None]]) -> Frame:
+def _application(
+    settings: Settings,
+    open_stream: Callable[[], AbstractAsyncContextManager[Stream | None]],
+    on_stop: Callable[[], None] = lambda: None,
+) -> Frame:
     clock = DatabaseClock()
     chance = SystemChance()
 
@@ -166,6 +181,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
         names_proxies=bool(settings.http.trusted_proxies),
         captures=settings.delivery.captures,
         connections_max=_connections_max(settings),
+        on_stop=on_stop,
     )
 
 

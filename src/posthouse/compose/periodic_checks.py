@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from posthouse import metrics
 from posthouse.clock import DatabaseClock
 from posthouse.compose.database import learn_time_of
 from posthouse.config import Settings
@@ -42,6 +43,7 @@ async def synchronize(clock: DatabaseClock, database: Database) -> None:
     async with database.connection() as connection:
         await learn_time_of(clock, connection)
         await service_clock.note(connection, clock.now(), clock.acceptances)
+    metrics.CLOCK_STEP.set(0.0 if clock.step is None else clock.step.total_seconds())
     if clock.step is not None and was_held is None:
         seconds = round(clock.step.total_seconds(), 1)
         log.error("database_time_stepped", seconds=seconds, advice=service_time.explain(clock.step))

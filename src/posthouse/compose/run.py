@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 from posthouse.compose.garbage_collection import collect_rarely
 from posthouse.compose.logging_setup import configure_logging, log_capture
+from posthouse.compose.monitoring import monitored
 from posthouse.compose.stream import open_stream
 from posthouse.config import Settings
 from posthouse.wire.stream import Stream
@@ -24,10 +25,11 @@ async def run(
     log_capture(settings)
     needs_stream = parts - {"inbound", "upkeep"}
     async with (
+        monitored(settings, parts if http_address is None else parts | {"http"}, stop.is_set),
         open_stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)
         if needs_stream
-        else nullcontext()
-    ) as stream:
+        else nullcontext() as stream,
+    ):
         running = [*_parts(settings, parts, stream, http_address, stop)]
         collect_rarely()
         ends = await asyncio.gather(*(_then_stop(part, stop) for part in running), return_exceptions=True)

@@ -5,6 +5,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from posthouse.config.installation import SecretsSection, ServiceSection
+from posthouse.config.monitoring import MonitoringSection
 from posthouse.config.outgoing import (
     DeliverySection,
     LanesSection,
@@ -38,6 +39,7 @@ class Settings(BaseModel):
     webhooks: WebhooksSection
     retention: RetentionSection
     disk_space: DiskSpaceSection
+    monitoring: MonitoringSection
 
     @model_validator(mode="before")
     @classmethod

@@ -1,6 +1,7 @@
 """Repeated work: a flow performs a step; this module owns the loop, the pauses and the shutdown."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from posthouse import metrics
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
 from posthouse.rules.refusal import Refusal
@@ -168,12 +170,20 @@ async def _performed(step: Callable[[], Awaitable[object]]) -> bool:
     try:
         await step()
     except Refusal as refusal:
-        log.warning("step_refused", step=step.__qualname__, code=refusal.code.value, cause=repr(refusal.__cause__))
+        metrics.STEP_FAILURES.count(step_name(step))
+        log.warning("step_refused", step=step_name(step), code=refusal.code.value, cause=repr(refusal.__cause__))
         return False
     except Exception:
-        log.exception("step_failed", step=step.__qualname__)
+        metrics.STEP_FAILURES.count(step_name(step))
+        log.exception("step_failed", step=step_name(step))
         return False
     return True
+
+
+def step_name(step: Callable[[], Awaitable[object]]) -> str:
+    """The step in words: `search_indexer` for `SearchIndexer.run`, `delivery_report` for `Delivery.report`."""
+    words = step.__qualname__.rpartition("<locals>.")[2].removesuffix(".run").replace(".", "_")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

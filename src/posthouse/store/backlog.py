@@ -73,6 +73,11 @@ SELECT due.*, leased.*, claimed.*, later.*, held.* FROM
 """
 
 
+_DUE_WEBHOOKS: Final = f"""
+SELECT count(*) FILTER (WHERE worker_id IS NULL), count(*), min(next_at) FILTER (WHERE worker_id IS NULL)
+FROM (SELECT worker_id, next_at FROM calls WHERE next_at <= $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
+"""
+
 # By the statistics an account has few rows, which are then all read and sorted, however many it has: only without
 # that choice does PostgreSQL walk the key and stop at the bound.
 _WALK_THE_KEY: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
@@ -105,6 +110,12 @@ async def backlog(connection: Connection, now: datetime, leases_end: datetime) -
         held=held,
         oldest_due_at=oldest_due_at,
     )
+
+
+async def due_webhooks(connection: Connection, now: datetime) -> tuple[BoundedCount, datetime | None]:
+    """How many webhook deliveries are due, and since when the first of them."""
+    due, rows_read, oldest_due_at = required(await connection.fetchrow(_DUE_WEBHOOKS, now))
+    return _count(due, rows_read), oldest_due_at
 
 
 async def walk_the_key(tx: Connection) -> None:

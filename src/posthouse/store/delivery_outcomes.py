@@ -113,12 +113,15 @@ class DeliveryOutcome:
 class RecordedOutcomes(NamedTuple):
     """`counted` changed their recipients; `late` came after another claim or record, and did not.
 
-    `tickets` are those of the new webhook deliveries: they are leased, and the caller publishes them.
+    `tickets` are those of the new webhook deliveries: they are leased, and the caller publishes them. `settled` and
+    `released` are credits.
     """
 
     counted: tuple[DeliveryOutcome, ...]
     late: tuple[DeliveryOutcome, ...]
     tickets: tuple[WebhookTicket, ...] = ()
+    settled: int = 0
+    released: int = 0
 
 
 # Without the range of ids: where a range has pruned partitions, PostgreSQL 18.4 drops a row that it had to wait for.
@@ -299,11 +302,14 @@ async def record(
         tickets = await webhook_schedule.enter(tx, wanted, now, now + ticket_lease, webhook_attempts_max)
     await _suppress(tx, batch.values(), now, low, high)
     await _release(tx, messages, closed)
+    charged = Counter(outcome.releases_credit for outcome in closed if messages[outcome.key[:2]].credits)
     counted = changed.keys() | {key for key in schedule if batch[key].result is DeliveryResult.POSTPONED}
     return RecordedOutcomes(
         tuple([outcome for key, outcome in batch.items() if key in counted]),
         tuple([outcome for key, outcome in batch.items() if key not in counted]),
         tuple(tickets),
+        settled=charged[False],
+        released=charged[True],
     )
 
 

@@ -153,6 +153,12 @@ async def renew_worker(tx: Connection, worker_id: UUID, expires_at: datetime) ->
     await tx.execute(RENEW, worker_id, expires_at)
 
 
+async def living_workers(connection: Connection, now: datetime) -> int:
+    """How many workers' leases are good."""
+    living: int = await connection.fetchval("SELECT count(*) FROM workers WHERE expires_at > $1", now)
+    return living
+
+
 async def retire_worker(tx: Connection, worker_id: UUID) -> None:
     """The worker ends; what it still has claimed is reclaimed in the next pass."""
     await tx.execute("DELETE FROM workers WHERE id = $1", worker_id)

@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
 
 import asyncpg
 
+from posthouse import metrics
 from posthouse.rules.disk_space import no_room
 from posthouse.rules.refusal import Code, Refusal
 
@@ -186,8 +188,10 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
+        asked_at = time.perf_counter()
         try:
             async with self._pool.acquire(timeout=self._acquire_seconds_max) as connection:
+                metrics.DATABASE_WAIT.observe(time.perf_counter() - asked_at)
                 yield connection
         except Refusal:
             raise
@@ -195,6 +199,7 @@ class Database:
             refusal = as_refusal(fault)
             if refusal is None:
                 raise
+            metrics.DATABASE_REFUSALS.count(refusal.code.value)
             raise refusal from fault
 
     @asynccontextmanager

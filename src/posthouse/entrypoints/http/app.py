@@ -90,7 +90,9 @@ def create_app(
     names_proxies: bool = True,
     captures: bool = False,
     connections_max: int = CONNECTIONS_MAX,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> Frame:
+    """`on_stop` is called when the server begins to stop with requests or connections under way."""
     request_ids = RequestIds(clock, chance)
     reader = BodyReader()
     send_endpoint = SendEndpoint(reader)
@@ -103,10 +105,15 @@ def create_app(
             send_endpoint.services = services
             least = connections_max // CONNECTIONS_PART_LEAST
             connections: FairShare[str] = FairShare(connections_max, least=least)
+
+            def stop() -> None:
+                on_stop()
+                services.stop_waiting()
+
             yield {
                 responses.REQUEST_IDS: request_ids,
                 responses.CONNECTIONS: connections,
-                responses.ON_STOP: services.stop_waiting,
+                responses.ON_STOP: stop,
             }
             await services.intake.drain()
 

@@ -1,11 +1,13 @@
 """Wraps every request: gives it an id, calls the endpoint, and turns every exception into a response."""
 
 import asyncio
+import time
 from typing import Final
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from posthouse import metrics
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.repeated_headers import check_authorization
 from posthouse.entrypoints.http.request_body import Disconnected
@@ -21,6 +23,8 @@ log = structlog.get_logger(__name__)
 # Dashboard responses carry secrets and personal data: no cache may keep them.
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _CAPTURE: Final = (b"posthouse-outbound", b"capture")
+# Their responses wait for something to happen.
+_WAITING: Final = frozenset({"/v1/live", "/v1/messages/next"})
 
 # A client that asks again at once would otherwise be refused thousands of times a second, at the others' cost.
 _TOO_MANY_SECONDS: Final = 0.25
@@ -69,15 +73,17 @@ class Frame:
         scope[responses.REQUEST_ID_TEXT] = request_id_text
         id_header = (b"x-request-id", request_id_text.encode())
         is_private = scope["path"].startswith("/v1/")
-        has_started = False
+        is_send = scope["path"] == "/emails" and scope["method"] == "POST"
+        status = 0
+        began_at = time.perf_counter()
         if is_private and self._expects_no_proxy and any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
             self._expects_no_proxy = False
             log.warning("unnamed_proxy", client=scope.get("client"), advice=_NAME_THE_PROXY)
 
         async def send_with_id(message: Message) -> None:
-            nonlocal has_started
+            nonlocal status
             if message["type"] == "http.response.start":
-                has_started = True
+                status = message["status"]
                 message["headers"] = [*message["headers"], id_header, *self._own_headers]
                 if is_private:
                     others = [header for header in message["headers"] if header[0] != _NO_STORE[0]]
@@ -86,20 +92,28 @@ class Frame:
 
         try:
             check_authorization(scope)
-            if scope["path"] == "/emails" and scope["method"] == "POST":
+            if is_send:
                 await self._send_endpoint(scope, receive, send_with_id)
             else:
                 self._unauthenticated.require(scope)
                 count_for(None)
                 await self._application(scope, receive, self._response_limits.limited(scope, receive, send_with_id))
         except Disconnected:
-            return
-        except Refusal as refusal:
-            await self._refuse(scope, receive, send_with_id, self._unauthenticated.after(scope, refusal))
+            if is_send:
+                metrics.ACCEPTS.count("http", "disconnected")
+        except Refusal as first_refusal:
+            refusal = self._unauthenticated.after(scope, first_refusal)
+            if is_send:
+                metrics.ACCEPTS.count("http", refusal.code.value)
+            await self._refuse(scope, receive, send_with_id, refusal)
         except Exception as fault:
             log.exception("fault", request_id=request_id_text, path=scope["path"], fault=type(fault).__name__)
-            if not has_started:
+            if is_send:
+                metrics.ACCEPTS.count("http", Code.INTERNAL_ERROR.value)
+            if not status:
                 await self._refuse(scope, receive, send_with_id, responses.FAULT)
+        finally:
+            _count(scope["path"], status, time.perf_counter() - began_at, is_send=is_send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:
@@ -107,6 +121,18 @@ class Frame:
         elif refusal.code is Code.RATE_LIMITED:
             await asyncio.sleep(_TOO_MANY_SECONDS)
         await responses.error_response(scope, refusal)(scope, receive, send)
+
+
+def _count(path: str, status: int, seconds: float, *, is_send: bool) -> None:
+    if is_send:
+        area = "emails"
+        metrics.ACCEPT_SECONDS.observe(seconds, "http")
+    elif path in _WAITING:
+        area = "live"
+    else:
+        area = "v1" if path.startswith("/v1/") else "other"
+        metrics.HTTP_SECONDS.observe(seconds, area)
+    metrics.HTTP_REQUESTS.count(area, str(status))
 
 
 def _without_body(send: Send) -> Send:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader
@@ -51,6 +51,7 @@ class SendEndpoint:
                 draft, body_hash = read_draft(body, services.intake.fingerprint)
             accepted = await services.intake.accept(principal, key, draft, body_hash, request_id)
         crash.point("accept.before_answer")
+        metrics.ACCEPTS.count("http", "replayed" if accepted.is_replay else "accepted")
         content = content_of(draft, accepted, responses.request_id_text(scope))
         await responses.send_json(send, 202, content, headers_of(accepted))
         crash.point("accept.answered")

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import structlog
 
+from posthouse import metrics
 from posthouse.entrypoints.refusals import smtp_reply
 from posthouse.entrypoints.smtp import replies
 from posthouse.entrypoints.smtp.content import Content, content_memory
@@ -80,6 +81,8 @@ class ServerState:
         self, service: Service, context: ssl.SSLContext | None, bounds: Bounds, deadlines: ServerDeadlines
     ) -> None:
         self.service = service
+        # As the metrics name it.
+        self.name = "submission" if service.policy.needs_authentication else "inbound"
         self.context = context
         self.deadlines = deadlines
         self.memory = content_memory(bounds.content_bytes_max, service.policy.message_bytes_max)
@@ -97,6 +100,18 @@ class ServerState:
 
     def add(self, connection: "Connection", network: str, prefix: str) -> ServerReply | None:
         """None when the connection is within the limits."""
+        refusal = self._refusal(network, prefix)
+        metrics.SMTP_CONNECTIONS.count(
+            self.name, "taken" if refusal is None else "draining" if self.is_draining else "too_many"
+        )
+        if refusal is None:
+            self.connections.add(connection)
+            metrics.SMTP_SESSIONS.set(len(self.connections), self.name)
+            self._strangers.add(connection, prefix)
+            self._per_network[network] += 1
+        return refusal
+
+    def _refusal(self, network: str, prefix: str) -> ServerReply | None:
         if self.is_draining:
             return replies.CLOSING
         if self._per_network[network] >= self._bounds.connections_per_address_max:
@@ -105,9 +120,6 @@ class ServerState:
             return replies.TOO_MANY_CONNECTIONS
         if len(self.connections) >= self._bounds.connections_max and not self._strangers.drop_for(prefix):
             return replies.TOO_MANY_CONNECTIONS
-        self.connections.add(connection)
-        self._strangers.add(connection, prefix)
-        self._per_network[network] += 1
         return None
 
     def authenticated(self, connection: "Connection", prefix: str) -> None:
@@ -116,6 +128,7 @@ class ServerState:
     def remove(self, connection: "Connection", network: str, prefix: str) -> None:
         if connection in self.connections:
             self.connections.remove(connection)
+            metrics.SMTP_SESSIONS.set(len(self.connections), self.name)
             self._strangers.remove(connection, prefix)
             self._per_network[network] -= 1
             if not self._per_network[network]:
@@ -370,6 +383,7 @@ class Connection(asyncio.Protocol):
         finally:
             self._finished()
             self._is_accepting = False
+        metrics.SMTP_MESSAGES.count(self._state.name, str(reply.code))
         # An accepted message is in the database; a log line for each would take a tenth of its time.
         write = log.debug if reply.code == ACCEPTED and not self._is_lost else log.info
         write(
@@ -397,12 +411,15 @@ class Connection(asyncio.Protocol):
             principal = await self._state.service.authenticate(effect.username, effect.password, self._peer)
             if self._is_lost or not self._state.account_sessions.take(principal.account_id):
                 refusal = replies.TOO_MANY_SESSIONS
+                metrics.SMTP_LOGINS.count("too_many_sessions")
             else:
+                metrics.SMTP_LOGINS.count("ok")
                 self._principal = principal
                 self._state.authenticated(self, self._prefix)
         except Refusal as refused:
             refused.drop_traceback()
             refusal = _login_reply(refused)
+            metrics.SMTP_LOGINS.count(refused.code.value)
             log.info("login_refused", peer=self._peer, code=refused.code.value)
         except Exception:
             log.exception("fault", peer=self._peer)

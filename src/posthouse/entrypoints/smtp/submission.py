@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.entrypoints.refusals import smtp_reply
@@ -82,6 +82,14 @@ class Submission:
         return None
 
     async def accept(self, principal: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
+        began_at = self._clock.monotonic()
+        reply, code = await self._answer(principal, envelope, content)
+        metrics.ACCEPTS.count("smtp", code)
+        metrics.ACCEPT_SECONDS.observe(self._clock.monotonic() - began_at, "smtp")
+        return reply
+
+    async def _answer(self, principal: Principal | None, envelope: Envelope, content: bytes) -> tuple[ServerReply, str]:
+        """The reply, and what it is called in the metrics."""
         request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
         crash.point("submission.received")
         try:
@@ -98,17 +106,17 @@ class Submission:
                 accepted = await self._accept(principal, envelope, content, request_id)
         except SubmittedMailError as error:
             code, _, status = error.status.partition(" ")
-            return ServerReply(int(code), status, str(error))
+            return ServerReply(int(code), status, str(error)), Code.INVALID_REQUEST.value
         except Refusal as refusal:
             if refusal.code in _UNAVAILABLE:
                 log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
             refusal.drop_traceback()
-            return ServerReply(*smtp_reply(refusal))
+            return ServerReply(*smtp_reply(refusal)), refusal.code.value
         except Exception as fault:
             log.exception("fault", request_id=ids.text(ids.REQUEST, request_id), fault=type(fault).__name__)
-            return replies.FAULT
+            return replies.FAULT, Code.INTERNAL_ERROR.value
         crash.point("submission.before_answer")
-        return ServerReply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}")
+        return ServerReply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}"), "accepted"
 
     async def _accept(
         self, principal: Principal, envelope: Envelope, content: bytes, request_id: RequestId

@@ -6,7 +6,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.accept.preparation import Preparation
@@ -279,6 +279,7 @@ class Intake:
         self, entries: Sequence[PreparedMessage], lock_milliseconds: int | None = None
     ) -> list[AcceptedMessage | BaseException]:
         keys = [entry.key for entry in entries if entry.key is not None]
+        began_at = self._clock.monotonic()
         async with self._database.transaction() as tx:
             if lock_milliseconds is not None:
                 await acceptance.limit_waiting(tx, lock_milliseconds)
@@ -312,6 +313,9 @@ class Intake:
                 await acceptance.write(tx, batch.entries, batch.spendings(), now, due_at)
             crash.point("accept.before_commit")
         crash.point("accept.after_commit")
+        metrics.ACCEPT_BATCH.observe(len(entries))
+        metrics.ACCEPT_BATCH_SECONDS.observe(self._clock.monotonic() - began_at)
+        metrics.CREDITS.count("reserved", by=sum(entry.credits for entry in batch.entries))
         if self._tickets is not None:
             self._tickets.publish(_tickets(batch.entries))
             crash.point("accept.published")

@@ -25,6 +25,7 @@ CLAIM_LONGEST: Final = timedelta(minutes=60)
 
 
 class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOutcome]):
+    kind = "mail"
     points = CrashPoints(
         before_claim_commit="claim.before_commit",
         after_claim_commit="claim.after_commit",
@@ -64,7 +65,7 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
             now,
             ticket_lease=self._tickets.lease if self._tickets is not None else timedelta(0),
         )
-        return Recorded(recorded.late, recorded.tickets)
+        return Recorded(recorded.late, recorded.tickets, recorded.settled, recorded.released)
 
     async def postpone(
         self, tx: Connection, postponements: Sequence[Postponement[DeliveryTicket]], now: datetime

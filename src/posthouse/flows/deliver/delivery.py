@@ -16,7 +16,9 @@ import structlog
 from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.deliver import delivery_metrics
 from posthouse.flows.deliver.claim_store import DeliveryClaimStore
+from posthouse.flows.deliver.delivery_metrics import DeliveryMetrics
 from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue, LaneQueues
 from posthouse.flows.deliver.large_bodies import LARGE_BYTES_MAX, LargeBodies
 from posthouse.flows.deliver.outcomes import Attempt, Outcomes, served
@@ -126,6 +128,7 @@ class Delivery:
         )
         self._large_bodies = LargeBodies(large_bytes_max)
         self._routes = Routes(database)
+        self._delivery_metrics = DeliveryMetrics(simulator_domain)
 
     @property
     def worker_id(self) -> UUID:
@@ -190,6 +193,7 @@ class Delivery:
                     last_reply=next((queue.counts.last_reply for queue in queues if queue.counts.last_reply), None),
                 )
             )
+        delivery_metrics.show_lanes(self._lane_queues.queues, seconds, now)
         async with self._database.transaction() as tx:
             await lane_reports.report(tx, self.worker_id, states, now)
 
@@ -225,11 +229,15 @@ class Delivery:
             return
         finally:
             self._lane_queues.release_slot(queue, slot, how)
+        carried_at = self._clock.monotonic()
         try:
             outcomes = [self._outcomes.of(attempt) for attempt in attempts]
             self._count(queue, outcomes)
             crash.point("record.before")
             await self._claims.record(outcomes)
+            self._delivery_metrics.recorded(
+                queue.name, how, outcomes, self._clock.now(), self._clock.monotonic() - carried_at
+            )
         finally:
             await self._claims.acknowledge(bundle.items)
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.clock import Clock
-from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.shared.tickets import KIND_NAMES, Tickets
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.ticket import Ticket
 from posthouse.store import delivery_schedule, webhook_schedule
@@ -71,7 +71,9 @@ class Dispatch:
         lease_due: Callable[[Connection, datetime, datetime, int], Awaitable[Sequence[Ticket]]],
         points: tuple[str, str, str],
     ) -> int:
-        room = BACKLOG_MAX - await self._tickets.backlog(kind)
+        backlog = await self._tickets.backlog(kind)
+        metrics.STREAM_PENDING.set(backlog, KIND_NAMES[kind])
+        room = BACKLOG_MAX - backlog
         if room <= 0:
             room = self._room_anyway(kind)
         if not room:
@@ -124,6 +126,7 @@ class Dispatch:
         if reclaimed:
             crash.point("reclaim.after_commit")
             log.warning("claims_taken_back", claims=reclaimed)
+            metrics.RECLAIMED.count(by=reclaimed)
         return reclaimed
 
     def _note_gap(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.operate.reseal import Reseal
@@ -141,11 +141,14 @@ class Upkeep:
                 done = await chore.work()
             except Exception as fault:
                 log.exception("chore_failed", chore=chore.name)
+                metrics.UPKEEP.count(chore.name, "failed")
                 faults.append(fault)
             else:
+                metrics.UPKEEP.count(chore.name, "done")
                 counts.update(zip(chore.counts, done if isinstance(done, tuple) else (done,), strict=True))
         if faults:
             raise faults[0]
+        metrics.UPKEEP_AT.set(self._clock.now().timestamp())
         return UpkeepRun(**counts)
 
     async def make_partitions(self) -> int:

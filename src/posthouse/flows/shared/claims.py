@@ -19,7 +19,7 @@ from uuid import UUID
 
 import structlog
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.background_tasks import BackgroundTasks
@@ -69,10 +69,15 @@ class Postponement(NamedTuple, Generic[TicketT]):
 
 
 class Recorded(NamedTuple, Generic[OutcomeT]):
-    """`late` outcomes came after another claim or record, and changed nothing. `tickets` are to be published."""
+    """`late` outcomes came after another claim or record, and changed nothing. `tickets` are to be published.
+
+    `settled` and `released` are credits.
+    """
 
     late: Sequence[OutcomeT]
     tickets: Sequence[Ticket] = ()
+    settled: int = 0
+    released: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class CrashPoints:
 class ClaimStore(ABC, Generic[TicketT, ClaimedT, OutcomeT]):
     """The statements for one kind of work, each inside the transaction `tx`."""
 
+    kind: str  # as the metrics name it
     points: CrashPoints
 
     @abstractmethod
@@ -214,6 +220,7 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         except Exception:
             # The attempt stays counted and without an outcome; the schedule makes it due again.
             log.exception("outcome_not_recorded", **self._store.log_fields(outcomes[0]))
+            metrics.UNRECORDED.count(self._store.kind, by=len(outcomes))
         self.forget(outcomes)
 
     def forget(self, outcomes: Iterable[OutcomeT]) -> None:
@@ -300,8 +307,11 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
             recorded = await self._store.record(tx, outcomes, self._clock.now())
             crash.point(self._points.before_record_commit)
         crash.point(self._points.after_record_commit)
+        metrics.CREDITS.count("settled", by=recorded.settled)
+        metrics.CREDITS.count("released", by=recorded.released)
         self._store.publish(recorded.tickets)
         for late in recorded.late:
+            metrics.LATE.count(self._store.kind)
             log.warning("outcome_came_late", result=late.result.value, **self._store.log_fields(late))
         return [None] * len(batch)
 
@@ -310,6 +320,7 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
             await self._store.postpone(tx, [late for group in batch for late in group], self._clock.now())
             crash.point(self._points.before_postpone_commit)
         crash.point(self._points.after_postpone_commit)
+        metrics.POSTPONED.count(self._store.kind, by=sum(map(len, batch)))
         return [None] * len(batch)
 
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from posthouse import metrics
 from posthouse.rules.disk_space import FreeMark, Mark, UsedMark, no_room
 from posthouse.rules.refusal import Refusal
 from posthouse.store import doctor
@@ -73,6 +74,8 @@ class DiskSpace:
                 room_again_at_bytes=gauge.mark.again_bytes,
             )
         self.is_low = bool(self._low)
+        if len(self._not_found) < len(self.gauges):
+            metrics.STORAGE_LOW.set(self.is_low)
 
 
 def volume(directory: str, free_bytes_min: int) -> Gauge:

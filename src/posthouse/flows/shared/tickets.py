@@ -1,5 +1,6 @@
 """Tickets in the stream: how they are published to their shards, and how a worker holds those that it received."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,6 +8,7 @@ from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
 from posthouse.rules.lane import LaneLimits
 from posthouse.rules.lane_shard import LaneShards, first_lane
+from posthouse import metrics
 from posthouse.rules.ticket import (
     TOGETHER_MAX,
     DeliveryTicket,
@@ -24,6 +26,9 @@ LEASE: Final = timedelta(seconds=60)
 HELD_MAX: Final = 20_000
 HEARTBEAT_AFTER_SECONDS: Final = 15.0
 
+# As the metrics name them.
+KIND_NAMES: Final = {TicketKind.DELIVER: "mail", TicketKind.NOTIFY: "webhook"}
+
 TicketT = TypeVar("TicketT", DeliveryTicket, WebhookTicket)
 
 
@@ -39,14 +44,18 @@ class Tickets:
     def publish(self, tickets: Iterable[Ticket]) -> None:
         """Fire and forget: the work of a lost ticket is due again when its lease ends."""
         together: dict[tuple[TicketKind, int], list[Ticket]] = {}
+        published: Counter[TicketKind] = Counter()
         for ticket in tickets:
             subject = self._subject(ticket)
+            published[subject[0]] += 1
             group = together.setdefault(subject, [])
             group.append(ticket)
             if len(group) == TOGETHER_MAX:
                 self._stream.publish(*subject, pack(together.pop(subject)))
         for subject, group in together.items():
             self._stream.publish(*subject, pack(group))
+        for kind, number in published.items():
+            metrics.TICKETS.count(KIND_NAMES[kind], by=number)
 
     def forward(self, tickets: Sequence[DeliveryTicket], lane: str, shard: int) -> None:
         """Publish tickets to the shard in which their lane lives. They are not forwarded again."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import structlog
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.rules.lease import WORKER_LEASE, Lease
@@ -37,6 +37,8 @@ class SendPermit:
         now = self.monotonic()
         self.is_given = self.lease.is_good(self.era, now) and now < self.good_until
         self.is_refused = not self.is_given
+        if self.is_refused:
+            metrics.WITHDRAWN.count()
         return self.is_given
 
 
@@ -56,7 +58,11 @@ class WorkerLease:
             await delivery_schedule.renew_worker(tx, self.id, self._clock.now() + self._length)
             crash.point("worker.before_renewal")
         crash.point("worker.renewed")
+        era = self._lease.era
         self._lease.renewed(asked_at, self._clock.monotonic())
+        if 0 < era < self._lease.era:
+            metrics.LEASE_LOSSES.count()
+            log.warning("worker_lease_lost", worker=str(self.id))
 
     def permit(self, seconds_max: float) -> SendPermit:
         """To be made before the claim is sent: a claim must be no older than its permit."""

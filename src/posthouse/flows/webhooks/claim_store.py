@@ -17,6 +17,7 @@ CLAIM_LONGEST: Final = timedelta(minutes=5)
 
 
 class WebhookClaimStore(ClaimStore[WebhookTicket, ClaimedWebhook, WebhookOutcome]):
+    kind = "webhook"
     points = CrashPoints(
         before_claim_commit="notification.before_claim_commit",
         after_claim_commit="notification.claimed",

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from posthouse import crash
+from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared import tickets
@@ -252,7 +252,16 @@ class WebhookSender:
         finally:
             self._end_turn(account_id, account, self._clock.monotonic() - began_at)
         await self._claims.record(outcomes)
+        for outcome in outcomes:
+            self._count(outcome)
         await self._claims.acknowledge([item])
+
+    def _count(self, outcome: WebhookOutcome) -> None:
+        metrics.WEBHOOKS.count(outcome.result.value)
+        if outcome.duration_ms is not None:
+            metrics.WEBHOOK_SECONDS.observe(outcome.duration_ms / 1000)
+        if outcome.result is WebhookResult.SUCCEEDED:
+            metrics.WEBHOOK_LAG.observe((self._clock.now() - ids.time_of(outcome.id)).total_seconds())
 
     async def _attempt(self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit) -> WebhookOutcome:
         if claimed.cancelled is not None:
