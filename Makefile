@@ -79,6 +79,10 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy, systemd, strace)
 	$(BIN)/pytest tests/deploy --durations 10
 
+.PHONY: test-monitoring
+test-monitoring: ## Rules, alerts and dashboards, also with a real Prometheus and a service under load (Debian's prometheus)
+	$(BIN)/pytest tests/deploy/test_monitoring.py -m "rare or not rare"
+
 SBOM ?= dist/posthouse.cdx.json
 .PHONY: package
 package: dashboard ## The source distribution and the wheel, with the dashboard, into dist/

@@ -1,0 +1,216 @@
+"""`deploy/monitoring`: rules, alerts with their runbooks, and dashboards are of metrics that exist, and work.
+
+What needs Debian's package `prometheus` is left out without it; `make test-monitoring` runs all, also under load.
+"""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from posthouse import metrics
+from posthouse.metrics import CATALOGUE, Histogram
+from tests.deploy.files import DEPLOY, ROOT, documents
+from tests.support.eventually import eventually
+from tests.support.whole_service import start_whole_service
+from tools import write_grafana_dashboards
+from tools.private_postgres import free_port
+
+DIRECTORY = DEPLOY / "monitoring"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+HEADINGS = ["What it means", "How to look", "What to do", "When it is over"]
+PROCESSES = 8
+LOAD_SECONDS = 25
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None, reason="needs Debian's package prometheus"
+)
+
+
+def _rules(file: str) -> list[dict[str, Any]]:
+    (document,) = documents(DIRECTORY / file)
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+ALERTS = {rule["alert"]: rule for rule in _rules("alerts.yaml")}
+RECORDED = {rule["record"] for rule in _rules("recording-rules.yaml")}
+
+
+def _runbook(alert: str) -> Path:
+    path: str = ALERTS[alert]["annotations"]["runbook"]
+    return ROOT / path
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_each_alert_leads_to_a_runbook_about_it(alert: str) -> None:
+    page = _runbook(alert).read_text()
+    assert page.startswith(f"# {alert}\n")
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == HEADINGS
+    assert f"Severity: {ALERTS[alert]['labels']['severity']}." in page
+    assert ALERTS[alert]["annotations"]["summary"].endswith(".")
+
+
+def test_each_runbook_is_an_alerts() -> None:
+    assert {_runbook(alert) for alert in ALERTS} == set(RUNBOOKS.glob("*.md"))
+
+
+def test_runbooks_name_commands_that_exist() -> None:
+    known = (ROOT / "docs/reference/cli.md").read_text()
+    named = {
+        words
+        for page in RUNBOOKS.glob("*.md")
+        for words in re.findall(r"`(posthouse [a-z]+(?: [a-z][a-z-]*)?)", page.read_text())
+    }
+    # The parts of `run` are no commands.
+    wanted = {re.sub(r" run \w+$", " run", words) for words in named}
+    assert len(wanted) > 5
+    assert [words for words in sorted(wanted) if not re.search(rf"^##+ {words}$", known, re.MULTILINE)] == []
+
+
+def test_each_alert_has_a_case() -> None:
+    (cases,) = documents(DIRECTORY / "alerts.test.yaml")
+    assert {case["name"] for case in cases["tests"]} == {f"{alert} fires" for alert in ALERTS} | {
+        "a healthy service is quiet"
+    }
+
+
+def _names(text: str) -> set[str]:
+    """The metrics that an expression names, without what Prometheus makes of a histogram."""
+    histograms = {metric.name for metric in CATALOGUE if isinstance(metric, Histogram)}
+    found = set(re.findall(r"\bposthouse_[a-z_]+", text))
+    return {re.sub(r"_(bucket|sum|count)$", "", name) if name not in histograms else name for name in found}
+
+
+def test_rules_alerts_and_dashboards_are_of_metrics_that_exist() -> None:
+    known = {metric.name for metric in CATALOGUE}
+    expressions = [rule["expr"] for rule in (*_rules("alerts.yaml"), *_rules("recording-rules.yaml"))]
+    expressions += write_grafana_dashboards.queries()
+    assert set().union(*map(_names, expressions)) - known == set()
+    assert set(re.findall(r"\bposthouse:[a-z0-9_:]+", "\n".join(expressions))) <= RECORDED
+
+
+def test_labels_in_expressions_are_those_of_the_metrics() -> None:
+    labels = {metric.name: set(metric.labels) for metric in CATALOGUE}
+    selectors = re.findall(
+        r"(posthouse_[a-z_]+)\{([^}]*)\}",
+        "\n".join([*(rule["expr"] for rule in _rules("alerts.yaml")), *write_grafana_dashboards.queries()]),
+    )
+    assert len(selectors) > 5
+    for name, selector in selectors:
+        assert set(re.findall(r"(\w+)[=!]", selector)) <= labels[name], name
+
+
+@pytest.mark.parametrize("uid", write_grafana_dashboards.DASHBOARDS)
+def test_each_dashboard_is_the_one_of_its_source(uid: str) -> None:
+    file = write_grafana_dashboards.DIRECTORY / f"{uid}.json"
+    assert file.read_text() == write_grafana_dashboards.rendered(uid), "run `make grafana-dashboards`"
+
+
+def test_no_other_dashboards_are_there() -> None:
+    files = {file.stem for file in write_grafana_dashboards.DIRECTORY.iterdir()}
+    assert files == set(write_grafana_dashboards.DASHBOARDS)
+
+
+@needs_prometheus
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "rules", "recording-rules.yaml", "alerts.yaml"],
+        ["check", "config", "prometheus.yml"],
+        ["test", "rules", "alerts.test.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_promtool_is_satisfied(words: list[str]) -> None:
+    done = subprocess.run(["promtool", *words], cwd=DIRECTORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def _prometheus(directory: Path, first_port: int) -> Iterator[str]:
+    """A real Prometheus with our rules, which scrapes every process of a machine each second; its URL."""
+    (given,) = documents(DIRECTORY / "prometheus.yml")
+    given["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    given["rule_files"] = [str(DIRECTORY / file) for file in given["rule_files"]]
+    targets = [f"127.0.0.1:{port}" for port in range(first_port, first_port + PROCESSES)]
+    given["scrape_configs"][0]["static_configs"] = [{"targets": targets}]
+    file, port = directory / "prometheus.yml", free_port()
+    file.write_text(yaml.safe_dump(given))
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={file}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def _asked(url: str, path: str, **parameters: object) -> Any:
+    def ask() -> Any:
+        query = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    try:
+        return await asyncio.to_thread(ask)
+    except OSError as error:
+        return {"error": str(error)}
+
+
+@needs_prometheus
+@pytest.mark.rare
+async def test_a_real_prometheus_scrapes_a_busy_service_and_every_panel_has_series(
+    database_url: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    # So slow that mail waits in its lanes.
+    settings = {"MONITORING__PORT": str(port), "LANES__PER_SECOND": "2", "LANES__BURST": "2"}
+    async with start_whole_service(database_url, tmp_path, 1, **settings) as service:
+        service.start("upkeep")
+        with _prometheus(tmp_path, port) as url:
+
+            async def parts() -> set[str]:
+                found = await _asked(url, "query", query="posthouse_part")
+                return {row["metric"]["part"] for row in found.get("result", [])}
+
+            every_part = {"http", "submission", "inbound", "dispatch", "delivery", "notification", "upkeep"}
+            await eventually(parts, lambda found: found == every_part, within=60, every=1)
+            began_at = time.time()
+            async with service.busy():
+                await asyncio.sleep(LOAD_SECONDS)  # the time over which rates are read
+            bare = []
+            for query in write_grafana_dashboards.queries():
+                expression = query.replace("$__rate_interval", "10s")
+                found = await _asked(
+                    url, "query_range", query=expression, start=began_at, end=time.time() + 1, step="1s"
+                )
+                if not found.get("result"):
+                    bare.append((query, found))
+            assert bare == []
+            rules = [rule for group in (await _asked(url, "rules"))["groups"] for rule in group["rules"]]
+            assert {rule["name"] for rule in rules if rule["health"] == "ok"} == RECORDED | set(ALERTS)
+            accepted = await _asked(url, "query", query='sum(posthouse_accepts_total{code="accepted"})')
+            assert float(accepted["result"][0]["value"][1]) == service.accepted
+            series = await _asked(url, "query", query='count by (__name__) ({__name__=~"posthouse_.*"})')
+            widest = max(int(row["value"][1]) for row in series["result"])
+            assert widest < metrics.SERIES_MAX * PROCESSES, "24 destinations and three accounts"
