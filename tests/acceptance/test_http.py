@@ -3,11 +3,14 @@
 import asyncio
 import json
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 
 from posthouse.compose.http import service_info
 from posthouse.entrypoints.http.services import SmtpSubmission
+from posthouse.rules import ids
+from tests.support.eventually import eventually
 from tests.support.service import ABSENT, Service, Tenant, settings_for, settings_from
 
 HOSTILE = {
@@ -370,3 +373,21 @@ def test_what_is_set_up_follows_the_settings() -> None:
     info = service_info(settings_from(environment))
     assert (info.docs_url, info.sends_own_mail, info.captures) == ("https://mail.example.com/docs", False, True)
     assert info.submission == SmtpSubmission("mx.example.com", 587, None)
+
+
+async def test_every_line_of_the_log_is_json_and_each_request_is_one(tenant: Tenant) -> None:
+    accepted = await tenant.accepts()
+    service = tenant.service
+
+    def lines() -> list[dict[str, Any]]:
+        # Before its first line, a process says in words what it starts.
+        written = [line for line in service.log.read_text().splitlines() if not line.startswith("posthouse: ")]
+        return [json.loads(line) for line in written]
+
+    def of_request() -> list[dict[str, Any]]:
+        return [line for line in lines() if line.get("request_id") == accepted["request_id"]]
+
+    (line,) = await eventually(of_request)
+    assert (line["event"], line["route"], line["status"]) == ("request", "/emails", 202)
+    assert (line["account"], line["message"]) == (ids.text(ids.ACCOUNT, tenant.id), accepted["id"])
+    assert any(line.get("logger") == "uvicorn.error" for line in lines())

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from tests.support.smtp_listeners import SmtpListeners, plain, raw_mail, submit
 from tests.support.tcp_proxy import DatabaseProxy
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import WebhookReceiver
+from tools.private_postgres import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +138,16 @@ def logs(directory: Path) -> list[tuple[str, bytes]]:
     return [(f"log {path.name}", path.read_bytes()) for path in directory.glob("*.log")]
 
 
+def scraped(processes: ServiceProcesses) -> list[tuple[str, bytes]]:
+    """The metrics of each process."""
+    first = int(processes.settings["MONITORING__PORT"])
+    found = []
+    for port in range(first, first + len(processes.parts)):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            found.append((f"metrics {port}", answer.read()))
+    return found
+
+
 @asynccontextmanager
 async def running(
     proxy: DatabaseProxy, directory: Path
@@ -149,6 +161,7 @@ async def running(
             **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
             **listeners.settings,
             "SERVICE__LOG_LEVEL": "debug",
+            "MONITORING__PORT": str(free_port()),
         }
         async with prepare_processes(url, directory, **chosen) as processes:
             processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
@@ -338,10 +351,12 @@ async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp
         await wrongly_used(recorder, tenant, owner)
         await in_trouble(recorder, proxy, listeners, tenant, owner, database_url)
         await asyncio.sleep(1)  # for those who log what they could not do
-        said = logs(tmp_path)
+        said = [*logs(tmp_path), *await asyncio.to_thread(scraped, processes)]
         kept = await tables(database_url)
 
     assert len(recorder.secrets) > 25
+    assert any(b'"event":"request"' in text for _, text in said), "no access line was written"
+    assert any(b"posthouse_smtp_logins_total" in text for _, text in said), "no metrics were read"
     assert any(answer.endswith(" 500") or " 500" in answer for answer, _ in recorder.answers), "no fault was met"
     assert b"Traceback" in b"".join(text for _, text in said) or b"exception" in b"".join(text for _, text in said)
     assert not found(recorder.secrets, [*said, *kept, *recorder.answers])

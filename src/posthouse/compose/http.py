@@ -5,6 +5,7 @@ The web framework takes half a second to import: commands that don't serve HTTP 
 
 import asyncio
 import resource
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from importlib.metadata import version
@@ -26,6 +27,7 @@ from posthouse.compose.periodic_checks import checked_disk_space, refreshed, syn
 from posthouse.compose.stream import open_stream, tickets
 from posthouse.compose.switch_interval import prefer_event_loop
 from posthouse.config import Settings
+from posthouse.entrypoints.http.access_log import AccessLog
 from posthouse.entrypoints.http.app import create_app
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.server import ServerOptions, serve, serve_on_running_loop
@@ -81,6 +83,7 @@ def application() -> Frame:
 
 def serve_http(settings: Settings, address: tuple[str, int], processes: int) -> None:
     """Serve HTTP alone, in this many processes, until a signal to stop."""
+    configure_logging(settings.service.log_level)
     serve(APPLICATION, ServerOptions(*address, settings.http.trusted_proxies, settings.service.log_level), processes)
 
 
@@ -182,6 +185,7 @@ def _application(
         captures=settings.delivery.captures,
         connections_max=_connections_max(settings),
         on_stop=on_stop,
+        access_log=_access_log(settings),
     )
 
 
@@ -212,6 +216,15 @@ def service_info(settings: Settings) -> ServiceInfo:
         captures=settings.delivery.captures,
         simulator_domain=settings.delivery.simulator_domain,
     )
+
+
+def _access_log(settings: Settings) -> AccessLog | None:
+    def write(line: str) -> None:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+    is_logged = settings.http.access_log and settings.service.log_level in ("debug", "info")
+    return AccessLog(write) if is_logged else None
 
 
 def _connections_max(settings: Settings) -> int:

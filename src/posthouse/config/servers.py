@@ -39,6 +39,11 @@ class HttpSection(Section):
         "links and invitations begin with it. Empty: mail can't carry unsubscribe links.",
     )
 
+    access_log: bool = Field(
+        True,
+        description="Whether each answered request is a line in the log, with its id, route, status, account and "
+        "message; not at a log_level above info.",
+    )
     connections_max: int = Field(
         8_000,
         ge=1,

@@ -14,6 +14,7 @@ from starlette.types import Lifespan
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.entrypoints.http import docs_page, openapi, responses, unauthenticated
+from posthouse.entrypoints.http.access_log import AccessLog
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
@@ -91,6 +92,7 @@ def create_app(
     captures: bool = False,
     connections_max: int = CONNECTIONS_MAX,
     on_stop: Callable[[], None] = lambda: None,
+    access_log: AccessLog | None = None,
 ) -> Frame:
     """`on_stop` is called when the server begins to stop with requests or connections under way."""
     request_ids = RequestIds(clock, chance)
@@ -119,7 +121,15 @@ def create_app(
 
     limit = UnauthenticatedLimit(clock, unauthenticated_rate)
     router = create_router(send_endpoint, lifespan)
-    return Frame(router, send_endpoint, request_ids, limit, names_proxies=names_proxies, captures=captures)
+    return Frame(
+        router,
+        send_endpoint,
+        request_ids,
+        limit,
+        names_proxies=names_proxies,
+        captures=captures,
+        access_log=access_log,
+    )
 
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from posthouse import metrics
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.access_log import AccessLog, route_of
 from posthouse.entrypoints.http.repeated_headers import check_authorization
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.request_ids import RequestIds
@@ -47,11 +48,13 @@ class Frame:
         *,
         names_proxies: bool = True,
         captures: bool = False,
+        access_log: AccessLog | None = None,
     ) -> None:
         """Without named proxies, a forwarded request is taken for the proxy's own, which is logged once.
 
         With `captures`, every response says that no mail leaves.
         """
+        self._access_log = access_log
         self._application = application
         self._send_endpoint = send_endpoint
         self._request_ids = request_ids
@@ -107,13 +110,16 @@ class Frame:
                 metrics.ACCEPTS.count("http", refusal.code.value)
             await self._refuse(scope, receive, send_with_id, refusal)
         except Exception as fault:
-            log.exception("fault", request_id=request_id_text, path=scope["path"], fault=type(fault).__name__)
+            log.exception("fault", request_id=request_id_text, route=route_of(scope), fault=type(fault).__name__)
             if is_send:
                 metrics.ACCEPTS.count("http", Code.INTERNAL_ERROR.value)
             if not status:
                 await self._refuse(scope, receive, send_with_id, responses.FAULT)
         finally:
-            _count(scope["path"], status, time.perf_counter() - began_at, is_send=is_send)
+            seconds = time.perf_counter() - began_at
+            _count(scope["path"], status, seconds, is_send=is_send)
+            if self._access_log is not None:
+                self._access_log(scope, status, seconds)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:

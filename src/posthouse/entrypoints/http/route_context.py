@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.services import Services
@@ -52,6 +53,7 @@ async def member_of(request: Request) -> Member:
     """
     services = services_of(request)
     member = await services.admission.member(request.headers.get("authorization"))
+    request.scope[ACCOUNT_ID] = member.account_id
     operation = _require_allowed(request, member)
     if request.method not in _READING:
         services.writes.require(member.account_id, operation)

@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from posthouse import crash, metrics
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE
 from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.send_request import read_draft
@@ -35,6 +36,7 @@ class SendEndpoint:
         headers = dict(scope["headers"])
         services = self.services
         principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
+        scope[ACCOUNT_ID] = principal.account_id
         crash.point("accept.admitted")
         self._reader.check_headers(scope)
         check_idempotency_key(scope)
@@ -53,6 +55,7 @@ class SendEndpoint:
         crash.point("accept.before_answer")
         metrics.ACCEPTS.count("http", "replayed" if accepted.is_replay else "accepted")
         content = content_of(draft, accepted, responses.request_id_text(scope))
+        scope[MESSAGE] = content["id"]
         await responses.send_json(send, 202, content, headers_of(accepted))
         crash.point("accept.answered")
 

@@ -36,6 +36,7 @@ class ServerOptions:
             "forwarded_allow_ips": self.trusted_proxies,
             "server_header": False,
             "access_log": False,
+            "log_config": None,  # its lines are those of the process
             "log_level": self.log_level,
             "timeout_keep_alive": KEEP_ALIVE_SECONDS,
             "timeout_graceful_shutdown": DRAIN_SECONDS_MAX,

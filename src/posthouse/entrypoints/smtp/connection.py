@@ -27,7 +27,7 @@ from posthouse.entrypoints.smtp.replies import ServerReply
 from posthouse.entrypoints.smtp.service import Service
 from posthouse.entrypoints.smtp.strangers import Strangers
 from posthouse.flows.shared.principal import Principal
-from posthouse.rules import credential
+from posthouse.rules import credential, ids
 from posthouse.rules.content_pace import ContentPace
 from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId
@@ -389,7 +389,7 @@ class Connection(asyncio.Protocol):
         write(
             "message",
             peer=self._peer,
-            account=None if self._principal is None else str(self._principal.account_id),
+            account=None if self._principal is None else ids.text(ids.ACCOUNT, self._principal.account_id),
             recipients=len(effect.envelope.recipients),
             bytes=len(effect.content),
             code=reply.code,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
+from posthouse import metrics
 from posthouse.rules.lane import LaneLimits
 from posthouse.rules.lane_shard import LaneShards, first_lane
-from posthouse import metrics
 from posthouse.rules.ticket import (
     TOGETHER_MAX,
     DeliveryTicket,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
@@ -61,6 +62,7 @@ async def send_test_email(request: Request) -> Response:
     content = parsed(await reader.read(request.receive, TEST_BODY_BYTES_MAX))
     body = validated(TestEmailRequest, content)
     principal = await services.admission.sender(request.headers.get("authorization"), peer_of(request.scope))
+    request.scope[ACCOUNT_ID] = principal.account_id
     draft = await services.dry_run.test_draft(member, body.sender, body.subject, body.text, body.html)
     # Equal requests of two members are two messages.
     body_hash = services.intake.fingerprint(_TEST_EMAIL + member.user_id.bytes + canonical(content))

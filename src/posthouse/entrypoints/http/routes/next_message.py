@@ -6,6 +6,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.route_context import disconnected, json_response, services_of, timestamp
@@ -72,6 +73,7 @@ router = APIRouter()
 async def wait_for_message(request: Request) -> Response:
     services = services_of(request)
     principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
+    request.scope[ACCOUNT_ID] = principal.account_id
     message_id = ids.text(ids.MESSAGE, await _awaited(request, principal))
     message = await services.message_detail.message(principal.account_id, message_id, principal.mode)
     content = await services.message_detail.content(principal.account_id, message_id)
