@@ -124,7 +124,8 @@ ACCEPTS: Final = Counter(
 ACCEPT_SECONDS: Final = Histogram(
     "Accepting mail",
     "posthouse_accept_seconds",
-    "From the head of a request to send, or the end of a mail over SMTP, to the answer, by `source`: `http` or `smtp`.",
+    "From the head of a request to send, or the end of a mail over SMTP, to the answer, by `source`: `http` or "
+    "`smtp`; without 429, which waits on purpose.",
     ("source",),
     buckets=_SHORT,
 )

@@ -15,6 +15,7 @@ from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.response_limits import ResponseLimits
 from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
+from posthouse.entrypoints.refusals import http_status
 from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import ids
 from posthouse.rules.refusal import Code, Refusal
@@ -132,7 +133,8 @@ class Frame:
 def _count(path: str, status: int, seconds: float, *, is_send: bool) -> None:
     if is_send:
         area = "emails"
-        metrics.ACCEPT_SECONDS.observe(seconds, "http")
+        if status != http_status(Code.RATE_LIMITED):  # which waits on purpose
+            metrics.ACCEPT_SECONDS.observe(seconds, "http")
     elif path in _WAITING:
         area = "live"
     else:
