@@ -1,0 +1,66 @@
+"""What delivery shows of its lanes and results: by provider, and of very many domains the busiest."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from posthouse import metrics
+from posthouse.flows.deliver import delivery_metrics
+from posthouse.flows.deliver.delivery_metrics import DOMAINS_SHOWN_MAX, DeliveryMetrics
+from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue
+from posthouse.rules import ids
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.lane import FairQueue, Lane, Limits, Served
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
+
+NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
+
+
+def queue(name: str, waiting: int, *, age_seconds: float = 0.0) -> LaneQueue:
+    made = LaneQueue(name, 0, Lane(Limits()), FairQueue(10, 10))
+    made.waiting = waiting
+    message_id = ids.new_message_id(NOW - timedelta(seconds=age_seconds), bytes(10))
+    account_id = AccountId(UUID(int=waiting))
+    made.open_bundles[message_id, name] = Bundle(account_id, message_id, name, [])
+    return made
+
+
+def test_of_ten_thousand_destinations_the_busiest_are_named() -> None:
+    queues = [queue(f"d{number}.example", number) for number in range(1, 10_001)]
+    queues += [queue("google", 1, age_seconds=90), queue("idle.example", 0)]
+    delivery_metrics.show_lanes(queues, 0.0, NOW)
+    for gauge in (metrics.LANE_WAITING, metrics.LANE_OLDEST, metrics.LANE_SESSIONS, metrics.LANE_CONNECTIONS):
+        assert len(gauge.values) == DOMAINS_SHOWN_MAX + 2, gauge.name
+    waiting = metrics.LANE_WAITING.values
+    assert waiting["d10000.example",] == 10_000
+    assert waiting["google",] == 1, "a provider is named, however little waits for it"
+    assert ("idle.example",) not in waiting
+    assert sum(waiting.values()) == sum(range(10_001)) + 1, "nothing is left out"
+    assert metrics.LANE_OLDEST.values["google",] == pytest.approx(90, abs=0.01)
+
+
+def test_lanes_that_are_gone_are_not_shown() -> None:
+    delivery_metrics.show_lanes([queue("google", 1)], 0.0, NOW)
+    delivery_metrics.show_lanes([], 0.0, NOW)
+    assert metrics.LANE_WAITING.values == metrics.LANE_OLDEST.values == {}
+
+
+@pytest.mark.parametrize(
+    ("lane", "provider"), [("google", "google"), ("sim.invalid", "simulator"), ("shop.example", "other")]
+)
+def test_results_are_counted_by_provider(lane: str, provider: str) -> None:
+    message_id: MessageId = ids.new_message_id(NOW - timedelta(seconds=20), bytes(10))
+    delivered = DeliveryOutcome(
+        AccountId(UUID(int=1)), message_id, 0, 1, DeliveryResult.DELIVERED, event=NewEvent(UUID(int=2), "x", b"{}")
+    )
+    ambiguous = DeliveryOutcome(
+        AccountId(UUID(int=1)), message_id, 1, 1, DeliveryResult.DEFERRED, next_at=NOW, is_ambiguous=True
+    )
+    for metric in (metrics.ATTEMPTS, metrics.AMBIGUOUS, metrics.LANE_ANSWERS, metrics.FINAL_SECONDS):
+        metric.values.clear()
+    DeliveryMetrics("sim.invalid").recorded(lane, Served.WELL, [delivered, ambiguous], NOW, 0.02)
+    assert metrics.ATTEMPTS.values == {(provider, "delivered"): 1, (provider, "deferred"): 1}
+    assert metrics.AMBIGUOUS.values == {(provider,): 1}
+    assert metrics.LANE_ANSWERS.values == {(provider, "well"): 1}
+    assert metrics.FINAL_SECONDS.values[(provider,)][-1] == pytest.approx(20, abs=0.01)
