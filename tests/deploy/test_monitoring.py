@@ -209,8 +209,13 @@ async def test_a_real_prometheus_scrapes_a_busy_service_and_every_panel_has_seri
             assert bare == []
             rules = [rule for group in (await _asked(url, "rules"))["groups"] for rule in group["rules"]]
             assert {rule["name"] for rule in rules if rule["health"] == "ok"} == RECORDED | set(ALERTS)
-            accepted = await _asked(url, "query", query='sum(posthouse_accepts_total{code="accepted"})')
-            assert float(accepted["result"][0]["value"][1]) == service.accepted
+
+            async def accepted() -> float:
+                found = await _asked(url, "query", query='sum(posthouse_accepts_total{code="accepted"})')
+                return float(found["result"][0]["value"][1])
+
+            # With the next scrape, Prometheus has counted what the clients have.
+            await eventually(accepted, lambda number: number == service.accepted, every=0.5)
             series = await _asked(url, "query", query='count by (__name__) ({__name__=~"posthouse_.*"})')
             widest = max(int(row["value"][1]) for row in series["result"])
             assert widest < metrics.SERIES_MAX * PROCESSES, "24 destinations and three accounts"
