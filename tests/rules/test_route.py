@@ -1,6 +1,7 @@
 """Routes: the account's pool, its addresses, and the sender's order among them."""
 
 from collections import Counter
+from collections.abc import Callable
 from ipaddress import ip_address
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.route import (
     AddressState,
     Pool,
+    Room,
     Route,
     RouteTable,
     SendingAddress,
@@ -42,45 +44,64 @@ def table(*addresses: SendingAddress, pools: dict[str, str | None] | None = None
     )
 
 
+def free(_: Route) -> Room:
+    return Room.FREE
+
+
+def room_by(rooms: dict[Route, Room]) -> Callable[[Route], Room]:
+    return lambda route: rooms.get(route, Room.NONE)
+
+
 def sources(found: tuple[Route, ...]) -> list[str]:
     return [str(each.source) for each in found]
 
 
 def test_a_sender_keeps_its_address() -> None:
-    assert {choose("a.example", FOUR) for _ in range(3)} == {choose("A.Example", FOUR[::-1])}
+    assert {choose("a.example", FOUR, free) for _ in range(3)} == {choose("A.Example", FOUR[::-1], free)}
 
 
 def test_senders_are_spread_over_the_addresses() -> None:
-    shares = Counter(choose(sender, FOUR) for sender in SENDERS)
+    shares = Counter(choose(sender, FOUR, free) for sender in SENDERS)
     assert set(shares) == set(FOUR)
     assert all(200 <= share <= 300 for share in shares.values())
 
 
 def test_an_address_that_leaves_moves_only_its_own_senders() -> None:
     for sender in SENDERS:
-        before, after = choose(sender, FOUR), choose(sender, FOUR[:3])
+        before, after = choose(sender, FOUR, free), choose(sender, FOUR[:3], free)
         assert after == before or before == FOUR[3]
 
 
-def test_a_full_address_gives_way_to_the_senders_next() -> None:
-    first, second, *_ = ranked("a.example", FOUR)
-    assert choose("a.example", FOUR, has_room=lambda candidate: candidate != first) == second
-    assert choose("a.example", FOUR, has_room=lambda _: False) is None
+FIRST, SECOND, THIRD, _ = ranked("a.example", FOUR)
 
 
-def test_a_retry_takes_the_address_before_if_that_has_room() -> None:
-    first, _, third, _ = ranked("a.example", FOUR)
-    assert choose("a.example", FOUR, before=str(third.source)) == third
-    assert choose("a.example", FOUR, before=str(third.source), has_room=lambda each: each != third) == first
-    assert choose("a.example", FOUR, before="192.0.2.99") == first
+@pytest.mark.parametrize(
+    ("rooms", "before", "chosen"),
+    [
+        ({FIRST: Room.FREE, SECOND: Room.FREE}, None, FIRST),
+        ({FIRST: Room.SOME, SECOND: Room.FREE, THIRD: Room.FREE}, None, SECOND),
+        ({FIRST: Room.NONE, SECOND: Room.SOME, THIRD: Room.SOME}, None, SECOND),
+        ({FIRST: Room.SOME, SECOND: Room.SOME}, None, FIRST),
+        ({}, None, FIRST),
+        # A retry goes back to the address before, even if it waits there.
+        ({FIRST: Room.FREE, THIRD: Room.FREE}, THIRD, THIRD),
+        ({FIRST: Room.FREE, THIRD: Room.SOME}, THIRD, THIRD),
+        ({FIRST: Room.FREE, THIRD: Room.NONE}, THIRD, FIRST),
+        ({FIRST: Room.FREE}, route("192.0.2.99"), FIRST),
+    ],
+)
+def test_a_full_address_gives_way_to_the_senders_next(
+    rooms: dict[Route, Room], before: Route | None, chosen: Route
+) -> None:
+    assert choose("a.example", FOUR, room_by(rooms), None if before is None else str(before.source)) == chosen
 
 
 def test_ipv4_is_chosen_where_there_is_any() -> None:
-    assert all(choose(sender, FOUR[:1] + SIX) == FOUR[0] for sender in SENDERS[:50])
-    # Not even when IPv4 is full: most servers have no other address.
-    assert choose("a.example", FOUR + SIX, has_room=lambda each: each in SIX) is None
-    assert choose("a.example", SIX) in SIX
-    assert choose("a.example", ()) is None
+    assert all(choose(sender, FOUR[:1] + SIX, free) == FOUR[0] for sender in SENDERS[:50])
+    # Even when it is full: most servers have no other address.
+    assert choose("a.example", FOUR[:1] + SIX, room_by(dict.fromkeys(SIX, Room.FREE))) == FOUR[0]
+    assert choose("a.example", SIX, free) in SIX
+    assert choose("a.example", (), free) is None
 
 
 def test_the_other_family_comes_along() -> None:

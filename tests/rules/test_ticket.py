@@ -165,3 +165,35 @@ def test_destinations_and_accounts_spread_over_all_shards() -> None:
     for spread in (destinations, accounts):
         assert set(spread) == set(range(16))
         assert 140 < min(spread.values()) <= max(spread.values()) < 260
+
+
+def test_senders_travel_beside_their_tickets() -> None:
+    def of(position: int, sender: str | None = None, source: str | None = None) -> DeliveryTicket:
+        return DeliveryTicket(ACCOUNT, MESSAGE, position, 4, "a.example", sender, source)
+
+    tickets = [
+        of(0),
+        of(1, "b.example"),
+        of(2, "b.example"),
+        of(3, "b.example", "192.0.2.1"),
+        of(4, "c.example"),
+        of(5),
+    ]
+    found = unpack(pack(tickets, "google"))
+    assert [(each.sender, each.source, each.lane) for each in found if isinstance(each, DeliveryTicket)] == [
+        (None, None, "google"),
+        ("b.example", None, "google"),
+        ("b.example", None, "google"),
+        ("b.example", "192.0.2.1", "google"),
+        ("c.example", None, "google"),
+        (None, None, "google"),
+    ]
+    assert found == tickets
+    # Tickets of one sender name it once.
+    assert pack(tickets[1:3]).count(b"b.example") == 1
+    assert [each.sender for each in unpack(pack(tickets[1:2])) if isinstance(each, DeliveryTicket)] == ["b.example"]
+
+
+def test_a_version_that_knows_no_senders_finds_the_tickets() -> None:
+    packed = pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example", "b.example")])
+    assert packed.endswith(len(DELIVERY).to_bytes(2, "big") + DELIVERY)

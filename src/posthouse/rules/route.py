@@ -5,9 +5,9 @@ domain prefers the same one (rendezvous hashing), and an address that is added o
 gains or loses. A pool that has no address sends as the machine does by itself.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
@@ -95,20 +95,28 @@ class RouteTable:
         return ()
 
 
+class Room(IntEnum):
+    """How much more mail a route can take now."""
+
+    NONE = 0
+    # It would wait.
+    SOME = 1
+    FREE = 2
+
+
 def choose(
-    sender: str,
-    routes: Sequence[Route],
-    *,
-    has_room: Callable[[Route], bool] = lambda _: True,
-    before: str | None = None,
+    sender: str, routes: tuple[Route, ...], room_of: Callable[[Route], Room], before: str | None = None
 ) -> Route | None:
-    """The sender's route: that of the attempt `before`, or else the first in its order that has room."""
-    first_family = ranked(sender, tuple(routes))
-    if before is not None:
-        again = next((route for route in first_family if str(route.source) == before), None)
-        if again is not None and has_room(again):
-            return again
-    return next((route for route in first_family if has_room(route)), None)
+    """The sender's route: that of the attempt `before`, or else the first in its order that is free, or has room.
+
+    Without room anywhere it is the first of all, and the mail is postponed there; None without routes.
+    """
+    own = ranked(sender, routes)
+    again = next((route for route in own if str(route.source) == before), None)
+    if again is not None and room_of(again) is not Room.NONE:
+        return again
+    # Among equals `max` keeps the sender's order.
+    return max(own, key=room_of, default=None)
 
 
 def with_other_family(first: Route, routes: Iterable[Route], sender: str) -> tuple[Route, ...]:

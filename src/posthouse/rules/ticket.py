@@ -4,7 +4,8 @@ A ticket names a row of the schedule and the fence to expect there. A lost ticke
 finds the fence gone. It includes the destination, so that a worker finds the lane before it claims anything. The
 first byte is the format and its version. A worker drops a format that it does not know, and the schedule brings the
 work back. Tickets for the same shard share a message, since a message costs the stream more than a ticket. Tickets
-that a worker has forwarded to the shard of their lane have its name in front of them.
+that a worker has forwarded to the shard of their lane have its name in front of them; in front of each sender's
+tickets is its domain, and our address if they have to leave from the one of the attempt before.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, MessageId
 
 DESTINATION_CHARACTERS_MAX: Final = 253
+SOURCE_CHARACTERS_MAX: Final = 45
 FENCE_MAX: Final = 2**31 - 1
 
 
@@ -24,7 +26,8 @@ FENCE_MAX: Final = 2**31 - 1
 class DeliveryTicket:
     """One recipient is due; `destination` is the domain of its address.
 
-    `lane` is known of a forwarded ticket. It makes no difference which of two tickets for the same claim has it.
+    `lane` is known of a forwarded ticket; `sender` is the domain in From, `source` our address that the mail has to
+    leave from again, if it can. It makes no difference which of two tickets for the same claim has them.
     """
 
     account_id: AccountId
@@ -32,6 +35,8 @@ class DeliveryTicket:
     position: int
     fence: int
     destination: str
+    sender: str | None = field(default=None, compare=False)
+    source: str | None = field(default=None, compare=False)
     lane: str | None = field(default=None, compare=False)
 
     @property
@@ -59,6 +64,8 @@ _NOTIFICATION_1: Final = 0x81
 _SEVERAL_1: Final = 0x02
 # Beside tickets, their lane. A version that can't read it finds the tickets all the same.
 _LANE_1: Final = 0x03
+# And their sender.
+_SENDER_1: Final = 0x04
 TOGETHER_MAX: Final = 16
 _delivery: Final = Struct(">B16s16sBI")
 _notification: Final = Struct(">B16s16sI")
@@ -102,7 +109,13 @@ def pack(tickets: Sequence[Ticket], lane: str | None = None) -> bytes:
     """One stream message for 1 to TOGETHER_MAX tickets; with a lane, they are forwarded."""
     if not 1 <= len(tickets) <= TOGETHER_MAX:
         raise ValueError(f"a message has 1 to {TOGETHER_MAX} tickets, not {len(tickets)}")
-    encoded = [encode(ticket) for ticket in tickets]
+    encoded: list[bytes] = []
+    origin = b""
+    for ticket in tickets:
+        if isinstance(ticket, DeliveryTicket) and (own := _origin(ticket)) != origin:
+            origin = own
+            encoded.append(bytes([_SENDER_1]) + origin)
+        encoded.append(encode(ticket))
     if lane is not None:
         encoded.insert(0, bytes([_LANE_1]) + lane.encode("ascii"))
     if len(encoded) == 1:
@@ -117,23 +130,44 @@ def unpack(data: bytes) -> list[Ticket]:
         return [] if ticket is None else [ticket]
     found: list[Ticket] = []
     lane: str | None = None
+    sender: str | None = None
+    source: str | None = None
     at = 1
     while at < len(data) and len(found) < TOGETHER_MAX:
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
         entry = data[at + 2 : end] if end <= len(data) else b""
-        lane = _lane(entry) or lane
         ticket = decode(entry)
-        if isinstance(ticket, DeliveryTicket) and lane is not None:
-            ticket = replace(ticket, lane=lane)
-        if ticket is not None:
+        if isinstance(ticket, DeliveryTicket):
+            if lane is not None or sender is not None:
+                ticket = replace(ticket, lane=lane, sender=sender, source=source)
             found.append(ticket)
+        elif ticket is not None:
+            found.append(ticket)
+        elif entry[:1] == bytes([_LANE_1]):
+            lane = _lane(entry) or lane
+        elif entry[:1] == bytes([_SENDER_1]):
+            sender, source = _sender_and_source(entry)
         at = end
     return found
 
 
 def _lane(entry: bytes) -> str | None:
-    is_lane = entry[:1] == bytes([_LANE_1]) and 1 < len(entry) <= 1 + DESTINATION_CHARACTERS_MAX and entry.isascii()
+    is_lane = 1 < len(entry) <= 1 + DESTINATION_CHARACTERS_MAX and entry.isascii()
     return entry[1:].decode() if is_lane else None
+
+
+def _origin(ticket: DeliveryTicket) -> bytes:
+    """The sender and, after a space, our address."""
+    if ticket.sender is None:
+        return b""
+    return (ticket.sender if ticket.source is None else f"{ticket.sender} {ticket.source}").encode("ascii")
+
+
+def _sender_and_source(entry: bytes) -> tuple[str | None, str | None]:
+    if not entry.isascii() or len(entry) > 1 + DESTINATION_CHARACTERS_MAX + 1 + SOURCE_CHARACTERS_MAX:
+        return None, None
+    sender, _, source = entry[1:].decode().partition(" ")
+    return sender or None, source or None
 
 
 def shard_of(lane: str, shards: int) -> int:

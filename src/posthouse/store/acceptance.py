@@ -55,6 +55,8 @@ class PreparedMessage(NamedTuple):
     recipients: Sequence[DraftRecipient]
     credits: int
     mime: bytes
+    # The domain in From.
+    sender_domain: str | None = None
     # The destination of all recipients, if not their own domains: test mail and captured mail go to the simulator.
     routed_to: str | None = None
     mailing_list: str | None = None
@@ -192,14 +194,14 @@ WITH charged AS (
     SELECT account_id, message_id, -1, 'reserve', credits, :now::timestamptz FROM accepted WHERE credits > 0
 ), addressed AS MATERIALIZED (
     SELECT * FROM unnest(:recipient_account_ids::uuid[], :recipient_message_ids::uuid[], :positions::smallint[],
-        :fields::text[], :emails::text[], :destinations::text[])
-        recipient(account_id, message_id, position, field, email, destination)
+        :fields::text[], :emails::text[], :destinations::text[], :sender_domains::text[])
+        recipient(account_id, message_id, position, field, email, destination, sender)
 ), named AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
-INSERT INTO schedule (account_id, message_id, position, destination, next_at)
-SELECT account_id, message_id, position, destination, :due_at::timestamptz FROM addressed
+INSERT INTO schedule (account_id, message_id, position, destination, sender, next_at)
+SELECT account_id, message_id, position, destination, sender, :due_at::timestamptz FROM addressed
 """)
 
 
@@ -308,6 +310,7 @@ def write_call(
         fields=[recipient.field for _, _, recipient in recipients],
         emails=[recipient.email for _, _, recipient in recipients],
         destinations=[entry.routed_to or recipient.destination for entry, _, recipient in recipients],
+        sender_domains=[entry.sender_domain for entry, _, _ in recipients],
     )
 
 

@@ -70,7 +70,7 @@ class DeliveryOutcome:
 
     A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
     more mail of this account. `is_released`: the credit is returned although the mail failed. `source` is our address
-    that it was tried from.
+    that it was tried from, and the next attempt is made from again if it `returns_to_source`.
     """
 
     account_id: AccountId
@@ -90,6 +90,7 @@ class DeliveryOutcome:
     code: int | None = None
     response: str | None = None
     source: str | None = None
+    returns_to_source: bool = False
 
     def __post_init__(self) -> None:
         if (self.event is not None) is not self.result.is_final or (self.next_at is None) is not self.result.is_final:
@@ -203,8 +204,9 @@ WITH folded AS (
     RETURNING 1
 ), postponed AS (
     UPDATE schedule SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
-        attempt_count = attempt_count - later.uncounted
-    FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[]) later(place, next_at, uncounted)
+        attempt_count = attempt_count - later.uncounted, source = coalesce(later.source, schedule.source)
+    FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[], :later_sources::text[])
+        later(place, next_at, uncounted, source)
     WHERE schedule.ctid = later.place
     RETURNING 1
 ), closed AS (
@@ -426,8 +428,9 @@ async def _write(
             sources=[outcome.source for outcome in attempts],
             struck_places=struck,
             later_places=[place for place, _, _ in later],
-            next_at=[next_at for _, next_at, _ in later],
+            next_at=[outcome.next_at for _, outcome, _ in later],
             uncounted=[uncounted for _, _, uncounted in later],
+            later_sources=[outcome.source if outcome.returns_to_source else None for _, outcome, _ in later],
             ledger_account_ids=[outcome.account_id for outcome in charged],
             ledger_message_ids=[outcome.message_id for outcome in charged],
             ledger_positions=[outcome.position for outcome in charged],
@@ -450,16 +453,16 @@ async def _write(
 
 def _schedule_changes(
     batch: Mapping[RecipientKey, DeliveryOutcome], schedule: _Schedule, changed: Mapping[RecipientKey, DeliveryOutcome]
-) -> tuple[list[Place], list[tuple[Place, datetime | None, int]]]:
-    """The places of rows to delete; and of rows to postpone, until when, and the attempts not to be counted."""
+) -> tuple[list[Place], list[tuple[Place, DeliveryOutcome, int]]]:
+    """The places of rows to delete; and of rows to postpone, with their outcome, and the attempts not to be counted."""
     struck = []
     later = []
     for key, (place, attempt_count) in schedule.items():
         outcome = batch[key]
         if outcome.result is DeliveryResult.POSTPONED:
-            later.append((place, outcome.next_at, min(attempt_count, 1)))
+            later.append((place, outcome, min(attempt_count, 1)))
         elif outcome.result is DeliveryResult.DEFERRED and key in changed:
-            later.append((place, outcome.next_at, 0))
+            later.append((place, outcome, 0))
         else:
             # Final now; or found final or gone, and then it must not be tried again.
             struck.append(place)

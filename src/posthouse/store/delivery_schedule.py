@@ -50,7 +50,7 @@ LEASE: Final = """
 UPDATE schedule SET next_at = $2, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM schedule WHERE next_at <= $1 ORDER BY next_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING account_id, message_id, position, fence, destination
+RETURNING account_id, message_id, position, fence, destination, sender, source
 """
 
 # A worker without a row is dead: its row may have been deleted while a claim of it was under way.

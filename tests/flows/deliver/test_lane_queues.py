@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 from posthouse.chance import SeededChance
 from posthouse.flows.deliver.lane_lookup import DESTINATIONS_KNOWN_SECONDS, UNSORTED_MAX
 from posthouse.flows.deliver.lane_queues import (
+    NO_ADDRESS_SECONDS,
     POSTPONE_SECONDS_MAX,
     POSTPONE_SECONDS_MIN,
     REPLACED_SECONDS,
@@ -24,6 +26,7 @@ from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.flows.shared.tickets import Item
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import MISS_PAUSE_SECONDS_MIN, LaneLimits, Limits, Served, Slot
+from posthouse.rules.route import Route, ranked
 from posthouse.rules.ticket import DeliveryTicket, shard_of
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases
@@ -73,6 +76,8 @@ class Lanes:
     leases: Leases = field(default_factory=lambda: AllShards(1))
     given_back: list[Item[DeliveryTicket]] = field(default_factory=list)
     forwarded: list[tuple[Item[DeliveryTicket], str, int]] = field(default_factory=list)
+    # By which the mail of every account leaves.
+    routes: tuple[Route, ...] | None = ()
 
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
@@ -91,6 +96,7 @@ class Lanes:
             postpone=self.postponed.extend,
             give_back=self.given_back.extend,
             forward=self._forward,
+            routes_of=lambda _: self.routes,
         )
 
     def _forward(self, items: list[Item[DeliveryTicket]], lane: str, shard: int) -> None:
@@ -270,7 +276,7 @@ async def test_a_hosted_domains_ticket_stays_if_its_lane_is_here(names: Nameserv
     lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases_of(CUSTOMER, GOOGLE))
     await lanes.sort(arrived("customer.example", CUSTOMER), arrived("gmail.com", GOOGLE))
     assert lanes.forwarded == []
-    assert [turn.queue.key for turn in lanes.turns] == [("google", GOOGLE)] * 2
+    assert [(turn.queue.name, turn.queue.shard) for turn in lanes.turns] == [("google", GOOGLE)] * 2
     assert len({id(turn.queue) for turn in lanes.turns}) == 1
 
 
@@ -278,12 +284,12 @@ async def test_a_forwarded_ticket_keeps_its_lane_and_is_not_forwarded_again(name
     # Its domain has moved to servers of its own meanwhile.
     lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases_of(GOOGLE))
     await lanes.sort(arrived("one.example", GOOGLE, "google"))
-    assert [turn.queue.key for turn in lanes.turns] == [("google", GOOGLE)]
+    assert [(turn.queue.name, turn.queue.shard) for turn in lanes.turns] == [("google", GOOGLE)]
     # A worker with other settings sent it here: it goes from here, over a single connection.
     other = (GOOGLE + 5) % SHARDS
     lanes = Lanes(names, LaneLimits(WIDE_UNDIVIDED), leases=leases_of(other))
     await lanes.sort(arrived("gmail.com", other, "google"), arrived("gmail.com", other, "google"))
-    assert [turn.queue.key for turn in lanes.turns] == [("google", other)]
+    assert [(turn.queue.name, turn.queue.shard) for turn in lanes.turns] == [("google", other)]
     assert lanes.forwarded == []
 
 
@@ -663,3 +669,71 @@ async def test_closing_returns_all_waiting_tickets_and_starts_nothing(names: Nam
     assert len(lanes.queues.close()) == 9 + 2
     await lanes.finish(lanes.turns[0])
     assert lanes.turns == []
+
+
+ROUTES: Final = tuple(Route(ip_address(f"192.0.2.{number}"), f"mta{number}.example.com") for number in range(1, 4))
+
+
+def sent_by(sender: str, source: str | None = None) -> Item[DeliveryTicket]:
+    item = ticket("one.example")
+    return item._replace(ticket=replace(item.ticket, sender=sender, source=source))
+
+
+def sources(lanes: Lanes) -> list[str]:
+    return [str(turn.queue.route.source) for turn in lanes.turns if turn.queue.route is not None]
+
+
+async def test_each_address_has_a_lane_of_its_own(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(Limits(connections_start=2, connections_max=2)), routes=ROUTES)
+    await lanes.sort([sent_by(f"sender{number}.example") for number in range(20)])
+    # Two connections from each.
+    assert sorted(sources(lanes)) == ["192.0.2.1"] * 2 + ["192.0.2.2"] * 2 + ["192.0.2.3"] * 2
+
+
+async def test_a_sender_takes_its_next_address_while_its_own_is_paused(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), routes=ROUTES)
+    own, other, _ = [str(route.source) for route in ranked("b.example", ROUTES)]
+    for _ in range(2):
+        await lanes.sort(sent_by("b.example"))
+        await lanes.finish(lanes.turns[0], Served.UNREACHABLE)
+    await lanes.sort(sent_by("b.example"))
+    assert sources(lanes) == [other]
+    lanes.clock.advance(seconds=MISS_PAUSE_SECONDS_MIN)
+    await lanes.sort(sent_by("b.example"))
+    assert sources(lanes) == [other, own]
+
+
+async def test_a_sender_with_more_than_its_address_can_send_takes_others_too(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(Limits(per_second=10, burst=1)), routes=ROUTES)
+    await lanes.sort([sent_by("b.example") for _ in range(30)])
+    first, second, third = [
+        next(queue.waiting for queue in lanes.queues.queues if queue.route == route)
+        for route in ranked("b.example", ROUTES)
+    ]
+    assert first >= second > 0
+    assert third > 0
+    assert first + second + third + len(lanes.turns) == 30
+
+
+async def test_a_retry_waits_for_the_address_before(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), routes=ROUTES)
+    before = str(ranked("b.example", ROUTES)[2].source)
+    await lanes.sort(sent_by("b.example", before))
+    assert sources(lanes) == [before]
+
+
+async def test_mail_without_an_address_that_may_send_is_postponed(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), routes=None)
+    await lanes.sort(sent_by("b.example"))
+    assert (len(lanes.turns), len(lanes.waits)) == (0, 1)
+    assert NO_ADDRESS_SECONDS <= lanes.waits[0] <= 2 * NO_ADDRESS_SECONDS
+    await lanes.sort(ticket("simulator.invalid"))
+    assert len(lanes.turns) == 1
+
+
+async def test_an_address_with_another_name_greets_with_it_from_now_on(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), routes=ROUTES[:1])
+    await lanes.sort(sent_by("b.example"))
+    lanes.routes = (replace(ROUTES[0], hostname="new.example.com"),)
+    await lanes.sort(sent_by("b.example"))
+    assert [turn.queue.route for turn in lanes.turns] == [*lanes.routes] * 2

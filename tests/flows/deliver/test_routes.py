@@ -109,3 +109,35 @@ async def test_mail_does_not_ask_the_database_for_its_route(flow: DeliveryFlow, 
         await tx.execute("LOCK TABLE addresses, pools IN ACCESS EXCLUSIVE MODE")
         await flow.run_due()
         assert [mail.source for mail in flow.receiver.accepted] == ["127.0.0.7"]
+
+
+async def test_each_from_domain_keeps_its_address_until_that_rests(flow: DeliveryFlow, addresses: Addresses) -> None:
+    for number in range(7, 11):
+        await addresses.add(f"127.0.0.{number}", f"mta{number}.example.com")
+    first = [await sent(flow) for _ in range(3)]
+    assert len(set(first)) == 1
+    assert first[0] is not None
+    await addresses.rest(first[0][0])
+    second = [await sent(flow) for _ in range(3)]
+    assert len(set(second)) == 1
+    assert second[0] not in (None, first[0])
+    await addresses.add(first[0][0])
+    assert await sent(flow) == first[0]
+
+
+async def test_a_greylisted_mail_comes_again_from_the_address_before(flow: DeliveryFlow, addresses: Addresses) -> None:
+    await addresses.add("127.0.0.7", "mta7.example.com")
+    await flow.delivery.read_routes()
+    await flow.steps.accept(["greylist@example.org"])
+    await flow.run_due()
+    assert await flow.steps.fetch("SELECT attempt_count, source FROM schedule") == [(1, "127.0.0.7")]
+    # Of four new addresses one would be preferred by now.
+    for number in range(8, 16):
+        await addresses.add(f"127.0.0.{number}", f"mta{number}.example.com")
+    preferred = await sent(flow)
+    assert preferred is not None
+    assert preferred[0] != "127.0.0.7", "the test needs a sender that prefers another"
+    for _ in range(2):
+        flow.clock.advance(minutes=6)
+        await flow.run_due()
+    assert [mail.source for mail in flow.receiver.accepted if mail.recipient.startswith("greylist")] == ["127.0.0.7"]

@@ -177,6 +177,7 @@ class Intake:
             recipients=addressed,
             credits=len(addressed),
             mime=submitted.content,
+            sender_domain=submitted.sender.domain,
             routed_to=self._captured_by,
             mailing_list=choice.mailing_list,
             one_click=choice.one_click,
@@ -226,6 +227,7 @@ class Intake:
             recipients=draft.recipients,
             credits=0 if is_test else len(draft.recipients),
             mime=written,
+            sender_domain=draft.sender.domain,
             routed_to=self._simulator_domain if is_test else self._captured_by,
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
@@ -336,7 +338,7 @@ def _tickets(entries: Sequence[PreparedMessage]) -> Iterator[DeliveryTicket]:
     for entry in entries:
         for position, recipient in enumerate(entry.recipients):
             destination = entry.routed_to or recipient.destination
-            yield DeliveryTicket(entry.account_id, entry.message_id, position, 0, destination)
+            yield DeliveryTicket(entry.account_id, entry.message_id, position, 0, destination, entry.sender_domain)
 
 
 def _by_account(entries: Sequence[PreparedMessage]) -> list[list[PreparedMessage]]:

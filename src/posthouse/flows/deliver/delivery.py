@@ -55,8 +55,6 @@ HOLD_CHECK: Final = timedelta(minutes=15)
 LINGER_SECONDS: Final = 0.02
 # A mail that can't be prepared (its key can't be opened): a fault of ours, and not counted as an attempt.
 UNREADY: Final = timedelta(minutes=1)
-# Mail whose pool has no address that may send waits this long, up to twice.
-NO_ADDRESS: Final = timedelta(minutes=1)
 # There is no server behind the simulator.
 SIMULATOR_LIMITS: Final = Limits(per_second=10_000.0, burst=10_000, connections_start=50, connections_max=50)
 CUT_SHORT: Final = "the service was stopped"
@@ -111,6 +109,7 @@ class Delivery:
             worker_lease=worker_lease,
             renewals=renewals,
         )
+        self._routes = Routes(database)
         self._lane_queues = LaneQueues(
             clock=clock,
             chance=chance,
@@ -125,9 +124,9 @@ class Delivery:
             postpone=self._postpone,
             give_back=self._give_back,
             forward=self._forward,
+            routes_of=self._routes.of,
         )
         self._large_bodies = LargeBodies(large_bytes_max)
-        self._routes = Routes(database)
         self._delivery_metrics = DeliveryMetrics(simulator_domain)
 
     @property
@@ -154,7 +153,7 @@ class Delivery:
             # Before the lanes, whose turns and rate are for mail that can go.
             taken = [item for item in taken if not self._control_cache.is_known_suspended(item.ticket.account_id)]
             self._claims.tasks.spawn(self._hold(held))
-        self._lane_queues.sort(self._with_route(taken))
+        self._lane_queues.sort(taken)
 
     async def renew(self) -> None:
         await self._claims.renew()
@@ -240,18 +239,6 @@ class Delivery:
             )
         finally:
             await self._claims.acknowledge(bundle.items)
-
-    def _with_route(self, items: Sequence[Item[DeliveryTicket]]) -> Sequence[Item[DeliveryTicket]]:
-        """Those that have an address to leave from; the others are postponed before they take a place in a lane."""
-        if not self._routes.are_set:
-            return items
-        waiting = [item for item in items if self._routes.is_waiting(item.ticket.account_id)]
-        if waiting:
-            self._postpone([(item, self._no_address_wait().total_seconds()) for item in waiting])
-        return [item for item in items if not self._routes.is_waiting(item.ticket.account_id)]
-
-    def _no_address_wait(self) -> timedelta:
-        return NO_ADDRESS * (1 + self._chance.fraction())
 
     # Claim.
 
@@ -339,9 +326,9 @@ class Delivery:
             lost = GivenUp("the message is no longer stored", is_released=True)
             attempts += [Attempt(recipient, lost) for recipient in tried]
             return attempts, Served.NOT_SENT
-        routes = self._routes.of(bundle.account_id, domain_of(message.sender)) if self._routes.are_set else ()
+        routes = self._routes.from_route(bundle.account_id, queue.route, domain_of(message.sender))
         if routes is None:
-            return attempts + self._not_tried(tried, self._no_address_wait()), Served.NOT_SENT
+            return attempts + self._not_tried(tried, timedelta(0)), Served.NOT_SENT
         size = 0 if message.mime is not None else message.mime_bytes
         began_at = self._clock.monotonic()
         if size and not self._large_bodies.take(bundle.account_id, message.id, size):

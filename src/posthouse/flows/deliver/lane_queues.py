@@ -25,6 +25,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot
 from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
 from posthouse.rules.pace import Moment
+from posthouse.rules.route import Room, Route, choose
 from posthouse.rules.standing import Place
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.carrier import LaneConnections
@@ -32,8 +33,8 @@ from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases
 
 Item = tickets.Item[DeliveryTicket]
-# A lane's name, and the shard in which it or its part lives.
-LaneKey = tuple[str, int]
+# A lane's name, the shard in which it or its part lives, and our address that its mail leaves from.
+LaneKey = tuple[str, int, str]
 
 # A ticket that waits longer than its lease is published again: what can't go within this time is postponed.
 WAIT_SECONDS_MAX: Final = 30.0
@@ -54,6 +55,10 @@ PAUSE_SECONDS_WAITED: Final = 5.0
 IDLE_LANES_MAX: Final = 10_000
 # The address of an installation that has only one.
 SOLE_ADDRESS: Final = ""
+# A sender's mail takes its next address while more than this waits for the one before.
+ADDRESS_SECONDS_MAX: Final = 1.0
+# While no address of a pool may send, its mail is postponed by this.
+NO_ADDRESS_SECONDS: Final = 60.0
 # When a session ends, lanes of each account above its share are tried again, until so many could not go on.
 FAILURES_MAX: Final = 5
 # When lanes are placed over another number of shards, workers learn of it at their next renewals. For so long nothing
@@ -84,12 +89,16 @@ class LaneCounts:
 
 @dataclass(slots=True)
 class LaneQueue:
-    """A lane, or its part that lives in this shard, and the bundles that wait for it."""
+    """A lane, or its part that lives in this shard, and the bundles that wait for it, all to leave by one route.
+
+    Without a route they leave as the machine sends by itself.
+    """
 
     name: str
     shard: int
     lane: Lane
     bundles: FairQueue[Bundle]
+    route: Route | None = None
     # The bundles that further recipients can join.
     open_bundles: dict[tuple[MessageId, str], Bundle] = field(default_factory=dict)
     # Everything that bounds a lane counts recipients, that is tickets, because these take the room in the worker and in
@@ -111,7 +120,7 @@ class LaneQueue:
 
     @property
     def key(self) -> LaneKey:
-        return self.name, self.shard
+        return self.name, self.shard, _source(self.route)
 
     @property
     def waiting_max(self) -> int:
@@ -140,7 +149,8 @@ class LaneQueues:
     """`start` delivers a bundle; it calls `release_slot` after the SMTP session and `end_session` once recorded.
 
     `postpone` postpones tickets that find no room, each by its seconds; `give_back` returns tickets to the stream, and
-    `forward` sends those of a lane to the shard where it lives.
+    `forward` sends those of a lane to the shard where it lives. `routes_of` says by which routes an account's mail
+    leaves: empty, as the machine sends by itself; None, not now.
     """
 
     def __init__(
@@ -159,6 +169,7 @@ class LaneQueues:
         postpone: Callable[[list[tuple[Item, float]]], None],
         give_back: Callable[[list[Item]], None],
         forward: Callable[[list[Item], str, int], None],
+        routes_of: Callable[[AccountId], tuple[Route, ...] | None] = lambda _: (),
     ) -> None:
         self._clock = clock
         self._chance = chance
@@ -174,6 +185,7 @@ class LaneQueues:
         self._postpone = postpone
         self._give_back = give_back
         self._forward = forward
+        self._routes_of = routes_of
         self._lookup = LaneLookup(clock=clock, resolver=resolver, own_lane=own_lane, tasks=tasks, resolved=self.sort)
         self._queues: dict[LaneKey, LaneQueue] = {}
         self._waiting: FairShare[AccountId] = FairShare(ALL_WAITING_MAX)
@@ -227,7 +239,7 @@ class LaneQueues:
         held = self.note_shards()
         touched: dict[LaneKey, LaneQueue] = {}
         returned: list[Item] = []
-        forwarded: dict[LaneKey, list[Item]] = {}
+        forwarded: dict[tuple[str, int], list[Item]] = {}
         for item in items:
             ticket = item.ticket
             name = ticket.lane or self._lookup.lane_of(ticket.destination)
@@ -242,7 +254,10 @@ class LaneQueues:
                 case Elsewhere.GIVE_BACK:
                     returned.append(item)
                 case int() as shard:
-                    queue = self._queue(name, shard)
+                    queue = self._queue_of(name, shard, ticket, now)
+                    if queue is None:
+                        self._late.append((item, NO_ADDRESS_SECONDS * (1 + self._chance.fraction())))
+                        continue
                     self._enter(queue, item, now)
                     touched[queue.key] = queue
         for queue in touched.values():
@@ -348,13 +363,34 @@ class LaneQueues:
             items += self._emptied(queue)
         return items
 
-    def _queue(self, name: str, shard: int) -> LaneQueue:
-        queue = self._queues.get((name, shard))
+    def _queue_of(self, name: str, shard: int, ticket: DeliveryTicket, now: float) -> LaneQueue | None:
+        """That of the route which the ticket's sender prefers among those with room; None while there is no route."""
+        routes = () if name == self._own_lane else self._routes_of(ticket.account_id)
+        if not routes:
+            return None if routes is None else self._queue(name, shard)
+
+        def room_of(route: Route) -> Room:
+            queue = self._queues.get((name, shard, _source(route)))
+            return Room.FREE if queue is None else self._room(queue, ticket.account_id, now)
+
+        return self._queue(name, shard, choose(ticket.sender or ticket.account_id.hex, routes, room_of, ticket.source))
+
+    def _room(self, queue: LaneQueue, account_id: AccountId, now: float) -> Room:
+        pause = queue.lane.pause_left(now)
+        if not pause and queue.waiting <= queue.lane.per_second * ADDRESS_SECONDS_MAX:
+            return Room.FREE
+        can_wait = pause <= PAUSE_SECONDS_WAITED and self._has_room(queue, account_id)
+        return Room.SOME if can_wait else Room.NONE
+
+    def _queue(self, name: str, shard: int, route: Route | None = None) -> LaneQueue:
+        queue = self._queues.get((name, shard, _source(route)))
         if queue is None:
-            lane = Lane(self._limits_of(name, shard), Place(SOLE_ADDRESS, name))
-            queue = LaneQueue(name, shard, lane, FairQueue(BUNDLES_MAX, BUNDLES_MAX))
+            lane = Lane(self._limits_of(name, shard), Place(_source(route), name))
+            queue = LaneQueue(name, shard, lane, FairQueue(BUNDLES_MAX, BUNDLES_MAX), route)
             self._take_over(queue)
             self._queues[queue.key] = queue
+        # The name that it greets with may be another than before.
+        queue.route = route
         return queue
 
     def _take_over(self, queue: LaneQueue) -> None:
@@ -436,3 +472,7 @@ class LaneQueues:
         is_idle = is_idle and not queue.lane.pause_left(self._clock.monotonic())
         if is_idle and len(self._queues) > IDLE_LANES_MAX:
             self._queues.pop(queue.key, None)
+
+
+def _source(route: Route | None) -> str:
+    return SOLE_ADDRESS if route is None else str(route.source)

@@ -9,7 +9,7 @@ from posthouse.clock import Clock
 from posthouse.rules import event, ids, lane, outcome, retry
 from posthouse.rules.lane import Served
 from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, Suppressed
-from posthouse.rules.remark import remark_of
+from posthouse.rules.remark import RemarkKind, remark_of
 from posthouse.rules.retry import Schedule
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
@@ -79,6 +79,7 @@ class Outcomes:
             code=verdict.code,
             response=verdict.text,
             source=carried.source if carried else None,
+            returns_to_source=carried is not None and carried.source is not None and _is_greylisted(attempt_result),
         )
 
     def dated(self, recorded: DeliveryOutcome, now: datetime) -> DeliveryOutcome:
@@ -107,6 +108,14 @@ class Outcomes:
             smtp_response=verdict.text,
         )
         return NewEvent(event_id, kind, body, ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)))
+
+
+def _is_greylisted(result: AttemptResult) -> bool:
+    """Whether the server waits for the same mail from the same address."""
+    if not isinstance(result, Replied):
+        return False
+    remark = remark_of("", result.stage, result.reply)
+    return remark is not None and remark.kind is RemarkKind.GREYLISTED
 
 
 def served(lane_name: str, carried: CarrierResult) -> Served:

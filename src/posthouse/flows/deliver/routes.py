@@ -6,7 +6,7 @@ import structlog
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.public_address import Address
-from posthouse.rules.route import Route, RouteTable, choose, with_other_family
+from posthouse.rules.route import Route, RouteTable, with_other_family
 from posthouse.store import addresses
 from posthouse.store.postgres import Database
 from posthouse.wire.local_address import is_local
@@ -38,24 +38,14 @@ class Routes:
         self._table, self._usable = table, usable
         self._by_pool = {name: table.routes_of(name, usable) for name in table.pools}
 
-    @property
-    def are_set(self) -> bool:
-        """Whether any address was added."""
-        return bool(self._table.addresses)
-
-    def is_waiting(self, account_id: AccountId) -> bool:
-        """Whether all addresses of the account's pool rest, or are on other machines."""
+    def of(self, account_id: AccountId) -> tuple[Route, ...] | None:
+        """The routes of the account's pool; empty: as the machine sends by itself. None while its mail has to wait."""
         pool = self._table.pool_of(account_id)
-        return pool is not None and not self._by_pool.get(pool)
+        return () if pool is None else self._by_pool.get(pool) or None
 
-    def of(self, account_id: AccountId, domain: str) -> tuple[Route, ...] | None:
-        """The route of mail from the domain, and another for servers of the other family.
-
-        Empty: as the machine sends by itself. None while the account's mail has to wait.
-        """
-        pool = self._table.pool_of(account_id)
-        if pool is None:
-            return ()
-        routes = self._by_pool.get(pool, ())
-        first = choose(domain, routes)
-        return None if first is None else with_other_family(first, routes, domain)
+    def from_route(self, account_id: AccountId, first: Route | None, sender: str) -> tuple[Route, ...] | None:
+        """The route, and one for servers of the other family; None if the account's mail leaves by others by now."""
+        routes = self.of(account_id)
+        if first is None:
+            return () if routes == () else None
+        return with_other_family(first, routes, sender) if routes and first in routes else None
