@@ -146,11 +146,10 @@ async def test_a_lost_shards_mail_goes_from_its_new_holder_at_once(pair: Pair) -
     assert len(pair.flow.receiver.accepted) == 1
     pair.second.leases.shards = frozenset()
     pair.first.leases.shards = EVERY
-    pair.second.delivery.note_shards()
-    await pair.second.delivery.settle()
 
     async def arrived() -> int:
         pair.flow.clock.advance(seconds=1)
+        await pair.second.work()
         await pair.first.work()
         return len(pair.flow.receiver.accepted)
 
