@@ -191,3 +191,11 @@ def test_search_measures_every_filter_and_compares_reads(tmp_path: Path) -> None
     assert "| GET /emails/{id} | messages | 1 / 1 | 1 / 1 | 3 / 3 |" in reads, reads
     assert "Subplans Removed" in reads
     assert "Index Cond: ((account_id = $1) AND (id = $2))" in reads
+
+
+@pytest.mark.rare
+@needs_wrk
+def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "metrics", "--quick")
+    assert len(rows_of(page, "accepted")) == 6
+    assert "access lines make a mail accepted cost" in page
