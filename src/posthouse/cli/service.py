@@ -84,6 +84,7 @@ def upkeep(
         "secrets_resealed": done.secrets_resealed,
         "domain_keys_made": done.domain_keys_made,
         "webhooks_ended": done.webhooks_ended,
+        "addresses_checked": done.addresses_checked,
         "usage_steps": counted.steps,
         "alerts_mailed": alerts.mailed,
     }

@@ -101,6 +101,7 @@ class OperatorServices:
         from posthouse.compose.keys import sealer
         from posthouse.compose.periodic_checks import disk_space
         from posthouse.compose.stream import stream_probes
+        from posthouse.compose.upkeep import address_check
         from posthouse.entrypoints.http.dashboard_build import NOT_BUILT, is_built
         from posthouse.flows.operate.doctor import Doctor
 
@@ -116,6 +117,7 @@ class OperatorServices:
             captures=self._settings.delivery.captures,
             dashboard_lack=None if is_built() else NOT_BUILT,
             sandbox_domain=self._sandbox_domain,
+            address_check=address_check(self._settings, self._database, self._clock),
         )
 
     @cached_property

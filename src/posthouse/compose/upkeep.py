@@ -13,6 +13,7 @@ from posthouse.compose.periodic_checks import synchronize
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.inbound.reputation import Reputation
+from posthouse.flows.operate.address_check import AddressCheck
 from posthouse.flows.operate.alert_check import AlertCheck
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.operate.upkeep import Retention, Upkeep
@@ -79,4 +80,15 @@ def upkeep(settings: Settings, database: Database, clock: DatabaseClock, chance:
             settings.retention.messages_days, settings.retention.bodies_days, settings.retention.webhooks_days
         ),
         clock_step=lambda: clock.step,
+        address_check=address_check(settings, database, clock),
+    )
+
+
+def address_check(settings: Settings, database: Database, clock: Clock) -> AddressCheck:
+    return AddressCheck(
+        database=database,
+        clock=clock,
+        resolver=resolver(settings),
+        return_path=settings.return_path,
+        blocklists=settings.delivery.blocklists,
     )

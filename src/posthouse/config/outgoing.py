@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from posthouse.config.section import Integers, Numbers, Section
+from posthouse.config.section import Integers, Numbers, Section, Texts
 from posthouse.mail.address import AddressError, parse_domain
 from posthouse.rules import endpoint_state, retry
 from posthouse.rules.lane import PROVIDERS, LaneLimits, Limits
@@ -117,6 +117,12 @@ class DeliverySection(Section):
         description="A domain whose mail is never sent but ends as its address says: delivered@, bounced@, failed@ or "
         "deferred@. Mail of test keys goes there too.",
     )
+    blocklists: Texts = Field(
+        (),
+        description="DNS lists of addresses that send spam, such as zen.spamhaus.org: upkeep asks them every hour "
+        "whether they list a sending address (`posthouse address`), and doctor when it runs. Most refuse public "
+        "resolvers; read their terms. Empty: none is asked.",
+    )
     port: int = Field(25, ge=1, le=65535, description="The port of other mail servers; any but 25 is for tests.")
     allow_loopback: bool = Field(
         False,
@@ -133,6 +139,14 @@ class DeliverySection(Section):
                 "1, 5, 15"
             )
         return given
+
+    @field_validator("blocklists")
+    @classmethod
+    def _are_domains(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(parse_domain(name) for name in given)
+        except AddressError as error:
+            raise ValueError(f"holds a name that {error}") from None
 
     @field_validator("simulator_domain")
     @classmethod

@@ -69,6 +69,19 @@ SELECT name, tier, overflow, relay, created_at,
 FROM pools ORDER BY name
 """
 
+_CHECKED: Final = "UPDATE addresses SET checked_at = $2, findings = $3::text[] WHERE ip = $1"
+
+# A list that did not answer has neither listed nor lifted anything.
+_LIST_NO_MORE: Final = """
+DELETE FROM listings WHERE ip = $1 AND (zone = ANY($2::text[]) OR zone <> ALL($3::text[]))
+"""
+
+_LISTED: Final = """
+INSERT INTO listings (ip, zone, answer, since, seen_at)
+SELECT $1, listed.*, $4, $4 FROM unnest($2::text[], $3::text[]) listed
+ON CONFLICT (ip, zone) DO UPDATE SET answer = excluded.answer, seen_at = excluded.seen_at
+"""
+
 _SET_ACCOUNT_POOL: Final = "UPDATE accounts SET pool = $2 WHERE id = $1"
 
 
@@ -103,6 +116,22 @@ async def lock(tx: Connection, ip: Address) -> AddressRow | None:
 
 async def put(tx: Connection, ip: Address, hostname: str, pool: str, state: AddressState, now: datetime) -> None:
     await tx.execute(*_PUT.bind(ip=ip, hostname=hostname, pool=pool, state=state, now=now))
+
+
+async def record_check(
+    tx: Connection,
+    ip: Address,
+    findings: Sequence[str],
+    listings: Mapping[str, str | None],
+    zones: Sequence[str],
+    now: datetime,
+) -> None:
+    """`listings` are the answers of the `zones` that answered; None of a list that doesn't have the address."""
+    listed = {zone: answer for zone, answer in listings.items() if answer is not None}
+    lifted = [zone for zone in listings if zone not in listed]
+    await tx.execute(_CHECKED, ip, now, list(findings))
+    await tx.execute(_LIST_NO_MORE, ip, lifted, list(zones))
+    await tx.execute(_LISTED, ip, list(listed), list(listed.values()), now)
 
 
 async def add_pool(tx: Connection, pool: Pool, now: datetime) -> bool:

@@ -141,6 +141,17 @@ class Resolver:
             case NoAnswer():
                 return None
 
+    async def host_names(self, reverse_name: str) -> tuple[str, ...] | None:
+        """The names of PTR records; empty if there are none, None without an answer."""
+        answer, _ = await self._query(reverse_name, "PTR")
+        match answer:
+            case RecordsFound(records):
+                return records
+            case NoRecord() | NoName():
+                return ()
+            case NoAnswer():
+                return None
+
     async def cached_texts(self, name: str) -> TxtAnswer:
         return _txt_answer(await self._cached_or_query(name, "TXT"))
 

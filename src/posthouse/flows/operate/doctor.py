@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from posthouse.clock import Clock
+from posthouse.flows.operate.address_check import AddressCheck, AddressFindings
 from posthouse.flows.operate.sandbox_domain import SandboxDomain
 from posthouse.flows.shared.disk_space import NOT_MEASURED, DiskSpace, Gauge
 from posthouse.rules import service_time
@@ -50,6 +51,7 @@ class Doctor:
         captures: bool = False,
         dashboard_lack: str | None = None,
         sandbox_domain: SandboxDomain | None = None,
+        address_check: AddressCheck | None = None,
     ) -> None:
         """`dashboard_lack` says why the dashboard can't be served, and what to do."""
         self._database = database
@@ -63,6 +65,7 @@ class Doctor:
         self._captures = captures
         self._dashboard_lack = dashboard_lack
         self._sandbox_domain = sandbox_domain
+        self._address_check = address_check
 
     async def check_up(self) -> Sequence[DoctorCheck]:
         try:
@@ -77,6 +80,8 @@ class Doctor:
                 if tables.is_well:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
                     checks += await self._sandbox(connection)
+            if tables.is_well and self._address_check is not None:
+                checks += [_address_check(found) for found in await self._address_check.check_all()]
             checks += [_outbound_check(self._captures), _dashboard_check(self._dashboard_lack)]
             return [*checks, *await self._room(), *await self._stream(), *self._proxy()]
         except Refusal as refusal:
@@ -266,6 +271,12 @@ def _clock_check(step: timedelta | None) -> DoctorCheck:
         return DoctorCheck(name, True, "yes")
     found = f"it differs from service time by {round(step.total_seconds())} s"
     return DoctorCheck(name, False, found, service_time.explain(step))
+
+
+def _address_check(found: AddressFindings) -> DoctorCheck:
+    lists = f"{len(found.listings)} lists" if found.listings else "no lists"
+    text = "; ".join([found.address.hostname, f"PTR, SPF and {lists}", *found.unknown])
+    return DoctorCheck(f"sending address {found.address.ip}", not found.findings, text, " ".join(found.findings))
 
 
 def _outbound_check(captures: bool) -> DoctorCheck:

@@ -11,6 +11,7 @@ import structlog
 from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.operate.address_check import AddressCheck
 from posthouse.flows.operate.reseal import Reseal
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
@@ -84,6 +85,7 @@ class UpkeepRun:
     secrets_resealed: int = 0
     domain_keys_made: int = 0
     webhooks_ended: int = 0
+    addresses_checked: int = 0
 
 
 class _Chore(NamedTuple):
@@ -106,12 +108,14 @@ class Upkeep:
         sealer: Sealer,
         retention: Retention,
         clock_step: Callable[[], timedelta | None] = lambda: None,
+        address_check: AddressCheck | None = None,
     ) -> None:
         """Nothing is deleted while `clock_step` says that the database's clock is not believed."""
         self._database = database
         self._sealer = sealer
         self._clock = clock
         self._domain_check = DomainCheck(database=database, clock=clock, chance=chance, resolver=resolver)
+        self._address_check = address_check
         self._reseal = Reseal(database=database, sealer=sealer)
         self._retention = retention
         self._clock_step = clock_step
@@ -125,6 +129,7 @@ class Upkeep:
             _Chore("recheck_domains", self.recheck_domains, ("domains_checked", "domains_lost")),
             _Chore("reseal", self.reseal, ("secrets_resealed",)),
             _Chore("make_ed25519_keys", self.make_ed25519_keys, ("domain_keys_made",)),
+            _Chore("check_addresses", self.check_addresses, ("addresses_checked",)),
         )
 
     async def run(self) -> UpkeepRun:
@@ -345,6 +350,10 @@ class Upkeep:
     async def reseal(self) -> int:
         """Seal anew what a retired key sealed; returns how many secrets."""
         return await self._reseal.run()
+
+    async def check_addresses(self) -> int:
+        """Check sending addresses in DNS, each once an hour; returns how many."""
+        return 0 if self._address_check is None else await self._address_check.run()
 
     async def make_ed25519_keys(self) -> int:
         """Make the Ed25519 key of domains registered before there were such keys; it signs once its record is found."""
