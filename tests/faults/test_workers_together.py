@@ -197,8 +197,6 @@ async def test_a_providers_limit_holds_while_workers_join_leave_and_are_killed(p
             workers.join,
             workers.kill_another,
             workers.join,
-            workers.stop_holder,
-            workers.join,
         ):
             conversations.most = len(conversations)
             changed_at = time.time()
