@@ -158,22 +158,29 @@ def _table(rows: Runs) -> Rows:
     return report.table("Processor time with and without metrics", "Mail", rows, columns)
 
 
-def cost(rows: Runs, name: str, without: str) -> float:
-    """By how much more a mail costs than in the variant: the median over the rounds."""
+def costs(rows: Runs, name: str, without: str) -> list[float]:
+    """By how much more a mail costs than in the variant, round by round, the least first."""
     pairs = zip(rows[_name(name, COUNTED)], rows[_name(name, without)], strict=True)
-    return median(whole.cpu_us / part.cpu_us - 1 for whole, part in pairs)
+    return sorted(whole.cpu_us / part.cpu_us - 1 for whole, part in pairs)
 
 
 def goals(rows: Runs) -> list[Goal]:
     found = []
     for name in PARTS:
-        counting = cost(rows, name, NOT_COUNTED)
-        found.append(goal(counting <= COST_MAX, f"a mail {name} costs {counting:+.1%} with metrics (≤ {COST_MAX:.0%})"))
+        counting = costs(rows, name, NOT_COUNTED)
+        text = f"a mail {name} costs {_spread(counting)} with metrics (≤ {COST_MAX:.0%})"
+        found.append(goal(median(counting) <= COST_MAX, text))
     return found
 
 
 def access_lines(rows: Runs) -> list[str]:
-    return [f"access lines make a mail {name} cost {cost(rows, name, NO_ACCESS_LINES):+.1%}" for name in PARTS]
+    return [
+        f"access lines make a mail {name} cost {_spread(costs(rows, name, NO_ACCESS_LINES))[:-1]}" for name in PARTS
+    ]
+
+
+def _spread(found: list[float]) -> str:
+    return f"{median(found):+.1%}, {found[0]:+.1%} to {found[-1]:+.1%} over the rounds,"
 
 
 def main(arguments: list[str] | None = None) -> int:
