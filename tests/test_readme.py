@@ -236,8 +236,12 @@ async def test_the_tutorial_works_as_written(started: tuple[Clone, str]) -> None
 
 def test_the_page_on_operation_works_as_written(new_database: Callable[[], str]) -> None:
     with cloned() as clone:
-        seen = clone.follow(ROOT / HOWTO / "operate.md", {"POSTHOUSE_DATABASE__URL": new_database()})
+        settings = {"POSTHOUSE_DATABASE__URL": new_database()}
+        seen = clone.follow(ROOT / HOWTO / "operate.md", settings)
         assert (clone.directory / "posthouse.toml").stat().st_mode & 0o777 == 0o600
+        path = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+        of_addresses = clone.follow(ROOT / HOWTO / "addresses-and-pools.md", settings | path)
+    assert "mta8.example.com" in of_addresses
     assert "FAIL" not in seen
     assert "stored secrets can be opened" in seen
     assert "acme has 10000 credits available." in seen
@@ -308,6 +312,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
         *(
             str(HOWTO / f"{name}.md")
             for name in (
+                "addresses-and-pools",
                 "dashboard",
                 "first-server",
                 "operate",

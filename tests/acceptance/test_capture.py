@@ -72,7 +72,7 @@ async def test_captured_mail_never_leaves_and_mail_from_before_is_held(
         assert (processes.nameserver.asked, processes.receiver.accepted) == ([], [])
         # The mail from before, and what was captured with a live key and over SMTP; a bounce is free.
         assert await tenant.available() == 1_000 - 3
-        assert "outbound_captured" in capturing.said()
+        assert "outbound_captured" in capturing.log.read_text()
         await capturing.terminate()
 
         processes.settings |= {"DELIVERY__OUTBOUND": "deliver"}

@@ -375,6 +375,7 @@ def test_what_is_set_up_follows_the_settings() -> None:
     assert info.submission == SmtpSubmission("mx.example.com", 587, None)
 
 
+@pytest.mark.rule("HTTP-16")
 async def test_every_line_of_the_log_is_json_and_each_request_is_one(tenant: Tenant) -> None:
     accepted = await tenant.accepts()
     service = tenant.service

@@ -26,6 +26,7 @@ NOT_AN_ACCOUNTS = (
     "usage._ADVANCE",
     "usage._OLDEST",
     "backlog._BACKLOG",
+    "backlog._DUE_WEBHOOKS",
     "backlog._WALK",
 )
 STATEMENTS = {

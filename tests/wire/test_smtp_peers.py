@@ -122,7 +122,13 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
 async def test_the_receiver_accepts_the_same_from_aiosmtplib(words: str) -> None:
     recipients = ["a@example.com", "b+1@example.com"]
     async with SmtpReceiver(words) as receiver:
-        client = aiosmtplib.SMTP(hostname="127.0.0.1", port=receiver.port, start_tls=False, use_tls=False)
+        client = aiosmtplib.SMTP(
+            hostname="127.0.0.1",
+            port=receiver.port,
+            local_hostname="sender.example.com",
+            start_tls=False,
+            use_tls=False,
+        )
         async with client:
             errors, _ = await client.sendmail(SENDER, recipients, CONTENT)
             assert errors == {}
