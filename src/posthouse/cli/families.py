@@ -38,6 +38,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "queue": Family("queue", "queue", "The queue: what waits, and why."),
     "address": Family("addresses", "address", "Addresses: where mail leaves from."),
     "pool": Family("addresses", "pool", "Pools of addresses: which accounts send from which."),
+    "lane": Family("lanes", "lane", "Lanes: what they have learnt from destinations' replies; undo it, or pin a rate."),
     "inbox": Family("inbox", "inbox", "Inbox: mail to postmaster@ and abuse@."),
     "suppression": Family("suppressions", "suppression", "Suppressions: addresses that an account sends nothing to."),
     "webhook": Family("webhook", "webhook", "Webhooks: an account's endpoint and log; verify a request, listen."),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.alert_check import AlertCheck
     from posthouse.flows.operate.audit import Audit
     from posthouse.flows.operate.doctor import Doctor
+    from posthouse.flows.operate.lanes import Lanes
     from posthouse.flows.operate.monitor import Monitor
     from posthouse.flows.operate.sandbox_domain import SandboxDomain
     from posthouse.flows.operate.service_clock import ServiceClock
@@ -173,6 +174,12 @@ class OperatorServices:
         from posthouse.flows.operate.monitor import Monitor
 
         return Monitor(database=self._database, clock=self._clock, ticket_lease=self._settings.workers.ticket_lease)
+
+    @cached_property
+    def lanes(self) -> "Lanes":
+        from posthouse.flows.operate.lanes import Lanes
+
+        return Lanes(database=self._database, clock=self._clock, lane_limits=self._settings.lanes.limits)
 
     @cached_property
     def suppressions(self) -> "Suppressions":

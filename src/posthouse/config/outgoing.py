@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from posthouse.config.section import Integers, Numbers, Section, Texts
 from posthouse.mail.address import AddressError, parse_domain
 from posthouse.rules import endpoint_state, retry
-from posthouse.rules.lane import PROVIDERS, LaneLimits, Limits
+from posthouse.rules.lane import PER_SECOND_START, PROVIDERS, LaneLimits, Limits
 from posthouse.rules.lease import WORKER_LEASE
 
 MEMORY: Final = "memory"
@@ -184,7 +184,8 @@ class LanesSection(Section):
         Limits().per_second,
         gt=0,
         allow_inf_nan=False,
-        description="Mails a second to a lane, by all processes together.",
+        description="Mails a second to a lane at most, by all processes together. A lane begins with 20 a second and "
+        "learns from the replies how many its destination takes; with a rate given here, it begins with that.",
     )
     burst: int = Field(Limits().burst, ge=1, description="Mails that an idle lane may get at once.")
     connections_max: int = Field(
@@ -223,7 +224,9 @@ class LanesSection(Section):
 
     @property
     def limits(self) -> LaneLimits:
-        default = _limits(self.per_second, self.burst, self.connections_max)
+        # Without a rate of the operator's, a lane learns what its destination takes.
+        per_second_start = None if "per_second" in self.model_fields_set else PER_SECOND_START
+        default = _limits(self.per_second, self.burst, self.connections_max, per_second_start)
         return LaneLimits(
             default,
             {
@@ -231,6 +234,7 @@ class LanesSection(Section):
                     own.per_second or default.per_second,
                     own.burst or (max(1, int(own.per_second)) if own.per_second else default.burst),
                     own.connections_max or default.connections_max,
+                    None if own.per_second else per_second_start,
                 )
                 for name, own in self.by_name.items()
             },
@@ -290,6 +294,6 @@ def _is_domain_name(given: str) -> bool:
         return False
 
 
-def _limits(per_second: float, burst: int, connections_max: int) -> Limits:
+def _limits(per_second: float, burst: int, connections_max: int, per_second_start: float | None) -> Limits:
     connections_start = min(Limits().connections_start, connections_max)
-    return Limits(per_second, burst, connections_start, connections_max)
+    return Limits(per_second, burst, connections_start, connections_max, per_second_start)

@@ -34,6 +34,8 @@ RENEW_PART: Final = 1 / 6
 HEARTBEAT_SECONDS: Final = 20.0
 REPORT_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 2.0
+# What a lane learnt is known to all workers within two of these.
+STANDINGS_SECONDS: Final = 1.0
 DRAIN_SECONDS_MAX: Final = 15.0
 
 
@@ -104,6 +106,7 @@ async def run_delivery(
     async with (
         repeated(delivery.report, pause_seconds=REPORT_SECONDS),
         repeated(delivery.read_routes, pause_seconds=ROUTES_SECONDS),
+        repeated(delivery.synchronize_standings, pause_seconds=STANDINGS_SECONDS),
     ):
         await _work(delivery, TicketKind.DELIVER, stream, leases, delivery.note_shards, worker_lease, stop)
 

@@ -229,15 +229,19 @@ class Served(StrEnum):
 _OF_ALL_SENDERS: Final = frozenset({Scope.ADDRESS, Scope.NETWORK, Scope.SPF_DOMAIN})
 
 
-def is_push_back(code: int, remark: Remark | None) -> bool:
-    """Whether a refusal asks for less mail of all senders. A 421 always does: the server ends the session."""
-    if code == PUSH_BACK_CODE:
-        return True
-    if remark is None:
-        return False
-    if remark.kind is RemarkKind.CONNECTIONS:
-        return True
-    return remark.kind in (RemarkKind.SLOW, RemarkKind.BLOCK) and not remark.scopes.isdisjoint(_OF_ALL_SENDERS)
+def served_by(code: int, remark: Remark | None) -> Served:
+    """What one reply says about its lane. A 421 always asks for less: the server ends the session."""
+    is_of_all = remark is not None and not remark.scopes.isdisjoint(_OF_ALL_SENDERS)
+    match remark.kind if remark is not None else None:
+        case RemarkKind.CONNECTIONS:
+            return Served.CONNECTIONS
+        case RemarkKind.PER_CONNECTION:
+            return Served.PER_CONNECTION
+        case RemarkKind.SLOW if is_of_all:
+            return Served.SLOW
+        case RemarkKind.BLOCK if is_of_all:
+            return Served.BLOCKED
+    return Served.PUSHED_BACK if code == PUSH_BACK_CODE else Served.WELL
 
 
 @dataclass(frozen=True, slots=True)

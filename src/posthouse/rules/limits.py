@@ -84,6 +84,8 @@ INVITATION_LIFETIME_SECONDS: Final = 7 * 24 * 3600
 PASSWORD_RESET_SECONDS: Final = 3600
 USER_AGENT_CHARACTERS_MAX: Final = 200
 AUDIT_LOG_DAYS: Final = 400
+# What lanes learnt; a lane that has not changed for so long begins anew.
+LESSONS_DAYS: Final = 90
 
 # Accepting: the size of a shared transaction, and of the queue for the next.
 BATCH_ITEMS_MAX: Final = 100

@@ -50,6 +50,7 @@ class Pace:
     ) -> Lesson | None:
         """A mail was taken; if `is_answer`, it was sent after the last rest. The limits are the whole lane's."""
         self._seen.append(moment.seconds)
+        self._drop_old(moment.seconds)
         if is_answer and (change := rules.recovered(self.standing)) is not None:
             return self._learnt(change, moment)
         if self._window_from == float("-inf"):
@@ -89,9 +90,12 @@ class Pace:
         return self._learnt(rules.with_shorter_connections(self.standing, refused, seen, moment.at), moment, refused)
 
     def _seen_per_second(self, seconds: float) -> float:
+        self._drop_old(seconds)
+        return len(self._seen) / SEEN_SECONDS / self.share
+
+    def _drop_old(self, seconds: float) -> None:
         while self._seen and self._seen[0] <= seconds - SEEN_SECONDS:
             self._seen.popleft()
-        return len(self._seen) / SEEN_SECONDS / self.share
 
     def _learnt(self, change: Change | None, moment: Moment, refused: Refused | None = None) -> Lesson | None:
         if change is None:

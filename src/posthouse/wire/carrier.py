@@ -16,6 +16,7 @@ from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.mail.exchange import Exchange, NullExchange, exchanges
 from posthouse.rules import outcome
+from posthouse.rules.lane import PER_CONNECTION_MAX
 from posthouse.rules.outcome import AttemptResult, Forbidden, LookupFailure, NoReply, Replied, Stage, Unresolved
 from posthouse.rules.public_address import Address
 from posthouse.rules.route import Route
@@ -30,7 +31,6 @@ TRIES_MAX: Final = 6
 ORDER_RANDOM_BYTES: Final = 16
 IDLE_SECONDS_MAX: Final = 30.0
 IDLE_SESSIONS_MAX: Final = 1_000
-TRANSACTIONS_A_SESSION_MAX: Final = 100
 ADDRESSES_KNOWN_MAX: Final = 10_000
 
 
@@ -80,13 +80,15 @@ class CarrierRequest:
     is_first_attempt: bool = False
     routes: tuple[Route, ...] = ()
     connections: LaneConnections | None = None
+    per_connection_max: int = PER_CONNECTION_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierResult:
     """A result for each recipient, in the request's order, and the last server that was connected to.
 
-    `source` is the address of the route that was used, None without one.
+    `source` is the address of the route that was used, None without one. `taken_before` is how many mails its
+    connection had carried before.
     """
 
     results: tuple[AttemptResult, ...]
@@ -94,6 +96,7 @@ class CarrierResult:
     address: str | None = None
     tls: str | None = None
     source: str | None = None
+    taken_before: int = 0
 
 
 class Carrier(Protocol):
@@ -265,11 +268,12 @@ class SmtpCarrier:
     async def _deliver(
         self, session: SmtpSession, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]
     ) -> CarrierResult:
+        taken_before = session.transactions
         transaction = await session.deliver(request.sender, request.recipients, request.message, before_dot)
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
-        self._keep(server, session, request.connections)
+        self._keep(server, session, request)
         results = tuple([_attempt_result(result) for result in transaction.results])
-        return CarrierResult(results, server.host, server.address, tls, server.source)
+        return CarrierResult(results, server.host, server.address, tls, server.source, taken_before)
 
     def _take_idle(self, server: _Server) -> SmtpSession | None:
         sessions = self._idle.get((server.address, server.route))
@@ -283,8 +287,9 @@ class SmtpCarrier:
             session.quit()
         return None
 
-    def _keep(self, server: _Server, session: SmtpSession, lane: LaneConnections | None) -> None:
-        is_used_up = session.transactions >= TRANSACTIONS_A_SESSION_MAX
+    def _keep(self, server: _Server, session: SmtpSession, request: CarrierRequest) -> None:
+        lane = request.connections
+        is_used_up = session.transactions >= request.per_connection_max
         if is_used_up or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
             session.quit()
             return

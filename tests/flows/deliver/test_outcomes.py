@@ -1,12 +1,18 @@
 """Outcomes: what the replies to a mail mean for its lane."""
 
+from uuid import UUID
+
 import pytest
 
 from posthouse.flows.deliver.outcomes import served
 from posthouse.mail.reply import reply_of
+from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import Served
 from posthouse.rules.outcome import AttemptResult, NoReply, Replied, Stage
+from posthouse.rules.standing import Refused
 from posthouse.wire.carrier import CarrierResult
+
+MESSAGE = MessageId(UUID(int=7))
 
 
 def replied(stage: Stage, code: int, text: str) -> Replied:
@@ -20,6 +26,7 @@ DOMAIN_BLOCKED = replied(Stage.DOT, 550, "5.7.1 very low reputation of the sendi
 DOMAIN_SLOW = replied(Stage.DOT, 421, "4.7.28 an unusual rate of unsolicited mail from your DKIM domain")
 RECIPIENT_SLOW = replied(Stage.RCPT, 450, "4.2.1 The user is receiving mail too quickly")
 CONNECTIONS = replied(Stage.GREETING, 451, "4.3.2 Too many open connections")
+PER_CONNECTION = replied(Stage.MAIL, 421, "Max message per connection reached, closing transmission channel")
 GREYLISTED = replied(Stage.RCPT, 450, "4.2.0 Greylisted")
 UNKNOWN = replied(Stage.RCPT, 550, "5.1.1 User unknown")
 BUSY = replied(Stage.GREETING, 421, "4.3.2 shutting down")
@@ -32,11 +39,12 @@ SILENT = NoReply(Stage.CONNECT, "no connection in time")
         ("google", [DELIVERED], Served.WELL),
         ("google", [GREYLISTED], Served.WELL),
         ("google", [UNKNOWN], Served.WELL),
-        ("microsoft", [SLOW], Served.PUSHED_BACK),
-        ("microsoft", [BLOCKED], Served.PUSHED_BACK),
-        ("example.org", [CONNECTIONS], Served.PUSHED_BACK),
+        ("microsoft", [SLOW], Served.SLOW),
+        ("microsoft", [BLOCKED], Served.BLOCKED),
+        ("example.org", [CONNECTIONS], Served.CONNECTIONS),
+        ("yahoo", [PER_CONNECTION], Served.PER_CONNECTION),
         ("example.org", [BUSY], Served.PUSHED_BACK),
-        ("google", [DELIVERED, SLOW], Served.PUSHED_BACK),
+        ("google", [DELIVERED, SLOW], Served.SLOW),
         ("google", [DOMAIN_SLOW], Served.PUSHED_BACK),
         # One sender's or one recipient's trouble is not everyone's.
         ("google", [DOMAIN_BLOCKED], Served.WELL),
@@ -46,4 +54,18 @@ SILENT = NoReply(Stage.CONNECT, "no connection in time")
     ],
 )
 def test_replies_say_how_the_lane_was_served(lane: str, results: list[AttemptResult], expected: Served) -> None:
-    assert served(lane, CarrierResult(tuple(results))) is expected
+    how, _ = served(lane, CarrierResult(tuple(results)), MESSAGE)
+    assert how is expected
+
+
+def test_the_reply_that_refused_us_is_kept_word_for_word_with_its_cause() -> None:
+    carried = CarrierResult((DELIVERED, SLOW), taken_before=7)
+    how, refused = served("microsoft", carried, MESSAGE)
+    assert how is Served.SLOW
+    assert refused == Refused(
+        "451 4.7.650",
+        "451 4.7.650 The mail server [192.0.2.1] has been temporarily rate limited (S775)",
+        "address",
+        MESSAGE,
+        taken_before=7,
+    )

@@ -24,6 +24,7 @@ from posthouse.flows.deliver.large_bodies import LARGE_BYTES_MAX, LargeBodies
 from posthouse.flows.deliver.outcomes import Attempt, Outcomes, served
 from posthouse.flows.deliver.outgoing_mail import OutgoingMail, domain_of
 from posthouse.flows.deliver.routes import Routes
+from posthouse.flows.deliver.standings import Standings
 from posthouse.flows.shared.claims import Claims, Postponement, is_claim_of
 from posthouse.flows.shared.tickets import Item, Tickets
 from posthouse.flows.shared.worker_lease import SendPermit
@@ -34,6 +35,7 @@ from posthouse.rules.outcome import GivenUp, NoReply, Stage
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
 from posthouse.rules.route import Route
+from posthouse.rules.standing import Lesson, Place, Refused, Standing
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_schedule, lane_reports
 from posthouse.store.control_cache import ControlCache
@@ -125,7 +127,10 @@ class Delivery:
             give_back=self._give_back,
             forward=self._forward,
             routes_of=self._routes.of,
+            standing_of=self._standing_of,
+            learnt=self._learn,
         )
+        self._standings = Standings(database=database, clock=clock, adopt=self._lane_queues.adopt)
         self._large_bodies = LargeBodies(large_bytes_max)
         self._delivery_metrics = DeliveryMetrics(simulator_domain)
 
@@ -159,6 +164,8 @@ class Delivery:
         await self._claims.renew()
         if not self._routes.is_read:
             await self._routes.read()
+        if not self._standings.are_read:
+            await self._standings.synchronize()
 
     async def read_routes(self) -> None:
         """Learn which addresses mail leaves from."""
@@ -196,6 +203,26 @@ class Delivery:
         async with self._database.transaction() as tx:
             await lane_reports.report(tx, self.worker_id, states, now)
 
+    async def synchronize_standings(self) -> None:
+        """Write what the lanes learnt here, and learn what they did elsewhere."""
+        await self._standings.synchronize()
+
+    def _standing_of(self, place: Place) -> Standing | None:
+        return self._standings.of(place)
+
+    def _learn(self, lesson: Lesson) -> None:
+        self._standings.learn(lesson)
+        if lesson.until is not None:
+            # Other workers must not go on knocking.
+            self._claims.tasks.spawn(self._write_at_once())
+
+    async def _write_at_once(self) -> None:
+        try:
+            await self._standings.synchronize()
+        except Refusal as refusal:
+            # It is written by the next regular turn.
+            log.debug("lesson_not_written", cause=repr(refusal.__cause__))
+
     async def settle(self) -> None:
         """Return when no work is left."""
         await self._claims.tasks.settle()
@@ -212,7 +239,7 @@ class Delivery:
             self._lane_queues.end_session(bundle)
 
     async def _take_turn(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
-        how = Served.NOT_SENT
+        how: tuple[Served, Refused | None] = Served.NOT_SENT, None
         try:
             items = bundle.items
             if await self._control_cache.is_suspended(bundle.account_id):
@@ -227,7 +254,7 @@ class Delivery:
             await self._claims.give_up(bundle.items, fault)
             return
         finally:
-            self._lane_queues.release_slot(queue, slot, how)
+            self._lane_queues.release_slot(queue, slot, *how)
         carried_at = self._clock.monotonic()
         try:
             outcomes = [self._outcomes.of(attempt) for attempt in attempts]
@@ -305,7 +332,7 @@ class Delivery:
 
     async def _carry(
         self, queue: LaneQueue, bundle: Bundle, claimed: Sequence[ClaimedRecipient], permit: SendPermit
-    ) -> tuple[list[Attempt], Served]:
+    ) -> tuple[list[Attempt], tuple[Served, Refused | None]]:
         attempts = []
         tried = []
         for recipient in claimed:
@@ -315,25 +342,25 @@ class Delivery:
             else:
                 attempts.append(Attempt(recipient, reason))
         if not tried:
-            return attempts, Served.NOT_SENT
+            return attempts, (Served.NOT_SENT, None)
         if bundle.destination == self._simulator_domain:
             attempts += [
                 Attempt(recipient, simulator.simulate(recipient.email, bundle.destination)) for recipient in tried
             ]
-            return attempts, Served.WELL
+            return attempts, (Served.WELL, None)
         message = tried[0].message
         if message.mime_bytes is None:
             lost = GivenUp("the message is no longer stored", is_released=True)
             attempts += [Attempt(recipient, lost) for recipient in tried]
-            return attempts, Served.NOT_SENT
+            return attempts, (Served.NOT_SENT, None)
         routes = self._routes.from_route(bundle.account_id, queue.route, domain_of(message.sender))
         if routes is None:
-            return attempts + self._not_tried(tried, timedelta(0)), Served.NOT_SENT
+            return attempts + self._not_tried(tried, timedelta(0)), (Served.NOT_SENT, None)
         size = 0 if message.mime is not None else message.mime_bytes
         began_at = self._clock.monotonic()
         if size and not self._large_bodies.take(bundle.account_id, message.id, size):
             seconds = self._large_bodies.wait_seconds(message.id, began_at)
-            return attempts + self._not_tried(tried, timedelta(seconds=seconds)), Served.NOT_SENT
+            return attempts + self._not_tried(tried, timedelta(seconds=seconds)), (Served.NOT_SENT, None)
         try:
             carried = await self._send(queue, bundle, tried, routes, permit)
         finally:
@@ -341,11 +368,11 @@ class Delivery:
                 self._large_bodies.give_back(bundle.account_id, size, self._clock.monotonic() - began_at)
         if carried is None:
             wait = timedelta(0) if permit.is_refused or self._claims.is_stopping else UNREADY
-            return attempts + self._not_tried(tried, wait), Served.OTHERWISE
+            return attempts + self._not_tried(tried, wait), (Served.OTHERWISE, None)
         attempts += [
             Attempt(recipient, result, carried) for recipient, result in zip(tried, carried.results, strict=True)
         ]
-        return attempts, served(queue.name, carried)
+        return attempts, served(queue.name, carried, bundle.message_id)
 
     def _not_tried(self, recipients: Sequence[ClaimedRecipient], wait: timedelta) -> list[Attempt]:
         again_at = self._clock.now() + wait
@@ -364,7 +391,9 @@ class Delivery:
             with self._claims.tasks.stoppable():
                 crash.point("carry.before_signing")
                 request = await self._outgoing_mail.request(tried, routes)
-                request = replace(request, connections=queue.connections)
+                request = replace(
+                    request, connections=queue.connections, per_connection_max=queue.lane.per_connection_max
+                )
                 crash.point("carry.before_connecting")
                 carried = await self._carrier.carry(bundle.destination, request, permit)
                 crash.point("carry.carried")

@@ -26,7 +26,7 @@ from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Ser
 from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
 from posthouse.rules.pace import Moment
 from posthouse.rules.route import Room, Route, choose
-from posthouse.rules.standing import Place
+from posthouse.rules.standing import Lesson, Place, Refused, Standing
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.carrier import LaneConnections
 from posthouse.wire.dns import Resolver
@@ -123,6 +123,10 @@ class LaneQueue:
         return self.name, self.shard, _source(self.route)
 
     @property
+    def place(self) -> Place:
+        return Place(_source(self.route), self.name)
+
+    @property
     def waiting_max(self) -> int:
         return int(min(max(self.lane.per_second * WAIT_SECONDS_MAX, WAITING_MIN), WAITING_MAX))
 
@@ -170,9 +174,13 @@ class LaneQueues:
         give_back: Callable[[list[Item]], None],
         forward: Callable[[list[Item], str, int], None],
         routes_of: Callable[[AccountId], tuple[Route, ...] | None] = lambda _: (),
+        standing_of: Callable[[Place], Standing | None] = lambda _: None,
+        learnt: Callable[[Lesson], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._chance = chance
+        self._standing_of = standing_of
+        self._learnt = learnt
         self._shards = LaneShards(lane_limits, leases.places)
         self._own_lane = own_lane
         self._own_limits = own_limits
@@ -279,14 +287,25 @@ class LaneQueues:
         self.advance(queue)
         self._postpone_late()
 
-    def release_slot(self, queue: LaneQueue, slot: Slot, served: Served) -> None:
+    def release_slot(self, queue: LaneQueue, slot: Slot, served: Served, refused: Refused | None = None) -> None:
         """A bundle's turn in its lane is over: the next may go, after lanes that wait for a session."""
-        queue.lane.give_back(slot, served, self._moment())
+        lesson = queue.lane.give_back(slot, served, self._moment(), refused)
+        if lesson is not None:
+            self._learnt(lesson)
+            self.adopt(lesson.place, lesson.after)
         if queue.waiting:
             self._starved.setdefault(queue.key)
             self._advance_starved()
         else:
             self._forget_if_idle(queue)
+
+    def adopt(self, place: Place, standing: Standing) -> None:
+        """This is learnt, here or elsewhere: all parts of the lane go by it."""
+        moment = self._moment()
+        for queue in list(self._queues.values()):
+            if queue.place == place and queue.lane.standing != standing:
+                queue.lane.adopt(standing, moment)
+                self.advance(queue)
 
     def end_session(self, bundle: Bundle) -> None:
         """A bundle's outcomes are recorded."""
@@ -395,6 +414,9 @@ class LaneQueues:
 
     def _take_over(self, queue: LaneQueue) -> None:
         queue.lane.limit(self._limits_of(queue.name, queue.shard))
+        standing = self._standing_of(queue.place)
+        if standing is not None:
+            queue.lane.adopt(standing, self._moment())
         queue.lane.use_up_burst(max(self._leases.held_since(queue.shard), self._replaced_at))
 
     def _moment(self) -> Moment:

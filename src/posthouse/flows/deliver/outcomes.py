@@ -7,16 +7,19 @@ from typing import Final, NamedTuple
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.rules import event, ids, lane, outcome, retry
+from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import Served
 from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, Suppressed
-from posthouse.rules.remark import RemarkKind, remark_of
+from posthouse.rules.remark import Remark, RemarkKind, remark_of
 from posthouse.rules.retry import Schedule
+from posthouse.rules.standing import Refused
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from posthouse.wire.carrier import CarrierResult
 
 # How much older than its commit an event's time may be.
 EVENT_AGE_MAX: Final = timedelta(seconds=1)
+_BY_GRAVITY: Final = (Served.BLOCKED, Served.SLOW, Served.CONNECTIONS, Served.PER_CONNECTION, Served.PUSHED_BACK)
 
 
 class Attempt(NamedTuple):
@@ -118,20 +121,36 @@ def _is_greylisted(result: AttemptResult) -> bool:
     return remark is not None and remark.kind is RemarkKind.GREYLISTED
 
 
-def served(lane_name: str, carried: CarrierResult) -> Served:
-    """What it means for the lane."""
+def served(lane_name: str, carried: CarrierResult, message_id: MessageId) -> tuple[Served, Refused | None]:
+    """What it means for the lane; and the reply that refused the mail because of us, if one did."""
     results = carried.results
     replies = [result for result in results if isinstance(result, Replied)]
-    if any(
-        lane.is_push_back(replied.reply.code, remark_of(lane_name, replied.stage, replied.reply)) for replied in replies
-    ):
-        return Served.PUSHED_BACK
+    said: dict[Served, Refused] = {}
+    for replied in replies:
+        remark = remark_of(lane_name, replied.stage, replied.reply)
+        said[lane.served_by(replied.reply.code, remark)] = _refused(replied, remark, carried, message_id)
+    # Of several recipients' replies, the gravest counts.
+    for gravest in _BY_GRAVITY:
+        if gravest in said:
+            return gravest, said[gravest]
     if any(not outcome.judge(replied).next_exchange for replied in replies):
-        return Served.WELL
+        return Served.WELL, None
     # One unreachable domain of a provider says nothing about its others.
     is_alone = not lane.is_provider(lane_name)
     if is_alone and all(
         isinstance(failure, Replied | NoReply) and outcome.judge(failure).next_exchange for failure in results
     ):
-        return Served.UNREACHABLE
-    return Served.OTHERWISE
+        return Served.UNREACHABLE, None
+    return Served.OTHERWISE, None
+
+
+def _refused(replied: Replied, remark: Remark | None, carried: CarrierResult, message_id: MessageId) -> Refused:
+    reply = replied.reply
+    return Refused(
+        cause=f"{reply.code} {reply.enhanced}" if reply.enhanced else str(reply.code),
+        reply=f"{reply.code} {reply.text}",
+        scope="+".join(sorted(remark.scopes)) if remark else "",
+        message_id=message_id,
+        asked_seconds=float(remark.wait_seconds or 0) if remark else 0.0,
+        taken_before=carried.taken_before,
+    )

@@ -29,6 +29,7 @@ from posthouse.store import (
     partitions,
     password_resets,
     sessions,
+    standings,
     stragglers,
     suppressions,
     webhook_schedule,
@@ -289,6 +290,9 @@ class Upkeep:
         )
         entries_kept = timedelta(days=limits.AUDIT_LOG_DAYS)
         await self._delete_in_batches(lambda tx: audit_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
+        lessons_before = now - timedelta(days=limits.LESSONS_DAYS)
+        await self._delete_in_batches(lambda tx: standings.forget_lessons(tx, lessons_before, KEYS_A_BATCH))
+        await self._delete_in_batches(lambda tx: standings.forget_standings(tx, lessons_before, KEYS_A_BATCH))
         return keys
 
     async def forget_sessions(self) -> int:

@@ -1,0 +1,158 @@
+"""Hours of mail to providers with hidden limits: real flows and PostgreSQL, a clock that leaps from work to work."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from posthouse.mail.reply import Reply
+from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.outcome import AttemptResult, Replied
+from posthouse.wire.carrier import CarrierRequest, CarrierResult
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.provider import HOUR, Google, Microsoft, Polite, Provider, ProviderCarrier, Yahoo
+
+SCALE: Final = 60.0
+HOURS: Final = 8.0
+# Mail arrives and falls due on this grid: many providers' work shares a step.
+GRID_SECONDS: Final = 2.0
+DESTINATIONS: Final[Mapping[str, type[Provider]]] = {
+    "gmail.com": Google,
+    "outlook.com": Microsoft,
+    "yahoo.com": Yahoo,
+    "polite.example": Polite,
+}
+_NEXT: Final = "SELECT min(next_at) FROM schedule"
+
+
+class Policy(StrEnum):
+    LEARNING = "learning"
+    # Only a 421 slows a lane down, as before lanes learnt.
+    BY_CODE = "by_code"
+    # Nothing slows it down.
+    FIXED = "fixed"
+
+
+@dataclass(slots=True)
+class WordlessCarrier:
+    """A carrier whose refusals say nothing but their code; for lanes that heed nothing, no 421 either."""
+
+    inner: ProviderCarrier
+    has_push_back: bool
+
+    async def carry(self, destination: str, request: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
+        carried = await self.inner.carry(destination, request, before_dot)
+        return replace(carried, results=tuple([self._wordless(result) for result in carried.results]))
+
+    def _wordless(self, result: AttemptResult) -> AttemptResult:
+        if not isinstance(result, Replied) or result.reply.code < 400:
+            return result
+        code = result.reply.code if self.has_push_back or result.reply.code != 421 else 450
+        return replace(result, reply=Reply(code, None, "refused"))
+
+
+@dataclass(slots=True)
+class ProviderResult:
+    sent: int
+    delivered: int
+    refused: int
+    punished: int
+    waits: list[float] = field(default_factory=list)
+
+    @property
+    def delivered_part(self) -> float:
+        return self.delivered / self.sent
+
+    @property
+    def refusals_a_mail(self) -> float:
+        return self.refused / self.sent
+
+    def wait(self, part: float) -> float:
+        return self.waits[int(part * (len(self.waits) - 1))] if self.waits else float("inf")
+
+
+def limits(policy: Policy) -> LaneLimits:
+    """The service's own defaults, a sixtieth of them."""
+    per_second = Limits().per_second / SCALE
+    start = 20.0 / SCALE if policy is Policy.LEARNING else None
+    return LaneLimits(Limits(per_second, burst=2, connections_start=2, per_second_start=start))
+
+
+def arrivals(seed: int, destination: str) -> list[float]:
+    """Two a second for two hours, and twelve for a quarter of an hour in between; a sixtieth of them."""
+    chance = random.Random(f"arrivals/{destination}/{seed}")
+    times = []
+    for per_second, begin, seconds in ((2.0, 0.0, 2 * HOUR), (12.0, HOUR / 2, HOUR / 4)):
+        at = begin + chance.expovariate(per_second / SCALE)
+        while at < begin + seconds:
+            times.append(at)
+            at += chance.expovariate(per_second / SCALE)
+    return sorted(times)
+
+
+async def run_providers(
+    url: str,
+    seed: int,
+    policy: Policy = Policy.LEARNING,
+    *,
+    hours: float = HOURS,
+    destinations: Mapping[str, type[Provider]] = DESTINATIONS,
+    part: float = 1.0,
+) -> dict[str, ProviderResult]:
+    """What each provider took within the hours. `part` of the mail, from the beginning."""
+    providers = {name: kind(seed, SCALE) for name, kind in destinations.items()}
+    born = _mails(seed, providers, part)
+    began = 0.0
+    carrier = ProviderCarrier(providers, lambda: flow.clock.monotonic() - began)
+    used = carrier if policy is Policy.LEARNING else WordlessCarrier(carrier, policy is Policy.BY_CODE)
+    async with open_delivery_flow(url, lane_limits=limits(policy), seed=seed, carrier=used) as flow:
+        flow.serve(*[name for name in providers if name.endswith(".example")])
+        began = flow.clock.monotonic()
+        await _drive(flow, born, hours * HOUR, began)
+    return {name: _result(provider, born, name) for name, provider in providers.items()}
+
+
+def _mails(seed: int, destinations: Iterable[str], part: float) -> dict[str, float]:
+    """Each recipient, and when its mail is sent."""
+    born: dict[str, float] = {}
+    for name in destinations:
+        times = arrivals(seed, name)
+        born |= {f"u{number}@{name}": at for number, at in enumerate(times[: int(len(times) * part)])}
+    return born
+
+
+async def _drive(flow: DeliveryFlow, born: Mapping[str, float], seconds: float, began: float) -> None:
+    coming = deque(sorted(born, key=lambda to: born[to]))
+    lanes = flow.delivery._lane_queues
+    while (now := flow.clock.monotonic() - began) < seconds:
+        due = []
+        while coming and born[coming[0]] <= now:
+            due.append(coming.popleft())
+        await asyncio.gather(*[flow.steps.accept([to]) for to in due])
+        await flow.run_due()
+        await flow.delivery.synchronize_standings()
+        for queue in list(lanes.queues):
+            lanes.advance(queue)
+        await flow.delivery.settle()
+        ahead = seconds - now
+        if any(queue.waiting for queue in lanes.queues):
+            ahead = GRID_SECONDS
+        else:
+            next_at = (await flow.steps.fetch(_NEXT))[0][0]
+            if next_at is not None:
+                ahead = min(ahead, (next_at - flow.clock.now()).total_seconds())
+            if coming:
+                ahead = min(ahead, born[coming[0]] - now)
+        flow.clock.advance(seconds=max(GRID_SECONDS, ahead))
+
+
+def _result(provider: Provider, born: Mapping[str, float], name: str) -> ProviderResult:
+    taken: dict[str, float] = {}
+    for at, to in provider.tally.taken:
+        taken.setdefault(to, at)
+    sent = sum(to.endswith(f"@{name}") for to in born)
+    waits = sorted(at - born[to] for to, at in taken.items())
+    return ProviderResult(sent, len(taken), len(provider.tally.refused), provider.tally.punished, waits)
