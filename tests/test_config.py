@@ -256,10 +256,10 @@ def test_lanes_have_their_own_limits_and_the_defaults_for_the_rest(file: Path, m
     )
     file.write_text(text)
     limits = load(file).lanes.limits
-    assert limits.default == Limits(per_second=100, burst=30)
+    assert limits.default == Limits(per_second=100, burst=30, per_second_start=20)
     assert limits.of("google") == Limits(per_second=50, burst=50, connections_max=10)
     assert limits.of("example.com") == Limits(per_second=0.5, burst=1, connections_start=1, connections_max=1)
-    assert limits.of("yahoo") == Limits(per_second=100, burst=7)
+    assert limits.of("yahoo") == Limits(per_second=100, burst=7, per_second_start=20)
     assert limits.of("example.net") == limits.default
     monkeypatch.setenv("POSTHOUSE_LANES__BY_NAME", '{"google": {"per_second": 5}}')
     assert load(file).lanes.limits.by_lane == {"google": Limits(per_second=5, burst=5)}

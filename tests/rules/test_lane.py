@@ -101,7 +101,7 @@ def test_an_operator_sets_limits_for_one_lane_or_for_all() -> None:
     limits = LaneLimits(default=WIDE, by_lane={"google": narrow})
     assert limits.of("google") is narrow
     assert limits.of("example.com") is WIDE
-    assert LaneLimits().of("example.com") == Limits()
+    assert LaneLimits().of("example.com") == Limits(per_second_start=20.0)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 10])

@@ -351,19 +351,19 @@ def dkim_domain_of(content: bytes) -> str | None:
 class ProviderCarrier:
     """A carrier to providers by destination, with connections that are kept and reused as on sockets.
 
-    `now` are the virtual clock's seconds; `sleep` is how long a server takes.
+    `now` are the virtual clock's seconds.
     """
 
     providers: Mapping[str, Provider]
     now: Callable[[], float]
     source: str = "192.0.2.1"
     idle_seconds_max: float = 30.0
-    per_connection_max: int = 100
     _idle: dict[str, list[Connection]] = field(default_factory=lambda: defaultdict(list))
 
     async def carry(self, destination: str, request: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         provider, now = self.providers[destination], self.now()
         connection = self._connection(destination, now)
+        taken_before = connection.taken
         dkim_domain = dkim_domain_of(request.message.content)
         results: list[AttemptResult] = []
         if not before_dot():
@@ -372,10 +372,10 @@ class ProviderCarrier:
             stage, reply = provider.offer(connection, Mail(request.sender, recipient, dkim_domain), now)
             results.append(Replied(stage, reply))
         is_closed = any(isinstance(result, Replied) and result.reply.code == 421 for result in results)
-        if not is_closed and connection.taken < self.per_connection_max:
+        if not is_closed and connection.taken < request.per_connection_max:
             connection.idle_since = now
             self._idle[destination].append(connection)
-        return CarrierResult(tuple(results), f"mx.{destination}", "192.0.2.25")
+        return CarrierResult(tuple(results), f"mx.{destination}", "192.0.2.25", taken_before=taken_before)
 
     def _connection(self, destination: str, now: float) -> Connection:
         idle = self._idle[destination]

@@ -1,6 +1,6 @@
 """Commands about messages: a list, the timeline of a message in words, and its content in the browser."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
@@ -9,14 +9,20 @@ import typer
 from posthouse.cli import output
 from posthouse.cli.operator import perform, perform_for, settings
 from posthouse.cli.output import AccountGiven, AsJson, Plain
-from posthouse.rules import ids
+from posthouse.rules import ids, lesson_text
 from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 
 if TYPE_CHECKING:
     from posthouse.compose.operator import OperatorServices
     from posthouse.flows.account.message_search import MessageListRow
-    from posthouse.flows.operate.monitor import DeliveryAttempt, MessageReport, RecipientTimeline, Timeline
+    from posthouse.flows.operate.monitor import (
+        DeliveryAttempt,
+        MessageReport,
+        RecipientTimeline,
+        StoredLesson,
+        Timeline,
+    )
     from posthouse.rules.ids import AccountId
 
 message = typer.Typer(no_args_is_help=True)
@@ -122,10 +128,15 @@ def show_(
     as_json: AsJson = False,
 ) -> None:
     """Show a message's timeline: accepted, every attempt, what it waits for, how it ended."""
-    found = perform(lambda services: services.monitor.timeline(message_id))
+
+    async def find(services: "OperatorServices") -> "tuple[Timeline, Mapping[int, StoredLesson]]":
+        timeline = await services.monitor.timeline(message_id)
+        return timeline, await services.monitor.lessons(timeline)
+
+    found, lessons = perform(find)
     if as_json:
         return output.write_json(plain(found))
-    return _write(timeline_lines(found))
+    return _write(timeline_lines(found, lessons))
 
 
 def listed(row: "MessageListRow") -> Plain:
@@ -156,11 +167,16 @@ def _write(lines: Sequence[TimelineLine]) -> None:
         console.print(Text(line.text, style=line.style))
 
 
-def timeline_lines(timeline: "Timeline") -> list[TimelineLine]:
-    """The timeline as an operator reads it. Untrusted text can't send control codes to the terminal."""
+def timeline_lines(timeline: "Timeline", lessons: "Mapping[int, StoredLesson] | None" = None) -> list[TimelineLine]:
+    """The timeline as an operator reads it. Untrusted text can't send control codes to the terminal.
+
+    `lessons` are those that recipients wait for, by position.
+    """
     lines = [*_heading(timeline)]
     for recipient in timeline.recipients:
         lines += [TimelineLine(""), *_recipient(timeline, recipient)]
+        if lessons and recipient.position in lessons:
+            lines.append(_lesson(lessons[recipient.position]))
     if timeline.reports:
         lines += [TimelineLine(""), *map(_report, timeline.reports)]
     if timeline.is_shortened:
@@ -227,6 +243,11 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
         answer = quoted(why.code, why.response)
         what = suppressed_for(why.reason, why.at)
         yield TimelineLine(f"  {what[0].upper()}{what[1:]}{answer}")
+
+
+def _lesson(found: "StoredLesson") -> TimelineLine:
+    lesson = found.lesson
+    return TimelineLine(f"  The lane {lesson.place.lane} {lesson_text.said(lesson)} (lesson {found.id})", "yellow")
 
 
 def _about_us(recipient: "RecipientTimeline") -> Iterator[TimelineLine]:

@@ -200,7 +200,7 @@ def _part(whole: int, number: int, parts: int) -> int:
 class LaneLimits:
     """The operator's limits: for single lanes by name, and the default for all others."""
 
-    default: Limits = field(default_factory=Limits)
+    default: Limits = field(default_factory=lambda: Limits(per_second_start=PER_SECOND_START))
     by_lane: Mapping[str, Limits] = field(default_factory=dict)
 
     def of(self, lane: str) -> Limits:

@@ -1,6 +1,6 @@
 """Monitor: what an operator watches while mail is delivered. It changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -9,8 +9,9 @@ from posthouse.flows.shared.snapshot import snapshot
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
+from posthouse.rules.lane import lane_by_name, lane_of
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import backlog, inbox, lane_reports, message_detail
+from posthouse.store import backlog, inbox, lane_reports, message_detail, standings
 from posthouse.store.backlog import Backlog as Backlog
 from posthouse.store.backlog import BoundedCount as BoundedCount
 from posthouse.store.inbox import InboxMail as InboxMail
@@ -21,6 +22,7 @@ from posthouse.store.message_detail import MessageReport as MessageReport
 from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
 from posthouse.store.message_detail import Timeline as Timeline
 from posthouse.store.postgres import Database
+from posthouse.store.standings import StoredLesson as StoredLesson
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,17 @@ class Monitor:
             )
         return found
 
+    async def lessons(self, timeline: Timeline) -> Mapping[int, StoredLesson]:
+        """For each recipient that waits, by position, the lesson that stops its lane now."""
+        found: dict[int, StoredLesson] = {}
+        async with self._database.connection() as connection:
+            for recipient in timeline.recipients:
+                if recipient.final_at is None:
+                    lesson = await standings.stopping(connection, _lanes_of(recipient), self._clock.now())
+                    if lesson is not None:
+                        found[recipient.position] = lesson
+        return found
+
     async def queue(self) -> QueueView:
         """How much waits, and the state of the workers' lanes."""
         now = self._clock.now()
@@ -72,3 +85,11 @@ class Monitor:
         if found is None:
             raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {given_id!r}: `inbox list` shows what it has.")
         return found
+
+
+def _lanes_of(recipient: RecipientTimeline) -> set[str]:
+    """Those that its mail may go in: known by the domain's name, or by the server of the last attempt."""
+    domain = recipient.email.rpartition("@")[2].lower()
+    exchanges = [attempt.exchange for attempt in recipient.attempts if attempt.exchange]
+    by_exchange = {lane_of(domain, exchange) for exchange in exchanges[-1:]}
+    return {domain, *by_exchange, *filter(None, [lane_by_name(domain)])}
