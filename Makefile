@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle bench-warm-up crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle bench-warm-up bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -147,6 +147,9 @@ bench-search: ## Measure the list of messages, and reading by id, on ten million
 
 bench-idle: ## Measure ten thousand idle SMTP sessions, and new clients beside them; writes into bench/RESULTS.md
 	$(BIN)/python bench/idle_sessions.py
+
+bench-providers: ## Measure how much mail providers with hidden limits accept; writes into bench/RESULTS.md
+	$(BIN)/python bench/providers.py
 
 bench-backlog: ## Measure dispatch and claims beside up to a million scheduled recipients; writes into bench/RESULTS.md
 	$(BIN)/python bench/backlog.py

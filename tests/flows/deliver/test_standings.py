@@ -18,7 +18,8 @@ from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
 from tests.support.delivery_flow import open_delivery_flow
 from tests.support.fresh_database import open_database
-from tests.support.provider import Google, ProviderCarrier
+from tests.support.provider import Google, Microsoft, ProviderCarrier
+from tests.support.provider_run import run_providers
 
 GOOGLE: Final = Place("", "google")
 REFUSED: Final = Refused("421 4.7.28", "421 4.7.28 too much", "address")
@@ -161,3 +162,10 @@ async def test_a_refusal_postpones_what_waits_without_an_attempt_and_goes_on_aft
             await flow.run_due()
         assert len(google.tally.taken) == 4
         assert len(google.tally.refused) == 1
+
+
+async def test_hidden_limits_of_a_provider_are_learnt_within_hours(database_url: str) -> None:
+    found = await run_providers(database_url, 3, hours=4.0, destinations={"outlook.com": Microsoft}, part=0.25)
+    result = found["outlook.com"]
+    assert result.delivered == result.sent > 80
+    assert (result.punished, result.refused <= 4) == (0, True)
