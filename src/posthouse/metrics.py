@@ -218,7 +218,8 @@ UNCOMMITTED_SECONDS: Final = Histogram(
 LANE_ANSWERS: Final = Counter(
     "Delivery",
     "posthouse_lane_answers_total",
-    "Turns in lanes, by how they were `served`: `well`, `pushed_back` (421), `unreachable`, `otherwise`, "
+    "Turns in lanes, by how they were `served`: `well`, `pushed_back` (421), `slow`, `connections`, "
+    "`per_connection`, `blocked` (refusals because of us), `unreachable`, `otherwise`, "
     f"`not_sent`. {_PROVIDER}",
     ("provider", "served"),
 )

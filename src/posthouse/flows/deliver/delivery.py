@@ -262,7 +262,7 @@ class Delivery:
             crash.point("record.before")
             await self._claims.record(outcomes)
             self._delivery_metrics.recorded(
-                queue.name, how, outcomes, self._clock.now(), self._clock.monotonic() - carried_at
+                queue.name, how[0], outcomes, self._clock.now(), self._clock.monotonic() - carried_at
             )
         finally:
             await self._claims.acknowledge(bundle.items)
