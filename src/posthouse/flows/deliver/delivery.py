@@ -230,6 +230,7 @@ class Delivery:
     async def drain(self, seconds: float) -> None:
         """Give back what waits, let running attempts finish, and withdraw those that do not in time."""
         await self._claims.drain(self._lane_queues.close(), seconds)
+        await self._write_at_once()
 
     async def _deliver(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
         try:
