@@ -8,8 +8,12 @@ from typing import Final
 
 import pytest
 
+from posthouse.cli.messages import timeline_lines
 from posthouse.flows.deliver.standings import Standings
 from posthouse.flows.operate.lanes import Lanes
+from posthouse.flows.operate.monitor import Monitor
+from posthouse.rules.ids import MESSAGE
+from posthouse.rules.ids import text as id_text
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.standing import LaneState, Lesson, LessonKind, Place, Refused, Standing, slowed
@@ -154,6 +158,12 @@ async def test_a_refusal_postpones_what_waits_without_an_attempt_and_goes_on_aft
         assert entry.lesson.refused.message_id in ids
         assert entry.lesson.until is not None
         assert timedelta(seconds=600) <= entry.lesson.until - entry.lesson.at <= timedelta(seconds=660)
+        monitor = Monitor(database=flow.steps.database, clock=flow.clock)
+        for message_id in ids:
+            timeline = await monitor.timeline(id_text(MESSAGE, message_id))
+            shown = "\n".join(line.text for line in timeline_lines(timeline, await monitor.lessons(timeline)))
+            is_final = timeline.recipients[0].final_at is not None
+            assert ("The lane google rests until" in shown and f"(lesson {entry.id})" in shown) is not is_final
         flow.clock.advance(minutes=9)
         await flow.run_due()
         assert len(google.tally.refused) == 1
