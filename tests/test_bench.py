@@ -194,17 +194,16 @@ def test_search_measures_every_filter_and_compares_reads(tmp_path: Path) -> None
 
 
 @pytest.mark.rare
-<<<<<<< HEAD
 @needs_wrk
 def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
     page = page_of(tmp_path, "metrics", "--quick")
     assert len(rows_of(page, "accepted")) == 6
     assert "access lines make a mail accepted cost" in page
-=======
+
+
 def test_providers_are_measured(tmp_path: Path) -> None:
     page = page_of(tmp_path, "providers", "--quick")
 
     for provider in ("gmail.com", "outlook.com", "yahoo.com", "polite.example"):
         assert [row.count("|") for row in rows_of(page, provider)] == [10, 10, 10], page
     assert "reached: gmail.com: 99 % delivered" in page
->>>>>>> 0384787 (make bench-providers: how much mail providers with hidden limits accept)
