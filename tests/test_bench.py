@@ -201,6 +201,7 @@ def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
     assert "access lines make a mail accepted cost" in page
 
 
+@pytest.mark.rare
 def test_providers_are_measured(tmp_path: Path) -> None:
     page = page_of(tmp_path, "providers", "--quick")
 
