@@ -612,6 +612,16 @@ def test_mails_over_one_connection_are_bounded_by_what_it_took() -> None:
     assert lane.per_connection_max == 20
 
 
+@pytest.mark.parametrize("served", [Served.CONNECTIONS, Served.PER_CONNECTION])
+def test_a_lane_of_which_even_one_connection_or_mail_is_refused_pauses(served: Served) -> None:
+    lane = Lane(Limits(connections_max=1, connections_start=1), GOOGLE)
+    now = 0.0
+    for pause in (1.0, 2.0, 4.0):
+        refuse_one(lane, served, now, TOO_FAST)
+        assert lane.pause_left(now) == pause
+        now += pause
+
+
 def test_a_part_of_a_lane_learns_for_the_whole_and_goes_at_its_share() -> None:
     lane = Lane(BUSY.part(0, 4), GOOGLE)
     assert lane.per_second == 5.0

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from posthouse.mail.reply import TEXT_CHARACTERS_MAX, Reply, reply_of
@@ -142,6 +142,7 @@ def test_what_is_refused_for_good_has_no_wait() -> None:
     some.integers(400, 599),
     some.text(max_size=600),
 )
+@example("google", Stage.GREETING, 421, "")
 def test_any_reply_is_read(lane: str, stage: Stage, code: int, text: str) -> None:
     remark = remark_of(lane, stage, reply(code, text))
 

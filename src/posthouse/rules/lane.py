@@ -152,6 +152,16 @@ def is_provider(lane: str) -> bool:
     return lane in PROVIDERS
 
 
+def counts_for(lane: str, destination: str, exchange_host: str | None) -> bool:
+    """Whether this server of a destination speaks for the lane.
+
+    The owner of a hosted domain can name a server of their own after the lane was looked up.
+    """
+    if not is_provider(lane) or lane_by_name(destination) == lane:
+        return True
+    return exchange_host is not None and lane_of(destination, exchange_host) == lane
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """A lane's limits in the whole installation, or in one of its parts: mails per second, connections at a time.
@@ -397,10 +407,18 @@ class Lane:
                 return self._stopped(self._pace.blocked(refused, moment), moment) if is_first else None
             case Served.CONNECTIONS:
                 self._answers = True
-                return self._pace.refused_connection(refused, self._in_use, moment)
+                lesson = self._pace.refused_connection(refused, self._in_use, moment)
+                # Even a single one was too many.
+                if is_first and not self._in_use:
+                    self._step_back(moment.seconds)
+                return lesson
             case Served.PER_CONNECTION:
                 self._answers = True
-                return self._pace.refused_over_connection(refused, moment)
+                lesson = self._pace.refused_over_connection(refused, moment)
+                # Even the first mail was too many.
+                if is_first and not refused.taken_before:
+                    self._step_back(moment.seconds)
+                return lesson
             case Served.UNREACHABLE:
                 self._answers = False
                 if self._misses >= MISSES_MAX and is_first:

@@ -9,6 +9,7 @@ selects a remark, it can ask for a bounded wait, and nothing else of it is used.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from posthouse.mail.reply import Reply
@@ -214,6 +215,9 @@ _CHECKS_UNNAMED: Final = frozenset({Check.SPF, Check.DKIM})
 # Before MAIL, a server knows nothing but our address and our greeting. Lower codes are about the command.
 _BEFORE_MAIL: Final = frozenset({Stage.GREETING, Stage.EHLO})
 _REFUSED_CODE_MIN: Final = 520
+_AFTER_MAIL: Final = frozenset({Stage.RCPT, Stage.DATA, Stage.DOT})
+# Beside 5.7.900 to 5.7.999, which Microsoft gives to rules of its customers.
+_STATUSES_OF_CUSTOMERS: Final = frozenset({None, "5.0.0", "5.7.0", "5.7.1"})
 
 
 class _Row(NamedTuple):
@@ -267,6 +271,14 @@ def remark_of(lane: str, stage: Stage, reply: Reply) -> Remark | None:
     return replace(remark, wait_seconds=_wait_seconds(text))
 
 
+def may_be_customers(stage: Stage, reply: Reply) -> bool:
+    """Whether a customer of a provider may have worded it: a rule of theirs refuses a mail for good, after MAIL."""
+    if stage not in _AFTER_MAIL or reply.code < 500:
+        return False
+    status = reply.enhanced
+    return status in _STATUSES_OF_CUSTOMERS or (status is not None and len(status) == 7 and status.startswith("5.7.9"))
+
+
 def _by_reason(stage: Stage, reply: Reply, text: str) -> Remark | None:
     named = named_reason(reply.code, reply.text)
     reason = named or reason_by_code(reply.code, reply.text)
@@ -318,7 +330,7 @@ def _wait_seconds(text: str) -> int | None:
     """The time after which the server wants to be asked again, an hour at most."""
     words = [word.strip("()[]<>,.;:!\"'").removesuffix("(s") for word in text.split()]
     is_asked = False
-    for word, unit in zip(words, [*words[1:], ""], strict=True):
+    for word, unit in zip_longest(words, words[1:], fillvalue=""):
         if word in _WAIT_WORDS:
             is_asked = True
         elif is_asked and word not in _WAIT_FILLERS:

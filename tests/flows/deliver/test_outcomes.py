@@ -31,6 +31,12 @@ GREYLISTED = replied(Stage.RCPT, 450, "4.2.0 Greylisted")
 UNKNOWN = replied(Stage.RCPT, 550, "5.1.1 User unknown")
 BUSY = replied(Stage.GREETING, 421, "4.3.2 shutting down")
 SILENT = NoReply(Stage.CONNECT, "no connection in time")
+LISTED = replied(Stage.GREETING, 554, "5.7.1 blocked using zen.spamhaus.org")
+SERVERS = {
+    "google": "aspmx.l.google.com",
+    "microsoft": "example-org.mail.protection.outlook.com",
+    "yahoo": "mta5.am0.yahoodns.net",
+}
 
 
 @pytest.mark.parametrize(
@@ -54,13 +60,52 @@ SILENT = NoReply(Stage.CONNECT, "no connection in time")
     ],
 )
 def test_replies_say_how_the_lane_was_served(lane: str, results: list[AttemptResult], expected: Served) -> None:
-    how, _ = served(lane, CarrierResult(tuple(results)), MESSAGE)
+    how, _ = served(lane, "example.org", CarrierResult(tuple(results), SERVERS.get(lane)), MESSAGE)
     assert how is expected
 
 
+@pytest.mark.parametrize(
+    ("destination", "exchange", "expected"),
+    [
+        ("example.org", "aspmx.l.google.com", Served.BLOCKED),
+        ("gmail.com", "mx.gmail.test", Served.BLOCKED),
+        # After the lane was looked up, the domain's owner named another server.
+        ("example.org", "mx.example.org", Served.OTHERWISE),
+        ("example.org", "google.com.example.org", Served.OTHERWISE),
+    ],
+)
+def test_only_a_provider_s_own_servers_speak_for_its_lane(destination: str, exchange: str, expected: Served) -> None:
+    how, _ = served("google", destination, CarrierResult((LISTED,), exchange), MESSAGE)
+    assert how is expected
+
+
+@pytest.mark.parametrize(
+    ("stage", "text", "expected"),
+    [
+        (Stage.GREETING, "5.7.1 blocked using zen.spamhaus.org", Served.BLOCKED),
+        (Stage.MAIL, "5.7.1 blocked using zen.spamhaus.org", Served.BLOCKED),
+        (Stage.RCPT, "5.7.606 Access denied, banned sending IP", Served.BLOCKED),
+        (Stage.RCPT, "5.7.1 blocked using zen.spamhaus.org", Served.WELL),
+        (Stage.DOT, "blocked using zen.spamhaus.org", Served.WELL),
+        (Stage.DOT, "5.7.1 Too many connections, S3150", Served.WELL),
+        (Stage.DOT, "5.7.999 S3150", Served.WELL),
+    ],
+)
+def test_a_customer_s_own_words_do_not_stop_a_provider_s_lane(stage: Stage, text: str, expected: Served) -> None:
+    carried = CarrierResult((replied(stage, 550, text),), SERVERS["microsoft"])
+    how, _ = served("microsoft", "example.org", carried, MESSAGE)
+    assert how is expected
+
+
+def test_a_domain_s_own_words_stop_its_own_lane() -> None:
+    result = replied(Stage.DOT, 550, "5.7.1 blocked using zen.spamhaus.org")
+    how, _ = served("example.org", "example.org", CarrierResult((result,), "aspmx.l.google.com"), MESSAGE)
+    assert how is Served.BLOCKED
+
+
 def test_the_reply_that_refused_us_is_kept_word_for_word_with_its_cause() -> None:
-    carried = CarrierResult((DELIVERED, SLOW), taken_before=7)
-    how, refused = served("microsoft", carried, MESSAGE)
+    carried = CarrierResult((DELIVERED, SLOW), SERVERS["microsoft"], taken_before=7)
+    how, refused = served("microsoft", "example.org", carried, MESSAGE)
     assert how is Served.SLOW
     assert refused == Refused(
         "451 4.7.650",

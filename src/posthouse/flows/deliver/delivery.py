@@ -373,7 +373,7 @@ class Delivery:
         attempts += [
             Attempt(recipient, result, carried) for recipient, result in zip(tried, carried.results, strict=True)
         ]
-        return attempts, served(queue.name, carried, bundle.message_id)
+        return attempts, served(queue.name, bundle.destination, carried, bundle.message_id)
 
     def _not_tried(self, recipients: Sequence[ClaimedRecipient], wait: timedelta) -> list[Attempt]:
         again_at = self._clock.now() + wait

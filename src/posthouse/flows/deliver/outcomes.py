@@ -10,7 +10,7 @@ from posthouse.rules import event, ids, lane, outcome, retry
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import Served
 from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, Suppressed
-from posthouse.rules.remark import Remark, RemarkKind, remark_of
+from posthouse.rules.remark import Remark, RemarkKind, may_be_customers, remark_of
 from posthouse.rules.retry import Schedule
 from posthouse.rules.standing import Refused
 from posthouse.store.delivery_claims import ClaimedRecipient
@@ -121,13 +121,22 @@ def _is_greylisted(result: AttemptResult) -> bool:
     return remark is not None and remark.kind is RemarkKind.GREYLISTED
 
 
-def served(lane_name: str, carried: CarrierResult, message_id: MessageId) -> tuple[Served, Refused | None]:
-    """What it means for the lane; and the reply that refused the mail because of us, if one did."""
+def served(
+    lane_name: str, destination: str, carried: CarrierResult, message_id: MessageId
+) -> tuple[Served, Refused | None]:
+    """What it means for the lane; and the reply that refused the mail because of us, if one did.
+
+    A single domain of a provider can't stop the lane of all, neither by servers of its own nor by words of its own.
+    """
+    if not lane.counts_for(lane_name, destination, carried.exchange):
+        return Served.OTHERWISE, None
+    is_provider = lane.is_provider(lane_name)
     results = carried.results
     replies = [result for result in results if isinstance(result, Replied)]
     said: dict[Served, Refused] = {}
     for replied in replies:
-        remark = remark_of(lane_name, replied.stage, replied.reply)
+        is_theirs = is_provider and may_be_customers(replied.stage, replied.reply)
+        remark = None if is_theirs else remark_of(lane_name, replied.stage, replied.reply)
         said[lane.served_by(replied.reply.code, remark)] = _refused(replied, remark, carried, message_id)
     # Of several recipients' replies, the gravest counts.
     for gravest in _BY_GRAVITY:
@@ -136,8 +145,7 @@ def served(lane_name: str, carried: CarrierResult, message_id: MessageId) -> tup
     if any(not outcome.judge(replied).next_exchange for replied in replies):
         return Served.WELL, None
     # One unreachable domain of a provider says nothing about its others.
-    is_alone = not lane.is_provider(lane_name)
-    if is_alone and all(
+    if not is_provider and all(
         isinstance(failure, Replied | NoReply) and outcome.judge(failure).next_exchange for failure in results
     ):
         return Served.UNREACHABLE, None

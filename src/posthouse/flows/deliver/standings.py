@@ -62,7 +62,8 @@ class Standings:
         self._read_at = now - OVERLAP
         for stored in found:
             known = self._known.get(stored.place)
-            if known is None or known.version < stored.version:
+            # Versions begin anew after upkeep has forgotten a standing.
+            if known is None or known.version != stored.version:
                 self._known[stored.place] = stored
                 # What was learnt here meanwhile is written, and compared, next time.
                 if stored.place not in self._changed:
