@@ -135,6 +135,11 @@ async def test_lessons_and_standings_are_forgotten_after_their_time_and_pins_are
         assert await store.forget_lessons(tx, clock.now(), 100) == 0
         assert await store.forget_lessons(tx, clock.now() + timedelta(seconds=1), 100) == 2
         assert await store.forget_standings(tx, clock.now() + timedelta(seconds=1), 100) == 1
+    # A worker that still knows the forgotten one learns what comes after it.
+    clock.advance(seconds=1)
+    pinned = await lanes.pin("google", 5.0)
+    await worker.standings.synchronize()
+    assert worker.adopted[GOOGLE] == pinned.after
 
 
 # Through the delivery flow

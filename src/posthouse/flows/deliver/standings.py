@@ -61,9 +61,8 @@ class Standings:
             found = await standings.changed_after(connection, self._read_at)
         self._read_at = now - OVERLAP
         for stored in found:
-            known = self._known.get(stored.place)
             # Versions begin anew after upkeep has forgotten a standing.
-            if known is None or known.version != stored.version:
+            if self._known.get(stored.place) != stored:
                 self._known[stored.place] = stored
                 # What was learnt here meanwhile is written, and compared, next time.
                 if stored.place not in self._changed:
