@@ -148,7 +148,11 @@ async def test_a_lease_that_is_not_checked_before_the_dot_is_noticed(database_ur
 class Forgetful(Delivery):
     """Delivers mail and records nothing."""
 
-    async def _record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._claims.record = self._forget  # type: ignore[method-assign]
+
+    async def _forget(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         self._claims.forget(outcomes)
 
 
