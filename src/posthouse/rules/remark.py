@@ -204,7 +204,6 @@ _BY_REASON: Final[dict[DeliveryReason, str]] = {
     R.BLOCKLISTED: "block:address",
     R.REVERSE_DNS: "authentication:ptr",
 }
-_UNCLEAR: Final = frozenset({R.POLICY, R.REFUSED})
 _CHECK_WORDS: Final = {
     "spf": Check.SPF,
     "sender policy framework": Check.SPF,
@@ -212,9 +211,6 @@ _CHECK_WORDS: Final = {
     "dmarc": Check.DMARC,
 }
 _CHECKS_UNNAMED: Final = frozenset({Check.SPF, Check.DKIM})
-# Before MAIL, a server knows nothing but our address and our greeting. Lower codes are about the command.
-_BEFORE_MAIL: Final = frozenset({Stage.GREETING, Stage.EHLO})
-_REFUSED_CODE_MIN: Final = 520
 _AFTER_MAIL: Final = frozenset({Stage.RCPT, Stage.DATA, Stage.DOT})
 # Beside 5.7.900 to 5.7.999, which Microsoft gives to rules of its customers.
 _STATUSES_OF_CUSTOMERS: Final = frozenset({None, "5.0.0", "5.7.0", "5.7.1"})
@@ -265,7 +261,7 @@ def remark_of(lane: str, stage: Stage, reply: Reply) -> Remark | None:
         return None
     text = reply_text.normal(reply.text)
     row = next((row for row in _ROWS if row.matches(lane, stage, reply, text)), None)
-    remark = row.remark if row is not None else _by_reason(stage, reply, text)
+    remark = row.remark if row is not None else _by_reason(reply, text)
     if remark is None or reply.code >= 500:
         return remark
     return replace(remark, wait_seconds=_wait_seconds(text))
@@ -279,7 +275,7 @@ def may_be_customers(stage: Stage, reply: Reply) -> bool:
     return status in _STATUSES_OF_CUSTOMERS or (status is not None and len(status) == 7 and status.startswith("5.7.9"))
 
 
-def _by_reason(stage: Stage, reply: Reply, text: str) -> Remark | None:
+def _by_reason(reply: Reply, text: str) -> Remark | None:
     named = named_reason(reply.code, reply.text)
     reason = named or reason_by_code(reply.code, reply.text)
     # A bare 4.7.x may be about anything; a 421 ends the connection, and is about us.
@@ -290,8 +286,6 @@ def _by_reason(stage: Stage, reply: Reply, text: str) -> Remark | None:
     if reason is R.AUTHENTICATION_FAILED:
         checks = frozenset({check for words, check in _CHECK_WORDS.items() if words in text})
         return Remark(RemarkKind.AUTHENTICATION, checks=checks or _CHECKS_UNNAMED)
-    if reason in _UNCLEAR and stage in _BEFORE_MAIL and reply.code >= _REFUSED_CODE_MIN:
-        return Remark(RemarkKind.BLOCK, frozenset({Scope.ADDRESS}))
     return _REMARKS_BY_REASON.get(reason)
 
 
