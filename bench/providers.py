@@ -140,7 +140,7 @@ def goals(found: Results) -> list[Goal]:
                 text = f"{name}: twice what lanes {_NAMES[policy]} deliver: {times:.1f}×"
                 made.append(goal(times >= TIMES_MIN, text))
     punished = sum(result.punished for name in STRICT for result in ours[name])
-    made.append(goal(not punished, f"no punishment for knocking, such as S3150, was provoked: {punished}"))
+    made.append(goal(not punished, f"no punishment for going on, such as S3150, was provoked: {punished}"))
     if Policy.BY_CODE in found:
         waits = [
             mean(result.wait(0.95) for result in found[policy][POLITE]) for policy in (Policy.LEARNING, Policy.BY_CODE)

@@ -20,7 +20,7 @@ HOUR: Final = 3600.0
 TAKEN: Final = Reply(250, "2.0.0", "OK")
 # A DKIM domain may send this many times what one address may.
 DOMAIN_FACTOR: Final = 4.0
-# Bursts and counts of knocks shrink less than rates do: otherwise they would be below one mail.
+# Bursts and counts of tries shrink less than rates do: otherwise they would be below one mail.
 SMALL: Final = 5.0
 
 PTR, SPF, DKIM, DMARC, TLS = "ptr", "spf", "dkim", "dmarc", "tls"
@@ -54,7 +54,7 @@ class Tally:
 
     taken: list[tuple[float, str]] = field(default_factory=list)
     refused: list[tuple[float, str, int, str]] = field(default_factory=list)
-    # Times at which a sender that went on knocking was punished.
+    # Times at which a sender that went on was punished.
     punished: int = 0
 
 
@@ -266,7 +266,7 @@ class _Window:
 
 
 class Yahoo(_Buckets):
-    """Twenty mails a connection; over its rate TSS04 for a while, and four hours for who goes on knocking."""
+    """Twenty mails a connection; over its rate TSS04 for a while, and four hours for a sender that goes on."""
 
     name = "yahoo"
     PER_CONNECTION: Final = 20

@@ -235,7 +235,7 @@ class Served(StrEnum):
     NOT_SENT = "not_sent"
 
 
-# The return path's domain is this service's own, whoever the sender is.
+# The return path's domain is this service's own, for every sender.
 _OF_ALL_SENDERS: Final = frozenset({Scope.ADDRESS, Scope.NETWORK, Scope.SPF_DOMAIN})
 
 

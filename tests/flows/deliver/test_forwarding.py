@@ -32,7 +32,7 @@ SETTINGS: Final = StreamSettings(request_seconds=0.5)
 
 @dataclass
 class Worker:
-    """A delivery worker with its own connection to NATS, which takes what its shards have when it is told to."""
+    """A delivery worker with its own connection to NATS, which takes what its shards have when it is asked to."""
 
     delivery: Delivery
     stream: JetStream

@@ -213,7 +213,7 @@ class Delivery:
     def _learn(self, lesson: Lesson) -> None:
         self._standings.learn(lesson)
         if lesson.until is not None:
-            # Other workers must not go on knocking.
+            # Other workers must stop as well.
             self._claims.tasks.spawn(self._write_at_once())
 
     async def _write_at_once(self) -> None:
