@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle bench-warm-up bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -61,8 +61,17 @@ test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that c
 dashboard-test: ## The dashboard in Chromium, whole: journeys, roles, axe, hostile texts, widths, load, live (as long as it takes)
 	$(BIN)/pytest tests/dashboard -m "rare or not rare" --durations 20 $(DASHBOARD_TEST)
 
-test-workers: ## A provider's limit at the receiver while workers join, leave and are killed (a quiet machine, six minutes)
+test-workers: ## A provider's limit at the receiver while workers join, leave and are killed (a quiet machine, six minutes; WORKERS_PER_SECOND=20: a busy one)
 	$(BIN)/pytest tests/faults/test_workers_together.py --capture=no
+
+.PHONY: test-failover
+test-failover: ## Primaries killed, frozen and cut off under load, ten times each, then the audit (half an hour); FAILOVER="frozen --rounds 2"
+	$(BIN)/python -m tests.failover.failover_rounds $(FAILOVER)
+
+.PHONY: test-patroni
+PATRONI ?= patroni
+test-patroni: ## deploy/patroni with a real etcd (Debian's etcd-server), its primary killed and frozen under load, then the audit
+	$(BIN)/python -m tests.failover.patroni_failover --patroni $(PATRONI)
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
@@ -157,9 +166,16 @@ bench-backlog: ## Measure dispatch and claims beside up to a million scheduled r
 bench-warm-up: ## Warm up an address at 400 modelled providers beside fixed schedules; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/warm_up.py
 
+bench-warm-up-flows: ## Warm up an address for 30 days through the flows, by the receiver's log; writes into bench/RESULTS.md and a plot
+	$(BIN)/python bench/warm_up_flows.py
+
 .PHONY: bench-metrics
 bench-metrics: ## Measure what the metrics cost, with and without them in turns; writes into bench/RESULTS.md
 	$(BIN)/python bench/metrics.py
+
+.PHONY: bench-traces
+bench-traces: ## Measure what tracing costs, switched off and on, beside the last commit without it; writes into bench/RESULTS.md
+	$(BIN)/python bench/traces.py
 
 crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some REPORT=crash.md
 	$(BIN)/python -m tests.crash.crash_points $(POINTS) $(if $(REPORT),--report $(REPORT))
@@ -221,7 +237,7 @@ dashboard-check-built: $(NODE_MODULES) ## `dashboard-check` of what is built alr
 dashboard-dev: $(NODE_MODULES) ## The dashboard with every change at once, on port 5173, beside a service of `make run`
 	$(NPM) run dev
 
-reference: ## Write settings.md, cli.md and metrics.md of docs/reference anew
+reference: ## Write settings.md, cli.md, metrics.md and doctor.md of docs/reference anew
 	$(BIN)/python -m tools.write_reference
 
 .PHONY: grafana-dashboards

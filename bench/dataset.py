@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from tools.private_postgres import PrivatePostgres
 
 ACCOUNTS: Final = 1_000
 CREDITS: Final = 1_000_000_000
+DELIVERED_SECONDS_MAX: Final = 120.0
 DATABASE: Final = "bench"
 MIGRATE_SECONDS_MAX: Final = 120
 
@@ -137,6 +139,20 @@ class Dataset:
             raise BenchError(f"{messages} messages are stored, {least} to {most or least} were expected")
         if unbalanced:
             raise BenchError(f"the ledger of {unbalanced} accounts doesn't balance")
+
+
+def wait_until_delivered(url: str) -> None:
+    """Until nothing is scheduled any more."""
+
+    async def left(connection: Any) -> int:
+        number: int = await connection.fetchval("SELECT count(*) FROM schedule")
+        return number
+
+    deadline = time.monotonic() + DELIVERED_SECONDS_MAX
+    while with_connection(url, left):
+        if time.monotonic() > deadline:
+            raise BenchError("not all mail was delivered in time")
+        time.sleep(0.2)
 
 
 def with_connection(url: str, act: Callable[[Any], Awaitable[Read]], **settings: str) -> Read:

@@ -10,18 +10,17 @@ server's answers: counting has a larger part in it than in any real delivery.
 
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import dataset, harness, message, report, wrk_load
-from bench.dataset import Dataset, with_connection
+from bench.dataset import Dataset, wait_until_delivered
 from bench.harness import Run
 from bench.processes import BenchError, Measured, metered, microseconds, posthouse_command, running
 from bench.report import Goal, Report, Rows, Runs, goal
@@ -33,7 +32,6 @@ SECONDS: Final = 8
 QUICK_SECONDS: Final = 2
 ACCOUNTS: Final = 20
 SCRAPE_SECONDS: Final = 1.0
-DELIVERED_SECONDS_MAX: Final = 120.0
 COST_MAX: Final = 0.03
 SIMULATED: Final = "delivered@simulator.invalid"
 
@@ -61,10 +59,12 @@ def _run(data: Dataset, parts: tuple[str, ...], seconds: int, variant: str) -> M
             for sender, given in zip(data.senders[:ACCOUNTS], fields, strict=True)
         ]
         wrk_load.measure(server, data.cluster.pid, requests, name="warm", seconds=2)
-        _wait_until_delivered(data, parts)
+        if "delivery" in parts:
+            wait_until_delivered(data.url)
         with metered({"Python": [server.process.pid]}) as used:
             measured = wrk_load.measure(server, data.cluster.pid, requests, seconds=seconds)
-            _wait_until_delivered(data, parts)
+            if "delivery" in parts:
+                wait_until_delivered(data.url)
     each = microseconds(used, measured.count)
     return Measured(measured.count, measured.seconds, {"Python": each["Python"]}, p99_ms=measured.p99_ms)
 
@@ -105,21 +105,6 @@ def _scraped(port: int) -> Iterator[None]:
     finally:
         stop.set()
         scraper.join()
-
-
-def _wait_until_delivered(data: Dataset, parts: tuple[str, ...]) -> None:
-    if "delivery" not in parts:
-        return
-
-    async def left(connection: Any) -> int:
-        number: int = await connection.fetchval("SELECT count(*) FROM schedule")
-        return number
-
-    deadline = time.monotonic() + DELIVERED_SECONDS_MAX
-    while with_connection(data.url, left):
-        if time.monotonic() > deadline:
-            raise BenchError("not all mail was delivered in time")
-        time.sleep(0.2)
 
 
 def measure(run: Run) -> Report:

@@ -90,6 +90,16 @@ def postfix_relay(workplace: Path, sink_port: int) -> Iterator[Peer]:
 
 
 @contextmanager
+def postfix_to_providers(workplace: Path, servers: Mapping[str, str]) -> Iterator[Peer]:
+    """`servers` are the host and port of each destination."""
+    directory, port = workplace / "postfix", free_port()
+    transports = ", ".join(f"{{ {domain} = smtp:{server} }}" for domain, server in servers.items())
+    _configure_postfix(directory, "postfix-providers", {"port": str(port), "transports": transports})
+    with _running_postfix(directory, port, is_secure=False) as peer:
+        yield peer
+
+
+@contextmanager
 def postfix_submission(workplace: Path, terms: SubmissionTerms) -> Iterator[Peer]:
     directory, port = workplace / "postfix", free_port()
     values = {"port": str(port), "key_file": str(terms.key_file), "certificate_file": str(terms.certificate_file)}

@@ -2,36 +2,56 @@
 
     make bench-providers                          (or: python bench/providers.py)
     python bench/providers.py --seeds 5 --only learning
+    python bench/providers.py --kept /tmp/seeds.json      goes on where the last run was stopped
     python bench/providers.py --quick --output /tmp/bench
 
 Eight hours for each seed, by a virtual clock, through the real flows and PostgreSQL; volumes and limits are a sixtieth
-of what they stand for. `tests/support/provider.py` says how the providers behave.
+of what they stand for. Then on real sockets, beside a Postfix, where an hour takes a minute.
+`tests/support/provider.py` says how the providers behave.
 """
 
 import asyncio
+import json
 import logging
+import smtplib
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Final
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import structlog
 
-from bench import harness, report
+from bench import harness, peer_servers, report
 from bench.harness import Run
-from bench.report import Goal, Report, Rows, goal
+from bench.report import BLUE, GREY, LIGHT_GREY, RED, Goal, Plot, Report, Rows, goal
 from tests.support.fresh_database import create
-from tests.support.provider_run import DESTINATIONS, HOURS, Policy, ProviderResult, run_providers
-from tools.private_postgres import PrivatePostgres
+from tests.support.provider import HOUR
+from tests.support.provider_run import (
+    DESTINATIONS,
+    HOURS,
+    SCALE,
+    Policy,
+    ProviderResult,
+    mails,
+    result_of,
+    run_on_sockets,
+    run_providers,
+)
+from tests.support.provider_server import ProviderServer
+from tools.private_postgres import PrivatePostgres, free_port
 
 SEEDS: Final = 20
 # Runs wait most of the time, for the database and for others' work to share a transaction.
-AT_ONCE: Final = 5
+AT_ONCE: Final = 10
+SETTINGS: Final = {"max_connections": "800"}
 QUICK_PART: Final = 0.1
 STRICT: Final = ("gmail.com", "outlook.com", "yahoo.com")
 DELIVERED_MIN: Final = 0.99
@@ -40,9 +60,20 @@ TIMES_MIN: Final = 2.0
 REFUSALS_MAX: Final = 0.01
 POLITE: Final = "polite.example"
 POLITE_TIMES_MAX: Final = 1.3
+SOCKET_HOURS: Final = 5.0
+QUICK_SOCKET_HOURS: Final = 0.25
+FEWER_REFUSALS_MIN: Final = 100.0
+POSTFIX: Final = "Postfix"
+OURS: Final = "Posthouse"
+SOCKET_SEED: Final = 1
+PLOTTED: Final = "gmail.com"
+PLOTTED_SECONDS: Final = 300.0
 
 _COLUMNS: Final = (
     *("Provider", "lanes", "mails", "delivered", "worst seed", "refusals a mail", "punished", "wait p50 s", "p95 s"),
+)
+_SOCKET_COLUMNS: Final = (
+    *("Provider", "by", "mails", "delivered", "refusals a mail", "punished", "wait p50 s", "p95 s"),
 )
 _NAMES: Final = {
     Policy.LEARNING: "that learn",
@@ -50,37 +81,85 @@ _NAMES: Final = {
     Policy.FIXED: "with fixed limits",
 }
 
+ByProvider = Mapping[str, ProviderResult]
 Results = Mapping[Policy, Mapping[str, Sequence[ProviderResult]]]
+OnSockets = Mapping[str, ByProvider]
 
 
 def report_of(run: Run) -> Report:
     options = run.options
     seeds = range(1, 2 if run.is_quick else options.seeds + 1)
     policies = [Policy(name) for name in options.only.split(",")]
-    measure = partial(_measured, seeds=seeds, part=QUICK_PART if run.is_quick else 1.0)
-    with run.status(f"{len(seeds)} seeds, {len(policies)} kinds of lanes"), ProcessPoolExecutor() as processes:
-        found: Results = dict(zip(policies, processes.map(measure, policies), strict=True))
+    kept = _Kept(options.kept)
+    part = QUICK_PART if run.is_quick else 1.0
+    with run.status(f"{len(seeds)} seeds, {len(policies)} kinds of lanes"):
+        found = _measured(kept, policies, seeds, part)
+    hours = QUICK_SOCKET_HOURS if run.is_quick else options.socket_hours
+    on_sockets: OnSockets = {}
+    if hours:
+        with run.status(f"on sockets, for {hours:g} minutes"):
+            on_sockets = _on_sockets(run.workplace, kept, hours, part)
     return Report(
         name="providers",
         title="Providers with hidden limits",
         target="bench-providers",
         machine=report.machine(),
-        tables=[Rows("Mail to providers with hidden limits", _COLUMNS, list(_rows(found)))],
-        goals=goals(found),
-        notes=report.notes("providers", seeds=len(seeds), hours=f"{HOURS:g}"),
+        tables=[
+            Rows("Mail to providers with hidden limits", _COLUMNS, list(_rows(found))),
+            *([Rows("The same on sockets", _SOCKET_COLUMNS, _socket_rows(on_sockets))] if on_sockets else []),
+        ],
+        goals=[*goals(found), *_socket_goals(on_sockets)],
+        notes=report.notes("providers", seeds=len(seeds), hours=f"{HOURS:g}", socket_hours=f"{hours:g}"),
+        plot=Plot(
+            "providers.png", "Mails that gmail.com took, beside its hidden limit", partial(_draw, found, on_sockets)
+        ),
     )
 
 
-def _measured(policy: Policy, *, seeds: Sequence[int], part: float) -> Mapping[str, Sequence[ProviderResult]]:
+class _Kept:
+    """What was measured, by its name, in a file that a later run goes on with; in memory without a file."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._by_name: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.exists() else {}
+
+    def get(self, name: str) -> ByProvider | None:
+        found = self._by_name.get(name)
+        return None if found is None else {provider: ProviderResult(**result) for provider, result in found.items()}
+
+    def put(self, name: str, results: ByProvider) -> None:
+        self._by_name[name] = {provider: asdict(result) for provider, result in results.items()}
+        if self._file is not None:
+            self._file.write_text(json.dumps(self._by_name))
+
+
+def _measured(kept: _Kept, policies: Sequence[Policy], seeds: Sequence[int], part: float) -> Results:
+    groups = []
+    for policy in policies:
+        open_seeds = [seed for seed in seeds if kept.get(f"{policy} {seed} {part:g}") is None]
+        groups += [(policy, open_seeds[at : at + AT_ONCE]) for at in range(0, len(open_seeds), AT_ONCE)]
+    with ProcessPoolExecutor(2) as processes:
+        for (policy, group), results in zip(groups, processes.map(partial(_run_seeds, part), groups), strict=True):
+            for seed, by_provider in zip(group, results, strict=True):
+                kept.put(f"{policy} {seed} {part:g}", by_provider)
+    found: dict[Policy, dict[str, list[ProviderResult]]] = {}
+    for policy in policies:
+        by_seed = [kept.get(f"{policy} {seed} {part:g}") for seed in seeds]
+        found[policy] = {name: [results[name] for results in by_seed if results] for name in DESTINATIONS}
+    return found
+
+
+def _run_seeds(part: float, group: tuple[Policy, Sequence[int]]) -> Sequence[ByProvider]:
+    policy, seeds = group
+    _be_silent()
+    with PrivatePostgres.start(settings=SETTINGS) as cluster:
+        urls = [create(cluster, f"seed_{seed}") for seed in seeds]
+        return asyncio.run(_all(urls, seeds, policy, part))
+
+
+def _be_silent() -> None:
     # Refusals are what is measured here; the log need not name them.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    by_seed: list[Mapping[str, ProviderResult]] = []
-    with PrivatePostgres.start(settings={"max_connections": "400"}) as cluster:
-        for first in range(0, len(seeds), AT_ONCE):
-            group = seeds[first : first + AT_ONCE]
-            urls = [create(cluster, f"seed_{seed}") for seed in group]
-            by_seed += asyncio.run(_all(urls, group, policy, part))
-    return {name: [results[name] for results in by_seed] for name in DESTINATIONS}
 
 
 async def _all(
@@ -89,6 +168,111 @@ async def _all(
     return await asyncio.gather(
         *[run_providers(url, seed, policy, part=part) for url, seed in zip(urls, seeds, strict=True)]
     )
+
+
+# On sockets
+
+
+def _on_sockets(workplace: Path, kept: _Kept, hours: float, part: float) -> OnSockets:
+    """Both at the same time: neither needs much of the machine."""
+    _be_silent()
+    with ExitStack() as stack:
+        runs: dict[str, Callable[[], Coroutine[Any, Any, ByProvider]]] = {}
+        names = {name: f"{name} {hours:g} {part:g}" for name in (OURS, POSTFIX)}
+        if kept.get(names[OURS]) is None:
+            url = create(stack.enter_context(PrivatePostgres.start()), "sockets")
+            runs[OURS] = partial(run_on_sockets, url, SOCKET_SEED, hours=hours, part=part)
+        if kept.get(names[POSTFIX]) is None and peer_servers.postfix_missing() is None:
+            runs[POSTFIX] = partial(_postfix, workplace, hours, part)
+
+        async def all_of_them() -> Sequence[ByProvider]:
+            return await asyncio.gather(*[run() for run in runs.values()])
+
+        for name, results in zip(runs, asyncio.run(all_of_them()), strict=True):
+            kept.put(names[name], results)
+    return {name: found for name in names if (found := kept.get(names[name])) is not None}
+
+
+async def _postfix(workplace: Path, hours: float, part: float) -> ByProvider:
+    providers = {name: kind(SOCKET_SEED, SCALE) for name, kind in DESTINATIONS.items()}
+    born = mails(SOCKET_SEED, providers, part)
+    loop, port = asyncio.get_running_loop(), free_port()
+    hosts = {name: f"127.0.2.{number}" for number, name in enumerate(providers, 1)}
+    with peer_servers.postfix_to_providers(
+        workplace, {name: f"[{host}]:{port}" for name, host in hosts.items()}
+    ) as peer:
+        began = loop.time()
+        async with AsyncExitStack() as stack:
+            for name, provider in providers.items():
+                server = ProviderServer(provider, hosts[name], port, lambda: (loop.time() - began) * SCALE)
+                await stack.enter_async_context(server)
+            await asyncio.to_thread(_submit, peer.port, born, time.monotonic())
+            await asyncio.sleep(max(0.0, began + hours * HOUR / SCALE - loop.time()))
+    return {name: result_of(provider, born, name) for name, provider in providers.items()}
+
+
+def _submit(port: int, born: Mapping[str, float], began: float) -> None:
+    with smtplib.SMTP("127.0.0.1", port) as client:
+        for to, at in sorted(born.items(), key=lambda mail: mail[1]):
+            time.sleep(max(0.0, began + at / SCALE - time.monotonic()))
+            client.sendmail("news@sender.example", [to], f"To: {to}\r\nSubject: Hello\r\n\r\nGood morning.\r\n")
+
+
+def _socket_rows(found: OnSockets) -> list[tuple[str, ...]]:
+    return [
+        (
+            provider,
+            name,
+            f"{result.sent:,}",
+            f"{result.delivered_part:.1%}",
+            f"{result.refusals_a_mail:.4f}",
+            f"{result.punished:,}",
+            f"{result.wait(0.5):,.0f}",
+            f"{result.wait(0.95):,.0f}",
+        )
+        for provider in DESTINATIONS
+        for name, by_provider in found.items()
+        for result in [by_provider[provider]]
+    ]
+
+
+def _socket_goals(found: OnSockets) -> list[Goal]:
+    if POSTFIX not in found:
+        return []
+    ours, theirs = ([found[name][provider] for provider in STRICT] for name in (OURS, POSTFIX))
+    delivered = _sum(ours, "delivered") / max(1, _sum(theirs, "delivered"))
+    fewer = _sum(theirs, "refused") / max(1, _sum(ours, "refused"))
+    return [
+        goal(delivered >= TIMES_MIN, f"on sockets, twice what Postfix delivers: {delivered:.1f}×"),
+        goal(fewer >= FEWER_REFUSALS_MIN, f"on sockets, a hundredth of Postfix's refusals: 1/{fewer:,.0f}"),
+    ]
+
+
+def _sum(results: Sequence[ProviderResult], name: str) -> int:
+    return sum(getattr(result, name) for result in results)
+
+
+def _draw(found: Results, on_sockets: OnSockets, pyplot: Any) -> Any:
+    """The rate over time, of the seed that ran on sockets as well."""
+    curves = {f"lanes {_NAMES[policy]}": by_name[PLOTTED][SOCKET_SEED - 1] for policy, by_name in found.items()}
+    if POSTFIX in on_sockets:
+        curves[POSTFIX] = on_sockets[POSTFIX][PLOTTED]
+    colours = dict(zip(curves, (BLUE, RED, LIGHT_GREY, GREY), strict=False))
+    figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
+    steps = int(SOCKET_HOURS * HOUR / PLOTTED_SECONDS)
+    for name, result in curves.items():
+        counts = [0] * steps
+        for at in result.taken_at:
+            if at < SOCKET_HOURS * HOUR:
+                counts[int(at / PLOTTED_SECONDS)] += 1
+        rates = [count / PLOTTED_SECONDS * SCALE for count in counts]
+        axes.plot([step * PLOTTED_SECONDS / HOUR for step in range(steps)], rates, color=colours[name], linewidth=1.6)
+        report.limit_line(axes, y=result.per_second * SCALE)
+    axes.set_title(f"Mails a second that {PLOTTED} took; dashed: its hidden limit", fontsize=10, loc="left")
+    axes.set_xlabel("hours")
+    report.plain(axes)
+    report.legend(figure, colours)
+    return figure
 
 
 def _rows(found: Results) -> list[tuple[str, ...]]:
@@ -153,6 +337,8 @@ def goals(found: Results) -> list[Goal]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = harness.parser(__doc__, rounds=1)
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many ({SEEDS})")
+    parser.add_argument("--socket-hours", type=float, default=SOCKET_HOURS, help="minutes on sockets; 0: not at all")
+    parser.add_argument("--kept", type=Path, help="a file for what is measured: a later run goes on with it")
     parser.add_argument("--only", default=",".join(Policy), help=f"some of {','.join(Policy)}")
     return harness.main(parser.parse_args(arguments), report_of)
 

@@ -146,6 +146,15 @@ def test_warm_up_compares_three_plans(tmp_path: Path) -> None:
 
 
 @pytest.mark.rare
+def test_warm_up_runs_through_the_flows(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "warm_up_flows", "--quick")
+
+    assert [row.count("|") for row in rows_of(page, "with an overflow", "with a relay")] == [11] * 2, page
+    assert page.count("- reached: ") == 3, page
+    assert is_plot(tmp_path / "warm_up_flows.png")
+
+
+@pytest.mark.rare
 def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
     page = page_of(tmp_path, "backlog", "--quick")
 
@@ -202,9 +211,19 @@ def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
 
 
 @pytest.mark.rare
+@needs_wrk
+def test_traces_measures_before_off_and_traced(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "traces", "--quick", "--before", "HEAD")
+    assert [len(rows_of(page, variant)) for variant in ("before", "tracing", "every")] == [1, 1, 1]
+    assert "a traced mail costs" in page
+
+
+@pytest.mark.rare
 def test_providers_are_measured(tmp_path: Path) -> None:
     page = page_of(tmp_path, "providers", "--quick")
 
     for provider in ("gmail.com", "outlook.com", "yahoo.com", "polite.example"):
-        assert [row.count("|") for row in rows_of(page, provider)] == [10, 10, 10], page
+        by_lanes, on_sockets = rows_of(page, provider)[:3], rows_of(page, provider)[3:]
+        assert [row.count("|") for row in by_lanes] == [10, 10, 10], page
+        assert {row.count("|") for row in on_sockets} == {9}, page
     assert "reached: gmail.com: 99 % delivered" in page

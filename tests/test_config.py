@@ -257,12 +257,12 @@ def test_lanes_have_their_own_limits_and_the_defaults_for_the_rest(file: Path, m
     file.write_text(text)
     limits = load(file).lanes.limits
     assert limits.default == Limits(per_second=100, burst=30, per_second_start=20)
-    assert limits.of("google") == Limits(per_second=50, burst=50, connections_max=10)
+    assert limits.of("google") == Limits(per_second=50, burst=25, connections_max=10)
     assert limits.of("example.com") == Limits(per_second=0.5, burst=1, connections_start=1, connections_max=1)
     assert limits.of("yahoo") == Limits(per_second=100, burst=7, per_second_start=20)
     assert limits.of("example.net") == limits.default
     monkeypatch.setenv("POSTHOUSE_LANES__BY_NAME", '{"google": {"per_second": 5}}')
-    assert load(file).lanes.limits.by_lane == {"google": Limits(per_second=5, burst=5)}
+    assert load(file).lanes.limits.by_lane == {"google": Limits(per_second=5, burst=2)}
     assert shown(load(file))["lanes"]["by_name"] == {"google": {"per_second": 5}}
 
 
@@ -279,7 +279,7 @@ def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.
 
 def test_a_misspelt_setting_is_named(file: Path) -> None:
     file.write_text(file.read_text() + "\nrate_per_minute = 3\n")
-    with pytest.raises(ConfigError, match=r"line \d+: monitoring\.rate_per_minute is not a setting: correct its name"):
+    with pytest.raises(ConfigError, match=r"line \d+: doctor\.rate_per_minute is not a setting: correct its name"):
         load(file)
 
 

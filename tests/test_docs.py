@@ -101,6 +101,7 @@ def test_the_pages_of_settings_commands_and_metrics_are_those_of_the_code() -> N
         "settings": write_reference.settings_page(),
         "cli": write_reference.commands_page(),
         "metrics": write_reference.metrics_page(),
+        "doctor": write_reference.doctor_page(),
     }
     for name, page in pages.items():
         assert (write_reference.REFERENCE / f"{name}.md").read_text() == page, "run `make reference`"

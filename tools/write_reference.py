@@ -1,4 +1,4 @@
-"""Writes settings.md, cli.md and metrics.md of docs/reference anew, from what the code itself says."""
+"""Writes settings.md, cli.md, metrics.md and doctor.md of docs/reference anew, from what the code itself says."""
 
 import inspect
 import textwrap
@@ -13,6 +13,7 @@ from posthouse.cli.app import app
 from posthouse.config.section import Section, is_secret
 from posthouse.config.settings import section_types, variable
 from posthouse.config.text import toml_value
+from posthouse.rules.check_up import CHECKS
 
 REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH: Final = 120
@@ -62,6 +63,29 @@ memory and open files of each process are under their usual names (`process_cpu_
 
 This page is made by `make reference`.
 """
+_DOCTOR_HEAD: Final = """\
+# Doctor
+
+`posthouse doctor` checks that everything is in place. Each finding says what was found, why it matters, and which
+command, setting or DNS record mends it. `--json` is for programs, `--watch` checks again every 30 seconds and shows
+what changed. It changes nothing, and is safe beside the running service.
+
+| Ends with | |
+|---|---|
+| 0 | all is well |
+| 1 | something is critical |
+| 2 | the command was mistyped |
+| 3 | there are warnings alone |
+
+Where no mail leaves (`delivery.outbound = "capture"`), names in DNS, name servers and port 25 are not checked. Port 25
+outwards is checked if `doctor.port_25_host` names a server to ask for its greeting, the age of the last backup if
+`doctor.backup_hours_max` is set and the backup's script ends with `posthouse backup noted`.
+
+This page is made by `make reference`.
+
+| Check | If not | Why it matters |
+|---|---|---|
+"""
 
 
 def settings_page() -> str:
@@ -81,6 +105,11 @@ def metrics_page() -> str:
         rows = [f"| `{metric.name}` | {metric.kind} | {_labels(metric)} | {metric.text} |" for metric in found]
         parts += [f"## {area}", "", "| Name | Kind | Labels | Meaning |", "|---|---|---|---|", *rows, ""]
     return "\n".join(parts)
+
+
+def doctor_page() -> str:
+    rows = [f"| {check.title} | {check.severity} | {check.why} |" for check in CHECKS.values() if check.why]
+    return "\n".join([_DOCTOR_HEAD.rstrip("\n"), *rows, ""])
 
 
 def _labels(metric: metrics.Metric) -> str:
@@ -132,6 +161,7 @@ def main() -> None:
     (REFERENCE / "settings.md").write_text(settings_page())
     (REFERENCE / "cli.md").write_text(commands_page())
     (REFERENCE / "metrics.md").write_text(metrics_page())
+    (REFERENCE / "doctor.md").write_text(doctor_page())
 
 
 if __name__ == "__main__":

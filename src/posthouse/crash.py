@@ -63,6 +63,10 @@ POINTS: Final = frozenset(
         "record.before_commit",
         "record.after_commit",
         "record.published",
+        # Mail that was refused because of our address leaves over another, or was held for too long and bounces.
+        "rescue.before_commit",
+        "rescue.after_commit",
+        "rescue.before_bounce",
         "delivery.before_ack",
         "delivery.acked",
         # Webhooks are sent.

@@ -193,7 +193,7 @@ ATTEMPTS: Final = Counter(
     "Delivery",
     "posthouse_attempts_total",
     "Results for recipients that were claimed. `outcome` is `delivered`, `bounced`, `failed`, `deferred`, or "
-    f"`postponed` (not tried after all). {_PROVIDER}",
+    f"`postponed` (not tried after all, or held since our address was refused). {_PROVIDER}",
     ("provider", "outcome"),
 )
 AMBIGUOUS: Final = Counter(
@@ -222,6 +222,14 @@ LANE_ANSWERS: Final = Counter(
     "`per_connection`, `blocked` (refusals because of us), `unreachable`, `otherwise`, "
     f"`not_sent`. {_PROVIDER}",
     ("provider", "served"),
+)
+LESSONS: Final = Counter(
+    "Delivery",
+    "posthouse_lane_lessons_total",
+    "What this worker's lanes learnt from refusals, and from time without them. `kind` is `slow`, `still_slow`, "
+    "`recovered`, `grew`, `ceiling_forgotten`, `connections`, `per_connection`, `relaxed` or `block`. "
+    f"{_PROVIDER}",
+    ("provider", "kind"),
 )
 _LANE: Final = "`lane` is a known mailbox provider, or one of the 20 busiest others by its domain, or `other`."
 LANE_WAITING: Final = Gauge(

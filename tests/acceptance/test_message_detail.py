@@ -179,6 +179,7 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
         "outcome": "deferred",
         "is_under_way": False,
         "is_ambiguous": False,
+        "relay": None,
         "mx": "mx1.example.org",
         "address": "192.0.2.1",
         "tls_version": "TLSv1.3",

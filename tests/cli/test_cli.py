@@ -80,6 +80,10 @@ def environment(**settings: str) -> dict[str, str]:
     return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
 
 
+# No mail leaves, so that `doctor` needs no name of this machine, and asks no name server.
+CAPTURED = {"DELIVERY__OUTBOUND": "capture"}
+
+
 def secrets() -> dict[str, str]:
     made = generated()
     return {
@@ -92,12 +96,12 @@ def secrets() -> dict[str, str]:
 
 @pytest.fixture
 def terminal(database_url: str, tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path, environment(DATABASE__URL=database_url, **secrets()))
+    return Terminal(tmp_path, environment(DATABASE__URL=database_url, **CAPTURED, **secrets()))
 
 
 def test_from_nothing_to_a_healthy_installation(postgres: PrivatePostgres, tmp_path: Path) -> None:
     postgres.create_database("cli_fresh")
-    terminal = Terminal(tmp_path, environment(DATABASE__URL=postgres.url("cli_fresh")))
+    terminal = Terminal(tmp_path, environment(DATABASE__URL=postgres.url("cli_fresh"), **CAPTURED))
     terminal.refuses("account", "list", expected="run `posthouse config init`")
 
     assert terminal.type("config", "init").status == 0
@@ -254,6 +258,20 @@ def test_a_database_that_would_lose_mail_is_refused(tmp_path: Path) -> None:
         assert "Set max_locks_per_transaction = 256" in doctor.out
         terminal.environment["POSTHOUSE_DATABASE__ALLOW_UNSAFE"] = "true"
         assert terminal.type("migrate").status == 0
+
+
+def test_tracing_without_its_extra_is_refused_with_what_to_install(terminal: Terminal) -> None:
+    without = "import sys; sys.modules['opentelemetry'] = None; from posthouse.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", without, "run", "upkeep"],
+        cwd=terminal.directory,
+        env={**terminal.environment, "POSTHOUSE_TRACING__SHARE": "0.5"},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS_MAX,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert 'install "posthouse[otel]"' in done.stderr
 
 
 @pytest.mark.parametrize("parts", [["http"], [], ["upkeep"]])

@@ -255,7 +255,7 @@ def test_another_seal_key_is_found_by_doctor(operator: Operator) -> None:
     account = operator.account("sealed")
     operator.type("domain", "add", account, "sealed.example.com")
     other = f"{operator.environment['POSTHOUSE_SECRETS__SEAL_KEY_ACTIVE']}:{generated().seal_keys['1']}"
-    said = operator.type("doctor", status=1, settings={"SECRETS__SEAL_KEYS": other})
+    said = operator.type("doctor", status=1, settings={"SECRETS__SEAL_KEYS": other, "DELIVERY__OUTBOUND": "capture"})
     assert "is not the key that sealed them" in said
     assert "from your copy of the settings" in said
     assert "config init" not in said

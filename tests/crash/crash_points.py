@@ -38,6 +38,7 @@ PART_OF: Final = {
     "postpone": "delivery",
     "carry": "delivery",
     "record": "delivery",
+    "rescue": "delivery",
     "notification": "notification",
     "feedback": "inbound",
     "upkeep": "upkeep",
@@ -91,6 +92,7 @@ async def run_point(whole_service: WholeService, point: str) -> Outcome:
             for name, process in whole_service.running.items():
                 if process.running.poll() is not None:
                     whole_service.start(name)
+            whole_service.processes.receiver.blocked.clear()
             await asyncio.sleep(1)
         if dying in ("http", "submission"):
             await whole_service.running["http"].ready()
@@ -121,6 +123,10 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
             whole_service.start("delivery")
         case "feedback":
             await _send_bounce(whole_service)
+        case "rescue" if point == "rescue.before_bounce":
+            await whole_service.send_to_blocked()
+        case "rescue":
+            await whole_service.send_from_blocked()
         case "postpone":
             await _wait_for_new_worker(whole_service)
             tenant = whole_service.tenants[0]

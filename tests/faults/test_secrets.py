@@ -2,7 +2,7 @@
 
 Every kind of secret that there is is used, rightly and wrongly, while the service's processes log all they can and
 PostgreSQL goes away under them, or isn't what they think. Then each is looked for, in plain and in the ways in which it
-could have been written, in the logs, in the answers, and in every column of every table.
+could have been written, in the logs, in the answers, in the spans of traces, and in every column of every table.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from posthouse.store.seal import Sealer
 from tests.support import live_stream, webhook_accounts
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
+from tests.support.otlp_collector import OtlpCollector
 from tests.support.service import JWT_SECRET, PASSWORD, PEPPER, SEAL_KEY, Tenant, basic, service_settings
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, raw_mail, submit
@@ -44,6 +45,7 @@ WRONG: Final = "wr0ng-Pl4ce+of/a=secret Kq7"
 STRAY_KEY: Final = "ph_live_strayKeyThatNobodyEverMade77"
 LOST_TABLES: Final = ("users", "credentials", "api_keys", "sessions", "invitations", "webhook_endpoints", "messages")
 LONGEST_SECONDS: Final = 30.0
+SPANS: Final = frozenset({"POST /emails", "submission", "commit", "deliver", "smtp", "record", "webhook", "call"})
 
 
 @dataclass
@@ -150,7 +152,7 @@ def scraped(processes: ServiceProcesses) -> list[tuple[str, bytes]]:
 
 @asynccontextmanager
 async def running(
-    proxy: DatabaseProxy, directory: Path
+    proxy: DatabaseProxy, directory: Path, collector: OtlpCollector
 ) -> AsyncIterator[tuple[ServiceProcesses, SmtpListeners, WebhookReceiver]]:
     listeners = SmtpListeners.make(directory)
     authority = directory / "webhooks.pem"
@@ -162,6 +164,8 @@ async def running(
             **listeners.settings,
             "SERVICE__LOG_LEVEL": "debug",
             "MONITORING__PORT": str(free_port()),
+            "TRACING__SHARE": "1",
+            "TRACING__ENDPOINT": collector.endpoint,
         }
         async with prepare_processes(url, directory, **chosen) as processes:
             processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
@@ -341,7 +345,8 @@ async def in_trouble(
 async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp_path: Path) -> None:
     async with (
         DatabaseProxy(database_url) as proxy,
-        running(proxy, tmp_path) as (processes, listeners, webhook_receiver),
+        OtlpCollector() as collector,
+        running(proxy, tmp_path, collector) as (processes, listeners, webhook_receiver),
     ):
         tenant = await processes.service.account()
         recorder = Recorder(processes)
@@ -351,7 +356,9 @@ async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp
         await wrongly_used(recorder, tenant, owner)
         await in_trouble(recorder, proxy, listeners, tenant, owner, database_url)
         await asyncio.sleep(1)  # for those who log what they could not do
-        said = [*logs(tmp_path), *await asyncio.to_thread(scraped, processes)]
+        await eventually(lambda: {span.name for span in collector.spans}, SPANS.issubset, within=LONGEST_SECONDS)
+        spans = [("spans", body) for body in collector.bodies]
+        said = [*logs(tmp_path), *await asyncio.to_thread(scraped, processes), *spans]
         kept = await tables(database_url)
 
     assert len(recorder.secrets) > 25

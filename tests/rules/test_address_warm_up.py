@@ -1,5 +1,6 @@
 """The warm-up of an address: its allowance day by day, and against providers whose limits it doesn't know."""
 
+import json
 from collections.abc import Callable, Sequence
 from random import Random
 from statistics import mean
@@ -15,9 +16,13 @@ from posthouse.rules.address_warm_up import (
     WARM,
     AddressWarmUp,
     Change,
+    Volumes,
     WarmUpDay,
+    after_days,
     begin,
     next_day,
+    restored,
+    stored,
 )
 from tests.support import warming_provider
 from tests.support.warming_provider import Plan, WarmingRun
@@ -207,3 +212,52 @@ def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_f
     for others in fixed:
         assert mean(run.full_on for run in others) > mean(run.full_on for run in learnt)
         assert sum(run.refused for run in learnt) * 100 <= sum(run.refused for run in others)
+
+
+@pytest.mark.parametrize(
+    ("used", "used_this_hour", "is_list", "room"),
+    [
+        (0, 0, False, 17),
+        (0, 0, True, 12),
+        (11, 11, True, 1),
+        (12, 12, True, 0),
+        (12, 12, False, 5),
+        (139, 0, True, 1),
+        (140, 0, True, 0),
+        (140, 0, False, 17),
+        (199, 0, False, 1),
+        (200, 0, False, 0),
+    ],
+)
+def test_list_mail_has_a_share_of_the_allowance(used: int, used_this_hour: int, is_list: bool, room: int) -> None:
+    first = begin("google")
+    assert first.room(taken_today=used, taken_this_hour=used_this_hour, is_list=is_list) == room
+
+
+def test_a_settled_address_is_warm_for_single_domains_that_it_did_not_know() -> None:
+    assert not begin("example.org", age_days=29).is_warm
+    assert begin("example.org", age_days=30).is_warm
+    assert not begin("google", age_days=300).is_warm
+
+
+def test_days_without_mail_count_one_by_one() -> None:
+    one_by_one = next_day(begin("google"), WarmUpDay(200))
+    for _ in range(40):
+        one_by_one = next_day(one_by_one, WarmUpDay(0))
+    assert after_days(begin("google"), WarmUpDay(200), 41) == one_by_one
+    assert after_days(begin("google"), WarmUpDay(200), 10_000).allowance == FIRST_DAY_OF_PROVIDERS
+
+
+def test_what_is_kept_is_restored() -> None:
+    state = after_days(begin("google"), WarmUpDay(100, slow=9, was_blocked=True), 2)
+    assert restored("google", json.loads(json.dumps(stored(state)))) == state
+
+
+def test_volumes_can_be_smaller() -> None:
+    small = Volumes(first_of_providers=3, first=1, warm=8)
+    assert [begin(lane, small).allowance for lane in ("google", "example.org")] == [3, 1]
+    assert after_days(begin("google", small), WarmUpDay(3), 1).allowance == 4
+    grown = begin("google", small)
+    for _ in range(5):
+        grown = next_day(grown, WarmUpDay(grown.allowance))
+    assert (grown.allowance, grown.is_warm) == (8, True)

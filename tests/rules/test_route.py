@@ -141,7 +141,19 @@ RESTING = AddressState.RESTING
 )
 def test_a_pools_routes(addresses: list[SendingAddress], pools: dict[str, str | None], expected: list[str]) -> None:
     here = [each.source for each in FOUR]
-    assert sources(table(*addresses, pools=pools).routes_of("default", here)) == expected
+    levels = table(*addresses, pools=pools).routes_of("default", here)
+    assert (sources(levels[0]) if levels else []) == expected
+
+
+def test_an_overflows_routes_come_after_the_pools() -> None:
+    known = table(address("192.0.2.2", "own"), address("192.0.2.1"), pools={"default": "own", "own": "default"})
+    levels = known.routes_of("default", [each.source for each in FOUR])
+    assert [sources(level) for level in levels] == [["192.0.2.1"], ["192.0.2.2"]]
+
+
+def test_what_is_spent_comes_last_and_is_not_returned_to() -> None:
+    rooms = {FIRST: Room.SPENT, SECOND: Room.SPENT, THIRD: Room.NONE}
+    assert choose("a.example", FOUR, lambda route: rooms.get(route, Room.SPENT), str(FIRST.source)) == THIRD
 
 
 @pytest.mark.parametrize(

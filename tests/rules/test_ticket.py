@@ -1,6 +1,7 @@
 """Tickets: read back as written, dropped when unreadable, and always in the same shard."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
@@ -194,6 +195,36 @@ def test_senders_travel_beside_their_tickets() -> None:
     assert [each.sender for each in unpack(pack(tickets[1:2])) if isinstance(each, DeliveryTicket)] == ["b.example"]
 
 
+@pytest.mark.parametrize(("sender", "source"), [("b.example", "192.0.2.1"), ("b.example", None), (None, None)])
+def test_a_held_ticket_has_the_time_at_which_it_bounces_and_never_an_earlier_one(
+    sender: str | None, source: str | None
+) -> None:
+    bounce_at = datetime(2026, 11, 17, 12, 0, 0, 1, tzinfo=UTC)
+    held = DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example", sender, source, bounce_at=bounce_at)
+    free = DeliveryTicket(ACCOUNT, MESSAGE, 4, 4, "a.example", sender, source)
+    first, second = unpack(pack([held, free], "google"))
+    assert isinstance(first, DeliveryTicket)
+    assert isinstance(second, DeliveryTicket)
+    assert (first.sender, first.source, first.lane) == (sender, source, "google")
+    assert first.bounce_at == datetime(2026, 11, 17, 12, 0, 1, tzinfo=UTC)
+    assert (second.sender, second.source, second.bounce_at) == (sender, source, None)
+
+
 def test_a_version_that_knows_no_senders_finds_the_tickets() -> None:
     packed = pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example", "b.example")])
     assert packed.endswith(len(DELIVERY).to_bytes(2, "big") + DELIVERY)
+
+
+@pytest.mark.parametrize("source", [None, "192.0.2.1", "2001:db8::1"])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_ticket_says_whether_it_is_of_a_list(source: str | None, is_list: bool) -> None:
+    ticket = DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example", "b.example", source, is_list)
+    (found,) = unpack(pack([ticket]))
+    assert isinstance(found, DeliveryTicket)
+    assert (found.sender, found.source, found.is_list) == ("b.example", source, is_list)
+
+
+def test_each_ticket_of_a_message_has_its_own_origin() -> None:
+    given = [DeliveryTicket(ACCOUNT, MESSAGE, 3, n, "a.example", "b.example", None, n % 2 == 1) for n in range(4)]
+    found = unpack(pack(given))
+    assert [isinstance(ticket, DeliveryTicket) and ticket.is_list for ticket in found] == [False, True, False, True]

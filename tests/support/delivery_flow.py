@@ -162,11 +162,11 @@ async def open_delivery_flow(
             may_connect=may_connect,
             deadlines=deadlines,
             port=receiver.port,
+            relay_tls=lambda: TlsPolicy(TlsUse.REQUIRED_VERIFIED, (certificates or Certificates.make()).trusting()),
         )
         settings = service_settings(database_url)
-        signing = DkimSigning(
-            steps.accept_flow.control_cache, Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active)
-        )
+        sealer = Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active)
+        signing = DkimSigning(steps.accept_flow.control_cache, sealer)
         stack.callback(signing.close)
         stream = MemoryStream(StreamSettings(), monotonic=clock.monotonic)
         tickets = Tickets(stream, SHARDS)
@@ -189,6 +189,7 @@ async def open_delivery_flow(
                 "outgoing_mail": outgoing_mail,
                 "simulator_domain": SIMULATOR,
                 "lane_limits": lane_limits,
+                "sealer": sealer,
             }
             workers.append(Delivery(**{**made, **delivery, **given}))
             return workers[-1]

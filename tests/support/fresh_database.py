@@ -23,9 +23,14 @@ def create(cluster: PrivatePostgres, name: str) -> str:
     """Its URL."""
     cluster.create_database(name)
     url = cluster.url(name)
+    prepare(url)
+    return url
+
+
+def prepare(url: str) -> None:
+    """Migrate an empty database, and make its partitions."""
     migrate(url)
     asyncio.run(_make_partitions(url))
-    return url
 
 
 @contextmanager

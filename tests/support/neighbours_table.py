@@ -8,15 +8,15 @@ from tests.support.victim import ACTIONS, Times
 
 BEGIN: Final = "<!-- noisy neighbours: written by make attacks-table -->\n"
 END: Final = "<!-- end of noisy neighbours -->\n"
-HEAD: Final = ("Shared", "The attack", *ACTIONS, "Refused", "Limited by")
+HEAD: Final = ("Shared", "The attack", *ACTIONS, "Refused", "Processors")
 
 
-def write_row(page: Path, resource: str, worst: str, limit: str, alone: Times, beside: Times) -> None:
+def write_row(page: Path, resource: str, worst: str, load: str, alone: Times, beside: Times) -> None:
     """Replace the scene's row, or add it; other rows stay."""
     before, _, rest = page.read_text().partition(BEGIN)
     table, _, after = rest.partition(END)
     cells = [_cell(alone.seconds[action], beside.seconds[action]) for action in ACTIONS]
-    new = _line([resource, worst, *cells, str(beside.refused.total()), limit])
+    new = _line([resource, worst, *cells, str(beside.refused.total()), load])
     rows = [row for row in table.splitlines(keepends=True)[2:] if f"| {worst} |" not in row]
     rows = sorted([*rows, new])
     page.write_text(before + BEGIN + _line(HEAD) + _line(["---"] * len(HEAD)) + "".join(rows) + END + after)

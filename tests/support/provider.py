@@ -100,6 +100,11 @@ class Provider(ABC):
         """The refusal of mail that lacks a proof."""
         return Reply(550, "5.7.1", f"5.7.1 {unmet} is required")
 
+    @property
+    def per_second_max(self) -> float:
+        """The hidden limit of an address; 0 where there is none."""
+        return 0.0
+
     @abstractmethod
     def at_mail(self, connection: Connection, mail: Mail, now: float) -> Reply | None: ...
 
@@ -137,6 +142,10 @@ class _Buckets(Provider):
         self.per_second = rate / scale
         self.burst = max(3.0, rate * self.random.uniform(5, 30) / (scale if scale == 1 else scale / SMALL))
         self._buckets: dict[str, Bucket] = {}
+
+    @property
+    def per_second_max(self) -> float:
+        return self.per_second
 
     def bucket(self, key: str, factor: float = 1.0) -> Bucket:
         if key not in self._buckets:
@@ -214,6 +223,10 @@ class Microsoft(Provider):
         self.knocks_max = knocks if scale == 1 else max(5, int(knocks / scale * 2))
         self.blocked_for = self.random.uniform(6, 24) * HOUR
         self._sources: dict[str, _Window] = defaultdict(_Window)
+
+    @property
+    def per_second_max(self) -> float:
+        return self.budget / self.window
 
     def at_mail(self, connection: Connection, mail: Mail, now: float) -> Reply | None:  # noqa: ARG002
         source = self._sources[connection.source]

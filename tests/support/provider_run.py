@@ -1,9 +1,14 @@
-"""Hours of mail to providers with hidden limits: real flows and PostgreSQL, a clock that leaps from work to work."""
+"""Hours of mail to providers with hidden limits: real flows and PostgreSQL.
+
+By a clock that leaps from work to work, to a carrier that stands for the network; or on sockets, by a clock that runs
+sixty times as fast as the real one.
+"""
 
 import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -11,20 +16,26 @@ from typing import Final
 from posthouse.mail.reply import Reply
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.outcome import AttemptResult, Replied
-from posthouse.wire.carrier import CarrierRequest, CarrierResult
+from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult
+from tests.support import smtp_sessions
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.provider import HOUR, Google, Microsoft, Polite, Provider, ProviderCarrier, Yahoo
+from tests.support.provider_server import ProviderServer
 
 SCALE: Final = 60.0
 HOURS: Final = 8.0
-# Mail arrives and falls due on this grid: many providers' work shares a step.
+# Mail goes on this grid, and arrives and falls due on the wider one: many providers' work shares a step.
 GRID_SECONDS: Final = 2.0
+DUE_SECONDS: Final = 10.0
+# While mail waits in lanes, leases are renewed so often.
+WAITING_SECONDS_MAX: Final = 20.0
 DESTINATIONS: Final[Mapping[str, type[Provider]]] = {
     "gmail.com": Google,
     "outlook.com": Microsoft,
     "yahoo.com": Yahoo,
     "polite.example": Polite,
 }
+SOCKET_DEADLINES: Final = smtp_sessions.deadlines(10, 20, 30)
 _NEXT: Final = "SELECT min(next_at) FROM schedule"
 
 
@@ -61,6 +72,9 @@ class ProviderResult:
     refused: int
     punished: int
     waits: list[float] = field(default_factory=list)
+    # When mail was taken, and how much a second the provider takes at most.
+    taken_at: list[float] = field(default_factory=list)
+    per_second: float = 0.0
 
     @property
     def delivered_part(self) -> float:
@@ -104,7 +118,7 @@ async def run_providers(
 ) -> dict[str, ProviderResult]:
     """What each provider took within the hours. `part` of the mail, from the beginning."""
     providers = {name: kind(seed, SCALE) for name, kind in destinations.items()}
-    born = _mails(seed, providers, part)
+    born = mails(seed, providers, part)
     began = 0.0
     carrier = ProviderCarrier(providers, lambda: flow.clock.monotonic() - began)
     used = carrier if policy is Policy.LEARNING else WordlessCarrier(carrier, policy is Policy.BY_CODE)
@@ -112,10 +126,35 @@ async def run_providers(
         flow.serve(*[name for name in providers if name.endswith(".example")])
         began = flow.clock.monotonic()
         await _drive(flow, born, hours * HOUR, began)
-    return {name: _result(provider, born, name) for name, provider in providers.items()}
+    return {name: result_of(provider, born, name) for name, provider in providers.items()}
 
 
-def _mails(seed: int, destinations: Iterable[str], part: float) -> dict[str, float]:
+async def run_on_sockets(
+    url: str, seed: int, *, hours: float, destinations: Mapping[str, type[Provider]] = DESTINATIONS, part: float = 1.0
+) -> dict[str, ProviderResult]:
+    """The same over SMTP: an hour takes a minute."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    providers = {name: kind(seed, SCALE) for name, kind in destinations.items()}
+    born = mails(seed, providers, part)
+
+    def now() -> float:
+        return (loop.time() - began) * SCALE
+
+    async with AsyncExitStack() as stack:
+        flow = await stack.enter_async_context(
+            open_delivery_flow(url, lane_limits=limits(Policy.LEARNING), seed=seed, deadlines=SOCKET_DEADLINES)
+        )
+        for number, (name, provider) in enumerate(providers.items(), 1):
+            host = f"127.0.1.{number}"
+            await stack.enter_async_context(ProviderServer(provider, host, flow.receiver.port, now))
+            flow.serve(name, address=host)
+        began = loop.time()
+        await _drive_on_sockets(flow, born, hours * HOUR, now)
+    return {name: result_of(provider, born, name) for name, provider in providers.items()}
+
+
+def mails(seed: int, destinations: Iterable[str], part: float) -> dict[str, float]:
     """Each recipient, and when its mail is sent."""
     born: dict[str, float] = {}
     for name in destinations:
@@ -128,31 +167,69 @@ async def _drive(flow: DeliveryFlow, born: Mapping[str, float], seconds: float, 
     coming = deque(sorted(born, key=lambda to: born[to]))
     lanes = flow.delivery._lane_queues
     while (now := flow.clock.monotonic() - began) < seconds:
-        due = []
-        while coming and born[coming[0]] <= now:
-            due.append(coming.popleft())
-        await asyncio.gather(*[flow.steps.accept([to]) for to in due])
-        await flow.run_due()
-        await flow.delivery.synchronize_standings()
-        for queue in list(lanes.queues):
-            lanes.advance(queue)
-        await flow.delivery.settle()
+        await _step(flow, _due(coming, born, now))
+        # Until there is something to fetch, only the lanes have to be asked.
+        next_at = (await flow.steps.fetch(_NEXT))[0][0]
         ahead = seconds - now
-        if any(queue.waiting for queue in lanes.queues):
-            ahead = GRID_SECONDS
-        else:
-            next_at = (await flow.steps.fetch(_NEXT))[0][0]
-            if next_at is not None:
-                ahead = min(ahead, (next_at - flow.clock.now()).total_seconds())
-            if coming:
-                ahead = min(ahead, born[coming[0]] - now)
-        flow.clock.advance(seconds=max(GRID_SECONDS, ahead))
+        if next_at is not None:
+            ahead = min(ahead, (next_at - flow.clock.now()).total_seconds())
+        if coming:
+            ahead = min(ahead, born[coming[0]] - now)
+        ahead = max(DUE_SECONDS, ahead)
+        while any(queue.waiting for queue in lanes.queues) and ahead > GRID_SECONDS:
+            flow.clock.advance(seconds=GRID_SECONDS)
+            ahead = min(ahead, WAITING_SECONDS_MAX) - GRID_SECONDS
+            await _advance(flow)
+        flow.clock.advance(seconds=ahead)
 
 
-def _result(provider: Provider, born: Mapping[str, float], name: str) -> ProviderResult:
+async def _drive_on_sockets(
+    flow: DeliveryFlow, born: Mapping[str, float], seconds: float, now: Callable[[], float]
+) -> None:
+    coming = deque(sorted(born, key=lambda to: born[to]))
+    began, loop = flow.clock.monotonic(), asyncio.get_running_loop()
+    while (at := now()) < seconds:
+        flow.clock.advance(seconds=at - (flow.clock.monotonic() - began))
+        await _step(flow, _due(coming, born, at))
+        # What was idle for half a minute of the fast clock.
+        flow.carrier.close_idle(loop.time() + IDLE_SECONDS_MAX * (1 - 1 / SCALE))
+        await asyncio.sleep(GRID_SECONDS / SCALE)
+
+
+def _due(coming: deque[str], born: Mapping[str, float], now: float) -> list[str]:
+    due = []
+    while coming and born[coming[0]] <= now:
+        due.append(coming.popleft())
+    return due
+
+
+async def _step(flow: DeliveryFlow, due: Iterable[str]) -> None:
+    """Accept these mails, and deliver what may go now."""
+    await asyncio.gather(*[flow.steps.accept([to]) for to in due])
+    await flow.run_due()
+    await flow.delivery.synchronize_standings()
+    await _advance(flow)
+
+
+async def _advance(flow: DeliveryFlow) -> None:
+    lanes = flow.delivery._lane_queues
+    for queue in list(lanes.queues):
+        lanes.advance(queue)
+    await flow.delivery.settle()
+
+
+def result_of(provider: Provider, born: Mapping[str, float], name: str) -> ProviderResult:
     taken: dict[str, float] = {}
     for at, to in provider.tally.taken:
         taken.setdefault(to, at)
     sent = sum(to.endswith(f"@{name}") for to in born)
     waits = sorted(at - born[to] for to, at in taken.items())
-    return ProviderResult(sent, len(taken), len(provider.tally.refused), provider.tally.punished, waits)
+    return ProviderResult(
+        sent,
+        len(taken),
+        len(provider.tally.refused),
+        provider.tally.punished,
+        waits,
+        sorted(taken.values()),
+        provider.per_second_max,
+    )

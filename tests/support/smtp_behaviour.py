@@ -10,8 +10,8 @@ SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 STARTTLS: Final = ("refused", "broken", "hang", "injected", "half", "stranger", "othername")
 
 _act_word: Final = re.compile(
-    r"([245][0-9]{2}|drop|hang|drip|endless|flood|overlong|garbage|twice|lose)"
-    r"-(connect|ehlo|helo|mail|rcpt|data|body|dot)"
+    r"([245][0-9]{2}|blocked|drop|hang|drip|endless|flood|overlong|garbage|twice|lose)"
+    r"-(connect|ehlo|helo|mail|rcpt|data|body|dot|quit)"
 ).fullmatch
 
 
@@ -25,6 +25,7 @@ class Behaviour:
     delay_seconds: float = 0.0
     data_anyway: bool = False
     starttls: str = ""
+    auth: str = ""
 
 
 def behaviour_of(words: str) -> Behaviour:
@@ -46,6 +47,8 @@ def behaviour_of(words: str) -> Behaviour:
             given["size_bytes_max"] = int(value)
         elif key == "delay":
             given["delay_seconds"] = int(value) / 1000
+        elif key == "auth" and value in ("plain", "login", "refused"):
+            given["auth"] = value
         elif key == "starttls" and value in ("", *STARTTLS):
             given["starttls"] = value or "sound"
         else:

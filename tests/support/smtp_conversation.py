@@ -36,6 +36,11 @@ TEXTS: Final = {
     552: "5.2.2 mailbox full",
     554: "5.7.1 not wanted",
 }
+# As Microsoft says it.
+BLOCKED: Final = (
+    "550 5.7.1 Unfortunately, messages from [{}] weren't sent. Please contact your Internet service provider since "
+    "part of their network is on our block list (S3150)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class SmtpConversation(asyncio.Protocol):
         self._tls: str | None = None
         self._source = ""
         self._greeting = ""
+        self._is_logged_in = False
+        self._auth_lines = 0
         self._buffer = bytearray()
         self._answers: list[bytes] = []
         self._held = False
@@ -213,7 +220,11 @@ class SmtpConversation(asyncio.Protocol):
         if receiver.keeps_mail:
             receiver.commands.append(line.decode("latin-1"))
         verb = line[:4].upper()
-        if verb == b"MAIL" or verb == b"RCPT":
+        if self._auth_lines or verb == b"AUTH":
+            self._authenticate(line)
+        elif verb == b"MAIL" and self._behaviour.auth and not self._is_logged_in:
+            self._say("530 5.7.0 authentication required")
+        elif verb == b"MAIL" or verb == b"RCPT":
             self._envelope(line)
         elif verb == b"DATA":
             self._data()
@@ -232,6 +243,8 @@ class SmtpConversation(asyncio.Protocol):
             self._say("250 2.0.0 forgotten")
         elif verb == b"NOOP":
             self._say("250 2.0.0 yes")
+        elif verb == b"QUIT" and self._behaviour.acts.get("quit") == "hang":
+            self._act("quit", "hang", 221)
         elif verb == b"QUIT":
             self._say("221 2.0.0 bye")
             self._close()
@@ -249,7 +262,26 @@ class SmtpConversation(asyncio.Protocol):
             offers.append("CHUNKING")
         if behaviour.starttls and self._tls is None:
             offers.append("STARTTLS")
+        if behaviour.auth and self._tls is not None:
+            offers.append("AUTH LOGIN" if behaviour.auth == "login" else "AUTH PLAIN LOGIN")
         return offers
+
+    def _authenticate(self, line: bytes) -> None:
+        """Any login but that of `auth-refused` is right; the commands show which it was."""
+        if self._tls is None or not self._behaviour.auth:
+            self._say("502 5.5.1 not here")
+            return
+        if line.upper() == b"AUTH LOGIN":
+            self._auth_lines = 2
+        else:
+            self._auth_lines = max(0, self._auth_lines - 1)
+        if self._auth_lines:
+            self._say("334 VXNlcm5hbWU6")
+        elif self._behaviour.auth == "refused":
+            self._say("535 5.7.8 authentication failed")
+        else:
+            self._is_logged_in = True
+            self._say("235 2.7.0 welcome")
 
     def _envelope(self, line: bytes) -> None:
         match = _path(line)
@@ -264,7 +296,7 @@ class SmtpConversation(asyncio.Protocol):
             elif size and int(size[1]) > self._behaviour.size_bytes_max:
                 self._say("552 5.3.4 message too big")
             else:
-                if not self._behaviour.acts.get("mail", "2").startswith(("4", "5")):
+                if not (self._act_at("mail") or "2").startswith(("4", "5", "blocked")):
                     self._sender = path
                 self._reply("mail", "250 2.1.0 sender")
         elif self._sender is None:
@@ -283,8 +315,9 @@ class SmtpConversation(asyncio.Protocol):
             if self._receiver.tries[path] <= GREYLISTED_TRIES:
                 self._say("450 4.7.1 greylisted")
                 return
-        if "rcpt" in acts:
-            self._act("rcpt", acts["rcpt"], 250)
+        act = acts.get("rcpt") or self._act_at("rcpt")
+        if act is not None:
+            self._act("rcpt", act, 250)
             return
         self._acts = acts | self._acts
         self._recipients.append(path)
@@ -306,17 +339,24 @@ class SmtpConversation(asyncio.Protocol):
         self._answers.append(text.encode() + b"\r\n")
 
     def _reply(self, stage: str, normally: str) -> None:
-        act = self._acts.get(stage) or self._behaviour.acts.get(stage)
+        act = self._act_at(stage)
         if act is None:
             self._say(normally)
         else:
             self._act(stage, act, int(normally[:3]), normally)
+
+    def _act_at(self, stage: str) -> str | None:
+        if self._source in self._receiver.blocked and stage == self._receiver.blocked_at:
+            return "blocked"
+        return self._acts.get(stage) or self._behaviour.acts.get(stage)
 
     def _act(self, stage: str, act: str, code: int, normally: str = "") -> None:
         if act.isdigit():
             self._say(f"{act} {TEXTS.get(int(act), f'{act[0]}.0.0 so be it')}")
             if act == "421":
                 self._close()
+        elif act == "blocked":
+            self._say(BLOCKED.format(self._source))
         elif act == "drop":
             self._flush()
             self.cut()

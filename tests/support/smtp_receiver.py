@@ -3,14 +3,17 @@
 The behaviour is written in words joined by "--", in a recipient's local part (up to a "+"), in the first label
 of its domain, or in the `behaviour` of the listening address (the only place for what happens before RCPT):
 
-    <act>-<stage>      at connect, ehlo, helo, mail, rcpt, data, body or dot:
-                       a code (421 closes after it), drop, hang, drip, endless, flood (10,000 lines), overlong,
-                       garbage, twice (one reply too many); at the dot also lose (accepted and logged, then cut)
+    <act>-<stage>      at connect, ehlo, helo, mail, rcpt, data, body or dot (and hang-quit):
+                       a code (421 closes after it), blocked (the sender's address is), drop, hang, drip, endless,
+                       flood (10,000 lines), overlong, garbage, twice (one reply too many); at the dot also lose
+                       (accepted and logged, then cut)
     greylist           450 to this recipient's first two tries
     no-pipelining, chunking, size-<bytes>, delay-<milliseconds>
     data-anyway        354 though no recipient was taken
     starttls           offered and sound; or starttls-refused, -broken, -hang, -injected, -half (half a reply
                        injected), -stranger (unknown issuer), -othername (another name's certificate)
+
+    auth-plain, -login AUTH is offered over TLS, and needed before MAIL; -refused: no password is right
 
 Anything else accepts: `greylist+7@example.com`, `450-rcpt@example.com`, `someone@552-dot.example.com`,
 `SmtpReceiver("no-pipelining--421-mail")`. Each accepted recipient is one JSON line in the log, on the disk
@@ -61,6 +64,9 @@ class SmtpReceiver:
         self.commands: list[str] = []
         self.strays: list[bytes] = []  # content without a recipient
         self.connections = 0
+        # Addresses that are refused at this stage.
+        self.blocked: set[str] = set()
+        self.blocked_at = "mail"
         self.tries: collections.Counter[str] = collections.Counter()
         self.conversations: set[SmtpConversation] = set()
         self.keeps_mail = keeps_mail

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -140,3 +141,14 @@ async def open_far_database(proxy: DatabaseProxy) -> AsyncIterator[FarDatabase]:
         yield far
     finally:
         await far.close()
+
+
+async def _copy_for_ever(port: int, server_port: int) -> None:
+    proxy = TcpProxy(server_port)
+    proxy.port = port
+    async with proxy:
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_copy_for_ever(int(sys.argv[1]), int(sys.argv[2])))

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -26,6 +27,7 @@ import aiohttp
 from posthouse import crash
 from posthouse.rules import event
 from posthouse.rules.ids import AccountId
+from posthouse.rules.route import Route, ranked
 from posthouse.store import webhooks
 from posthouse.store.seal import Sealer
 from tests.support import preloaded, webhook_accounts
@@ -42,6 +44,12 @@ from tests.support.webhook_steps import ALL_EVENTS
 TENANTS: Final = 3
 DESTINATIONS: Final = 24
 SLOW: Final = "127.0.0.2"
+# Takes no mail from our address.
+BLOCKED: Final = "127.0.0.4"
+# What it refuses is held for some seconds.
+RESCUE_HOURS: Final = 0.002
+# A rescue is a twentieth of the second address's mail.
+ENOUGH_FOR_A_RESCUE: Final = 60
 # How the receiver treats them: the local parts of the addresses begin with these.
 BEHAVIOURS: Final = (*["taken"] * 72, *["550-rcpt"] * 4, *["greylist"] * 3, "lose-dot")
 PARTS: Final = ("http", "submission", "inbound", "dispatch", "delivery", "notification")
@@ -134,12 +142,14 @@ class WholeService:
     # Clients
 
     @asynccontextmanager
-    async def busy(self, http: int = 6, smtp: int = 3, per_second: float = 60.0) -> AsyncIterator[None]:
+    async def busy(
+        self, http: int = 6, smtp: int = 3, per_second: float = 60.0, waiting_max: int = WAITING_MAX
+    ) -> AsyncIterator[None]:
         """Clients send while the block runs; at its end each waits for its last answer."""
         self._is_stopping = False
         pace = SendRate(per_second)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_queue())
+            group.create_task(self._watch_queue(waiting_max))
             for number in range(http):
                 group.create_task(self._send_by_http(self.tenants[number % len(self.tenants)], pace))
             for number in range(smtp):
@@ -149,14 +159,14 @@ class WholeService:
             finally:
                 self._is_stopping = True
 
-    async def _watch_queue(self) -> None:
+    async def _watch_queue(self, waiting_max: int) -> None:
         """Clients pause while too much waits."""
         while not self._is_stopping:
             with contextlib.suppress(*DATABASE_ERRORS):
                 async with asyncio.timeout(2):
                     (row,) = await self.processes.service.sql(WAITING)
                     self.waiting = row["mail"], row["calls"]
-            if max(self.waiting) > WAITING_MAX:
+            if max(self.waiting) > waiting_max:
                 self._has_room.clear()
             else:
                 self._has_room.set()
@@ -173,10 +183,34 @@ class WholeService:
         while await self._turn(pace):
             await self._post(tenant)
 
-    async def _post(self, tenant: Tenant) -> None:
+    async def send_to_blocked(self) -> None:
+        """A mail to a destination of its own that refuses our address."""
+        destination = self.processes.destination(f"blocked{next(self._numbers)}.example.net", BLOCKED)
+        await self._post(self.tenants[0], [f"ada@{destination}", f"bob@{destination}"])
+
+    async def send_from_blocked(self) -> None:
+        """Mail of one tenant, from an address that is blocked when another tenant's has brought some mail."""
+        service = self.processes.service
+        first, second = _addresses_of(self.tenants[0].domain, self.tenants[1].domain)
+        await service.sql("UPDATE accounts SET tier = 'good'")
+        await service.sql("INSERT INTO pools (name, created_at) VALUES ('default', now()) ON CONFLICT DO NOTHING")
+        for ip in (first, second):
+            await service.sql(
+                "INSERT INTO addresses (ip, hostname, pool, state, created_at, changed_at)"
+                f" VALUES ('{ip}', 'mta.example.com', 'default', 'active', now(), now()) ON CONFLICT DO NOTHING"
+            )
+        destination = self.processes.destination(f"far{next(self._numbers)}.example.net")
+        brought = f"SELECT count(*) FROM attempts WHERE source = '{second}' AND exchange = 'mx.{destination}'"
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            while await service.value(brought) < ENOUGH_FOR_A_RESCUE:
+                await self._post(self.tenants[1], [f"ada@{destination}"])
+        self.processes.receiver.blocked = {first}
+        await self._post(self.tenants[0], [f"bob@{destination}"])
+
+    async def _post(self, tenant: Tenant, to: list[str] | None = None) -> None:
         """Retry with the same key until there is an answer."""
         key = f"{tenant.unique}-{next(self._numbers)}"
-        to = self._addresses(self.chance.choice(RECIPIENT_COUNTS))
+        to = to or self._addresses(self.chance.choice(RECIPIENT_COUNTS))
         fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
         body = tenant.mail(**fields)
         give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
@@ -312,9 +346,11 @@ async def start_whole_service(
             **USUAL_PATIENCE,
             **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
             **listeners.settings,
+            "DELIVERY__RESCUE": "pool",
+            "DELIVERY__RESCUE_HOURS": str(RESCUE_HOURS),
             **settings,
         }
-        behaviours = {SLOW: "delay-30"}
+        behaviours = {SLOW: "delay-30", BLOCKED: "blocked-mail"}
         async with prepare_processes(
             database_url,
             directory,
@@ -359,3 +395,13 @@ async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], 
         url = f"https://{NAME}:{port}/events?{number}"
         async with processes.service.pool.acquire() as connection, connection.transaction():
             await webhooks.save(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
+
+
+def _addresses_of(first: str, second: str) -> tuple[str, str]:
+    """Two addresses far from each other, of which each sender prefers its own."""
+    for one, other in itertools.product(range(1, 100), repeat=2):
+        pair = ip_address(f"127.1.0.{one}"), ip_address(f"127.2.0.{other}")
+        routes = tuple([Route(ip, "mta.example.com") for ip in pair])
+        if [ranked(sender, routes)[0].source for sender in (first, second)] == list(pair):
+            return str(pair[0]), str(pair[1])
+    raise AssertionError("one address has both senders")

@@ -21,6 +21,7 @@ from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support import smtp_sessions
 from tests.support.eventually import eventually
 from tests.support.nameserver import SERVFAIL, Nameserver
+from tests.support.smtp_conversation import SmtpConversation
 from tests.support.smtp_receiver import SmtpReceiver
 
 DOMAIN = "example.com"
@@ -219,6 +220,14 @@ async def test_a_connection_is_reused_and_closed_when_idle(flow: CarrierFlow) ->
         carrier.close_idle(0, all_of_them=True)
 
 
+class CountedConversations(set[SmtpConversation]):
+    most = 0
+
+    def add(self, conversation: SmtpConversation) -> None:
+        super().add(conversation)
+        self.most = max(self.most, len(self))
+
+
 def requested(connections: LaneConnections) -> CarrierRequest:
     return CarrierRequest("bounces+x@example.org", ("ada@example.com",), MESSAGE, connections=connections)
 
@@ -254,7 +263,7 @@ async def test_a_lane_that_opens_a_connection_at_its_limit_closes_an_idle_one_el
     flow.nameserver.records["mx.other.example", "A"] = ["127.0.0.3"]
     async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carrier = flow.carrier(receiver.port)
-        wide, narrow = LaneConnections(lambda: 1), LaneConnections(lambda: 0)
+        wide, narrow = LaneConnections(lambda: 2), LaneConnections(lambda: 1)
         for destination in (DOMAIN, "other.example"):
             await carrier.carry(destination, requested(wide), lambda: True)
         assert len(receiver.conversations) == 2
@@ -264,6 +273,40 @@ async def test_a_lane_that_opens_a_connection_at_its_limit_closes_an_idle_one_el
             await carrier.carry(destination, requested(narrow), lambda: True)
         await eventually(lambda: len(receiver.conversations) == 1)
         carrier.close_idle(0, all_of_them=True)
+
+
+@pytest.mark.parametrize("per_connection_max", [1, 100])
+async def test_a_server_never_sees_more_connections_than_the_lane_may_have(
+    flow: CarrierFlow, per_connection_max: int
+) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.nameserver.records["other.example", "MX"] = ["10 mx.other.example."]
+    flow.nameserver.records["mx.other.example", "A"] = ["127.0.0.3"]
+    async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
+        conversations = receiver.conversations = CountedConversations()
+        carrier = flow.carrier(receiver.port)
+        slots = asyncio.Semaphore(3)
+        lane = LaneConnections(lambda: 3)
+
+        async def send(number: int) -> None:
+            async with slots:
+                request = replace(requested(lane), per_connection_max=per_connection_max)
+                carried = await carrier.carry((DOMAIN, "other.example")[number % 2], request, lambda: True)
+                assert kinds(carried) == [OutcomeKind.DELIVERED]
+
+        await asyncio.gather(*[send(number) for number in range(30)])
+        assert conversations.most == 3
+        carrier.close_idle(0, all_of_them=True)
+
+
+async def test_a_server_that_ignores_quit_is_waited_for_only_a_little(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    async with SmtpReceiver("hang-quit", host="127.0.0.2") as receiver:
+        carrier = flow.carrier(receiver.port)
+        request = replace(requested(LaneConnections(lambda: 1)), per_connection_max=1)
+        for _ in range(2):
+            assert kinds(await carrier.carry(DOMAIN, request, lambda: True)) == [OutcomeKind.DELIVERED]
+        assert receiver.connections == 2
 
 
 async def test_a_stale_connection_is_not_an_attempt(flow: CarrierFlow) -> None:

@@ -442,7 +442,8 @@ async def test_a_recipient_after_a_refused_sender_gets_no_empty_mail() -> None:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
-        assert failure_of(result) == (Stage.MAIL, 550, False)
+        # Not at MAIL: a recipient was taken, and the mail must not be sent to them again.
+        assert failure_of(result) == (Stage.DATA, 550, False)
         assert not session.is_reusable
         await asyncio.sleep(0.02)
     assert server.heard[2:] == []

@@ -1,5 +1,6 @@
 """How an SMTP session is opened: connection, greeting, EHLO and TLS, and every way in which that fails."""
 
+import asyncio
 import contextlib
 import socket
 from dataclasses import replace
@@ -8,7 +9,7 @@ import pytest
 
 from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import Stage
-from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession, extensions_of
+from posthouse.wire.smtp import Login, SmtpAccepted, SmtpFailure, SmtpSession, extensions_of
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.certificates import NAME, Certificates
 from tests.support.smtp_receiver import SmtpReceiver
@@ -241,3 +242,69 @@ def test_a_verifying_policy_needs_a_verifying_context(opportunistic: TlsPolicy) 
         TlsPolicy(TlsUse.REQUIRED_VERIFIED, opportunistic.context)
     with pytest.raises(ValueError, match="needs an SSLContext"):
         TlsPolicy(TlsUse.OPPORTUNISTIC)
+
+
+# Login
+
+
+async def log_in(port: int, policy: TlsPolicy) -> SmtpSession | SmtpFailure:
+    return await SmtpSession.open(
+        "127.0.0.1",
+        port,
+        hostname="sender.example.com",
+        tls=policy,
+        server_name=NAME,
+        deadlines=PATIENT,
+        login=Login("posthouse", "secret"),
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "login"])
+async def test_a_login_comes_after_verified_tls(
+    certificates: Certificates, verified: TlsPolicy, mechanism: str
+) -> None:
+    async with SmtpReceiver(f"starttls--auth-{mechanism}", certificates=certificates) as receiver:
+        session = await log_in(receiver.port, verified)
+        assert isinstance(session, SmtpSession)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        session.quit()
+        said = [line.split()[0] for line in receiver.commands]
+    assert said[:3] == ["EHLO", "STARTTLS", "EHLO"]
+    assert said[3] == "AUTH"
+
+
+async def test_a_wrong_password_is_a_refusal_at_auth(certificates: Certificates, verified: TlsPolicy) -> None:
+    async with SmtpReceiver("starttls--auth-refused", certificates=certificates) as receiver:
+        failure = await log_in(receiver.port, verified)
+    assert failure_of(failure) == (Stage.AUTH, 535, False)
+
+
+async def test_a_login_is_never_sent_without_verified_tls(opportunistic: TlsPolicy) -> None:
+    for policy in (CLEARTEXT, opportunistic):
+        with pytest.raises(ValueError, match="verified TLS only"):
+            await log_in(9, policy)
+
+
+async def test_tls_can_begin_before_the_greeting(certificates: Certificates, verified: TlsPolicy) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 hello\r\n")
+        await reader.readline()
+        writer.write(b"250 hello\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=certificates.servers["sound"])
+    async with server:
+        session = await SmtpSession.open(
+            "127.0.0.1",
+            server.sockets[0].getsockname()[1],
+            hostname="sender.example.com",
+            tls=verified,
+            server_name=NAME,
+            deadlines=PATIENT,
+            is_tls_at_once=True,
+        )
+        assert isinstance(session, SmtpSession)
+        assert session.tls is not None
+        assert session.tls.is_verified
+        session.quit()

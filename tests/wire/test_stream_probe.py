@@ -1,7 +1,9 @@
 """Servers of the stream are asked once whether they can be used: real ones, well and unwell."""
 
 import pytest
+from nats import connect
 
+from posthouse.rules.stream_check import StreamReplicas
 from posthouse.wire.stream.probe import probe
 from tests.support.nats import PrivateNats
 from tools.private_postgres import free_port
@@ -16,11 +18,16 @@ class Guarded(PrivateNats):
     options = ("--jetstream", "--user", "ada", "--pass", "right")
 
 
-async def test_a_server_with_jetstream_returns_its_version() -> None:
+async def test_a_server_with_jetstream_says_its_version_and_its_streams() -> None:
     with PrivateNats() as nats:
         said = await probe(nats.url)
-    assert said.startswith("NATS 2.")
-    assert said.endswith(", 0 streams")
+        client = await connect(nats.url)
+        await client.jetstream().add_stream(name="tickets", subjects=["tickets.>"])
+        await client.close()
+        later = await probe(nats.url)
+    assert said.version[0] == 2
+    assert (said.streams, said.stored_bytes) == ([], 0)
+    assert later.streams == [StreamReplicas("tickets", 1)]
 
 
 async def test_an_unreachable_server_is_reported_at_once() -> None:
@@ -44,4 +51,4 @@ async def test_a_wrong_password_is_reported() -> None:
     with Guarded() as nats:
         with pytest.raises(ConnectionError, match="Authorization Violation"):
             await probe(nats.url.replace("//", "//ada:wrong@"))
-        assert (await probe(nats.url.replace("//", "//ada:right@"))).startswith("NATS ")
+        assert (await probe(nats.url.replace("//", "//ada:right@"))).version[0] == 2

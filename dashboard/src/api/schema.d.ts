@@ -1630,6 +1630,11 @@ export interface components {
              */
             outcome: "delivered" | "bounced" | "failed" | "deferred" | "postponed" | null;
             /**
+             * Relay
+             * @description The external relay that it went to. `delivered` then means that the relay took the mail.
+             */
+            relay: string | null;
+            /**
              * Response
              * @description The server's reply, or our description of the failure.
              */
@@ -2095,7 +2100,7 @@ export interface components {
          * @description Stable names: they are stored and shown.
          * @enum {string}
          */
-        DeliveryReason: "delivered" | "unknown_address" | "unknown_domain" | "no_mail_accepted" | "mailbox_disabled" | "mailbox_full" | "mailbox_busy" | "recipient_refuses" | "suppressed" | "unsubscribed" | "authentication_failed" | "sender_address" | "sender_reputation" | "account_suspended" | "spam" | "listed_link" | "malware" | "attachment_refused" | "too_large" | "malformed" | "greylisted" | "rate_limited" | "provider_busy" | "unreachable" | "timed_out" | "dns_failed" | "tls_failed" | "protocol_error" | "not_served" | "policy" | "refused" | "deferred" | "ambiguous" | "blocklisted" | "reverse_dns" | "waiting" | "sending" | "postponed" | "worker_lost" | "expired" | "not_stored" | "interrupted" | "lost" | "resolver" | "simulated" | "other";
+        DeliveryReason: "delivered" | "unknown_address" | "unknown_domain" | "no_mail_accepted" | "mailbox_disabled" | "mailbox_full" | "mailbox_busy" | "recipient_refuses" | "suppressed" | "unsubscribed" | "authentication_failed" | "sender_address" | "sender_reputation" | "account_suspended" | "spam" | "listed_link" | "malware" | "attachment_refused" | "too_large" | "malformed" | "greylisted" | "rate_limited" | "provider_busy" | "unreachable" | "timed_out" | "dns_failed" | "tls_failed" | "protocol_error" | "not_served" | "policy" | "refused" | "deferred" | "ambiguous" | "blocklisted" | "reverse_dns" | "waiting" | "sending" | "postponed" | "worker_lost" | "expired" | "not_stored" | "cancelled" | "interrupted" | "lost" | "resolver" | "simulated" | "other";
         /** DeliveryTimes */
         DeliveryTimes: {
             /**
@@ -3806,6 +3811,7 @@ export interface components {
          *                 "is_under_way": false,
          *                 "mx": "mx1.example.net",
          *                 "outcome": "deferred",
+         *                 "relay": null,
          *                 "response": "4.7.1 Greylisted, try again in five minutes",
          *                 "stage": "rcpt",
          *                 "started_at": "2026-05-04T09:30:00.120Z",
@@ -5126,7 +5132,7 @@ export interface components {
          * @description How far the session got: the last command that was sent and not yet answered.
          * @enum {string}
          */
-        Stage: "connect" | "greeting" | "ehlo" | "starttls" | "mail" | "rcpt" | "data" | "dot";
+        Stage: "connect" | "greeting" | "ehlo" | "starttls" | "auth" | "mail" | "rcpt" | "data" | "dot";
         /**
          * Step
          * @description In the order in which an account usually takes them.
@@ -5886,7 +5892,7 @@ export interface components {
          * WaitReason
          * @enum {string}
          */
-        WaitReason: "sending" | "worker_lost" | "account_suspended" | "paused" | "suppressed" | "due" | "on_its_way" | "greylisted" | "deferred" | "lane_full" | "lost";
+        WaitReason: "sending" | "worker_lost" | "account_suspended" | "paused" | "suppressed" | "due" | "on_its_way" | "greylisted" | "deferred" | "blocked" | "lane_full" | "lost";
         /** WarmUp */
         WarmUp: {
             /**

@@ -1,13 +1,12 @@
 /** States in colours that can be read in both themes, and figures. */
-import { Badge, Paper, Text } from '@mantine/core'
+import { Paper, Text } from '@mantine/core'
 import type { ReactNode } from 'react'
 import { states } from '../words/parts'
+import classes from './parts.module.css'
 
 export type Tone = 'good' | 'bad' | 'warn' | 'plain' | 'busy'
 
 const COLORS: Readonly<Record<Tone, string>> = { good: 'teal', bad: 'red', warn: 'orange', plain: 'gray', busy: 'indigo' }
-// Shades on which the badge's text has a contrast of 4.5 and more.
-const BADGES: Readonly<Record<Tone, string>> = { good: 'teal.9', bad: 'red.9', warn: 'orange.3', plain: 'gray.8', busy: 'indigo.8' }
 const TONES: Readonly<Record<string, Tone>> = {
   delivered: 'good', verified: 'good', captured: 'good', partial: 'warn', deferred: 'warn', expired: 'warn', suppressed: 'warn',
   failed: 'bad', bounced: 'bad', queued: 'busy', sending: 'busy', pending: 'busy',
@@ -16,10 +15,10 @@ const TONES: Readonly<Record<string, Tone>> = {
 export const toneColor = (tone: Tone): string => COLORS[tone]
 export const toneOf = (state: string): Tone => TONES[state] ?? 'plain'
 
-/** `state` as the API has it; `label` where words/parts has no name for it. */
+/** `state` as the API has it; `label` where words/parts has no name for it. Plain, as lists have many of them. */
 export function StatusBadge({ state, label, tone }: { readonly state: string; readonly label?: string; readonly tone?: Tone }) {
   const name = label ?? (states as Readonly<Record<string, string>>)[state] ?? state
-  return <Badge color={BADGES[tone ?? toneOf(state)]} autoContrast variant="filled" tt="none" flex="none" maw="100%">{name}</Badge>
+  return <span className={classes.badge} data-tone={tone ?? toneOf(state)}>{name}</span>
 }
 
 /** A number with its name. */

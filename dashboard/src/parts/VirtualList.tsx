@@ -33,7 +33,8 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
     getScrollElement: () => box.current,
     estimateSize: () => rowHeight,
     getItemKey,
-    overscan: 8,
+    overscan: 4,
+    useFlushSync: false,
   })
   const shown = list.getVirtualItems()
   const last = shown.at(-1)?.index ?? 0

@@ -33,6 +33,7 @@ export const text = words({
   postponed: 'Not tried: postponed',
   underWay: (place: number) => `Try ${number(place)}: under way`,
   lost: (place: number) => `Try ${number(place)}: no result was recorded`,
+  tookIt: (relay: string) => `${relay} took it; whether it arrived is the relay’s to say`,
   ambiguous: 'The connection ended before the confirmation: the mail may have arrived.',
   outcomes: { delivered: 'delivered', bounced: 'bounced', failed: 'failed', deferred: 'deferred', postponed: 'postponed' },
   todo: (advice: string) => `What to do: ${advice}`,
@@ -40,6 +41,7 @@ export const text = words({
   causeOf: (cause: string) => `Cause: ${cause}`,
   facts: {
     mx: 'Server',
+    relay: 'Relay',
     tls: 'TLS',
     noTls: 'none: sent unencrypted',
     reply: 'Reply',
@@ -49,7 +51,7 @@ export const text = words({
   server: (mx: string, address: string | null) => (address === null || address === mx ? mx : `${mx} (${address})`),
   tls: (version: string, cipher: string | null) => (cipher === null ? version : `${version}, ${cipher}`),
   stages: {
-    connect: 'connecting', greeting: 'the greeting', ehlo: 'EHLO', starttls: 'STARTTLS', mail: 'MAIL FROM', rcpt: 'RCPT TO', data: 'DATA', dot: 'the end of the mail',
+    connect: 'connecting', greeting: 'the greeting', ehlo: 'EHLO', starttls: 'STARTTLS', auth: 'the login at the relay', mail: 'MAIL FROM', rcpt: 'RCPT TO', data: 'DATA', dot: 'the end of the mail',
   },
   next: 'Waiting',
   nextTry: 'Next try in',

@@ -181,6 +181,7 @@ def conduct(
             {
                 "account": standing.name,
                 "conduct": view.verdict,
+                "tier": standing.tier,
                 "exempt": standing.exempt,
                 "suspended_at": standing.suspended_at,
                 "warned_at": standing.warned_at,
@@ -196,6 +197,7 @@ def conduct(
         {
             "account": standing.name,
             "conduct": view.verdict,
+            "tier": standing.tier,
             "exempt": standing.exempt,
             "suspended": standing.suspended_at,
             "last warning": standing.warned_at,
@@ -247,14 +249,15 @@ def limits(
 def pool(
     account: AccountGiven,
     pool: Annotated[str | None, typer.Argument(help="The pool that its mail leaves from.")] = None,
-    none: Annotated[bool, typer.Option("--none", help="No pool of its own: its mail leaves from `default`.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="No pool of its own: that of its tier, or `default`.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which pool of addresses an account's mail leaves from."""
     if (pool is None) is not none:
         fail("give a pool, or --none (`posthouse pool list` shows the pools)")
     perform_for(account, lambda services, at: services.addresses.set_account_pool(at, pool))
-    done = f"The mail of {account} leaves from the pool {pool or 'default'}, within seconds."
+    where = f"the pool {pool}" if pool else "the pool of its tier, or `default`"
+    done = f"The mail of {account} leaves from {where}, within seconds."
     output.write_done(done, {"account": account, "pool": pool}, as_json=as_json)
 
 

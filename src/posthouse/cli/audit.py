@@ -51,7 +51,7 @@ def audit(
         except OutsideLogError as error:
             fail(f"A log can't be read: {error}.")
     if as_json:
-        output.write_json({"is_broken": tally.is_broken, "promises": _promises(tally), "findings": _findings(tally)})
+        output.write_json({"is_broken": tally.is_broken, "promises": _promises(tally), "findings": findings_of(tally)})
     else:
         _print(tally)
     if tally.is_broken:
@@ -92,7 +92,7 @@ def _print(tally: "AuditTally") -> None:
     rows = _promises(tally)
     output.write_table(rows, list(rows[0]), title="The promises")
     if tally.findings:
-        output.write_table(_findings(tally), ["promise", "fault", "where", "what"], title="Findings")
+        output.write_table(findings_of(tally), ["promise", "fault", "where", "what"], title="Findings")
     broken = [str(promise.value) for promise, count in tally.counts.items() if count.is_broken]
     output.write_line(f"Broken: {', '.join(broken)}." if broken else "Every promise that could be checked holds.")
 
@@ -113,7 +113,7 @@ def _promises(tally: "AuditTally") -> list[output.Plain]:
     ]
 
 
-def _findings(tally: "AuditTally") -> list[output.Plain]:
+def findings_of(tally: "AuditTally") -> list[output.Plain]:
     return [
         {
             "promise": finding.promise.value,

@@ -1,4 +1,4 @@
-"""Commands about lanes: what they have learnt from the replies of their destinations."""
+"""Commands about lanes: pauses, and what they have learnt from the replies of their destinations."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -7,21 +7,57 @@ import typer
 from posthouse.cli import output
 from posthouse.cli.operator import perform
 from posthouse.cli.output import AsJson, LimitGiven, Plain
+from posthouse.cli.queue import merged
 from posthouse.rules import ids, lesson_text
-from posthouse.rules.standing import stored
+from posthouse.rules.standing import LaneState, stored
 
 if TYPE_CHECKING:
-    from posthouse.flows.operate.lanes import StoredLesson
-    from posthouse.rules.standing import Lesson
+    from collections.abc import Sequence
+
+    from posthouse.flows.operate.lanes import LaneList, StoredLesson
+    from posthouse.rules.standing import Lesson, Standing
 
 lane = typer.Typer(no_args_is_help=True)
 
+_LISTED: Final = ("lane", "state", "waiting", "in_flight", "per_second", "pinned", "since", "reason")
 _COLUMNS: Final = ("id", "at", "lane", "address", "kind", "what", "message")
+_DELAY_COLUMNS: Final = ("provider", "since", "p95_seconds", "week_p95_seconds")
 
 LaneGiven = Annotated[str, typer.Argument(metavar="LANE", help="A provider's name, such as google, or a domain.")]
 AddressGiven = Annotated[
     str, typer.Option("--address", metavar="IP", help="Our address that it holds for, if there are several.")
 ]
+
+
+@lane.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Show the lanes that have mail, have learnt something, or are paused: the busiest first."""
+    rows = _listed(perform(lambda services: services.lanes.all()))
+    hint = "No lane has mail, has learnt anything, or is paused."
+    output.write_page(rows, _LISTED, as_json=as_json, empty=hint)
+
+
+@lane.command("pause")
+def pause(
+    name: LaneGiven,
+    reason: Annotated[str, typer.Option(help="Why, for the other operators.", show_default=False)] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Begin no session with a lane until it is resumed; its mail waits, and that time does not count.
+
+    In force in every worker within 5 seconds, and kept over restarts. What is being sent is sent to its end.
+    """
+    perform(lambda services: services.lanes.pause(name, reason))
+    done = f"{name} is paused in every worker within 5 seconds. `posthouse lane resume {name}` ends that."
+    output.write_done(done, {"lane": name, "paused": True}, as_json=as_json)
+
+
+@lane.command("resume")
+def resume(name: LaneGiven, as_json: AsJson = False) -> None:
+    """End a lane's pause: its mail is due within 5 seconds, at the rate that the lane has learnt."""
+    count = perform(lambda services: services.lanes.resume(name))
+    done = f"{name} goes on; {count:,} recipient{' is' if count == 1 else 's are'} due within 5 seconds."
+    output.write_done(done, {"lane": name, "paused": False, "recipients": count}, as_json=as_json)
 
 
 @lane.command("log")
@@ -33,6 +69,17 @@ def log(
     """Show what lanes have learnt, newest first: each change, and the reply that caused it."""
     rows = [_plain(found) for found in perform(lambda services: services.lanes.log(name, limit))]
     output.write_page(rows, _COLUMNS, as_json=as_json, empty="Nothing was learnt yet.")
+
+
+@lane.command("delays")
+def delays(as_json: AsJson = False) -> None:
+    """Show providers that take mail much later than in the week before."""
+    rows: list[Plain] = [
+        {"provider": found.provider, "since": found.since, **found.delay._asdict()}
+        for found in perform(lambda services: services.provider_delays.known())
+    ]
+    none = "There are none: all providers take mail about as soon as in the week before."
+    output.write_page(rows, _DELAY_COLUMNS, as_json=as_json, empty=none)
 
 
 @lane.command("explain")
@@ -52,6 +99,7 @@ def explain(name: LaneGiven, as_json: AsJson = False) -> None:
         return output.write_line(f"{view.lane} has learnt nothing: it begins at {view.begins_at:g} mails a second.")
     for found in view.standings:
         whose = f" from {found.place.ip}" if found.place.ip else ""
+        whose = f" for mail of {found.place.domain}" if found.place.domain else whose
         output.write_line(f"{view.lane}{whose}:")
         for line in lesson_text.described(found.standing, view.at):
             output.write_line(f"  {line}")
@@ -85,6 +133,41 @@ def pin(
     else:
         done = perform(lambda services: services.lanes.pin(name, rate, address))
     _write(done, f"{done.place.lane}: {lesson_text.said(done)}.", as_json=as_json)
+
+
+def _listed(found: "LaneList") -> list[Plain]:
+    reports = {row.lane: row for row in merged(found.reports, {})}
+    learnt: dict[str, list[Standing]] = {}
+    for row in found.standings:
+        learnt.setdefault(row.place.lane, []).append(row.standing)
+    pauses = {row.lane: row for row in found.pauses}
+    rows: list[Plain] = []
+    for name in sorted(reports.keys() | learnt.keys() | pauses.keys()):
+        report, standings, paused = reports.get(name), learnt.get(name, []), pauses.get(name)
+        strictest = min(standings, key=lambda standing: standing.per_second, default=None)
+        rows.append(
+            {
+                "lane": name,
+                "state": "paused" if paused else _state(standings),
+                "waiting": report.waiting if report else 0,
+                "in_flight": report.in_flight if report else 0,
+                "per_second": None if strictest is None else round(strictest.per_second, 3),
+                "pinned": any(standing.is_pinned for standing in standings),
+                "since": paused.since if paused else None,
+                "reason": paused.reason if paused else None,
+                "last_reply": report.last_reply if report else None,
+            }
+        )
+    return sorted(rows, key=lambda row: (row["state"] != "paused", -int(str(row["waiting"])), str(row["lane"])))
+
+
+def _state(standings: "Sequence[Standing]") -> str:
+    """Of several addresses', the gravest."""
+    states = {standing.state for standing in standings}
+    for state in (LaneState.BLOCKED, LaneState.RESTING):
+        if state in states:
+            return state
+    return LaneState.OPEN
 
 
 def _write(done: "Lesson", text: str, *, as_json: bool) -> None:

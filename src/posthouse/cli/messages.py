@@ -10,6 +10,7 @@ from posthouse.cli import output
 from posthouse.cli.operator import perform, perform_for, settings
 from posthouse.cli.output import AccountGiven, AsJson, Plain
 from posthouse.rules import ids, lesson_text
+from posthouse.rules.explanation import operators_step
 from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 
@@ -122,21 +123,80 @@ def open_(
     return None
 
 
+def _timeline(message_id: str) -> "tuple[Timeline, Mapping[int, StoredLesson]]":
+    """With the lessons that its recipients wait for."""
+
+    async def find(services: "OperatorServices") -> "tuple[Timeline, Mapping[int, StoredLesson]]":
+        timeline = await services.monitor.timeline(message_id)
+        return timeline, await services.monitor.lessons(timeline)
+
+    return perform(find)
+
+
 @message.command("show")
 def show_(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id (em_…), of any account.")],
     as_json: AsJson = False,
 ) -> None:
     """Show a message's timeline: accepted, every attempt, what it waits for, how it ended."""
-
-    async def find(services: "OperatorServices") -> "tuple[Timeline, Mapping[int, StoredLesson]]":
-        timeline = await services.monitor.timeline(message_id)
-        return timeline, await services.monitor.lessons(timeline)
-
-    found, lessons = perform(find)
+    found, lessons = _timeline(message_id)
     if as_json:
         return output.write_json(plain(found))
     return _write(timeline_lines(found, lessons))
+
+
+@message.command("explain")
+def explain(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id (em_…), of any account.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say why each recipient waits, or how it ended, and what to do about it."""
+    found, lessons = _timeline(message_id)
+    rows = [explained(found, recipient, lessons.get(recipient.position)) for recipient in found.recipients]
+    if as_json:
+        return output.write_json(rows)
+    for row in rows:
+        output.write_line(f"{row['email']}: {row['status']}")
+        for name in ("now", "why", "lane", "what_to_do", "operator"):
+            if row[name]:
+                output.write_line(f"  {_LABELS[name]}{row[name]}")
+    return None
+
+
+_LABELS: Final = {
+    "now": "Now: ",
+    "why": "Why: ",
+    "lane": "The lane ",
+    "what_to_do": "The sender: ",
+    "operator": "The operator: ",
+}
+
+
+def explained(timeline: "Timeline", recipient: "RecipientTimeline", lesson: "StoredLesson | None") -> Plain:
+    """Why the recipient waits, or how it ended; what the sender and what the operator can do."""
+    wait, waiting = timeline.wait(recipient), recipient.waiting
+    why = timeline.explained(recipient)
+    step = None
+    if wait is not None:
+        step = operators_step(
+            wait.reason,
+            None if waiting is None else waiting.held_by,
+            account=ids.text(ids.ACCOUNT, timeline.account_id),
+            message=ids.text(ids.MESSAGE, timeline.id),
+            lane=lesson.lesson.place.lane if lesson else recipient.email.rpartition("@")[2].lower(),
+        )
+    about_us = next(_about_us(recipient), None)
+    return {
+        "email": one_line(recipient.email),
+        "status": recipient.status,
+        "now": None if wait is None else wait.text,
+        "reason": why.reason,
+        "cause": why.cause,
+        "why": f"{why.headline}{'' if wait else quoted(recipient.code, recipient.response)}",
+        "lane": None if lesson is None else f"{lesson.lesson.place.lane} {lesson_text.said(lesson.lesson)}",
+        "what_to_do": why.what_to_do,
+        "operator": " ".join(filter(None, (step, about_us and about_us.text.strip()))) or None,
+    }
 
 
 def listed(row: "MessageListRow") -> Plain:
@@ -247,7 +307,9 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
 
 def _lesson(found: "StoredLesson") -> TimelineLine:
     lesson = found.lesson
-    return TimelineLine(f"  The lane {lesson.place.lane} {lesson_text.said(lesson)} (lesson {found.id})", "yellow")
+    domain = f" for mail of {lesson.place.domain}" if lesson.place.domain else ""
+    said = lesson_text.said(lesson)
+    return TimelineLine(f"  The lane {lesson.place.lane}{domain} {said} (lesson {found.id})", "yellow")
 
 
 def _about_us(recipient: "RecipientTimeline") -> Iterator[TimelineLine]:
@@ -276,6 +338,7 @@ def _attempt(recipient: "RecipientTimeline", attempt: "DeliveryAttempt", number:
     if attempt.address:
         destination += f" [{one_line(attempt.address)}]"
         destination += f" from {attempt.source}" if attempt.source else ""
+        destination += f" (the relay {attempt.relay})" if attempt.relay else ""
         destination += f" over {attempt.tls}" if attempt.tls else " without TLS" if attempt.stage in _IN_SESSION else ""
     if attempt.outcome is None:
         if recipient.is_under_way(attempt):
@@ -286,6 +349,8 @@ def _attempt(recipient: "RecipientTimeline", attempt: "DeliveryAttempt", number:
         )
     answer = quoted(attempt.code, attempt.response) or f": {attempt.outcome}"
     doubt = " — ambiguous: it may have arrived nevertheless" if attempt.is_ambiguous else ""
+    if attempt.relay and attempt.outcome == "delivered":
+        doubt = " — the relay took it; whether it arrived is the relay's to say"
     if attempt.outcome == "postponed":
         reason = quoted(attempt.code, attempt.response)
         return f"claimed, then postponed{destination}{reason} (no attempt is counted)"
@@ -374,6 +439,7 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
                 "code": attempt.code,
                 "response": attempt.response,
                 "source": attempt.source,
+                "relay": attempt.relay,
                 "worker": str(attempt.worker_id),
                 "explanation": asdict(recipient.explained(attempt)),
                 "remark": _plain_remark(attempt),
@@ -388,7 +454,9 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
             "is_claimed": waiting.worker_id is not None,
             "is_worker_alive": waiting.is_worker_alive,
             "held_since": waiting.held_since,
+            "held_by": waiting.held_by,
             "held_seconds": waiting.held.total_seconds(),
+            "bounce_at": waiting.bounce_at,
         },
         "suppression": suppression
         and {

@@ -1,21 +1,24 @@
-"""Commands about the queue: a live view of the schedule and of the lanes."""
+"""Commands about the queue: a live view of the schedule and of the lanes, and changes of what waits."""
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 from uuid import UUID
 
 import typer
 
 from posthouse.cli import output
+from posthouse.cli.confirmation import DryRun, Yes, confirm
+from posthouse.cli.length import length
 from posthouse.cli.operator import perform, text_of
-from posthouse.cli.output import Plain
+from posthouse.cli.output import AsJson, Plain
 from posthouse.mail.reply import printable
+from posthouse.rules.queue_change import QueueChange
 from posthouse.rules.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from posthouse.compose.operator import OperatorServices
     from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, QueueView
+    from posthouse.flows.operate.queue_changes import QueueCount, QueueSelection
 
 queue = typer.Typer(no_args_is_help=True)
 
@@ -84,6 +88,128 @@ def top(
     with suppress(KeyboardInterrupt):
         perform(_watch)
     return None
+
+
+MessageGiven = Annotated[
+    str | None, typer.Option("--message", metavar="ID", help="Of this message (em_…).", show_default=False)
+]
+OfAccount = Annotated[
+    str | None, typer.Option("--account", help="Of this account, by its name or id.", show_default=False)
+]
+DestinationGiven = Annotated[
+    str | None, typer.Option("--destination", metavar="DOMAIN", help="To this domain.", show_default=False)
+]
+LaneGiven = Annotated[
+    str | None,
+    typer.Option("--lane", metavar="LANE", help="In this lane: a provider, such as google, or a domain."),
+]
+OlderThan = Annotated[
+    str | None,
+    typer.Option("--older-than", metavar="30m|2h|7d", help="Accepted longer ago than this.", show_default=False),
+]
+
+
+def _command(change: QueueChange) -> Callable[..., None]:
+    def command(
+        message: MessageGiven = None,
+        account: OfAccount = None,
+        destination: DestinationGiven = None,
+        lane: LaneGiven = None,
+        older_than: OlderThan = None,
+        dry_run: DryRun = False,
+        yes: Yes = False,
+        as_json: AsJson = False,
+    ) -> None:
+        given = _Given(message, account, destination, lane, older_than)
+        _change(change, given, dry_run=dry_run, yes=yes, as_json=as_json)
+
+    return command
+
+
+_HELP: Final = {
+    QueueChange.RETRY: "Try deferred mail now. A try that would be the last stays at its time.",
+    QueueChange.HOLD: "Send nothing of this mail until it is released. The time does not count; mail accepted later is "
+    "not held.",
+    QueueChange.RELEASE: "Let held mail go on, each at its time.",
+    QueueChange.CANCEL: "End mail that is not final as failed, with its event; its credits are returned. It can't be "
+    "undone.",
+}
+for _each, _about in _HELP.items():
+    queue.command(_each.value, help=_about)(_command(_each))
+
+
+class _Given(NamedTuple):
+    message: str | None
+    account: str | None
+    destination: str | None
+    lane: str | None
+    older_than: str | None
+
+    @property
+    def described(self) -> str:
+        named = zip(("message", "account", "destination", "lane", "older than"), self, strict=True)
+        return ", ".join(f"{name} {value}" for name, value in named if value is not None)
+
+
+def _change(change: QueueChange, given: _Given, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    age = None if given.older_than is None else length("--older-than", given.older_than)
+
+    async def select(services: "OperatorServices") -> "tuple[QueueSelection, QueueCount]":
+        from posthouse.flows.operate.queue_changes import Chosen
+
+        account_id = None if given.account is None else await services.accounts.account_id(given.account)
+        chosen = Chosen(given.message, account_id, given.destination, given.lane, age)
+        selection = await services.queue_changes.select(chosen)
+        return selection, await services.queue_changes.count(change, selection)
+
+    selection, count = perform(select)
+    text = reached(change, count)
+    if not confirm(text, count.recipients, count._asdict(), dry_run=dry_run, yes=yes, as_json=as_json):
+        return
+    done = perform(lambda services: services.queue_changes.apply(change, selection, given.described))
+    left = f" {count.being_tried:,} are being tried at this moment: repeat the command for those." * bool(
+        count.being_tried
+    )
+    values = {"recipients": done, "being_tried": count.being_tried}
+    output.write_done(
+        f"{_recipients(done)} {'is' if done == 1 else 'are'} {_DONE[change]}{left}", values, as_json=as_json
+    )
+
+
+_WOULD: Final = {
+    QueueChange.RETRY: "would be due now",
+    QueueChange.HOLD: "would be held",
+    QueueChange.RELEASE: "would be released",
+    QueueChange.CANCEL: "would be cancelled",
+}
+_DONE: Final = {
+    QueueChange.RETRY: "due now; the next try is made as soon as the lane allows.",
+    QueueChange.HOLD: "held until `posthouse queue release`.",
+    QueueChange.RELEASE: "released.",
+    QueueChange.CANCEL: "cancelled: failed, with an event, and the credit returned.",
+}
+_UNCHANGED: Final = {
+    QueueChange.RETRY: "due already, held, or have a single try left",
+    QueueChange.HOLD: "held already",
+    QueueChange.RELEASE: "not held by an operator",
+    QueueChange.CANCEL: "",
+}
+
+
+def reached(change: QueueChange, count: "QueueCount") -> str:
+    """What a change would reach, in words."""
+    text = (
+        f"{_recipients(count.recipients)} {_WOULD[change]} ({count.messages:,} messages, {count.accounts:,} accounts)."
+    )
+    if count.unchanged:
+        text += f" {count.unchanged:,} stay as they are: {_UNCHANGED[change]}."
+    if count.being_tried:
+        text += f" {count.being_tried:,} are being tried at this moment, and stay as they are."
+    return text
+
+
+def _recipients(count: int) -> str:
+    return f"{count:,} recipient{'' if count == 1 else 's'}"
 
 
 async def _watch(services: "OperatorServices") -> None:

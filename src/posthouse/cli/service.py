@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 STOP_SECONDS_MAX: Final = 30.0
 # Files that a process has open beside its clients' connections: to the database and the stream, logs, and spares.
-_FILES_BESIDE: Final = 100
 _POLL_SECONDS: Final = 0.2
 
 
@@ -74,6 +73,7 @@ def upkeep(
         dropped = perform(lambda services: services.upkeep.drop_partitions(at_once_max=None))
         done = replace(done, partitions_dropped=done.partitions_dropped + dropped)
     counted = perform(lambda services: services.usage_counter.run())
+    delays = perform(lambda services: services.provider_delays.run())
     alerts = perform(lambda services: services.alert_check.run())
     values = {
         "partitions_made": done.partitions_made,
@@ -85,48 +85,14 @@ def upkeep(
         "domain_keys_made": done.domain_keys_made,
         "webhooks_ended": done.webhooks_ended,
         "addresses_checked": done.addresses_checked,
+        "accounts_raised": done.accounts_raised,
         "usage_steps": counted.steps,
+        "provider_delays_begun": delays.begun,
         "alerts_mailed": alerts.mailed,
     }
     if as_json:
         return output.write_json(values)
     return output.write_values(values)
-
-
-def doctor(as_json: AsJson = False) -> None:
-    """Check that everything is in place; says what to do where it is not."""
-    from posthouse.config import ConfigError, config_file, load
-    from posthouse.flows.operate.doctor import DoctorCheck
-
-    checks: list[DoctorCheck] = []
-    try:
-        load()
-    except ConfigError as error:
-        checks.append(
-            DoctorCheck("settings can be used", False, str(error), "Correct them, or see `posthouse config`.")
-        )
-    else:
-        file = config_file()
-        checks.append(DoctorCheck("settings can be used", True, f"from {file}" if file else "from the environment"))
-        if file is not None:
-            is_private = not file.stat().st_mode & 0o077
-            advice = "" if is_private else f"Run `chmod 600 {file}`: it holds secrets."
-            checks.append(DoctorCheck("the file is private", is_private, oct(file.stat().st_mode & 0o777)[2:], advice))
-        checks += perform(lambda services: services.doctor.check_up(), even_if_unusable=True)
-    if as_json:
-        output.write_json(
-            [
-                {"check": check.name, "is_well": check.is_well, "found": check.found, "advice": check.advice}
-                for check in checks
-            ]
-        )
-    else:
-        for check in checks:
-            output.write_line(f"{'ok  ' if check.is_well else 'FAIL'}  {check.name}: {check.found}")
-            if check.advice:
-                output.write_line(f"      → {check.advice}")
-    if not all(check.is_well for check in checks):
-        raise typer.Exit(1)
 
 
 def run(
@@ -146,10 +112,14 @@ def run(
     bounces and complaints (once inbound.return_path_domain is set), dispatch releases mail that is due, delivery sends
     it, notification sends webhooks, upkeep maintains the data.
     """
+    from posthouse.compose import tracing
+
     given = settings()
     chosen = list(dict.fromkeys(parts or _set_up(given)))
     if ServicePart.SUBMISSION in chosen and not given.smtp.tls_certificate_file:
         fail("submission needs a certificate: set smtp.tls_certificate_file and smtp.tls_key_file")
+    if missing := tracing.lack(given):
+        fail(missing)
     in_memory = not given.stream.addresses
     if in_memory and ((ServicePart.DISPATCH in chosen) != (ServicePart.DELIVERY in chosen) or _lacks_dispatch(chosen)):
         fail(
@@ -226,20 +196,24 @@ def _grouped(parts: list[ServicePart], processes: int, in_memory: bool) -> list[
 
 def _raise_file_limit(given: "Settings", parts: Sequence[ServicePart]) -> None:
     """Every connection is an open file. Without free files, clients hang instead of being asked to try later."""
+    from posthouse.compose.outside_checks import FILES_BESIDE, files_needed
+
     _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems call it unlimited, and mean less
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
-    needed = {
-        ServicePart.SUBMISSION: ("smtp.connections_max", given.smtp.connections_max),
-        ServicePart.INBOUND: ("smtp.connections_max", given.smtp.connections_max),
-        ServicePart.DELIVERY: ("delivery.sessions_max", given.delivery.sessions_max),
+    needs = files_needed(given)
+    settings_of = {
+        ServicePart.SUBMISSION: "smtp.connections_max",
+        ServicePart.INBOUND: "smtp.connections_max",
+        ServicePart.DELIVERY: "delivery.sessions_max",
     }
     for part in parts:
-        name, most = needed.get(part, ("", 0))
-        if allowed != resource.RLIM_INFINITY and allowed < most + _FILES_BESIDE:
+        name = settings_of.get(part, "")
+        needed = needs.get(name, 0)
+        if allowed != resource.RLIM_INFINITY and allowed < needed:
             fail(
-                f"{part} may have {most} connections ({name}), and this process may have only {allowed} files open: "
-                f"allow it {most + _FILES_BESIDE} (LimitNOFILE= in systemd, `ulimit -Hn`), or lower {name}"
+                f"{part} may have {needed - FILES_BESIDE} connections ({name}), and this process may have only "
+                f"{allowed} files open: allow it {needed} (LimitNOFILE= in systemd, `ulimit -Hn`), or lower {name}"
             )
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import secrets
 import signal
 import sys
@@ -14,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import output, webhook_events
+from posthouse.cli.confirmation import DryRun, Yes, confirm
+from posthouse.cli.length import is_length, length
 from posthouse.cli.operator import fail, perform_for
 from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules import ids
+from posthouse.rules.actor import OPERATOR
 from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
 
 if TYPE_CHECKING:
@@ -32,8 +34,6 @@ BODY_BYTES_MAX: Final = 256 * 1024
 # Longer than any service keeps its events, and not before there were ids.
 LONG_AGO: Final = timedelta(days=3_650)
 
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_length: Final = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII).fullmatch
 _NAME: Final = f"{SIGNATURE_HEADER.lower()}:"
 
 Secret = Annotated[
@@ -88,6 +88,37 @@ def deliveries(
     columns = ("id", "created_at", "type", "status", "attempt", "http_status", "error", "next_attempt_at")
     hint = "Nothing was sent: the account has no webhook, or no results since it has one."
     output.write_page(rows, columns, as_json=as_json, is_more=page.next_cursor is not None, empty=hint)
+
+
+@webhook.command("replay")
+def replay(
+    account: AccountGiven,
+    failed_since: Annotated[
+        str, typer.Option(metavar="TIME", help="Such as 2h (two hours ago) or 2026-11-15T07:00:00Z.")
+    ],
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send every event again whose last delivery failed since then; a second time adds nothing."""
+    since = failed_since
+    if is_length(since):
+        since = (datetime.now(UTC) - length("--failed-since", since)).isoformat()
+    count = perform_for(account, lambda services, at: services.webhook_endpoint.count_failed(at, since))
+    confirmed = confirm(
+        f"{count:,} webhook deliveries failed, and would be sent again.",
+        count,
+        {"failed": count},
+        dry_run=dry_run,
+        yes=yes,
+        as_json=as_json,
+    )
+    if not confirmed:
+        return
+    done = perform_for(account, lambda services, at: services.webhook_endpoint.replay_failed(at, since, OPERATOR))
+    more = f" There are more: go on with --failed-since {done.next_since.isoformat()}." if done.next_since else ""
+    values = {"replayed": done.count, "next_since": done.next_since}
+    output.write_done(f"{done.count:,} webhook deliveries are due again.{more}", values, as_json=as_json)
 
 
 @webhook.command("verify")
@@ -160,9 +191,7 @@ def listen(
     from posthouse.cli.webhook_listener import CannotListen, ListenOptions
     from posthouse.cli.webhook_listener import listen as listen_to
 
-    length = _length(since)
-    if length is None:
-        fail(f"--since {since!r} is no length of time: write such as 90s, 30m, 2h or 7d")
+    back = min(length("--since", since), LONG_AGO)
     if forward and not follow:
         fail("--forward sends events of the feed: remove --no-follow")
     access = _access(email) if follow else None
@@ -170,7 +199,6 @@ def listen(
     if not key:
         key = SECRET_PREFIX + secrets.token_hex(24)
         _say(f"The secret of this session is {key}")
-    back = min(timedelta(**{_UNITS[length[2]]: int(length[1])}), LONG_AGO)
     options = ListenOptions(url, access, back, forward, port, key, count, as_json)
 
     async def until_signalled() -> None:

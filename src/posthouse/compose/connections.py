@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -38,6 +38,12 @@ def target_of(settings: Settings) -> Callable[[str], WebhookTarget]:
         return check_url(url, own_domains=own_domains, own_addresses=own_addresses, ports=settings.webhooks.ports)
 
     return check
+
+
+@cache
+def verified_tls() -> TlsPolicy:
+    """Of servers that we log in at: their certificate must be valid for the machine's authorities."""
+    return TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context())
 
 
 def opportunistic_tls() -> TlsPolicy:

@@ -41,6 +41,7 @@ async def open_database(
         statement_seconds_max=statement_seconds_max,
         patience=settings.database.patience,
         allow_unsafe=allow_unsafe or settings.database.allow_unsafe,
+        standbys=settings.database.standbys,
         on_connect=None if clock is None else partial(learn_time_of, clock),
     )
     try:

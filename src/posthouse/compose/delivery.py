@@ -8,16 +8,19 @@ from typing import Final
 
 from posthouse.chance import Chance, SystemChance
 from posthouse.clock import DatabaseClock
-from posthouse.compose.connections import may_connect, opportunistic_tls, resolver
+from posthouse.compose.connections import may_connect, opportunistic_tls, resolver, verified_tls
 from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
 from posthouse.compose.keys import return_path_key, sealer, unsubscribe_key
 from posthouse.compose.periodic_checks import refreshed, synchronized
 from posthouse.compose.stream import shard_leases, tickets
+from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
 from posthouse.entrypoints import workers
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dkim_signing import DkimSigning
 from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
+from posthouse.flows.deliver.rescue import RescueSettings
+from posthouse.rules.rescue import RescueMode
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import SmtpCarrier
@@ -71,6 +74,9 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             tickets=tickets(settings, stream),
             captures=settings.delivery.captures,
             leases=leases,
+            sealer=sealer(settings),
+            tracer=await stack.enter_async_context(open_tracer(settings, "delivery", clock, chance)),
+            rescue=RescueSettings(RescueMode(settings.delivery.rescue), settings.delivery.rescue_hours),
         )
         # After signing, a thread waits for the interpreter. A busy event loop releases it after 5 ms by default:
         # several times as long as a signature takes.
@@ -111,6 +117,7 @@ async def _open_carrier(settings: Settings, names: Resolver, chance: Chance) -> 
         tls=opportunistic_tls(),
         may_connect=may_connect(settings, allow_loopback=settings.delivery.allow_loopback),
         port=settings.delivery.port,
+        relay_tls=verified_tls,
     )
     loop = asyncio.get_running_loop()
 

@@ -26,6 +26,7 @@ from posthouse.compose.monitoring import monitored
 from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.stream import open_stream, tickets
 from posthouse.compose.switch_interval import prefer_event_loop
+from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
 from posthouse.entrypoints.http.access_log import AccessLog
 from posthouse.entrypoints.http.app import create_app
@@ -120,6 +121,7 @@ def _application(
             control_cache = await stack.enter_async_context(refreshed(ControlCache(intake_database, clock.monotonic)))
             last_used = await stack.enter_async_context(accept.open_last_used(database))
             disk_space = await stack.enter_async_context(checked_disk_space(settings, database))
+            tracer = await stack.enter_async_context(open_tracer(settings, "http", clock, chance))
             passwords = account.passwords(settings, database, clock, chance)
             intake = accept.intake(settings, intake_database, control_cache, clock, chance, stream, disk_space)
             service_mail = accept.service_mail(settings, intake, database, clock, chance)
@@ -173,6 +175,7 @@ def _application(
                     rate=Rate(settings.limits.writes_per_second, settings.limits.writes_burst),
                     disk_space=disk_space,
                 ),
+                tracer=tracer,
             )
 
     rate = Rate(settings.http.unauthenticated_per_second, settings.http.unauthenticated_burst)

@@ -26,12 +26,17 @@ if TYPE_CHECKING:
     from posthouse.flows.account.team import Team
     from posthouse.flows.account.usage_and_ledger import UsageAndLedger
     from posthouse.flows.operate.accounts import Accounts
+    from posthouse.flows.operate.address_warm_ups import AddressWarmUps
     from posthouse.flows.operate.addresses import Addresses
     from posthouse.flows.operate.alert_check import AlertCheck
     from posthouse.flows.operate.audit import Audit
+    from posthouse.flows.operate.backups import Backups
     from posthouse.flows.operate.doctor import Doctor
     from posthouse.flows.operate.lanes import Lanes
     from posthouse.flows.operate.monitor import Monitor
+    from posthouse.flows.operate.provider_delays import ProviderDelays
+    from posthouse.flows.operate.queue_changes import QueueChanges
+    from posthouse.flows.operate.relays import Relays
     from posthouse.flows.operate.sandbox_domain import SandboxDomain
     from posthouse.flows.operate.service_clock import ServiceClock
     from posthouse.flows.operate.upkeep import Upkeep
@@ -70,6 +75,19 @@ class OperatorServices:
         return Addresses(database=self._database, clock=self._clock, chance=self._chance)
 
     @cached_property
+    def address_warm_ups(self) -> "AddressWarmUps":
+        from posthouse.flows.operate.address_warm_ups import AddressWarmUps
+
+        return AddressWarmUps(database=self._database, clock=self._clock)
+
+    @cached_property
+    def relays(self) -> "Relays":
+        from posthouse.compose.keys import sealer
+        from posthouse.flows.operate.relays import Relays
+
+        return Relays(database=self._database, clock=self._clock, chance=self._chance, sealer=sealer(self._settings))
+
+    @cached_property
     def _sandbox_domain(self) -> "SandboxDomain | None":
         if not self._settings.service.sandbox_domain:
             return None
@@ -100,6 +118,7 @@ class OperatorServices:
     @cached_property
     def doctor(self) -> "Doctor":
         from posthouse.compose.keys import sealer
+        from posthouse.compose.outside_checks import outside_checks
         from posthouse.compose.periodic_checks import disk_space
         from posthouse.compose.stream import stream_probes
         from posthouse.compose.upkeep import address_check
@@ -119,7 +138,16 @@ class OperatorServices:
             dashboard_lack=None if is_built() else NOT_BUILT,
             sandbox_domain=self._sandbox_domain,
             address_check=address_check(self._settings, self._database, self._clock),
+            stream_replicas=self._settings.stream.replicas,
+            outside=outside_checks(self._settings),
+            backup_max=self._settings.doctor.backup_max,
         )
+
+    @cached_property
+    def backups(self) -> "Backups":
+        from posthouse.flows.operate.backups import Backups
+
+        return Backups(database=self._database, clock=self._clock, chance=self._chance)
 
     @cached_property
     def upkeep(self) -> "Upkeep":
@@ -137,13 +165,19 @@ class OperatorServices:
     def clock(self) -> "ServiceClock":
         from posthouse.flows.operate.service_clock import ServiceClock
 
-        return ServiceClock(database=self._database, clock=self._clock)
+        return ServiceClock(database=self._database, clock=self._clock, chance=self._chance)
 
     @cached_property
     def usage_counter(self) -> "UsageCounter":
         from posthouse.flows.operate.usage_counter import UsageCounter
 
         return UsageCounter(database=self._database, clock=self._clock)
+
+    @cached_property
+    def provider_delays(self) -> "ProviderDelays":
+        from posthouse.flows.operate.provider_delays import ProviderDelays
+
+        return ProviderDelays(database=self._database, clock=self._clock)
 
     @cached_property
     def usage_and_ledger(self) -> "UsageAndLedger":
@@ -179,7 +213,22 @@ class OperatorServices:
     def lanes(self) -> "Lanes":
         from posthouse.flows.operate.lanes import Lanes
 
-        return Lanes(database=self._database, clock=self._clock, lane_limits=self._settings.lanes.limits)
+        return Lanes(
+            database=self._database, clock=self._clock, chance=self._chance, lane_limits=self._settings.lanes.limits
+        )
+
+    @cached_property
+    def queue_changes(self) -> "QueueChanges":
+        from posthouse.compose.connections import resolver
+        from posthouse.flows.operate.queue_changes import QueueChanges
+
+        return QueueChanges(
+            database=self._database,
+            clock=self._clock,
+            chance=self._chance,
+            resolver=resolver(self._settings),
+            retries=self._settings.delivery.retry_schedule,
+        )
 
     @cached_property
     def suppressions(self) -> "Suppressions":

@@ -8,6 +8,7 @@ from typing import Final
 from posthouse.chance import Chance
 from posthouse.config import Settings
 from posthouse.flows.shared.tickets import Tickets
+from posthouse.rules.stream_check import StreamServer
 from posthouse.wire.stream import Leases, Stream, StreamSettings, TicketKind, without_password
 from posthouse.wire.stream.memory import AllShards, MemoryStream
 
@@ -36,10 +37,10 @@ async def open_stream(settings: Settings, name: str, *, or_memory: bool) -> Asyn
         await opened.close()
 
 
-def stream_probes(settings: Settings) -> Mapping[str, Callable[[], Awaitable[str]]]:
+def stream_probes(settings: Settings) -> Mapping[str, Callable[[], Awaitable[StreamServer]]]:
     """For each server of the stream, a check whether it can be used; none for a stream in memory."""
 
-    async def check(server: str) -> str:
+    async def check(server: str) -> StreamServer:
         from posthouse.wire.stream.probe import probe
 
         return await probe(server)

@@ -10,6 +10,7 @@ from posthouse.compose.database import open_database
 from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.smtp_server import serve_smtp
 from posthouse.compose.switch_interval import prefer_event_loop
+from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.server import Listener
 from posthouse.entrypoints.smtp.submission import Submission
@@ -35,6 +36,7 @@ async def run_submission(settings: Settings, stream: Stream | None, stop: asynci
             clock=clock,
             chance=chance,
             hostname=settings.service.hostname,
+            tracer=await stack.enter_async_context(open_tracer(settings, "submission", clock, chance)),
         )
         listeners = [
             Listener(settings.submission.host, port, is_secure, is_shared=True)

@@ -15,6 +15,7 @@ from posthouse.entrypoints.workers import repeated
 from posthouse.flows.inbound.reputation import Reputation
 from posthouse.flows.operate.address_check import AddressCheck
 from posthouse.flows.operate.alert_check import AlertCheck
+from posthouse.flows.operate.provider_delays import ProviderDelays
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.flows.operate.usage_counter import UsageCounter
@@ -46,6 +47,7 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
 
         reputation = Reputation(database=database, clock=clock, chance=chance)
         usage_counter = UsageCounter(database=database, clock=clock)
+        provider_delays = ProviderDelays(database=database, clock=clock)
         sandbox_domain = account.sandbox_domain(settings, database, clock, chance)
         search_indexer = SearchIndexer(database=database, clock=clock)
         alerts = alert_check(settings, database, clock, chance)
@@ -54,6 +56,7 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
             repeated(sandbox_domain.run, pause_seconds=UPKEEP_PAUSE_SECONDS),
             repeated(reputation.run, pause_seconds=REPUTATION_PAUSE_SECONDS),
             repeated(usage_counter.run, pause_seconds=USAGE_PAUSE_SECONDS),
+            repeated(provider_delays.run, pause_seconds=USAGE_PAUSE_SECONDS),
             repeated(search_indexer.run, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
             repeated(alerts.run, pause_seconds=ALERTS_PAUSE_SECONDS),
         ):

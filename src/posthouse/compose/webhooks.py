@@ -15,6 +15,7 @@ from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
 from posthouse.compose.periodic_checks import synchronized
 from posthouse.compose.stream import shard_leases
+from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
 from posthouse.entrypoints import workers
 from posthouse.flows.webhooks.failing_notices import FailingNotices
@@ -65,5 +66,6 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             renewals=renewals,
             notices=notices,
             failing_after=settings.webhooks.failing_after,
+            tracer=await stack.enter_async_context(open_tracer(settings, "notification", clock, chance)),
         )
         await workers.run_webhooks(sender, stream, leases, worker_lease=settings.workers.lease, stop=stop)

@@ -13,6 +13,7 @@ from posthouse.mail.address import AddressError, parse_domain
 from posthouse.rules import endpoint_state, retry
 from posthouse.rules.lane import PER_SECOND_START, PROVIDERS, LaneLimits, Limits
 from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.rescue import HOLD_HOURS
 
 MEMORY: Final = "memory"
 STREAM_SCHEMES: Final = ("nats", "tls")
@@ -123,6 +124,20 @@ class DeliverySection(Section):
         "whether they list a sending address (`posthouse address`), and doctor when it runs. Most refuse public "
         "resolvers; read their terms. Empty: none is asked.",
     )
+    rescue: Literal["wait", "pool", "relay", "off"] = Field(
+        "wait",
+        description="What happens to mail that would bounce because a server refuses the sending address itself, "
+        'before it took a recipient. "wait": it waits until the server takes mail from there again. "pool": a '
+        "little of it leaves at once from another address of its pool, or else over the pool's relay, and the rest "
+        'waits; read the how-to first, with what providers write about that. "relay": over the relay alone. "off": it '
+        "bounces at once.",
+    )
+    rescue_hours: float = Field(
+        HOLD_HOURS,
+        gt=0,
+        le=LIFETIME_HOURS_MAX,
+        description="Hours after which mail that waits so bounces, with the server's first reply.",
+    )
     port: int = Field(25, ge=1, le=65535, description="The port of other mail servers; any but 25 is for tests.")
     allow_loopback: bool = Field(
         False,
@@ -198,8 +213,8 @@ class LanesSection(Section):
         {},
         description="Other limits for some lanes, each a provider's name or a domain: "
         "{ google = { per_second = 50, connections_max = 10 } }, or a table [lanes.by_name.google]; "
-        f"in the environment as JSON. A lane with its own rate, but no burst of its own, gets a second's worth at "
-        f"once. The providers: {', '.join(PROVIDERS)}.",
+        f"in the environment as JSON. A lane with its own rate, but no burst of its own, gets half a second's "
+        f"worth at once. The providers: {', '.join(PROVIDERS)}.",
     )
 
     @field_validator("by_name", mode="before")
@@ -232,7 +247,7 @@ class LanesSection(Section):
             {
                 name: _limits(
                     own.per_second or default.per_second,
-                    own.burst or (max(1, int(own.per_second)) if own.per_second else default.burst),
+                    own.burst or (max(1, int(own.per_second / 2)) if own.per_second else default.burst),
                     own.connections_max or default.connections_max,
                     None if own.per_second else per_second_start,
                 )

@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from posthouse.config.installation import SecretsSection, ServiceSection
-from posthouse.config.monitoring import MonitoringSection
+from posthouse.config.monitoring import DoctorSection, MonitoringSection
 from posthouse.config.outgoing import (
     DeliverySection,
     LanesSection,
@@ -16,6 +16,7 @@ from posthouse.config.outgoing import (
 from posthouse.config.section import Section
 from posthouse.config.servers import HttpSection, InboundSection, LimitsSection, SmtpSection, SubmissionSection
 from posthouse.config.storage import DatabaseSection, DiskSpaceSection, RetentionSection
+from posthouse.config.tracing import TracingSection
 
 ENVIRONMENT_PREFIX: Final = "POSTHOUSE_"
 DELIMITER: Final = "__"
@@ -40,6 +41,8 @@ class Settings(BaseModel):
     retention: RetentionSection
     disk_space: DiskSpaceSection
     monitoring: MonitoringSection
+    tracing: TracingSection
+    doctor: DoctorSection
 
     @model_validator(mode="before")
     @classmethod

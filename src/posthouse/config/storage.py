@@ -6,10 +6,16 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, field_validator
 
 from posthouse.config.section import Section
+from posthouse.rules.database_url import each_host
 from posthouse.rules.limits import GIB
 
 AUTO: Final = "auto"
 _LOOPBACK_NAMES: Final = ("", "localhost", "127.0.0.1", "::1")
+
+
+def _hosts(url: str) -> list[str]:
+    parts = urlsplit(url)
+    return parse_qs(parts.query).get("host", [parts.hostname or ""])
 
 
 class DatabaseSection(Section):
@@ -18,7 +24,9 @@ class DatabaseSection(Section):
     url: str = Field(
         repr=False,
         description="PostgreSQL 15 or newer: postgresql://user:password@host:port/database. A host that "
-        "starts with a slash (…/database?host=/run/postgresql) is a directory of Unix sockets.",
+        "starts with a slash (…/database?host=/run/postgresql) is a directory of Unix sockets. Several hosts "
+        "(postgresql://user@one:5432,two:5432/database) are a primary and its standbys: all are asked at once, and the "
+        "one that takes writes is used.",
     )
     pool_max: int = Field(
         10,
@@ -33,6 +41,14 @@ class DatabaseSection(Section):
         le=60,
         description="How many times longer than usual to wait for PostgreSQL before a client is asked to try again. "
         "With 1, every answer comes within five seconds, even when PostgreSQL hangs.",
+    )
+    standbys: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="How many standbys PostgreSQL must wait for with each commit (synchronous_standby_names), so that "
+        "accepted mail survives the loss of the primary's machine. A primary that waits for fewer is refused, when a "
+        "process connects and every five seconds: no mail is accepted then. 0: it is not checked.",
     )
     allow_unsafe: bool = Field(
         False,
@@ -50,8 +66,7 @@ class DatabaseSection(Section):
     @property
     def is_on_this_machine(self) -> bool:
         """Whether the URL names this machine: no host, a directory of sockets, or a loopback address."""
-        parts = urlsplit(self.url)
-        hosts = parse_qs(parts.query).get("host", [parts.hostname or ""])
+        hosts = [host for url in each_host(self.url) for host in _hosts(url)]
         return all(host.startswith("/") or host in _LOOPBACK_NAMES for host in hosts)
 
 

@@ -319,7 +319,7 @@ class PrivatePostgres:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except (FileNotFoundError, PermissionError):
             return False
-        return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() == "ready"
+        return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() in ("ready", "standby")
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -5,9 +5,11 @@ address that it doesn't know yet. Each address has an allowance for each lane an
 hour. It grows as long as the provider takes what it is given, and falls with the first day that it doesn't.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from math import ceil
+from typing import Any, Final
 
 from posthouse.rules import lane as lanes
 
@@ -31,11 +33,33 @@ AFTER_SLOW_AGAIN: Final = 0.5
 AFTER_BLOCK: Final = 0.5
 AFTER_IDLE: Final = 0.25
 
+# Of an hour's and a day's allowance, what is left above this share is for mail to single persons: lists wait first.
+LIST_SHARE_MAX: Final = 0.7
+# From then on an address is known well enough for single domains that it sends to for the first time.
+SETTLED_DAYS: Final = 30
+# Days that are counted one by one when nothing was sent for long; more of them change nothing.
+DAYS_BETWEEN_MAX: Final = 2 * IDLE_DAYS_MAX
+
 GROWTH: Final = 1.4
 CAREFUL_GROWTH: Final = 1.15
 CAREFUL_DAYS: Final = 7
 GROWTH_AFTER_ONE: Final = 1.3
 GROWTH_AFTER_TWO: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """The first day's allowance of a provider and of a single domain, and the allowance of an address that is warm."""
+
+    first_of_providers: int = FIRST_DAY_OF_PROVIDERS
+    first: int = FIRST_DAY
+    warm: int = WARM
+
+    def first_day(self, lane: str) -> int:
+        return self.first_of_providers if lanes.is_provider(lane) else self.first
+
+
+VOLUMES: Final = Volumes()
 
 
 class Change(StrEnum):
@@ -82,28 +106,53 @@ class AddressWarmUp:
     idle_days: int = 0
     was_blocked: bool = False
     was_slow: bool = False
+    volumes: Volumes = field(default=VOLUMES, compare=False)
 
     @property
     def is_warm(self) -> bool:
         """The address is known: its allowance is large, or far more than the lane has needed for 30 days."""
         best = max(self.taken, default=0)
         is_enough = len(self.taken) == HISTORY_DAYS and best > 0 and self.allowance >= WARM_TIMES_BEST * best
-        return self.allowance >= WARM or is_enough
+        return self.allowance >= self.volumes.warm or is_enough
 
     @property
     def allowance_an_hour(self) -> int:
         return -(-self.allowance // HOURS_OF_A_DAY)
 
-    def room(self, *, taken_today: int, taken_this_hour: int) -> int | None:
+    def room(self, *, taken_today: int, taken_this_hour: int, is_list: bool = False) -> int | None:
         """How many mails may still go within this hour; None is any number."""
         if self.is_warm:
             return None
-        return max(0, min(self.allowance - taken_today, self.allowance_an_hour - taken_this_hour))
+        share = LIST_SHARE_MAX if is_list else 1.0
+        today, hour = ceil(share * self.allowance), ceil(share * self.allowance_an_hour)
+        return max(0, min(today - taken_today, hour - taken_this_hour))
 
 
-def begin(lane: str) -> AddressWarmUp:
-    """The first day of an address in a lane."""
-    return AddressWarmUp(lane, 1, _first_day(lane), Change.BEGAN)
+def begin(lane: str, volumes: Volumes = VOLUMES, *, age_days: int = 0) -> AddressWarmUp:
+    """The first day in a lane, of an address that has warmed up for so many days elsewhere."""
+    is_settled = age_days >= SETTLED_DAYS and not lanes.is_provider(lane)
+    allowance = volumes.warm if is_settled else volumes.first_day(lane)
+    return AddressWarmUp(lane, 1, allowance, Change.BEGAN, volumes=volumes)
+
+
+def after_days(before: AddressWarmUp, day: WarmUpDay, days: int) -> AddressWarmUp:
+    """The warm-up so many days after this one, on all others of which nothing was sent."""
+    after = next_day(before, day)
+    for _ in range(min(days - 1, DAYS_BETWEEN_MAX)):
+        after = next_day(after, WarmUpDay(0))
+    return after
+
+
+def stored(warm_up: AddressWarmUp) -> dict[str, Any]:
+    """As it is kept: without the lane, which is beside it, and the volumes, which are the service's."""
+    kept = asdict(warm_up)
+    del kept["lane"], kept["volumes"]
+    return kept
+
+
+def restored(lane: str, kept: Mapping[str, Any], volumes: Volumes = VOLUMES) -> AddressWarmUp:
+    given = {**kept, "change": Change(kept["change"]), "taken": tuple(kept["taken"])}
+    return AddressWarmUp(lane=lane, volumes=volumes, **given)
 
 
 def next_day(before: AddressWarmUp, day: WarmUpDay) -> AddressWarmUp:
@@ -122,18 +171,18 @@ def next_day(before: AddressWarmUp, day: WarmUpDay) -> AddressWarmUp:
     if bad is not None:
         change, allowance = bad
         # Without a floor, a day on which nothing was taken would end the warm-up for good.
-        allowance = max(_bounded(allowance), _first_day(before.lane) // 2)
+        allowance = max(_bounded(allowance, before), before.volumes.first_day(before.lane) // 2, 1)
         return replace(after, change=change, allowance=allowance, bad_days=before.bad_days + 1, good_days=0)
     if idle_days == IDLE_DAYS_MAX:
         # The provider has forgotten the address: what it took before no longer counts.
-        allowance = max(int(before.allowance * AFTER_IDLE), _first_day(before.lane))
+        allowance = max(int(before.allowance * AFTER_IDLE), before.volumes.first_day(before.lane))
         return replace(after, change=Change.IDLE, allowance=min(allowance, before.allowance), taken=(), idle_days=0)
     growth = _growth(after)
     if day.taken >= USED_SHARE_MIN * before.allowance:
-        return replace(after, change=Change.GREW, allowance=_bounded(growth * max(before.allowance, day.taken)))
-    needed = int(growth * max(after.taken[-BEST_OF_DAYS:]))
+        return replace(after, change=Change.GREW, allowance=_grown(growth, max(before.allowance, day.taken), before))
+    needed = _grown(growth, max(after.taken[-BEST_OF_DAYS:]), before)
     change = Change.GREW if needed > before.allowance else Change.NOT_USED
-    return replace(after, change=change, allowance=_bounded(max(before.allowance, needed)))
+    return replace(after, change=change, allowance=_bounded(max(before.allowance, needed), before))
 
 
 def _bad_day(before: AddressWarmUp, day: WarmUpDay) -> tuple[Change, int] | None:
@@ -158,9 +207,9 @@ def _growth(after: AddressWarmUp) -> float:
     return GROWTH_AFTER_ONE if after.bad_days == 1 else GROWTH_AFTER_TWO
 
 
-def _first_day(lane: str) -> int:
-    return FIRST_DAY_OF_PROVIDERS if lanes.is_provider(lane) else FIRST_DAY
+def _grown(growth: float, taken: int, before: AddressWarmUp) -> int:
+    return _bounded(growth * taken, before)
 
 
-def _bounded(allowance: float) -> int:
-    return min(int(allowance), WARM)
+def _bounded(allowance: float, before: AddressWarmUp) -> int:
+    return min(int(allowance), before.volumes.warm)

@@ -63,6 +63,7 @@ class DeliveryReason(StrEnum):
     WORKER_LOST = "worker_lost"
     EXPIRED = "expired"
     NOT_STORED = "not_stored"
+    CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     LOST = "lost"
     RESOLVER = "resolver"
@@ -87,6 +88,7 @@ dns_failed: dns gave no usable answer
 account_suspended: it was held for
 expired: it was tried | it could not be delivered in the time
 not_stored: the message is no longer stored
+cancelled: it was cancelled
 simulated: the simulator
 interrupted: the service was stopped | the service failed | withdrawn before the final dot | the session was cut off
 interrupted: the session was ended | the connection was closed

@@ -237,6 +237,11 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
         "See the attempts for what the provider's servers answered; send again if the recipient still needs it.",
     ),
     R.NOT_STORED: (Cause.SERVICE, "The content of the message was no longer stored.", f"Send it again. {_OPERATOR}"),
+    R.CANCELLED: (
+        Cause.SERVICE,
+        "The operator of this service cancelled the message.",
+        "Ask the operator why before you send it again; give the message's id.",
+    ),
     R.INTERRUPTED: (Cause.SERVICE, "This service interrupted the attempt.", _OPERATOR),
     R.LOST: (Cause.SERVICE, "The schedule of this service does not have the message, so it is not tried.", _OPERATOR),
     R.RESOLVER: (Cause.SERVICE, "This service could not ask the name servers.", _OPERATOR),
@@ -253,7 +258,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
 }
 
 # They end a message that was never tried, or say themselves that it was given up.
-_FINAL_BY_THEMSELVES: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.ACCOUNT_SUSPENDED})
+_FINAL_BY_THEMSELVES: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.CANCELLED, R.ACCOUNT_SUSPENDED})
 _GIVEN_UP: Final = "Given up after repeated tries: "
 _TRIED_AGAIN: Final = "Nothing for now: it is tried again by itself. If that doesn't help: "
 
@@ -268,9 +273,35 @@ _WAITS: Final[dict[WaitReason, DeliveryReason | None]] = {
     WaitReason.ON_ITS_WAY: R.WAITING,
     WaitReason.GREYLISTED: None,
     WaitReason.DEFERRED: None,
+    WaitReason.BLOCKED: R.BLOCKLISTED,
     WaitReason.LANE_FULL: R.POSTPONED,
     WaitReason.LOST: R.LOST,
 }
+
+
+# What an operator can do about a recipient that waits; "{account}", "{message}" and "{lane}" are filled in.
+_STEPS: Final[dict[WaitReason, str]] = {
+    WaitReason.SENDING: "Nothing to do: it is being sent.",
+    WaitReason.WORKER_LOST: "Nothing to do: another worker takes it within a minute, if one runs.",
+    WaitReason.ACCOUNT_SUSPENDED: "`posthouse account resume {account}` lets it go.",
+    WaitReason.PAUSED: "If all outbound mail is captured, it waits until the setting is changed.",
+    WaitReason.SUPPRESSED: "`posthouse suppression remove {account} ADDRESS` before its next try, if its owner asks.",
+    WaitReason.DUE: "If it stays: `posthouse doctor` says whether workers run, `posthouse queue top` what they do.",
+    WaitReason.ON_ITS_WAY: "Nothing to do: it is with a worker, or is due again within a minute.",
+    WaitReason.GREYLISTED: "Nothing to do; `posthouse queue retry --message {message}` tries it now.",
+    WaitReason.DEFERRED: "When the cause is mended, `posthouse queue retry --message {message}` tries it now.",
+    WaitReason.LANE_FULL: "`posthouse queue top` and `posthouse lane explain {lane}` say what the lane waits for.",
+    WaitReason.LOST: "Report this as a fault; `posthouse audit` finds all such mail.",
+}
+
+
+def operators_step(waits_for: WaitReason, held_by: str | None, *, account: str, message: str, lane: str) -> str:
+    """What an operator can do about a recipient that waits. `held_by` as in the schedule."""
+    if held_by == "operator":
+        return f"`posthouse queue release --message {message}` lets it go."
+    if held_by is not None:
+        return f"`posthouse lane resume {held_by}` lets it go."
+    return _STEPS[waits_for].format(account=account, message=message, lane=lane)
 
 
 # Remarks about this service; the others are explained by the reason. "{}" is for the scopes.
@@ -355,6 +386,11 @@ def explain_remark(lane: str, response: str, remark: Remark) -> RemarkExplanatio
     else:
         return None
     return RemarkExplanation(headline, what_to_do, _page(lane, remark.kind, reply_text.normal(response)))
+
+
+def page_of_block(lane: str, reply: str) -> str | None:
+    """Where the provider, or the list that it uses, takes requests to lift a block."""
+    return _page(lane, RemarkKind.BLOCK, reply_text.normal(reply))
 
 
 def _page(lane: str, kind: RemarkKind, text: str) -> str | None:

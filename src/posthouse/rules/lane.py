@@ -237,10 +237,11 @@ class Served(StrEnum):
 
 # The return path's domain is this service's own, for every sender.
 _OF_ALL_SENDERS: Final = frozenset({Scope.ADDRESS, Scope.NETWORK, Scope.SPF_DOMAIN})
+_OF_A_DOMAIN: Final = frozenset({Scope.DOMAIN, Scope.DKIM_DOMAIN})
 
 
 def served_by(code: int, remark: Remark | None) -> Served:
-    """What one reply says about its lane. A 421 always asks for less: the server ends the session."""
+    """What one reply says about its lane. A 421 asks for less, unless it is about one sender's domain."""
     is_of_all = remark is not None and not remark.scopes.isdisjoint(_OF_ALL_SENDERS)
     match remark.kind if remark is not None else None:
         case RemarkKind.CONNECTIONS:
@@ -251,7 +252,21 @@ def served_by(code: int, remark: Remark | None) -> Served:
             return Served.SLOW
         case RemarkKind.BLOCK if is_of_all:
             return Served.BLOCKED
+    if domain_served_by(remark) is not None:
+        return Served.OTHERWISE
     return Served.PUSHED_BACK if code == PUSH_BACK_CODE else Served.WELL
+
+
+def domain_served_by(remark: Remark | None) -> Served | None:
+    """What one reply says about mail of the domain in From; None if it says nothing about it."""
+    if remark is None or remark.scopes.isdisjoint(_OF_A_DOMAIN):
+        return None
+    match remark.kind:
+        case RemarkKind.SLOW:
+            return Served.SLOW
+        case RemarkKind.BLOCK:
+            return Served.BLOCKED
+    return None
 
 
 @dataclass(frozen=True, slots=True)

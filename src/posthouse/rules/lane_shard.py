@@ -12,6 +12,7 @@ from typing import Final
 
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import LaneLimits, Limits, lane_by_name
+from posthouse.rules.relay import is_relay_lane
 from posthouse.rules.ticket import message_number, shard_of
 
 # About what one process can send.
@@ -26,6 +27,8 @@ class LaneShards:
     shards: int = 1
 
     def parts(self, lane: str) -> int:
+        if is_relay_lane(lane):
+            return 1
         limits = self.limits.of(lane)
         wanted = ceil(limits.per_second / PART_PER_SECOND_MAX)
         return min(wanted, self.shards, limits.burst, limits.connections_max)

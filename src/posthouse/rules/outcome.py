@@ -4,7 +4,7 @@ An attempt ends at a stage of an SMTP session, or before there was a session. `j
 attempt; `recipient_update` gives the recipient's state, considering how often and how long delivery was tried.
 
 Two principles. A 5xx reply about *this mail* (from MAIL on) is final; a 5xx about the *server* or about us
-(greeting, EHLO, STARTTLS, "authenticate first") is not, since the next host may differ and servers are repaired
+(greeting, EHLO, STARTTLS, AUTH, "authenticate first") is not, since the next host may differ and servers are repaired
 within hours. And after the final dot a missing reply proves nothing: the mail is retried, and the attempt is
 recorded as ambiguous.
 """
@@ -26,6 +26,8 @@ class Stage(StrEnum):
     GREETING = "greeting"
     EHLO = "ehlo"
     STARTTLS = "starttls"
+    # Only at a relay.
+    AUTH = "auth"
     MAIL = "mail"
     RCPT = "rcpt"
     # DATA lasts until the body is written; DOT begins when the final dot may have been sent.
@@ -87,7 +89,15 @@ class GivenUp:
     is_released: bool = False
 
 
-AttemptResult = Replied | NoReply | Unresolved | Forbidden | Suppressed | GivenUp
+@dataclass(frozen=True, slots=True)
+class StillBlocked:
+    """A server refused our address, and the mail was held for as long as it may be: the first reply counts."""
+
+    code: int
+    text: str
+
+
+AttemptResult = Replied | NoReply | Unresolved | Forbidden | Suppressed | GivenUp | StillBlocked
 
 
 class OutcomeKind(StrEnum):
@@ -124,7 +134,7 @@ class RecipientUpdate:
 
 
 # Before MAIL, no reply is about this mail.
-_BEFORE_MAIL: Final = frozenset({Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS})
+_BEFORE_MAIL: Final = frozenset({Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS, Stage.AUTH})
 AUTHENTICATION_REQUIRED: Final = 530
 # RFC 5321, 4.5.3.1.10: older servers use it for "too many recipients", and some for a full mailbox.
 OVER_STORAGE: Final = 552
@@ -170,8 +180,15 @@ def judge(result: AttemptResult) -> DeliveryVerdict:
             )
         case GivenUp(reason, is_released):
             return DeliveryVerdict(OutcomeKind.FAILED, None, reason, is_released=is_released)
+        case StillBlocked(code, text):
+            return DeliveryVerdict(OutcomeKind.BOUNCED, code, text)
         case _:
             assert_never(result)
+
+
+def is_taken(result: AttemptResult) -> bool:
+    """Whether the server took the mail."""
+    return isinstance(result, Replied) and judge(result).kind is OutcomeKind.DELIVERED
 
 
 def recipient_update(
@@ -223,7 +240,7 @@ def _while(stage: Stage) -> str:
             return "while connecting"
         case Stage.GREETING:
             return "before the greeting"
-        case Stage.EHLO | Stage.STARTTLS | Stage.MAIL | Stage.RCPT | Stage.DATA:
+        case Stage.EHLO | Stage.STARTTLS | Stage.AUTH | Stage.MAIL | Stage.RCPT | Stage.DATA:
             return f"during {stage.upper()}"
         case Stage.DOT:
             return "after the message was sent; it may have arrived"

@@ -13,6 +13,9 @@ FINALS_MIN: Final = 200
 # Only the latest recipients accepted within the window are judged.
 RECIPIENTS_MAX: Final = 10_000
 WINDOW: Final = timedelta(hours=24)
+# An account's tier is `good` after so long, and so many mails delivered, without a warning.
+GOOD_AFTER: Final = timedelta(days=14)
+GOOD_DELIVERED_MIN: Final = 1_000
 
 
 class Mark(NamedTuple):

@@ -5,8 +5,10 @@ domain prefers the same one (rendezvous hashing), and an address that is added o
 gains or loses. A pool that has no address sends as the machine does by itself.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from hashlib import blake2b
@@ -16,6 +18,8 @@ from typing import Final
 from posthouse.rules.ids import AccountId
 from posthouse.rules.public_address import Address
 
+# Names of pools and relays, as operators type them.
+is_name: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}").fullmatch
 # The pool of accounts that have no other.
 DEFAULT_POOL: Final = "default"
 RANKINGS_KEPT_MAX: Final = 10_000
@@ -30,10 +34,11 @@ class AddressState(StrEnum):
 
 
 class Tier(StrEnum):
-    """What is known of an account's conduct."""
+    """What is known of an account's conduct: accounts without a pool of their own use that of their tier."""
 
     NEW = "new"
     GOOD = "good"
+    # It was warned about, and has not been good for long enough since.
     WATCHED = "watched"
 
 
@@ -47,14 +52,17 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class SendingAddress:
+    """`warms_up_since` is None of an address that needs no warm-up."""
+
     route: Route
     pool: str
     state: AddressState
+    warms_up_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`overflow` is the pool that is used while this one has no address that may send."""
+    """`overflow` is the pool that is used while no address of this one may send, `relay` what comes after it."""
 
     name: str
     tier: Tier | None = None
@@ -64,7 +72,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """All addresses and pools, and the pools of the accounts that have one of their own."""
+    """All addresses and pools, and the pools of the accounts that have one, of their own or by their tier."""
 
     addresses: tuple[SendingAddress, ...] = ()
     pools: Mapping[str, Pool] = field(default_factory=dict)
@@ -72,36 +80,50 @@ class RouteTable:
 
     def pool_of(self, account_id: AccountId) -> str | None:
         """The account's pool; None: its mail leaves as the machine sends by itself."""
-        if not self.addresses:
+        if not self.addresses and not self.pools:
             return None
         pool = self.account_pools.get(account_id, DEFAULT_POOL)
-        return pool if any(address.pool == pool for address in self.addresses) else None
+        known = self.pools.get(pool)
+        is_used = (known is not None and known.relay) or any(address.pool == pool for address in self.addresses)
+        return pool if is_used else None
 
-    def routes_of(self, pool: str, usable: Collection[Address]) -> tuple[Route, ...]:
-        """The pool's active addresses among those usable here; if there are none, those of its overflow."""
-        seen: set[str] = set()
-        at: str | None = pool
-        while at is not None and at not in seen:
-            seen.add(at)
-            found = [
+    def routes_of(self, pool: str, usable: Collection[Address]) -> tuple[tuple[Route, ...], ...]:
+        """The active addresses among those usable here: of the pool, of its overflow, and so on; none is empty."""
+        levels = [
+            tuple(
                 address.route
                 for address in self.addresses
-                if address.pool == at and address.state is AddressState.ACTIVE and address.route.source in usable
-            ]
-            if found:
-                return tuple(found)
+                if address.pool == name and address.state is AddressState.ACTIVE and address.route.source in usable
+            )
+            for name in self._with_overflows(pool)
+        ]
+        return tuple(filter(None, levels))
+
+    def relay_of(self, pool: str) -> str | None:
+        """The pool's relay or, if it has none, its overflow's."""
+        relays = (self.pools[name].relay for name in self._with_overflows(pool) if name in self.pools)
+        return next(filter(None, relays), None)
+
+    def _with_overflows(self, pool: str) -> list[str]:
+        """The pool, its overflow, the overflow's, and so on."""
+        chain: list[str] = []
+        at: str | None = pool
+        while at is not None and at not in chain:
+            chain.append(at)
             known = self.pools.get(at)
             at = None if known is None else known.overflow
-        return ()
+        return chain
 
 
 class Room(IntEnum):
     """How much more mail a route can take now."""
 
-    NONE = 0
+    # By its allowance, for this hour.
+    SPENT = 0
+    NONE = 1
     # It would wait.
-    SOME = 1
-    FREE = 2
+    SOME = 2
+    FREE = 3
 
 
 def choose(
@@ -113,7 +135,7 @@ def choose(
     """
     own = ranked(sender, routes)
     again = next((route for route in own if str(route.source) == before), None)
-    if again is not None and room_of(again) is not Room.NONE:
+    if again is not None and room_of(again) > Room.NONE:
         return again
     # Among equals `max` keeps the sender's order.
     return max(own, key=room_of, default=None)

@@ -41,14 +41,27 @@ IGNORED_FOR: Final = timedelta(hours=24)
 GROWTH: Final = "growth"
 
 
+DOMAIN_MARK: Final = "@"
+
 Bound = TypeVar("Bound", int, float)
 
 
 class Place(NamedTuple):
-    """Where a standing holds: our address, empty for the only one, and the lane."""
+    """Where a standing holds: our address, empty for the only one, and the lane.
+
+    Or a domain in From instead of an address, after an `@`: what a provider said about the mail of that domain.
+    """
 
     ip: str
     lane: str
+
+    @property
+    def domain(self) -> str | None:
+        return self.ip[1:] if self.ip.startswith(DOMAIN_MARK) else None
+
+
+def place_of_domain(domain: str, lane: str) -> Place:
+    return Place(f"{DOMAIN_MARK}{domain.lower()}", lane)
 
 
 class LaneState(StrEnum):
@@ -135,6 +148,10 @@ class Lesson:
         """How long it stops the lane."""
         paused_until = self.after.paused_until
         return paused_until if paused_until is not None and paused_until > self.at else None
+
+    @property
+    def is_new_block(self) -> bool:
+        return self.kind is LessonKind.BLOCK and self.before.state is not LaneState.BLOCKED
 
 
 def rest_seconds_of(lane: str) -> float:

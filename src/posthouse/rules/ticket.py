@@ -5,12 +5,15 @@ finds the fence gone. It includes the destination, so that a worker finds the la
 first byte is the format and its version. A worker drops a format that it does not know, and the schedule brings the
 work back. Tickets for the same shard share a message, since a message costs the stream more than a ticket. Tickets
 that a worker has forwarded to the shard of their lane have its name in front of them; in front of each sender's
-tickets is its domain, and our address if they have to leave from the one of the attempt before.
+tickets is its domain, our address if they have to leave from the one of the attempt before, whether they are a list's,
+and the time at which they bounce if a block of that address holds them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from hashlib import blake2b
+from math import ceil
 from struct import Struct
 from typing import Final, assert_never
 from uuid import UUID
@@ -19,7 +22,15 @@ from posthouse.rules.ids import AccountId, MessageId
 
 DESTINATION_CHARACTERS_MAX: Final = 253
 SOURCE_CHARACTERS_MAX: Final = 45
+# In place of a source, and the word after it.
+_NO_SOURCE: Final = "-"
+_LIST: Final = "list"
+# Seconds since 1970.
+TIME_CHARACTERS_MAX: Final = 11
 FENCE_MAX: Final = 2**31 - 1
+ORIGIN_BYTES_MAX: Final = (
+    1 + DESTINATION_CHARACTERS_MAX + 1 + SOURCE_CHARACTERS_MAX + 1 + len(_LIST) + 1 + TIME_CHARACTERS_MAX
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +38,9 @@ class DeliveryTicket:
     """One recipient is due; `destination` is the domain of its address.
 
     `lane` is known of a forwarded ticket; `sender` is the domain in From, `source` our address that the mail has to
-    leave from again, if it can. It makes no difference which of two tickets for the same claim has them.
+    leave from again, if it can, `is_list` that it belongs to a list. With `bounce_at` it is held by a block: it
+    leaves from there alone, or over the relay whose lane that is, and bounces then. It makes no difference which of
+    two tickets for the same claim has them.
     """
 
     account_id: AccountId
@@ -37,6 +50,8 @@ class DeliveryTicket:
     destination: str
     sender: str | None = field(default=None, compare=False)
     source: str | None = field(default=None, compare=False)
+    is_list: bool = field(default=False, compare=False)
+    bounce_at: datetime | None = field(default=None, compare=False)
     lane: str | None = field(default=None, compare=False)
 
     @property
@@ -132,21 +147,23 @@ def unpack(data: bytes) -> list[Ticket]:
     lane: str | None = None
     sender: str | None = None
     source: str | None = None
+    is_list = False
+    bounce_at: datetime | None = None
     at = 1
     while at < len(data) and len(found) < TOGETHER_MAX:
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
         entry = data[at + 2 : end] if end <= len(data) else b""
         ticket = decode(entry)
         if isinstance(ticket, DeliveryTicket):
-            if lane is not None or sender is not None:
-                ticket = replace(ticket, lane=lane, sender=sender, source=source)
+            if lane is not None or sender is not None or bounce_at is not None:
+                ticket = replace(ticket, lane=lane, sender=sender, source=source, is_list=is_list, bounce_at=bounce_at)
             found.append(ticket)
         elif ticket is not None:
             found.append(ticket)
         elif entry[:1] == bytes([_LANE_1]):
             lane = _lane(entry) or lane
         elif entry[:1] == bytes([_SENDER_1]):
-            sender, source = _sender_and_source(entry)
+            sender, source, is_list, bounce_at = _parsed_origin(entry)
         at = end
     return found
 
@@ -157,17 +174,28 @@ def _lane(entry: bytes) -> str | None:
 
 
 def _origin(ticket: DeliveryTicket) -> bytes:
-    """The sender and, after a space, our address."""
-    if ticket.sender is None:
+    """The sender and, after spaces, our address, `list`, and the time. An older version finds the sender."""
+    if ticket.sender is None and ticket.bounce_at is None:
         return b""
-    return (ticket.sender if ticket.source is None else f"{ticket.sender} {ticket.source}").encode("ascii")
+    words = [ticket.sender or ""]
+    if ticket.source is not None or ticket.is_list or ticket.bounce_at is not None:
+        words.append(ticket.source or _NO_SOURCE)
+    if ticket.is_list:
+        words.append(_LIST)
+    if ticket.bounce_at is not None:
+        # Not before the time itself.
+        words.append(str(ceil(ticket.bounce_at.timestamp())))
+    return " ".join(words).encode("ascii")
 
 
-def _sender_and_source(entry: bytes) -> tuple[str | None, str | None]:
-    if not entry.isascii() or len(entry) > 1 + DESTINATION_CHARACTERS_MAX + 1 + SOURCE_CHARACTERS_MAX:
-        return None, None
-    sender, _, source = entry[1:].decode().partition(" ")
-    return sender or None, source or None
+def _parsed_origin(entry: bytes) -> tuple[str | None, str | None, bool, datetime | None]:
+    if not entry.isascii() or len(entry) > ORIGIN_BYTES_MAX:
+        return None, None, False, None
+    sender, _, rest = entry[1:].decode().partition(" ")
+    source, *words = rest.split(" ")
+    times = [int(word) for word in words if word.isdecimal() and len(word) <= TIME_CHARACTERS_MAX]
+    bounce_at = datetime.fromtimestamp(times[0], UTC) if times else None
+    return sender or None, None if source == _NO_SOURCE else source or None, _LIST in words, bounce_at
 
 
 def shard_of(lane: str, shards: int) -> int:

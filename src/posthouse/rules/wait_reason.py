@@ -24,6 +24,7 @@ class WaitReason(StrEnum):
     ON_ITS_WAY = "on_its_way"
     GREYLISTED = "greylisted"
     DEFERRED = "deferred"
+    BLOCKED = "blocked"
     LANE_FULL = "lane_full"
     LOST = "lost"
 
@@ -41,7 +42,10 @@ class LastAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """The recipient's entry in the schedule."""
+    """The recipient's entry in the schedule. `held_by` is `operator`, or the lane that an operator paused.
+
+    `bounce_at` and the first reply are set if a block of our address holds it.
+    """
 
     next_at: datetime
     fence: int
@@ -49,6 +53,10 @@ class ScheduleState:
     is_worker_alive: bool
     attempt_count: int
     held_since: datetime | None
+    held_by: str | None = None
+    bounce_at: datetime | None = None
+    first_code: int | None = None
+    first_response: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,15 @@ def explain(
         return WaitExplanation(WaitReason.WORKER_LOST, text)
     if state.held_since is not None:
         held = f"held since {when(state.held_since)}, because"
+        if state.held_by == "operator":
+            return WaitExplanation(
+                WaitReason.PAUSED, f"{held} the operator of this service holds it; it goes on when it is released"
+            )
+        if state.held_by is not None:
+            text = (
+                f"{held} the operator of this service paused the lane {one_line(state.held_by)}; it goes on after that"
+            )
+            return WaitExplanation(WaitReason.PAUSED, text)
         if is_suspended:
             text = f"{held} the account is suspended; checked again {next_at}"
             return WaitExplanation(WaitReason.ACCOUNT_SUSPENDED, text)
@@ -89,6 +106,8 @@ def explain(
         why, since = suppressed
         text = f"suppressed: {suppressed_for(why, since)}; it ends as bounced at the next try, {next_at}"
         return WaitExplanation(WaitReason.SUPPRESSED, text)
+    if state.bounce_at is not None:
+        return _blocked(state, state.bounce_at)
     if state.next_at <= now:
         return WaitExplanation(WaitReason.DUE, f"due since {next_at}; it waits for a worker to be free")
     # A deferral raises the fence by 1; a later postponement has raised it further.
@@ -100,6 +119,15 @@ def explain(
         )
     text = f"postponed until {next_at} for a reason that isn't the destination's: its lane is full or paused"
     return WaitExplanation(WaitReason.LANE_FULL, text)
+
+
+def _blocked(state: ScheduleState, bounce_at: datetime) -> WaitExplanation:
+    said = quoted(state.first_code, (state.first_response or "")[:SAID_CHARACTERS_MAX])
+    text = (
+        f"this service's address was refused{said}; next try at {when(state.next_at)} at the earliest, and if the "
+        f"refusal lasts, it bounces at {when(bounce_at)}"
+    )
+    return WaitExplanation(WaitReason.BLOCKED, text)
 
 
 def _deferred(last: LastAttempt, next_at: str, attempts: int) -> WaitExplanation:

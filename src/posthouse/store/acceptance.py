@@ -62,6 +62,12 @@ class PreparedMessage(NamedTuple):
     mailing_list: str | None = None
     # Whether its recipients get a link to unsubscribe from the list.
     one_click: bool = False
+    # The trace that it belongs to, if it is traced.
+    trace: bytes | None = None
+
+    @property
+    def is_list(self) -> bool:
+        return self.mailing_list is not None
 
 
 class AccountQuotaRow(NamedTuple):
@@ -173,19 +179,20 @@ WITH charged AS (
         :body_hashes::bytea[], :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[],
         :envelope_senders::text[], :subjects::text[], :tags::text[], :templates::text[],
         :recipient_counts::smallint[], :credits::smallint[], :mimes::bytea[], :mailing_lists::text[],
-        :one_clicks::boolean[])
+        :one_clicks::boolean[], :traces::bytea[])
         entry(account_id, credential_id, scope_id, key, body_hash, message_id, request_id, source, sender,
-            envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click)
+            envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click, trace)
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
     SELECT account_id, scope_id, key, body_hash, message_id, :keys_expire_at::timestamptz
     FROM accepted WHERE key IS NOT NULL
 ), kept AS (
     INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
-        tags, template, recipient_count, credits_reserved, open_count, created_at, mailing_list, one_click)
+        tags, template, recipient_count, credits_reserved, open_count, created_at, mailing_list, one_click,
+        trace)
     SELECT account_id, message_id, credential_id, request_id, source, sender, envelope_sender, subject,
         string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, :now::timestamptz,
-        mailing_list, one_click
+        mailing_list, one_click, trace
     FROM accepted
 ), embodied AS (
     INSERT INTO bodies (account_id, message_id, mime) SELECT account_id, message_id, mime FROM accepted
@@ -194,20 +201,26 @@ WITH charged AS (
     SELECT account_id, message_id, -1, 'reserve', credits, :now::timestamptz FROM accepted WHERE credits > 0
 ), addressed AS MATERIALIZED (
     SELECT * FROM unnest(:recipient_account_ids::uuid[], :recipient_message_ids::uuid[], :positions::smallint[],
-        :fields::text[], :emails::text[], :destinations::text[], :sender_domains::text[])
-        recipient(account_id, message_id, position, field, email, destination, sender)
+        :fields::text[], :emails::text[], :destinations::text[], :sender_domains::text[],
+        :are_lists::boolean[])
+        recipient(account_id, message_id, position, field, email, destination, sender, is_list)
 ), named AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
-INSERT INTO schedule (account_id, message_id, position, destination, sender, next_at)
-SELECT account_id, message_id, position, destination, sender, :due_at::timestamptz FROM addressed
+INSERT INTO schedule (account_id, message_id, position, destination, sender, is_list, next_at)
+SELECT account_id, message_id, position, destination, sender, is_list, :due_at::timestamptz FROM addressed
 """)
 
 
 async def limit_waiting(tx: Connection, milliseconds: int) -> None:
     """Give up on a lock sooner than usual, until the transaction ends."""
     await tx.execute("SELECT set_config('lock_timeout', $1, true)", str(milliseconds))
+
+
+async def write_ahead(tx: Connection) -> None:
+    """Write a WAL record, so that the commit waits for the standbys like one that changes rows."""
+    await tx.execute("SELECT pg_logical_emit_message(true, 'posthouse', '')")
 
 
 async def lock(
@@ -304,6 +317,7 @@ def write_call(
         mimes=[entry.mime for entry in entries],
         mailing_lists=[entry.mailing_list for entry in entries],
         one_clicks=[entry.one_click for entry in entries],
+        traces=[entry.trace for entry in entries],
         recipient_account_ids=[entry.account_id for entry, _, _ in recipients],
         recipient_message_ids=[entry.message_id for entry, _, _ in recipients],
         positions=[position for _, position, _ in recipients],
@@ -311,6 +325,8 @@ def write_call(
         emails=[recipient.email for _, _, recipient in recipients],
         destinations=[entry.routed_to or recipient.destination for entry, _, recipient in recipients],
         sender_domains=[entry.sender_domain for entry, _, _ in recipients],
+        # Null takes no room in the row.
+        are_lists=[entry.is_list or None for entry, _, _ in recipients],
     )
 
 

@@ -27,6 +27,7 @@ class AddressRow:
     changed_at: datetime
     checked_at: datetime | None
     findings: tuple[str, ...]
+    warms_up_since: datetime | None
     listed_by: tuple[str, ...]
 
 
@@ -38,12 +39,19 @@ class PoolRow:
     created_at: datetime
 
 
-_IN_USE: Final = "SELECT ip, hostname, pool, state FROM addresses WHERE state <> 'retired' ORDER BY ip LIMIT $1"
+_IN_USE: Final = """
+SELECT ip, hostname, pool, state, warms_up_since FROM addresses WHERE state <> 'retired' ORDER BY ip LIMIT $1
+"""
 _POOLS: Final = "SELECT name, tier, overflow, relay FROM pools"
-_ACCOUNT_POOLS: Final = "SELECT id, pool FROM accounts WHERE pool IS NOT NULL"
+# Without pools for tiers, few accounts have one.
+_ACCOUNT_POOLS: Final = """
+SELECT id, pool FROM accounts WHERE pool IS NOT NULL
+UNION ALL
+SELECT accounts.id, pools.name FROM accounts JOIN pools ON pools.tier = accounts.tier WHERE accounts.pool IS NULL
+"""
 
 _ADDRESSES: Final = """
-SELECT ip, hostname, pool, state, created_at, changed_at, checked_at, findings,
+SELECT ip, hostname, pool, state, created_at, changed_at, checked_at, findings, warms_up_since,
     ARRAY(SELECT zone FROM listings WHERE listings.ip = addresses.ip ORDER BY zone) AS listed_by
 FROM addresses
 """
@@ -51,21 +59,22 @@ _LIST: Final = _ADDRESSES + "ORDER BY state = 'retired', pool, ip LIMIT $1"
 _FIND: Final = _ADDRESSES + "WHERE ip = $1 FOR UPDATE"
 
 _PUT: Final = statement("""
-INSERT INTO addresses (ip, hostname, pool, state, created_at, changed_at)
-VALUES (:ip, :hostname, :pool, :state, :now, :now)
+INSERT INTO addresses (ip, hostname, pool, state, warms_up_since, created_at, changed_at)
+VALUES (:ip, :hostname, :pool, :state, :warms_up_since, :now, :now)
 ON CONFLICT (ip) DO UPDATE SET hostname = excluded.hostname, pool = excluded.pool, state = excluded.state,
-    changed_at = excluded.changed_at
+    warms_up_since = excluded.warms_up_since, changed_at = excluded.changed_at
 """)
 
 _PUT_POOL: Final = statement("""
-INSERT INTO pools (name, tier, overflow, created_at) VALUES (:name, :tier, :overflow, :now)
+INSERT INTO pools (name, tier, overflow, relay, created_at) VALUES (:name, :tier, :overflow, :relay, :now)
 ON CONFLICT (name) DO NOTHING RETURNING 1
 """)
 
 _LIST_POOLS: Final = """
 SELECT name, tier, overflow, relay, created_at,
     (SELECT count(*) FROM addresses WHERE pool = pools.name AND state <> 'retired') AS addresses,
-    (SELECT count(*) FROM accounts WHERE pool = pools.name) AS accounts
+    (SELECT count(*) FROM accounts
+     WHERE pool = pools.name OR pool IS NULL AND tier = pools.tier) AS accounts
 FROM pools ORDER BY name
 """
 
@@ -82,19 +91,24 @@ SELECT $1, listed.*, $4, $4 FROM unnest($2::text[], $3::text[]) listed
 ON CONFLICT (ip, zone) DO UPDATE SET answer = excluded.answer, seen_at = excluded.seen_at
 """
 
+_SET_POOL_RELAY: Final = "UPDATE pools SET relay = $2 WHERE name = $1"
 _SET_ACCOUNT_POOL: Final = "UPDATE accounts SET pool = $2 WHERE id = $1"
 
 
 async def route_table(connection: Connection) -> RouteTable:
-    """What delivery needs to know; empty while no address was added."""
+    """What delivery needs to know; empty while there are no pools."""
     rows = await connection.fetch(_IN_USE, ADDRESSES_READ_MAX)
-    if not rows:
+    pools = await pools_by_name(connection)
+    if not pools:
         return RouteTable()
     return RouteTable(
         tuple(
-            SendingAddress(Route(row["ip"], row["hostname"]), row["pool"], AddressState(row["state"])) for row in rows
+            SendingAddress(
+                Route(row["ip"], row["hostname"]), row["pool"], AddressState(row["state"]), row["warms_up_since"]
+            )
+            for row in rows
         ),
-        await pools_by_name(connection),
+        pools,
         await _account_pools(connection),
     )
 
@@ -114,8 +128,18 @@ async def lock(tx: Connection, ip: Address) -> AddressRow | None:
     return None if row is None else _address(row)
 
 
-async def put(tx: Connection, ip: Address, hostname: str, pool: str, state: AddressState, now: datetime) -> None:
-    await tx.execute(*_PUT.bind(ip=ip, hostname=hostname, pool=pool, state=state, now=now))
+async def put(
+    tx: Connection,
+    ip: Address,
+    hostname: str,
+    pool: str,
+    state: AddressState,
+    now: datetime,
+    *,
+    warms_up_since: datetime | None,
+) -> None:
+    bound = _PUT.bind(ip=ip, hostname=hostname, pool=pool, state=state, warms_up_since=warms_up_since, now=now)
+    await tx.execute(*bound)
 
 
 async def record_check(
@@ -136,7 +160,7 @@ async def record_check(
 
 async def add_pool(tx: Connection, pool: Pool, now: datetime) -> bool:
     """False if there is one of that name."""
-    bound = _PUT_POOL.bind(name=pool.name, tier=pool.tier, overflow=pool.overflow, now=now)
+    bound = _PUT_POOL.bind(name=pool.name, tier=pool.tier, overflow=pool.overflow, relay=pool.relay, now=now)
     return await tx.fetchval(*bound) is not None
 
 
@@ -145,6 +169,10 @@ async def list_pools(connection: Connection) -> list[PoolRow]:
         PoolRow(_pool(row), row["addresses"], row["accounts"], row["created_at"])
         for row in await connection.fetch(_LIST_POOLS)
     ]
+
+
+async def set_pool_relay(tx: Connection, pool: str, relay: str | None) -> None:
+    await tx.execute(_SET_POOL_RELAY, pool, relay)
 
 
 async def set_account_pool(tx: Connection, account_id: AccountId, pool: str | None, now: datetime) -> None:

@@ -29,8 +29,9 @@ class ClaimedMessage:
     """What all recipients of a message share.
 
     `mailing_list` is the list that it was sent to, by its tag; with `one_click`, its recipients get a link to
-    unsubscribe. `mime_bytes` is the length of its body, None when the body is gone or not needed; `mime` is the body
-    itself unless it is longer than BODY_BYTES_MAX (`bodies.whole` reads it then).
+    unsubscribe. `trace` is the one that it belongs to, if it is traced. `mime_bytes` is the length of its body, None
+    when the body is gone or not needed; `mime` is the body itself unless it is longer than BODY_BYTES_MAX
+    (`bodies.whole` reads it then).
     """
 
     id: MessageId
@@ -41,6 +42,7 @@ class ClaimedMessage:
     created_at: datetime
     mailing_list: str | None
     one_click: bool
+    trace: bytes | None
     mime_bytes: int | None
     mime: bytes | None
 
@@ -49,10 +51,11 @@ class ClaimedMessage:
 class ClaimedRecipient:
     """One recipient to be tried, under a fence of its own.
 
-    `attempt_count` includes this attempt, and any whose worker died before it reported; `held` is how long the
-    account was suspended since the recipient was accepted. A recipient that is suppressed (for all mail, or because
-    it `has_left` the message's list), or over (its attempts, lifetime or time held are used up), is not to be tried:
-    no attempt is written or counted for it, only its outcome is to be recorded.
+    `attempt_count` includes this attempt, and any whose worker died before it reported; `suspended` is how long the
+    account was suspended since the recipient was accepted, `held` that and how long operators kept it back. A recipient
+    that is suppressed (for all mail, or because it `has_left` the message's list), or over (its attempts, lifetime or
+    time held are used up), is not to be tried: no attempt is written or counted for it, only its outcome is to be
+    recorded. What a block holds has the time at which it bounces, and the first reply.
     """
 
     account_id: AccountId
@@ -63,9 +66,13 @@ class ClaimedRecipient:
     email: str
     attempt_count: int
     held: timedelta
+    suspended: timedelta
     is_suppressed: bool
     has_left: bool
     is_over: bool
+    bounce_at: datetime | None
+    first_code: int | None
+    first_response: str | None
     message: ClaimedMessage
 
     @property
@@ -78,13 +85,17 @@ _CLAIM: Final = statement(f"""
 WITH asked AS MATERIALIZED (
     SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
         leaver.email IS NOT NULL AS has_left,
-        suspended.time AS held,
+        suspended.time AS suspended, now.paused, suspended.time + now.paused AS held,
         now.attempt_count >= :attempts_max OR suspended.time >= :hold_max::interval
-            OR due.accepted_at + :lifetime::interval + suspended.time < :now AS is_over
+            OR due.accepted_at + :lifetime::interval + suspended.time + now.paused < :now
+            OR coalesce(now.bounce_at <= :now, false) AS is_over
     FROM unnest(:places::tid[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
         :accepted_at::timestamptz[], :mailing_lists::text[])
         due(place, account_id, message_id, position, accepted_at, mailing_list)
-    CROSS JOIN LATERAL (SELECT attempt_count FROM schedule WHERE ctid = due.place) now
+    CROSS JOIN LATERAL (
+        SELECT attempt_count, bounce_at,
+            paused + CASE WHEN held_by IS NULL THEN interval '0' ELSE :now::timestamptz - held_since END AS paused
+        FROM schedule WHERE ctid = due.place) now
     CROSS JOIN LATERAL ({delivery_schedule.SUSPENDED_TIME}) suspended
     CROSS JOIN LATERAL (
         SELECT email FROM recipients
@@ -100,11 +111,11 @@ WITH asked AS MATERIALIZED (
 ), claimed AS (
     UPDATE schedule SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
         attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
-        held_since = NULL, held = asked.held
+        held_since = NULL, held_by = NULL, held = asked.held, paused = asked.paused
     FROM asked WHERE schedule.ctid = asked.place
     RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
-        asked.email, attempt_count, schedule.held, asked.is_suppressed, asked.has_left,
-        coalesce(asked.is_over, false) AS is_over
+        asked.email, attempt_count, schedule.held, asked.suspended, asked.is_suppressed, asked.has_left,
+        coalesce(asked.is_over, false) AS is_over, bounce_at, first_code, first_response
 ), started AS (
     INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at)
     SELECT account_id, message_id, position, fence, :worker_id, :now FROM claimed WHERE NOT is_suppressed
@@ -118,7 +129,7 @@ _MESSAGES: Final = statement("""
 SELECT wanted.account_id, message.*, body.mime_bytes, body.mime
 FROM unnest(:account_ids::uuid[], :message_ids::uuid[]) wanted(account_id, id)
 CROSS JOIN LATERAL (
-    SELECT id, source, sender, envelope_sender, subject, created_at, mailing_list, one_click FROM messages
+    SELECT id, source, sender, envelope_sender, subject, created_at, mailing_list, one_click, trace FROM messages
     WHERE account_id = wanted.account_id AND id = wanted.id AND id >= :lowest AND id <= :highest LIMIT 1) message
 LEFT JOIN LATERAL (
     SELECT octet_length(mime) AS mime_bytes, CASE WHEN octet_length(mime) <= :body_bytes_max THEN mime END AS mime

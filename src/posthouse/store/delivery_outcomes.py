@@ -27,6 +27,7 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import BillingStatus, RecipientStatus, billing_of, message_state
+from posthouse.rules.rescue import Hold
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
@@ -70,7 +71,9 @@ class DeliveryOutcome:
 
     A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
     more mail of this account. `is_released`: the credit is returned although the mail failed. `source` is our address
-    that it was tried from, and the next attempt is made from again if it `returns_to_source`.
+    that it was tried from, and the next attempt is made from again if it `returns_to_source`; `relay` is the relay
+    that it was tried over. `remark` is what the reply says about us. With a `hold`, a block of our address holds the
+    recipient, and this was its reply. `trace` is the one that its webhook delivery belongs to, if the mail is traced.
     """
 
     account_id: AccountId
@@ -91,12 +94,18 @@ class DeliveryOutcome:
     response: str | None = None
     source: str | None = None
     returns_to_source: bool = False
+    relay: str | None = None
+    trace: bytes | None = None
+    remark: str | None = None
+    hold: Hold | None = None
 
     def __post_init__(self) -> None:
         if (self.event is not None) is not self.result.is_final or (self.next_at is None) is not self.result.is_final:
             raise ValueError(f"a final result has an event, any other a next time: {self.result}")
         if self.is_ambiguous and self.result not in _MAY_BE_AMBIGUOUS:
             raise ValueError(f"{self.result} is never ambiguous")
+        if self.hold is not None and (self.result is not DeliveryResult.POSTPONED or self.code is None):
+            raise ValueError("what a reply holds is postponed")
 
     @property
     def key(self) -> RecipientKey:
@@ -185,13 +194,14 @@ WITH folded AS (
     SELECT * FROM unnest(:attempt_account_ids::uuid[], :attempt_message_ids::uuid[], :attempt_positions::smallint[],
         :attempt_fences::integer[], :results::text[], :are_ambiguous::boolean[],
         :exchanges::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[],
-        :sources::text[])
+        :sources::text[], :relays::text[], :remarks::text[])
         outcome(account_id, message_id, position, fence, result, is_ambiguous,
-            exchange, address, tls, stage, code, response, source)
+            exchange, address, tls, stage, code, response, source, relay, remark)
 ), tried AS (
     UPDATE attempts SET finished_at = :now, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
         exchange = attempt.exchange, address = attempt.address, tls = attempt.tls, stage = attempt.stage,
-        code = attempt.code, response = attempt.response, source = attempt.source
+        code = attempt.code, response = attempt.response, source = attempt.source,
+        relay = attempt.relay, remark = attempt.remark
     FROM (
         SELECT place, place_id, given.* FROM given CROSS JOIN LATERAL (
             SELECT ctid AS place, message_id AS place_id FROM attempts
@@ -203,10 +213,14 @@ WITH folded AS (
     DELETE FROM schedule WHERE ctid = ANY(:struck_places::tid[])
     RETURNING 1
 ), postponed AS (
-    UPDATE schedule SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
-        attempt_count = attempt_count - later.uncounted, source = coalesce(later.source, schedule.source)
-    FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[], :later_sources::text[])
-        later(place, next_at, uncounted, source)
+    UPDATE schedule SET next_at = least(later.next_at, schedule.bounce_at), fence = fence + 1, worker_id = NULL,
+        attempt_count = attempt_count - later.uncounted, source = coalesce(later.source, schedule.source),
+        bounce_at = coalesce(schedule.bounce_at, later.bounce_at),
+        first_code = coalesce(schedule.first_code, later.first_code),
+        first_response = coalesce(schedule.first_response, later.first_response)
+    FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[], :later_sources::text[],
+        :bounce_at::timestamptz[], :first_codes::smallint[], :first_responses::text[])
+        later(place, next_at, uncounted, source, bounce_at, first_code, first_response)
     WHERE schedule.ctid = later.place
     RETURNING 1
 ), closed AS (
@@ -426,11 +440,16 @@ async def _write(
             codes=[outcome.code for outcome in attempts],
             responses=[storable(outcome.response) for outcome in attempts],
             sources=[outcome.source for outcome in attempts],
+            relays=[outcome.relay for outcome in attempts],
+            remarks=[outcome.remark for outcome in attempts],
             struck_places=struck,
             later_places=[place for place, _, _ in later],
             next_at=[outcome.next_at for _, outcome, _ in later],
             uncounted=[uncounted for _, _, uncounted in later],
-            later_sources=[outcome.source if outcome.returns_to_source else None for _, outcome, _ in later],
+            later_sources=[_next_source(outcome) for _, outcome, _ in later],
+            bounce_at=[outcome.hold and outcome.hold.bounce_at for _, outcome, _ in later],
+            first_codes=[outcome.code if outcome.hold else None for _, outcome, _ in later],
+            first_responses=[storable(outcome.response or "") if outcome.hold else None for _, outcome, _ in later],
             ledger_account_ids=[outcome.account_id for outcome in charged],
             ledger_message_ids=[outcome.message_id for outcome in charged],
             ledger_positions=[outcome.position for outcome in charged],
@@ -469,6 +488,12 @@ def _schedule_changes(
     return struck, later
 
 
+def _next_source(outcome: DeliveryOutcome) -> str | None:
+    if outcome.hold is not None:
+        return outcome.hold.source
+    return outcome.source if outcome.returns_to_source else None
+
+
 def _webhook_deliveries(closed: Iterable[DeliveryOutcome]) -> list[NewWebhookDelivery]:
     return [
         NewWebhookDelivery(
@@ -478,6 +503,7 @@ def _webhook_deliveries(closed: Iterable[DeliveryOutcome]) -> list[NewWebhookDel
             outcome.message_id,
             outcome.position,
             outcome.event.type,
+            outcome.trace,
         )
         for outcome in closed
         if outcome.event is not None and outcome.event.webhook_delivery_id is not None

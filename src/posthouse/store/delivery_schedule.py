@@ -10,17 +10,20 @@ skip locked rows. A row's place (its ctid) may be used only by a later statement
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId, time_of
 from posthouse.rules.retry import HOLD_MAX
 from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import lane_pauses
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 
 RECLAIMED_AT_ONCE_MAX: Final = 1_000
+# Every worker knows by then that a lane's pause has begun or ended.
+PAUSE_KNOWN_WITHIN: Final = timedelta(seconds=5)
 
 # Account, message, position, fence.
 RecipientKey = tuple[AccountId, MessageId, int, int]
@@ -33,7 +36,7 @@ Columns = list[list[object]]
 class DeliveryPostponement(NamedTuple):
     """A ticket's recipient can't be tried before `next_at`, for a reason that isn't the destination's.
 
-    `is_held`: the account is suspended, or outbound mail is captured.
+    `is_held`: the account is suspended, outbound mail is captured, or the lane `held_by` is paused.
     """
 
     account_id: AccountId
@@ -42,6 +45,7 @@ class DeliveryPostponement(NamedTuple):
     fence: int
     next_at: datetime
     is_held: bool = False
+    held_by: str | None = None
 
 
 # Places found and rows changed are two steps so that no plan can read the table for each of them. A row
@@ -50,7 +54,8 @@ LEASE: Final = """
 UPDATE schedule SET next_at = $2, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM schedule WHERE next_at <= $1 ORDER BY next_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING account_id, message_id, position, fence, destination, sender, source
+RETURNING account_id, message_id, position, fence, destination, sender, source, coalesce(is_list, false),
+    bounce_at
 """
 
 # A worker without a row is dead: its row may have been deleted while a claim of it was under way.
@@ -100,7 +105,7 @@ RESUME: Final = """
 UPDATE schedule SET next_at = $2
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM schedule
-    WHERE account_id = $1 AND held_since IS NOT NULL AND next_at > $2
+    WHERE account_id = $1 AND held_since IS NOT NULL AND held_by IS NULL AND next_at > $2
     LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING 1
 """
@@ -128,9 +133,13 @@ WHERE suspended.time >= :hold_max::interval
 """)
 
 POSTPONE: Final = statement("""
-UPDATE schedule SET next_at = given.next_at, fence = fence + 1, worker_id = NULL,
-    held_since = CASE WHEN given.is_held THEN coalesce(schedule.held_since, :now) END
-FROM unnest(:places::tid[], :next_at::timestamptz[], :are_held::boolean[]) given(place, next_at, is_held)
+UPDATE schedule SET next_at = least(given.next_at, bounce_at), fence = fence + 1, worker_id = NULL,
+    held_since = CASE WHEN NOT given.is_held THEN NULL
+        WHEN schedule.held_by IS NOT DISTINCT FROM given.held_by THEN coalesce(schedule.held_since, :now) ELSE :now END,
+    held_by = given.held_by, paused = paused + CASE WHEN schedule.held_by <> coalesce(given.held_by, '')
+        THEN :now::timestamptz - schedule.held_since ELSE interval '0' END
+FROM unnest(:places::tid[], :next_at::timestamptz[], :are_held::boolean[], :held_by::text[])
+    given(place, next_at, is_held, held_by)
 WHERE schedule.ctid = given.place
 """)
 
@@ -214,9 +223,15 @@ async def lock(tx: Connection, keys: Iterable[RecipientKey]) -> dict[RecipientKe
 async def postpone(tx: Connection, postponements: Iterable[DeliveryPostponement], now: datetime) -> int:
     """Postpone what was not claimed: no attempt is counted, and its tickets are void from now on.
 
-    Returns how many were postponed; what was claimed or postponed meanwhile stays as it is.
+    Returns how many were postponed; what was claimed or postponed meanwhile stays as it is. What a lane's pause was to
+    hold is due again soon if the pause is over. What a block holds is due when it is to bounce.
     """
     asked = {postponement[:4]: postponement for postponement in postponements}
+    lanes = {postponement.held_by for postponement in asked.values() if postponement.held_by is not None}
+    if lanes:
+        over = lanes - await lane_pauses.locked(tx, lanes)
+        resumed = {key: late for key, late in asked.items() if late.held_by in over}
+        asked |= {key: DeliveryPostponement(*key, now + PAUSE_KNOWN_WITHIN) for key in resumed}
     places = await lock(tx, asked)
     if places:
         await tx.execute(
@@ -225,6 +240,7 @@ async def postpone(tx: Connection, postponements: Iterable[DeliveryPostponement]
                 places=list(places.values()),
                 next_at=[asked[key].next_at for key in places],
                 are_held=[asked[key].is_held for key in places],
+                held_by=[asked[key].held_by for key in places],
             )
         )
     return len(places)

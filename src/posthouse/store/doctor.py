@@ -1,12 +1,14 @@
 """What `posthouse doctor` reads of PostgreSQL and of what is stored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from posthouse.rules.database_check import DatabaseServer, Waiting
+from posthouse.store import backlog, delivery_schedule, lane_pauses, last_done
 from posthouse.store.postgres import Connection, required
 
+# A role that may not see the state of standbys sees that they are there.
 _SERVER: Final = """
 SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('server_version') AS version,
@@ -14,8 +16,33 @@ SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('fsync') AS fsync,
        current_setting('full_page_writes') AS full_page_writes,
        current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('max_locks_per_transaction')::integer AS locks_per_transaction_max
+       current_setting('max_locks_per_transaction')::integer AS locks_per_transaction_max,
+       current_setting('autovacuum') AS autovacuum,
+       pg_is_in_recovery() AS is_standby,
+       (SELECT sum(numbackends)::integer FROM pg_stat_database) AS connections,
+       current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+           AS usable_connections,
+       current_setting('synchronous_standby_names') AS synchronous_names,
+       (SELECT count(*) FROM pg_stat_replication
+        WHERE state IS NULL OR (state = 'streaming' AND sync_state IN ('sync', 'quorum'))) AS synchronous_standbys,
+       ARRAY(SELECT slot_name::text FROM pg_replication_slots WHERE NOT active ORDER BY 1) AS idle_slots,
+       CASE WHEN pg_is_in_recovery() THEN 0 ELSE (
+           SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), 0)::bigint
+           FROM pg_replication_slots WHERE NOT active) END AS idle_slot_bytes,
+       current_setting('archive_mode') AS archive_mode,
+       archiver.last_failed_time AS archive_failed_at, archiver.last_archived_time AS archived_at,
+       (SELECT min(xact_start) FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid())
+           AS oldest_transaction_at
+FROM pg_stat_archiver archiver
 """
+
+_HELD: Final = """
+SELECT count(*), min(held_since) FROM (
+    SELECT held_since FROM schedule WHERE held_since IS NOT NULL AND held_by = 'operator'
+    ORDER BY held_since LIMIT 100000) held
+"""
+_MISSING: Final = "SELECT name FROM domains WHERE missing_since IS NOT NULL ORDER BY missing_since LIMIT 100"
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
 _SEALED: Final = """
@@ -23,7 +50,8 @@ SELECT convert_from(substring(sealed FROM 3 FOR get_byte(sealed, 1)), 'UTF8') AS
 FROM (SELECT dkim_sealed, ed25519_sealed FROM domains
       UNION ALL SELECT dkim_sealed, ed25519_sealed FROM domain_keys WHERE retired_at IS NULL
       UNION ALL SELECT secret_sealed, NULL FROM webhook_endpoints
-      UNION ALL SELECT secret_sealed, NULL FROM second_factors) keys
+      UNION ALL SELECT secret_sealed, NULL FROM second_factors
+      UNION ALL SELECT password_sealed, NULL FROM relays) keys
 CROSS JOIN LATERAL (VALUES (dkim_sealed), (ed25519_sealed)) secret(sealed)
 WHERE sealed IS NOT NULL GROUP BY 1
 """
@@ -33,19 +61,28 @@ _DATA_DIRECTORY: Final = "SELECT setting FROM pg_settings WHERE name = 'data_dir
 _DATABASE_BYTES: Final = "SELECT pg_database_size(current_database())"
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseServer:
-    version_number: int
-    version: str
-    clock: datetime
-    fsync: str
-    full_page_writes: str
-    synchronous_commit: str
-    locks_per_transaction_max: int
-
-
 async def server(connection: Connection) -> DatabaseServer:
     return DatabaseServer(**required(await connection.fetchrow(_SERVER)))
+
+
+async def waiting(connection: Connection, now: datetime) -> Waiting:
+    """Of tables that are up to date."""
+    counted = await backlog.backlog(connection, now, now)
+    _, oldest_webhook_at = await backlog.due_webhooks(connection, now)
+    held, held_since = required(await connection.fetchrow(_HELD))
+    done = await last_done.find_all(connection)
+    return Waiting(
+        workers=await delivery_schedule.living_workers(connection, now),
+        due=counted.due.number,
+        oldest_due_at=counted.oldest_due_at,
+        oldest_webhook_at=oldest_webhook_at,
+        held=held,
+        held_since=held_since,
+        pauses=[(pause.lane, pause.since) for pause in await lane_pauses.find_all(connection)],
+        domains_missing=[row["name"] for row in await connection.fetch(_MISSING)],
+        upkeep_at=done.get(last_done.UPKEEP),
+        backup_at=done.get(last_done.BACKUP),
+    )
 
 
 async def data_directory(connection: Connection) -> str | None:

@@ -49,6 +49,7 @@ class DeliveryAttempt:
     code: int | None
     response: str | None
     source: str | None
+    relay: str | None
 
     def remark(self) -> Remark | None:
         """What the server's reply says about this service."""
@@ -76,7 +77,11 @@ class ScheduledRecipient:
     is_worker_alive: bool
     attempt_count: int
     held_since: datetime | None
+    held_by: str | None
     held: timedelta
+    bounce_at: datetime | None
+    first_code: int | None
+    first_response: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,16 @@ class Timeline:
         if row is not None:
             is_claimed = row.worker_id is not None
             place = ScheduleState(
-                row.next_at, row.fence, is_claimed, row.is_worker_alive, row.attempt_count, row.held_since
+                row.next_at,
+                row.fence,
+                is_claimed,
+                row.is_worker_alive,
+                row.attempt_count,
+                row.held_since,
+                row.held_by,
+                row.bounce_at,
+                row.first_code,
+                row.first_response,
             )
         return wait_reason.explain(
             place,
@@ -250,12 +264,13 @@ FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
 
 _ATTEMPTS: Final = """
 SELECT position, fence, worker_id, started_at, finished_at, outcome, is_ambiguous, exchange, address, tls, stage,
-    code, response, source
+    code, response, source, relay
 FROM attempts WHERE account_id = $1 AND message_id = $2 ORDER BY started_at DESC, position, fence DESC LIMIT $3
 """
 
 _WAITING: Final = """
-SELECT position, next_at, fence, worker_id, attempt_count, held_since, held,
+SELECT position, coalesce(due_at, next_at) AS next_at, fence, worker_id, attempt_count, held_since, held_by, held,
+    bounce_at, first_code, first_response,
     EXISTS (SELECT FROM workers WHERE workers.id = worker_id AND expires_at > $3) AS is_worker_alive
 FROM schedule WHERE account_id = $1 AND message_id = $2
 """

@@ -1,10 +1,11 @@
 """Connections to PostgreSQL: their settings, and the refusals for when it is unavailable."""
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 
 import asyncpg
@@ -12,6 +13,7 @@ import asyncpg
 from posthouse import metrics
 from posthouse.rules.disk_space import no_room
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.store.hosts import WritableHost
 
 
 class Row(Protocol):
@@ -55,6 +57,8 @@ STATEMENT_SECONDS_MAX: Final = 2.0
 # PostgreSQL itself ends a statement that takes too long; this much later we stop waiting for it.
 _ANSWER_SECONDS_MORE: Final = 0.5
 LOCK_MILLISECONDS_MAX: Final = 500
+# How long the last check that there are enough standbys is believed.
+STANDBYS_CHECK_SECONDS: Final = 5.0
 
 # Prepared once, planned once: generic plans halve the cost of small batches. They are safe only while
 # nothing tempts the planner away from the primary keys, so scans and large joins are switched off.
@@ -95,6 +99,10 @@ _TEMPORARY: Final = (
 )
 
 
+class StandbysMissing(RuntimeError):  # noqa: N818 (reads as what it says)
+    """PostgreSQL doesn't wait for as many standbys as it must: what it commits could be lost with its machine."""
+
+
 class UnsafeDatabase(RuntimeError):  # noqa: N818 (reads as what it says)
     """PostgreSQL is set so that a commit would not survive a crash."""
 
@@ -110,6 +118,8 @@ def as_refusal(fault: BaseException) -> Refusal | None:
         )
     if isinstance(fault, asyncpg.DiskFullError):
         return no_room()
+    if isinstance(fault, StandbysMissing):
+        return Refusal(Code.SERVICE_UNAVAILABLE, "The service's storage has no standby right now: try again soon.", 2)
     # A wrong argument is an InterfaceError too, and a ValueError: that is a fault.
     if isinstance(fault, _UNAVAILABLE) and not isinstance(fault, ValueError):
         return Refusal(Code.SERVICE_UNAVAILABLE, "The service can't reach its storage right now: try again soon.", 2)
@@ -132,6 +142,10 @@ def advice(fault: BaseException | None) -> str:
             return "correct the host in database.url: no address is known for it"
         case asyncpg.TooManyConnectionsError():
             return "PostgreSQL has no connection left: raise its max_connections, or lower database.pool_max"
+        case StandbysMissing():
+            return str(fault)
+        case asyncpg.TargetServerAttributeNotMatched():
+            return "promote a standby, or start the primary: no host of database.url takes writes"
         case asyncpg.InsufficientPrivilegeError():
             return "let the user of database.url do this: the database must be its own"
         case _:
@@ -146,9 +160,12 @@ def storable(text: str | None, characters_max: int | None = None) -> str | None:
 class Database:
     """A pool of connections that are all set alike; transactions are READ COMMITTED and short."""
 
-    def __init__(self, pool: Any, patience: float = 1.0) -> None:
+    def __init__(self, pool: Any, patience: float = 1.0, standbys: int = 0) -> None:
         self._pool = pool
         self._acquire_seconds_max = ACQUIRE_SECONDS_MAX * patience
+        self._standbys = standbys
+        self._standbys_checked_at = -STANDBYS_CHECK_SECONDS
+        self._being_given_up: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(
@@ -159,22 +176,28 @@ class Database:
         statement_seconds_max: float = STATEMENT_SECONDS_MAX,
         patience: float = 1.0,
         allow_unsafe: bool = False,
+        standbys: int = 0,
         on_connect: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> "Database":
         """Connects on first use, so that a process can start while PostgreSQL is away.
 
         `on_connect` gets each connection before it is used, so that a process that can write knows the database's
-        time. More `patience` makes every timeout longer.
+        time. More `patience` makes every timeout longer. A server that waits for fewer than `standbys` with a commit is
+        refused.
         """
 
         async def check(connection: Connection) -> None:
             await _require_durability(connection, allow_unsafe)
+            if standbys:
+                await _require_standbys(connection, standbys)
             if on_connect is not None:
                 await on_connect(connection)
 
         statement_seconds_max *= patience
-        pool = asyncpg.create_pool(
+        host = WritableHost(url)
+        pool = await asyncpg.create_pool(
             url,
+            connect=host.connect,
             min_size=0,
             max_size=connections_max,
             timeout=CONNECT_SECONDS_MAX * patience,
@@ -184,15 +207,28 @@ class Database:
             init=check,
             reset=_no_reset,
         )
-        return cls(await pool, patience)
+        host.when_promoted = pool.expire_connections
+        return cls(pool, patience, standbys)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         asked_at = time.perf_counter()
         try:
-            async with self._pool.acquire(timeout=self._acquire_seconds_max) as connection:
-                metrics.DATABASE_WAIT.observe(time.perf_counter() - asked_at)
+            connection = await self._pool.acquire(timeout=self._acquire_seconds_max)
+            metrics.DATABASE_WAIT.observe(time.perf_counter() - asked_at)
+            try:
+                if self._standbys:
+                    await self._check_standbys(connection)
                 yield connection
+            except (TimeoutError, StandbysMissing):
+                # The server hangs, waits for a standby or has none: so it is with its other connections.
+                await self._pool.expire_connections()
+                self._give_up(connection)
+                raise
+            except BaseException:
+                await self._pool.release(connection)
+                raise
+            await self._pool.release(connection)
         except Refusal:
             raise
         except Exception as fault:
@@ -204,8 +240,36 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        async with self.connection() as connection, connection.transaction():
-            yield connection
+        async with self.connection() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                yield connection
+            except TimeoutError:
+                raise  # `connection` gives it up: a server that hangs would not answer ROLLBACK either
+            except BaseException:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
+
+    async def _check_standbys(self, connection: Connection) -> None:
+        now = time.monotonic()
+        if now - self._standbys_checked_at >= STANDBYS_CHECK_SECONDS:
+            await _require_standbys(connection, self._standbys)
+            self._standbys_checked_at = now
+
+    def _give_up(self, connection: Connection) -> None:
+        """Close it in a while: until then PostgreSQL is asked to cancel what runs, which may hold locks."""
+
+        async def close() -> None:
+            with suppress(Exception):
+                await connection.execute("ROLLBACK")  # begins when the cancellation was answered, or fails with it
+            connection.terminate()
+            await self._pool.release(connection)
+
+        task = asyncio.create_task(close())
+        self._being_given_up.add(task)
+        task.add_done_callback(self._being_given_up.discard)
 
     async def close(self) -> None:
         try:
@@ -216,6 +280,26 @@ class Database:
 
 async def _no_reset(_: Connection) -> None:
     """No statement of ours leaves a session changed, so asking PostgreSQL to reset it would only cost a round trip."""
+
+
+# ANY 2 (a, b, c), FIRST 2 (a, b), 2 (a, b, c); without a number it is one.
+_STANDBYS: Final = re.compile(r"(?:(?:ANY|FIRST)\s+)?(?P<count>[0-9]+)\s*\(", re.IGNORECASE)
+
+
+def standbys_awaited(synchronous_standby_names: str) -> int:
+    """How many standbys have a commit before it is answered."""
+    names = synchronous_standby_names.strip()
+    numbered = _STANDBYS.match(names)
+    return int(numbered["count"]) if numbered else int(bool(names))
+
+
+async def _require_standbys(connection: Connection, wanted: int) -> None:
+    names: str = await connection.fetchval("SELECT current_setting('synchronous_standby_names')")
+    if standbys_awaited(names) < wanted:
+        raise StandbysMissing(
+            f"set synchronous_standby_names of PostgreSQL, which is '{names}': database.standbys asks for a primary "
+            f"that waits for {wanted} with each commit"
+        )
 
 
 async def _require_durability(connection: Connection, allow_unsafe: bool) -> None:

@@ -8,8 +8,9 @@ from typing import Final
 from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.outcome import SUPPRESSING
 from posthouse.rules.reputation import RECIPIENTS_MAX, ReputationFigures
+from posthouse.rules.route import Tier
 from posthouse.store import accounts
-from posthouse.store.postgres import Connection, required
+from posthouse.store.postgres import Connection, Row, required
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class AccountReputation:
     exempt: bool
     since: datetime | None
     warned_at: datetime | None
+    tier: Tier
 
 
 # What an account suppresses by itself says nothing about its mail; what it lifts again still does.
@@ -32,7 +34,7 @@ SELECT account_id FROM lifted_suppressions WHERE at >= $1
 """
 
 _STANDING: Final = """
-SELECT id, name, suspended_at, conduct_exempt, conduct_since, conduct_warned_at FROM accounts WHERE id = $1
+SELECT id, name, suspended_at, conduct_exempt, conduct_since, conduct_warned_at, tier FROM accounts WHERE id = $1
 """
 _STANDING_LOCKED: Final = _STANDING + "FOR NO KEY UPDATE"
 
@@ -90,9 +92,24 @@ CROSS JOIN LATERAL (
 """
 
 _WARN: Final = """
-UPDATE accounts SET conduct_warned_at = $2
+UPDATE accounts SET conduct_warned_at = $2, tier = 'watched'
 WHERE id = $1 AND (conduct_warned_at IS NULL OR conduct_warned_at < $3)
 RETURNING 1
+"""
+
+_WATCH: Final = "UPDATE accounts SET tier = 'watched' WHERE id = $1"
+
+# Accounts whose rows are in use now are raised in a later run.
+_RAISE: Final = """
+UPDATE accounts SET tier = 'good'
+WHERE id IN (
+    SELECT id FROM accounts candidate
+    CROSS JOIN LATERAL (SELECT greatest(created_at, conduct_warned_at, conduct_since) AS since) good
+    WHERE tier <> 'good' AND suspended_at IS NULL AND good.since <= $1 AND $2 <= (
+        SELECT sum(delivered) FROM usage_days
+        WHERE account_id = candidate.id AND day >= (good.since AT TIME ZONE 'UTC')::date)
+    ORDER BY id LIMIT $3 FOR NO KEY UPDATE OF candidate SKIP LOCKED)
+RETURNING id
 """
 
 _SET_EXEMPT: Final = "UPDATE accounts SET conduct_exempt = $2 WHERE id = $1"
@@ -105,12 +122,12 @@ async def accounts_with_suppressions(connection: Connection, since: datetime) ->
 
 async def account_reputation(connection: Connection, account_id: AccountId) -> AccountReputation | None:
     row = await connection.fetchrow(_STANDING, account_id)
-    return None if row is None else AccountReputation(*row)
+    return None if row is None else _reputation(row)
 
 
 async def lock(tx: Connection, account_id: AccountId) -> AccountReputation:
     """The same, locked until the transaction ends."""
-    return AccountReputation(*required(await tx.fetchrow(_STANDING_LOCKED, account_id)))
+    return _reputation(required(await tx.fetchrow(_STANDING_LOCKED, account_id)))
 
 
 async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId, tuple[int, int]]:
@@ -127,10 +144,31 @@ async def figures(
 
 
 async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:
-    """Whether it is time to warn about the account; True for only one process."""
+    """Whether it is time to warn about the account, which is watched from then on; True for only one process."""
     return await tx.fetchval(_WARN, account_id, now, last_before) is not None
+
+
+async def watch(tx: Connection, account_id: AccountId) -> None:
+    await tx.execute(_WATCH, account_id)
+
+
+async def raise_good(tx: Connection, since: datetime, delivered_min: int, count: int) -> Sequence[AccountId]:
+    """Accounts that are good from now on: without a warning since then, with so many mails delivered since theirs."""
+    return [row["id"] for row in await tx.fetch(_RAISE, since, delivered_min, count)]
 
 
 async def set_exempt(tx: Connection, account_id: AccountId, exempt: bool, now: datetime) -> None:
     await tx.execute(_SET_EXEMPT, account_id, exempt)
     await accounts.touch(tx, account_id, now)
+
+
+def _reputation(row: Row) -> AccountReputation:
+    return AccountReputation(
+        row["id"],
+        row["name"],
+        row["suspended_at"],
+        row["conduct_exempt"],
+        row["conduct_since"],
+        row["conduct_warned_at"],
+        Tier(row["tier"]),
+    )

@@ -71,7 +71,7 @@ SELECT id, at, ip, lane, kind, before, after, scope, cause, reply, message_id FR
 
 _STOPPING: Final = statement("""
 SELECT id, at, ip, lane, kind, before, after, scope, cause, reply, message_id FROM lessons
-WHERE lane = ANY(:lanes::text[]) AND until > :now
+WHERE lane = ANY(:lanes::text[]) AND until > :now AND (left(ip, 1) <> '@' OR ip = '@' || lower(:domain))
     AND EXISTS (SELECT FROM standings WHERE standings.ip = lessons.ip AND standings.lane = lessons.lane
         AND (standings.standing ->> 'paused_until')::timestamptz > :now)
 ORDER BY id DESC LIMIT 1
@@ -147,9 +147,9 @@ async def lesson(connection: Connection, lesson_id: int) -> StoredLesson | None:
     return None if row is None else _lesson(row)
 
 
-async def stopping(connection: Connection, lanes: Collection[str], now: datetime) -> StoredLesson | None:
-    """The latest lesson that stops one of these lanes now."""
-    row = await connection.fetchrow(*_STOPPING.bind(lanes=list(lanes), now=now))
+async def stopping(connection: Connection, lanes: Collection[str], domain: str, now: datetime) -> StoredLesson | None:
+    """The latest lesson that stops one of these lanes now, or in it the mail of this From domain."""
+    row = await connection.fetchrow(*_STOPPING.bind(lanes=list(lanes), domain=domain, now=now))
     return None if row is None else _lesson(row)
 
 

@@ -48,6 +48,7 @@ class NewWebhookDelivery(NamedTuple):
     message_id: MessageId
     position: int
     type: str
+    trace: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ClaimedWebhook:
     `attempt_count` includes this attempt, and any whose worker died before it reported. A delivery that is over, or
     cancelled (`cancelled` says why), is not to be tried: nothing is counted for it, only its end is to be recorded.
     Any other has its URL, sealed secret and body; only a body can be missing, if its event was lost. `answered_at`,
-    `failing_since` and `failing_noted_at` are the endpoint's.
+    `failing_since` and `failing_noted_at` are the endpoint's. `trace` is the trace that it belongs to, if it is traced.
     """
 
     account_id: AccountId
@@ -74,6 +75,7 @@ class ClaimedWebhook:
     failing_noted_at: datetime | None
     secret_sealed: bytes | None = field(repr=False)
     body: bytes | None = field(repr=False)
+    trace: bytes | None
 
     @property
     def key(self) -> WebhookKey:
@@ -160,8 +162,8 @@ _ENTER: Final = statement("""
 WITH wanted AS MATERIALIZED (
     SELECT event.*, endpoint.url
     FROM unnest(:account_ids::uuid[], :ids::uuid[], :event_ids::uuid[], :message_ids::uuid[],
-        :positions::smallint[], :types::text[])
-        event(account_id, id, event_id, message_id, position, type)
+        :positions::smallint[], :types::text[], :traces::bytea[])
+        event(account_id, id, event_id, message_id, position, type, trace)
     CROSS JOIN LATERAL (
         SELECT url FROM webhook_endpoints
         WHERE account_id = event.account_id AND enabled AND event.type = ANY(events) LIMIT 1) endpoint
@@ -170,8 +172,8 @@ WITH wanted AS MATERIALIZED (
         created_at, next_attempt_at)
     SELECT account_id, id, event_id, type, message_id, position, url, :max_attempts, :now, :now FROM wanted
 )
-INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)
-SELECT account_id, id, event_id, :next_at, :now, :max_attempts FROM wanted
+INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts, trace)
+SELECT account_id, id, event_id, :next_at, :now, :max_attempts, trace FROM wanted
 RETURNING account_id, id, fence
 """)
 
@@ -246,7 +248,7 @@ FROM asked WHERE calls.ctid = asked.place
 RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
     CASE WHEN enabled IS NULL THEN :deleted::text WHEN NOT enabled THEN :disabled::text END AS cancelled,
     CASE WHEN enabled AND NOT is_over THEN url END AS url, answered_at, failing_since, failing_noted_at,
-    CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body
+    CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body, trace
 """)
 
 # A log row that was deleted meanwhile stays deleted. What was only postponed keeps the attempt before it, and the time
@@ -333,6 +335,7 @@ async def enter(
             message_ids=[delivery.message_id for delivery in deliveries],
             positions=[delivery.position for delivery in deliveries],
             types=[delivery.type for delivery in deliveries],
+            traces=[delivery.trace for delivery in deliveries],
         )
     )
     return [WebhookTicket(*row) for row in rows]

@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from posthouse import crash
@@ -19,10 +19,11 @@ from posthouse.rules import outcome
 from posthouse.rules.lane import PER_CONNECTION_MAX
 from posthouse.rules.outcome import AttemptResult, Forbidden, LookupFailure, NoReply, Replied, Stage, Unresolved
 from posthouse.rules.public_address import Address
+from posthouse.rules.relay import Relay
 from posthouse.rules.route import Route
 from posthouse.wire import smtp
 from posthouse.wire.dns import HostAddresses, MxRecords, NoAnswer, NoName, Resolver
-from posthouse.wire.smtp import ClientDeadlines, SmtpSession
+from posthouse.wire.smtp import ClientDeadlines, Login, SmtpSession
 from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 
@@ -35,36 +36,88 @@ ADDRESSES_KNOWN_MAX: Final = 10_000
 
 
 class LaneConnections:
-    """The idle connections of one lane, at all addresses: `idle_max` says how many it may have now."""
+    """The open connections of one lane, at all addresses; `most` says how many there may be now.
 
-    def __init__(self, idle_max: Callable[[], int]) -> None:
-        self._idle_max = idle_max
+    A server counts a connection until it has closed it as well. So one that is left still counts until then, and
+    another is opened in its place only afterwards.
+    """
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        self._most = most
+        self._open = 0
         # The oldest first.
         self._idle: dict[SmtpSession, None] = {}
+        self._leaving: set[SmtpSession] = set()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
 
     def close(self) -> None:
         """Close idle connections now, and those in use as soon as they are idle."""
         self._is_closed = True
-        self.make_room(0)
-
-    def make_room(self, idle_max: int | None = None) -> None:
-        """Before another connection is opened."""
-        most = max(0, self._idle_max()) if idle_max is None else idle_max
-        while len(self._idle) > most:
-            session = next(iter(self._idle))
-            del self._idle[session]
+        for session in self._idle:
             session.quit()
+        self._idle.clear()
+
+    async def make_room(self) -> None:
+        """Return when another may be opened. It counts from then on, until it is `lost`."""
+        # Mails have no more slots in the lane than it may have connections: none waits for another's mail.
+        while self._open >= self._most() and (self._idle or self._leaving):
+            if self._idle and len(self._leaving) <= len(self._waiters):
+                session = next(iter(self._idle))
+                del self._idle[session]
+                self.leave(session)
+            else:
+                await self._change()
+        self._open += 1
+
+    def own(self, session: SmtpSession) -> None:
+        """Opened after `make_room`."""
+        session.when_lost(partial(self.lost, session))
+
+    def lost(self, session: SmtpSession | None = None) -> None:
+        """A connection has ended, or could not be opened."""
+        self._open -= 1
+        if session is not None:
+            self._idle.pop(session, None)
+            self._leaving.discard(session)
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
 
     def keep(self, session: SmtpSession) -> bool:
-        """Whether it may stay open."""
-        if not self._is_closed:
-            self._idle[session] = None
-        return not self._is_closed
+        """Whether it may stay open while it is idle."""
+        if self._is_closed or self._open > self._most():
+            return False
+        self._idle[session] = None
+        return True
 
-    def take(self, session: SmtpSession) -> None:
-        """It is used again, or closed."""
+    def take(self, session: SmtpSession, lane: "LaneConnections | None") -> None:
+        """It is used again, by this lane or another."""
         self._idle.pop(session, None)
+        if lane is not self:
+            self.lost()
+            if lane is not None:
+                lane.take_over(session)
+
+    def take_over(self, session: SmtpSession) -> None:
+        self._open += 1
+        self.own(session)
+
+    def leave(self, session: SmtpSession) -> None:
+        self._leaving.add(session)
+        session.leave()
+
+    async def _change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +125,7 @@ class CarrierRequest:
     """A mail for recipients at the same destination.
 
     It leaves by the first of `routes` that is of the server's family; without any, as the machine sends by itself.
+    With a `relay` it goes there, whatever the destination.
     """
 
     sender: str
@@ -81,6 +135,7 @@ class CarrierRequest:
     routes: tuple[Route, ...] = ()
     connections: LaneConnections | None = None
     per_connection_max: int = PER_CONNECTION_MAX
+    relay: Relay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +143,7 @@ class CarrierResult:
     """A result for each recipient, in the request's order, and the last server that was connected to.
 
     `source` is the address of the route that was used, None without one. `taken_before` is how many mails its
-    connection had carried before.
+    connection had carried before. `relay` is the name of the relay that it went to.
     """
 
     results: tuple[AttemptResult, ...]
@@ -97,6 +152,7 @@ class CarrierResult:
     tls: str | None = None
     source: str | None = None
     taken_before: int = 0
+    relay: str | None = None
 
 
 class Carrier(Protocol):
@@ -106,18 +162,19 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A server's address, and the route to it; None: the machine's own."""
+    """A server's address, and the route to it; None: the machine's own. `relay`, if it is one."""
 
     host: str
     address: str
     route: Route | None = None
+    relay: Relay | None = None
 
     @property
     def source(self) -> str | None:
         return None if self.route is None else str(self.route.source)
 
 
-_IdleKey = tuple[str, Route | None]
+_IdleKey = tuple[str, Route | None, Relay | None]
 
 
 class SmtpCarrier:
@@ -131,16 +188,20 @@ class SmtpCarrier:
         may_connect: Callable[[Address], bool],
         deadlines: ClientDeadlines | None = None,
         port: int = SMTP_PORT,
+        relay_tls: Callable[[], TlsPolicy] | None = None,
     ) -> None:
+        """`relay_tls` must verify; it is asked for when a relay is first used."""
         self._resolver = resolver
         self._chance = chance
         self._hostname = hostname
         self._tls = tls
+        self._relay_tls = relay_tls
         # Checked for every mail, and the list of forbidden networks is long.
         self._may_connect = lru_cache(ADDRESSES_KNOWN_MAX)(may_connect)
         self._deadlines = deadlines or ClientDeadlines()
         self._port = port
-        # By the server's address and the route to it: a session greeted with the name of its route.
+        # By the server's address and the route to it: a session greeted with the name of its route. Those of a relay
+        # are logged in there.
         self._idle: dict[_IdleKey, deque[tuple[float, SmtpSession, LaneConnections | None]]] = defaultdict(deque)
         self._idle_count = 0
         # Addresses at which a session was opened, the latest last.
@@ -149,7 +210,8 @@ class SmtpCarrier:
     async def carry(self, destination: str, request: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         loop = asyncio.get_running_loop()
         started_at = loop.time()
-        servers = await self._servers(destination)
+        relay = request.relay
+        servers = await (self._servers(destination) if relay is None else self._relay_servers(relay))
         if not isinstance(servers, list):
             return _same_result(request, servers)
         if request.routes:
@@ -175,10 +237,8 @@ class SmtpCarrier:
         """Close connections that were idle for a while."""
         for key, sessions in list(self._idle.items()):
             while sessions and (all_of_them or now - sessions[0][0] > IDLE_SECONDS_MAX):
-                _, session, lane = sessions.popleft()
+                _, session, _ = sessions.popleft()
                 self._idle_count -= 1
-                if lane is not None:
-                    lane.take(session)
                 session.quit()
             if not sessions:
                 del self._idle[key]
@@ -196,6 +256,16 @@ class SmtpCarrier:
         if isinstance(hosts, NullExchange):
             return Unresolved(LookupFailure.NULL_MX)
         return await self._addresses_of(hosts)
+
+    async def _relay_servers(self, relay: Relay) -> "list[_Server] | NoReply":
+        """The relay's addresses, which the operator may have in a private network."""
+        answer = await self._resolver.addresses(relay.host)
+        found = answer.addresses if isinstance(answer, HostAddresses) else ()
+        if not found:
+            # It says nothing about the recipient.
+            return NoReply(Stage.CONNECT, f"the name of the relay, {relay.host}, has no address in DNS")
+        ordered = sorted(found, key=lambda address: address.version)[:TRIES_MAX]
+        return [_Server(relay.host, str(address), relay=relay) for address in ordered]
 
     async def _addresses_of(self, hosts: Sequence[Exchange]) -> "list[_Server] | Unresolved | Forbidden":
         servers: list[_Server] = []
@@ -224,14 +294,23 @@ class SmtpCarrier:
     async def _carry_to(
         self, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool], until: float
     ) -> CarrierResult:
-        while (session := self._take_idle(server)) is not None:
+        lane = request.connections
+        while (session := self._take_idle(server, lane)) is not None:
             carried = await self._deliver(session, server, request, before_dot)
             # A server that closed an idle connection has said nothing about this mail.
             if not _was_stale(carried):
                 return carried
-        if request.connections is not None:
-            request.connections.make_room()
-        opened = await self._open(server, until)
+        if lane is not None:
+            await lane.make_room()
+        opened: SmtpSession | smtp.SmtpFailure | None = None
+        try:
+            opened = await self._open(server, until)
+        finally:
+            if lane is not None:
+                if isinstance(opened, SmtpSession):
+                    lane.own(opened)
+                else:
+                    lane.lost()
         if isinstance(opened, smtp.SmtpFailure):
             return _same_result(request, _attempt_result(opened), server)
         self._remember(server.address)
@@ -239,6 +318,10 @@ class SmtpCarrier:
         return await self._deliver(opened, server, request, before_dot)
 
     async def _open(self, server: _Server, until: float) -> SmtpSession | smtp.SmtpFailure:
+        if server.relay is not None:
+            if self._relay_tls is None:
+                raise ValueError("a relay needs a policy for verified TLS")
+            return await self._connect(server, self._relay_tls(), until)
         opened = await self._connect(server, self._tls, until)
         if not isinstance(opened, smtp.SmtpFailure) or self._tls.use is not TlsUse.OPPORTUNISTIC:
             return opened
@@ -249,14 +332,17 @@ class SmtpCarrier:
 
     async def _connect(self, server: _Server, tls: TlsPolicy, until: float) -> SmtpSession | smtp.SmtpFailure:
         left = max(0.0, until - asyncio.get_running_loop().time())
+        relay = server.relay
         return await SmtpSession.open(
             server.address,
-            self._port,
+            self._port if relay is None else relay.port,
             hostname=self._hostname if server.route is None else server.route.hostname,
             tls=tls,
             server_name=server.host,
             deadlines=replace(self._deadlines, opening_seconds_total=min(self._deadlines.opening_seconds_total, left)),
             source_address=server.source,
+            login=None if relay is None else Login(relay.username, relay.password),
+            is_tls_at_once=relay is not None and relay.is_tls_at_once,
         )
 
     def _remember(self, address: str) -> None:
@@ -273,38 +359,55 @@ class SmtpCarrier:
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
         self._keep(server, session, request)
         results = tuple([_attempt_result(result) for result in transaction.results])
-        return CarrierResult(results, server.host, server.address, tls, server.source, taken_before)
+        return CarrierResult(
+            results, server.host, server.address, tls, server.source, taken_before, _relay_name(request)
+        )
 
-    def _take_idle(self, server: _Server) -> SmtpSession | None:
-        sessions = self._idle.get((server.address, server.route))
+    def _take_idle(self, server: _Server, lane: LaneConnections | None) -> SmtpSession | None:
+        sessions = self._idle.get((server.address, server.route, server.relay))
         while sessions:
-            _, session, lane = sessions.pop()
+            _, session, owner = sessions.pop()
             self._idle_count -= 1
-            if lane is not None:
-                lane.take(session)
             if session.is_reusable:
+                if owner is not None:
+                    owner.take(session, lane)
                 return session
-            session.quit()
+            if not session.is_leaving:
+                session.quit()
         return None
 
     def _keep(self, server: _Server, session: SmtpSession, request: CarrierRequest) -> None:
         lane = request.connections
-        is_used_up = session.transactions >= request.per_connection_max
-        if is_used_up or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
+        if not session.is_reusable:
             session.quit()
             return
-        if lane is not None and not lane.keep(session):
-            session.quit()
+        is_used_up = session.transactions >= request.per_connection_max or self._idle_count >= IDLE_SESSIONS_MAX
+        if is_used_up or (lane is not None and not lane.keep(session)):
+            _leave(session, lane)
             return
-        self._idle[server.address, server.route].append((asyncio.get_running_loop().time(), session, lane))
+        self._idle[server.address, server.route, server.relay].append(
+            (asyncio.get_running_loop().time(), session, lane)
+        )
         self._idle_count += 1
+
+
+def _leave(session: SmtpSession, lane: LaneConnections | None) -> None:
+    if lane is None:
+        session.quit()
+    else:
+        lane.leave(session)
 
 
 def _same_result(request: CarrierRequest, result: AttemptResult, server: _Server | None = None) -> CarrierResult:
     results = (result,) * len(request.recipients)
+    relay = _relay_name(request)
     if server is None:
-        return CarrierResult(results)
-    return CarrierResult(results, server.host, server.address, source=server.source)
+        return CarrierResult(results, relay=relay)
+    return CarrierResult(results, server.host, server.address, source=server.source, relay=relay)
+
+
+def _relay_name(request: CarrierRequest) -> str | None:
+    return None if request.relay is None else request.relay.name
 
 
 def _routed(servers: Sequence[_Server], routes: Sequence[Route]) -> list[_Server]:

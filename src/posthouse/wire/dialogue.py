@@ -9,13 +9,15 @@ import asyncio
 import functools
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from posthouse.mail.reply import Reply, ReplyError, ReplyParser
 
 # Written to the transport at once: bounds what TLS encrypts in a step and what a slow server keeps in our buffers.
 BLOCK_BYTES_MAX: Final = 64 * 1024
+# A server that says nothing to QUIT is left after this.
+QUIT_SECONDS_MAX: Final = 2.0
 # A TLS shutdown is not worth a long wait.
 TLS_SHUTDOWN_SECONDS: Final = 5.0
 # Under TLS no callback reports that the socket's buffer is empty: poll it.
@@ -35,6 +37,7 @@ class Dialogue(asyncio.Protocol):
         "_deadline",
         "_ends_at",
         "_loop",
+        "_lost",
         "_parser",
         "_patience_seconds",
         "_replies",
@@ -46,6 +49,7 @@ class Dialogue(asyncio.Protocol):
         "_wanted",
         "closing_reply",
         "end_reason",
+        "is_leaving",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds_total: float) -> None:
@@ -64,6 +68,8 @@ class Dialogue(asyncio.Protocol):
         self._ends_at = loop.time() + seconds_total
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self.is_leaving = False
+        self._lost: Callable[[], None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -101,6 +107,24 @@ class Dialogue(asyncio.Protocol):
         self.end_reason = "the session was ended"
         self._transport.close()
         self._stop_timer()
+
+    def when_lost(self, lost: Callable[[], None]) -> None:
+        """`lost` is called when the connection has ended, or now if it has."""
+        if self._transport is None:
+            lost()
+        else:
+            self._lost = lost
+
+    def leave(self, last_command: bytes) -> None:
+        """Send a last command, and close when the server has answered it, or takes too long for that."""
+        if not self.is_open or self._transport is None:
+            self.end("the connection was closed")
+            return
+        self.is_leaving = True
+        self._transport.write(last_command)
+        self.end_reason = "the session was ended"
+        self._stop_timer()
+        self._timer = self._loop.call_later(QUIT_SECONDS_MAX, self._transport.abort)
 
     # Sending
 
@@ -255,12 +279,17 @@ class Dialogue(asyncio.Protocol):
         if self.end_reason is None:
             self.end_reason = f"the connection broke: {error_text(exc)}" if exc else "the server closed the connection"
         self._wake()
+        self._transport = None
+        if self._lost is not None:
+            self._lost()
 
     def resume_writing(self) -> None:
         self._wake()
 
     def data_received(self, data: bytes) -> None:
         if self.end_reason is not None:
+            if self.is_leaving and self._transport is not None:
+                self._transport.close()
             return
         fault = ""
         # Parsing is a third of a delivery's cost. Replies to the dot are not cached: each has a new queue id.

@@ -81,6 +81,14 @@ class HostAddresses:
     addresses: tuple[Address, ...]
 
 
+def system_name_servers() -> tuple[tuple[str, int], ...]:
+    """Those of the system, as address and port; none if it has no configuration."""
+    try:
+        return tuple((str(address), 53) for address in dns.resolver.Resolver().nameservers)
+    except dns.resolver.NoResolverConfiguration:
+        return ()
+
+
 class Resolver:
     """Queries the given name servers (address and port), or the system's if none are given."""
 
@@ -124,6 +132,11 @@ class Resolver:
             if all(isinstance(answer, NoName) for answer in answers):
                 return NoName()
         return HostAddresses(tuple(found))
+
+    async def is_alive(self) -> bool:
+        """Whether a name server answers at all: any zone has the root's."""
+        answer, _ = await self._query(".", "NS")
+        return not isinstance(answer, NoAnswer)
 
     async def texts(self, name: str) -> TxtAnswer:
         """The TXT records at exactly this name (no search list), never cached."""

@@ -10,10 +10,11 @@ the next transaction begins, so that no mail waits for the reset.
 """
 
 import asyncio
+import base64
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from posthouse import crash
@@ -24,6 +25,8 @@ from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import TlsDetails, TlsPolicy, TlsUse, verifies
 
 START_CONTENT: Final = 354
+GO_ON_AUTH: Final = 334
+AUTHENTICATED: Final = 235
 
 # Last line of defence: no character that ends a path or a line early may reach the wire.
 _is_path: Final = re.compile(r"[!-;=?-~]{1,320}").fullmatch
@@ -50,6 +53,14 @@ class ClientDeadlines:
     destination_seconds_total: float = 240.0
     first_seconds_total: float = 30.0
     transaction_seconds_total: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who we are at a relay. It is sent over verified TLS only."""
+
+    username: str
+    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +134,13 @@ class SmtpSession:
         server_name: str,
         deadlines: ClientDeadlines,
         source_address: str | None = None,
+        login: Login | None = None,
+        is_tls_at_once: bool = False,
     ) -> "SmtpSession | SmtpFailure":
         """Connect to this IP address and prepare to deliver. `hostname` goes into EHLO, `server_name` is the MX name
-        that TLS requests and verifies."""
+        that TLS requests and verifies. `is_tls_at_once`: TLS begins before the greeting."""
+        if login is not None and tls.use is not TlsUse.REQUIRED_VERIFIED:
+            raise ValueError("a login is sent over verified TLS only")
         if _is_hostname(hostname) is None:
             raise ValueError(f"{hostname!r} can't be written in EHLO")
         loop = asyncio.get_running_loop()
@@ -139,19 +154,27 @@ class SmtpSession:
         except OSError as error:
             return SmtpFailure(Stage.CONNECT, None, f"no connection: {error_text(error)}")
         session = cls(dialogue, deadlines)
-        failure = await session.greet_and_secure(hostname, tls, server_name)
+        failure = await session.greet_and_secure(hostname, tls, server_name, is_tls_at_once=is_tls_at_once)
+        if failure is None and login is not None:
+            failure = await session.log_in(login)
         if failure is None:
             return session
         session.quit()
         return failure
 
-    async def greet_and_secure(self, hostname: str, tls: TlsPolicy, server_name: str) -> SmtpFailure | None:
+    async def greet_and_secure(
+        self, hostname: str, tls: TlsPolicy, server_name: str, *, is_tls_at_once: bool = False
+    ) -> SmtpFailure | None:
         """After connecting: greeting, EHLO, and STARTTLS according to the policy."""
+        if is_tls_at_once and tls.context is not None:
+            failure = await self._handshake(tls.context, server_name)
+            if failure is not None:
+                return failure
         greeting = await self._reply(Stage.GREETING, self._deadlines.greeting_seconds)
         if isinstance(greeting, SmtpFailure):
             return greeting
         failure = await self._ehlo(hostname)
-        if failure is not None or tls.context is None:
+        if failure is not None or tls.context is None or self.tls is not None:
             return failure
         if "STARTTLS" in self.extensions:
             return await self._secure(tls.context, server_name) or await self._ehlo(hostname)
@@ -177,11 +200,35 @@ class SmtpSession:
         reply = await self._reply(Stage.STARTTLS, self._deadlines.command_seconds)
         if isinstance(reply, SmtpFailure):
             return reply
+        return await self._handshake(context, server_name)
+
+    async def _handshake(self, context: ssl.SSLContext, server_name: str) -> SmtpFailure | None:
         secured = await self._dialogue.secure(context, server_name, self._deadlines.handshake_seconds)
         if secured is None:
             return self._lost(Stage.STARTTLS)
         cipher = secured.cipher()
         self.tls = TlsDetails(secured.version() or "", cipher[0] if cipher is not None else "", verifies(context))
+        return None
+
+    async def log_in(self, login: Login) -> SmtpFailure | None:
+        """AUTH PLAIN, or LOGIN where the server knows nothing else; only over verified TLS."""
+        if self.tls is None or not self.tls.is_verified:
+            raise RuntimeError("a login is sent over verified TLS only")
+        mechanisms = self.extensions.get("AUTH", "").upper().split()
+        if "PLAIN" in mechanisms:
+            return await self._auth([b"AUTH PLAIN " + _base64(f"\0{login.username}\0{login.password}")])
+        if "LOGIN" in mechanisms:
+            return await self._auth([b"AUTH LOGIN", _base64(login.username), _base64(login.password)])
+        return SmtpFailure(Stage.AUTH, None, "the server offers neither AUTH PLAIN nor LOGIN")
+
+    async def _auth(self, lines: Sequence[bytes]) -> SmtpFailure | None:
+        for number, line in enumerate(lines, start=1):
+            self._dialogue.command(line + b"\r\n", 1)
+            replies = await self._dialogue.receive(1, self._deadlines.command_seconds)
+            if not replies:
+                return self._lost(Stage.AUTH)
+            if replies[0].code != (AUTHENTICATED if number == len(lines) else GO_ON_AUTH):
+                return self._refused(Stage.AUTH, replies[0])
         return None
 
     async def _reply(self, stage: Stage, seconds: float) -> Reply | SmtpFailure:
@@ -198,6 +245,10 @@ class SmtpSession:
         return not self._is_busy and self._dialogue.is_open and self._dialogue.is_silent
 
     @property
+    def is_leaving(self) -> bool:
+        return self._dialogue.is_leaving
+
+    @property
     def unsent_bytes(self) -> int:
         return self._dialogue.unsent_bytes
 
@@ -207,6 +258,14 @@ class SmtpSession:
             self._dialogue.end("the session was ended")
         else:
             self._dialogue.close(b"QUIT\r\n")
+
+    def leave(self) -> None:
+        """Send QUIT, and close when the server has answered. Has no effect on a closed session."""
+        self._dialogue.leave(b"QUIT\r\n")
+
+    def when_lost(self, lost: Callable[[], None]) -> None:
+        """`lost` is called when the connection has ended, or now if it has."""
+        self._dialogue.when_lost(lost)
 
     # Delivering
 
@@ -306,7 +365,9 @@ class SmtpSession:
         if not replies:
             return [self._lost(Stage.MAIL)] * recipients
         if not _is_success(replies[0]):
-            return [self._refused(Stage.MAIL, replies[0])] * recipients
+            # With a recipient that was taken all the same, it is no refusal of the sender alone.
+            took_one = any(map(_is_success, replies[1 : recipients + 1]))
+            return [self._refused(Stage.DATA if took_one else Stage.MAIL, replies[0])] * recipients
         results: list[SmtpResult | None] = [
             None if _is_success(reply) else self._refused(Stage.RCPT, reply) for reply in replies[1 : recipients + 1]
         ]
@@ -396,6 +457,10 @@ class SmtpSession:
         """In the middle of the content, the only way to withdraw is to close the connection."""
         self._dialogue.end("withdrawn before the final dot")
         return self._lost(Stage.DATA)
+
+
+def _base64(text: str) -> bytes:
+    return base64.b64encode(text.encode())
 
 
 def _is_success(reply: Reply) -> bool:

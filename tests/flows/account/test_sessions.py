@@ -226,6 +226,22 @@ async def test_a_switch_gives_a_token_of_the_same_session_that_ends_no_later(flo
     assert [await flow.is_good(row) for row in (first, other, back)] == [False, False, False]
 
 
+async def test_an_operator_sees_and_ends_a_users_sessions(flow: SessionFlow) -> None:
+    logins = [await flow.login() for _ in range(3)]
+    found = await flow.sessions.live_of(EMAIL)
+    assert len(found) == 3
+    ended = claims(logins[0], flow).session_id
+    assert await flow.sessions.end_of(EMAIL, ids.text(ids.SESSION, ended)) == 1
+    with refused(Code.NOT_FOUND, "no session"):
+        await flow.sessions.end_of(EMAIL, ids.text(ids.SESSION, ended))
+    assert [await flow.is_good(row) for row in logins] == [False, True, True]
+    assert await flow.sessions.end_of(EMAIL, None) == 2
+    assert [await flow.is_good(row) for row in logins] == [False, False, False]
+    assert await flow.sessions.live_of(EMAIL) == []
+    # Two commands that changed something, in the log of either account.
+    assert await flow.value("SELECT count(*) FROM audit_log WHERE action = 'user.sessions_ended'") == 4
+
+
 async def test_an_ended_session_switches_to_no_account(flow: SessionFlow) -> None:
     session = await flow.login()
     # A process that has not heard of it yet still lets the member in.

@@ -12,6 +12,7 @@ from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, Limits, Served
+from posthouse.rules.standing import Lesson, LessonKind, Place, Standing
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
@@ -64,3 +65,20 @@ def test_results_are_counted_by_provider(lane: str, provider: str) -> None:
     assert metrics.AMBIGUOUS.values == {(provider,): 1}
     assert metrics.LANE_ANSWERS.values == {(provider, "well"): 1}
     assert metrics.FINAL_SECONDS.values[(provider,)][-1] == pytest.approx(20, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lane", "provider"), [("google", "google"), ("sim.invalid", "simulator"), ("shop.example", "other")]
+)
+def test_lessons_are_counted_by_provider_and_kind(lane: str, provider: str) -> None:
+    metrics.LESSONS.values.clear()
+    lesson = Lesson(NOW, Place("", lane), LessonKind.GREW, Standing(1.0), Standing(2.0))
+    DeliveryMetrics("sim.invalid").learnt(lesson)
+    assert metrics.LESSONS.values == {(provider, "grew"): 1}
+
+
+def test_the_catalogue_names_every_kind_of_lesson_that_a_lane_learns() -> None:
+    by_operators = {LessonKind.UNDONE, LessonKind.PINNED, LessonKind.UNPINNED}
+    assert {kind.value for kind in LessonKind if f"`{kind.value}`" in metrics.LESSONS.text} == {
+        kind.value for kind in set(LessonKind) - by_operators
+    }

@@ -96,7 +96,7 @@ class Lanes:
             postpone=self.postponed.extend,
             give_back=self.given_back.extend,
             forward=self._forward,
-            routes_of=lambda _: self.routes,
+            routes_of=lambda _: (self.routes,) if self.routes else None if self.routes is None else (),
         )
 
     def _forward(self, items: list[Item[DeliveryTicket]], lane: str, shard: int) -> None:

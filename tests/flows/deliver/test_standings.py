@@ -3,20 +3,32 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
 
+from posthouse import metrics
+from posthouse.chance import SeededChance
 from posthouse.cli.messages import timeline_lines
 from posthouse.flows.deliver.standings import Standings
 from posthouse.flows.operate.lanes import Lanes
 from posthouse.flows.operate.monitor import Monitor
+from posthouse.rules import standing as rules
 from posthouse.rules.ids import MESSAGE
 from posthouse.rules.ids import text as id_text
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.standing import LaneState, Lesson, LessonKind, Place, Refused, Standing, slowed
+from posthouse.rules.standing import (
+    LaneState,
+    Lesson,
+    LessonKind,
+    Place,
+    Refused,
+    Standing,
+    place_of_domain,
+    slowed,
+)
 from posthouse.store import standings as store
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
@@ -26,6 +38,8 @@ from tests.support.provider import Google, Microsoft, ProviderCarrier
 from tests.support.provider_run import run_providers
 
 GOOGLE: Final = Place("", "google")
+OPEN: Final = Standing(20.0)
+DAYS_AGO: Final = datetime.now(UTC) - timedelta(days=2)
 REFUSED: Final = Refused("421 4.7.28", "421 4.7.28 too much", "address")
 
 
@@ -87,7 +101,10 @@ async def test_of_two_lessons_at_once_the_stricter_parts_count_and_both_are_kept
 
 async def test_an_undone_lesson_restores_the_standing_everywhere(database: Database) -> None:
     clock = SettableClock()
-    worker, lanes = Worker(database, clock), Lanes(database=database, clock=clock, lane_limits=LaneLimits())
+    worker, lanes = (
+        Worker(database, clock),
+        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
+    )
     lesson = worker.refuse()
     await worker.standings.synchronize()
     (stored,) = await lanes.log("google", 10)
@@ -101,9 +118,64 @@ async def test_an_undone_lesson_restores_the_standing_everywhere(database: Datab
     assert [entry.lesson.kind for entry in await lanes.log(None, 10)] == [LessonKind.UNDONE, LessonKind.SLOW]
 
 
+def lesson_of(kind: LessonKind, now: datetime) -> Lesson:
+    """A lesson of each kind, by the rule that makes it."""
+    resting = Standing(5.0, 10.0, LaneState.RESTING, now, 600.0)
+    bounded = Standing(5.0, 10.0, paused_until=now - timedelta(days=2), connections_max=3, connections_since=DAYS_AGO)
+    before, change = {
+        LessonKind.SLOW: (OPEN, slowed(OPEN, "google", REFUSED, seen_per_second=9.0, now=now, random=0.5)),
+        LessonKind.STILL_SLOW: (resting, slowed(resting, "google", REFUSED, seen_per_second=0, now=now, random=0.5)),
+        LessonKind.RECOVERED: (resting, rules.recovered(resting)),
+        LessonKind.GREW: (OPEN, rules.grown(OPEN, 100.0, now)),
+        LessonKind.CEILING_FORGOTTEN: (
+            bounded,
+            rules.relaxed(bounded, now, connections_max=20, per_connection_max=100),
+        ),
+        LessonKind.RELAXED: (
+            replace(bounded, ceiling=None),
+            rules.relaxed(replace(bounded, ceiling=None), now, connections_max=20, per_connection_max=100),
+        ),
+        LessonKind.CONNECTIONS: (OPEN, rules.with_fewer_connections(OPEN, REFUSED, 4, now)),
+        LessonKind.PER_CONNECTION: (OPEN, rules.with_shorter_connections(OPEN, REFUSED, 20, now)),
+        LessonKind.BLOCK: (OPEN, rules.blocked(OPEN, REFUSED, now)),
+        LessonKind.PINNED: (OPEN, rules.pinned(OPEN, 5.0)),
+        LessonKind.UNPINNED: (replace(OPEN, is_pinned=True), rules.unpinned(replace(OPEN, is_pinned=True))),
+    }[kind]
+    assert change is not None
+    assert change[0] is kind
+    return Lesson(now, GOOGLE, kind, before, change[1], REFUSED)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LessonKind if kind is not LessonKind.UNDONE])
+async def test_every_lesson_undone_restores_the_standing(database: Database, kind: LessonKind) -> None:
+    clock = SettableClock()
+    worker, lanes = (
+        Worker(database, clock),
+        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
+    )
+    lesson = lesson_of(kind, clock.now())
+    assert lesson.before != lesson.after
+    worker.standings.learn(lesson)
+    await worker.standings.synchronize()
+    (stored,) = await lanes.log("google", 10)
+    clock.advance(seconds=5)
+    undone = await lanes.undo(stored.id)
+    await worker.standings.synchronize()
+    assert replace(worker.adopted[GOOGLE], ignored=()) == lesson.before
+    # That too can be undone.
+    clock.advance(seconds=5)
+    again = next(found for found in await lanes.log("google", 10) if found.lesson == undone)
+    await lanes.undo(again.id)
+    await worker.standings.synchronize()
+    assert replace(worker.adopted[GOOGLE], ignored=()) == lesson.after
+
+
 async def test_a_lane_is_pinned_and_released(database: Database) -> None:
     clock = SettableClock()
-    worker, lanes = Worker(database, clock), Lanes(database=database, clock=clock, lane_limits=LaneLimits())
+    worker, lanes = (
+        Worker(database, clock),
+        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
+    )
     await lanes.pin("Google", 5.0)
     await worker.standings.synchronize()
     assert worker.adopted[GOOGLE] == Standing(5.0, is_pinned=True)
@@ -117,17 +189,22 @@ async def test_an_unknown_lane_or_a_rate_beyond_the_limit_is_refused(
     database: Database, lane: str, rate: float
 ) -> None:
     with pytest.raises(Refusal):
-        await Lanes(database=database, clock=SettableClock(), lane_limits=LaneLimits()).pin(lane, rate)
+        await Lanes(database=database, clock=SettableClock(), chance=SeededChance(1), lane_limits=LaneLimits()).pin(
+            lane, rate
+        )
 
 
 async def test_an_unknown_lesson_is_not_undone(database: Database) -> None:
     with pytest.raises(Refusal, match="lane log"):
-        await Lanes(database=database, clock=SettableClock(), lane_limits=LaneLimits()).undo(7)
+        await Lanes(database=database, clock=SettableClock(), chance=SeededChance(1), lane_limits=LaneLimits()).undo(7)
 
 
 async def test_lessons_and_standings_are_forgotten_after_their_time_and_pins_are_not(database: Database) -> None:
     clock = SettableClock()
-    worker, lanes = Worker(database, clock), Lanes(database=database, clock=clock, lane_limits=LaneLimits())
+    worker, lanes = (
+        Worker(database, clock),
+        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
+    )
     worker.refuse()
     await worker.standings.synchronize()
     await lanes.pin("yahoo", 5.0)
@@ -153,11 +230,15 @@ async def test_a_refusal_postpones_what_waits_without_an_attempt_and_goes_on_aft
         bucket = google.bucket("192.0.2.1")
         bucket.tokens, bucket.per_second, bucket.at = 1.0, 0.5, flow.clock.monotonic()
         ids = [await flow.steps.accept([f"u{number}@gmail.com"]) for number in range(4)]
+        counted = metrics.LESSONS.values.get(("google", "slow"), 0)
         await flow.run_due()
+        assert metrics.LESSONS.values["google", "slow"] == counted + 1
         assert (len(google.tally.taken), len(google.tally.refused)) == (1, 1)
         attempts = [row[3] for message_id in ids for row in await flow.recipients(message_id)]
         assert sorted(attempts) == [0, 0, 1, 1]
-        (entry,) = await Lanes(database=flow.steps.database, clock=flow.clock, lane_limits=limits).log("google", 10)
+        (entry,) = await Lanes(
+            database=flow.steps.database, clock=flow.clock, chance=SeededChance(1), lane_limits=limits
+        ).log("google", 10)
         assert entry.lesson.kind is LessonKind.SLOW
         assert entry.lesson.refused.reply.startswith("421 4.7.28 Gmail has detected")
         assert entry.lesson.refused.message_id in ids
@@ -176,6 +257,47 @@ async def test_a_refusal_postpones_what_waits_without_an_attempt_and_goes_on_aft
             flow.clock.advance(minutes=1)
             await flow.run_due()
         assert len(google.tally.taken) == 4
+        assert len(google.tally.refused) == 1
+
+
+async def test_a_refusal_of_one_senders_domain_stops_that_domains_mail_alone(database_url: str) -> None:
+    google = Google(1)
+    carrier = ProviderCarrier({"gmail.com": google}, lambda: flow.clock.monotonic())
+    limits = LaneLimits(Limits(100.0, 100, connections_start=1, connections_max=1, per_second_start=20.0))
+    async with open_delivery_flow(database_url, lane_limits=limits, carrier=carrier) as flow:
+        flow.clock.advance(seconds=1)
+        other = await flow.steps.another_sender("other")
+        mine, theirs = flow.steps.sender.domain, other.domain
+        bucket = google.bucket(f"@{mine}")
+        bucket.tokens, bucket.per_second, bucket.at = 1.0, 0.001, flow.clock.monotonic()
+        ids = [await flow.steps.accept([f"u{number}@gmail.com"]) for number in range(4)]
+        await flow.run_due()
+        assert (len(google.tally.taken), len(google.tally.refused)) == (1, 1)
+        assert f"DKIM domain [{mine}]" in google.tally.refused[0][3]
+        lanes = Lanes(database=flow.steps.database, clock=flow.clock, chance=SeededChance(1), lane_limits=limits)
+        (entry,) = await lanes.log("google", 10)
+        assert (entry.lesson.place, entry.lesson.kind) == (place_of_domain(mine, "google"), LessonKind.SLOW)
+        assert sorted([row[3] for message_id in ids for row in await flow.recipients(message_id)]) == [0, 0, 1, 1]
+        # Another sender's mail goes on, over as many connections as before.
+        await flow.steps.accept(["v@gmail.com"], sender=other)
+        await flow.run_due()
+        assert [to for _, to in google.tally.taken] == ["u0@gmail.com", "v@gmail.com"]
+        monitor = Monitor(database=flow.steps.database, clock=flow.clock)
+        timeline = await monitor.timeline(id_text(MESSAGE, ids[3]))
+        shown = "\n".join(line.text for line in timeline_lines(timeline, await monitor.lessons(timeline)))
+        assert f"The lane google for mail of {mine} rests until" in shown
+        async with flow.steps.database.connection() as connection:
+            assert await store.stopping(connection, ["google"], theirs, flow.clock.now()) is None
+        # Another worker, or this one after a restart, knows it as well.
+        worker = flow.another_worker()
+        await worker.synchronize_standings()
+        assert worker._standing_of(place_of_domain(mine, "google")) == entry.lesson.after
+        # After its rest one mail asks, which is taken, and the others follow.
+        bucket.per_second = 1.0
+        for _ in range(40):
+            flow.clock.advance(minutes=1)
+            await flow.run_due()
+        assert len(google.tally.taken) == 5
         assert len(google.tally.refused) == 1
 
 

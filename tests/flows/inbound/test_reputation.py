@@ -182,6 +182,21 @@ async def test_the_owner_reads_of_a_warning_and_a_suspension_in_the_audit_log(fl
     assert "1.00 % were complained about" in suspended[2]
 
 
+async def test_an_account_that_is_warned_about_or_suspended_is_watched(flow: ReputationFlow) -> None:
+    tiers = "SELECT tier FROM accounts"
+    delivered = await flow.send(1_000)
+    await flow.steps.fetch("UPDATE accounts SET tier = 'good'")
+    assert await flow.run() == ReputationRun()
+    assert await flow.steps.fetch(tiers) == [("good",)]
+    await flow.come_back(complaint(), *delivered[:3])
+    assert (await flow.run()).warned == 1
+    assert await flow.steps.fetch(tiers) == [("watched",)]
+    await flow.steps.fetch("UPDATE accounts SET tier = 'good'")
+    await flow.come_back(complaint(), *delivered[3:10])
+    assert (await flow.run()).suspended == 1
+    assert await flow.steps.fetch(tiers) == [("watched",)]
+
+
 async def test_only_what_a_server_said_counts(flow: ReputationFlow) -> None:
     steps = flow.steps
     await flow.send(3)

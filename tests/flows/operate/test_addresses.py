@@ -1,12 +1,17 @@
 """Sending addresses and pools, as an operator manages them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 from posthouse.chance import SystemChance
 from posthouse.flows.operate.addresses import Addresses
+from posthouse.flows.operate.monitor import Monitor
+from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
+from posthouse.rules.route import Tier
+from posthouse.store import addresses as store
+from posthouse.store import reputation
 from posthouse.store.postgres import Database
 from tests.support.account_flows import AccountFlows, assert_refused, open_account_flows
 
@@ -81,7 +86,31 @@ async def test_an_account_gets_a_pool_of_its_own(flows: AccountFlows, addresses:
     assert [row.accounts for row in await addresses.list_pools()] == [0]
 
 
-async def test_every_change_is_in_the_operators_log(addresses: Addresses) -> None:
+async def test_an_account_without_a_pool_of_its_own_sends_from_that_of_its_tier(
+    flows: AccountFlows, addresses: Addresses
+) -> None:
+    acme, other = await flows.account("Acme"), await flows.account("Other")
+    await addresses.add("127.0.0.7", "a.example")
+    await addresses.add_pool("own")
+    await addresses.add_pool("newcomers", tier=Tier.NEW)
+    await addresses.add_pool("watched", tier=Tier.WATCHED)
+    await addresses.set_account_pool(other, "own")
+    assert await pools_of(flows) == {acme: "newcomers", other: "own"}
+    async with flows.database.transaction() as tx:
+        await reputation.watch(tx, acme)
+        await reputation.watch(tx, other)
+    assert await pools_of(flows) == {acme: "watched", other: "own"}
+    rows = {row.pool.name: (row.pool.tier, row.accounts) for row in await addresses.list_pools()}
+    assert rows == {"default": (None, 0), "newcomers": ("new", 0), "own": (None, 1), "watched": ("watched", 1)}
+    await assert_refused(addresses.add_pool("another", tier=Tier.NEW), Code.CONFLICT, "'newcomers'")
+
+
+async def pools_of(flows: AccountFlows) -> Mapping[AccountId, str]:
+    async with flows.database.connection() as connection:
+        return (await store.route_table(connection)).account_pools
+
+
+async def test_every_change_is_in_the_operators_log(addresses: Addresses, flows: AccountFlows) -> None:
     await addresses.add_pool("own")
     for change in (
         addresses.add("127.0.0.7", "a.example", "own"),
@@ -89,12 +118,13 @@ async def test_every_change_is_in_the_operators_log(addresses: Addresses) -> Non
         addresses.retire("127.0.0.7"),
     ):
         await change
-    assert [(entry.action, entry.target) for entry in await addresses.log(3)] == [
+    entries = [found.entry for found in await Monitor(database=flows.database, clock=flows.clock).operator_log(10)]
+    assert [(entry.action, entry.target) for entry in entries[:3]] == [
         ("address.retired", "127.0.0.7"),
         ("address.rested", "127.0.0.7"),
         ("address.added", "127.0.0.7"),
     ]
-    assert [dict(entry.detail) for entry in await addresses.log(10)][2:] == [
-        {"hostname": "a.example", "pool": "own"},
-        {"overflow": None},
+    assert [dict(entry.detail) for entry in entries[2:4]] == [
+        {"hostname": "a.example", "pool": "own", "warms_up": "yes"},
+        {"overflow": None, "tier": None},
     ]

@@ -657,3 +657,53 @@ async def test_secrets_of_webhooks_are_sealed_anew_when_the_key_is_rotated(
         row = await webhooks.find(connection, account_id)
     assert row is not None
     assert Sealer({"second": new}, "second").open(row.secret_sealed, purpose) == b"whsec_secret"
+
+
+# Tiers
+
+
+@pytest.mark.parametrize(
+    ("days", "delivered", "changes", "raised"),
+    [
+        (14, 1_000, "", 1),
+        (13, 1_000, "", 0),
+        (14, 999, "", 0),
+        (20, 1_000, "conduct_warned_at = now() - interval '14 days', tier = 'watched'", 1),
+        (20, 1_000, "conduct_warned_at = now() - interval '13 days', tier = 'watched'", 0),
+        (20, 1_000, "conduct_since = now() - interval '13 days', tier = 'watched'", 0),
+        (20, 1_000, "suspended_at = now(), suspended_reason = 'a test'", 0),
+        (20, 1_000, "tier = 'good'", 0),
+    ],
+)
+async def test_an_account_is_good_after_a_fortnight_and_a_thousand_mails_without_a_warning(
+    database: Database, clock: SettableClock, upkeep: Upkeep, sender: Sender, days: int, delivered: int, changes: str,
+    raised: int,
+) -> None:  # fmt: skip
+    clock.advance(seconds=60)
+    async with database.transaction() as tx:
+        set_ = f"created_at = now() - interval '{days} days'{', ' if changes else ''}{changes}"
+        await tx.execute(f"UPDATE accounts SET {set_} WHERE id = $1", sender.account_id)
+        await tx.execute(
+            "INSERT INTO usage_days (account_id, day, delivered) VALUES ($1, (now() AT TIME ZONE 'UTC')::date, $2)",
+            sender.account_id, delivered,
+        )  # fmt: skip
+    assert await upkeep.raise_accounts() == raised
+    is_good = await count(database, "SELECT (tier = 'good')::int FROM accounts WHERE id = $1", sender.account_id)
+    assert is_good == (raised or "good" in changes)
+
+
+async def test_mail_before_a_warning_makes_no_account_good(
+    database: Database, upkeep: Upkeep, clock: SettableClock, sender: Sender
+) -> None:
+    clock.advance(seconds=60)
+    async with database.transaction() as tx:
+        await tx.execute(
+            """UPDATE accounts SET created_at = now() - interval '60 days', tier = 'watched',
+               conduct_warned_at = now() - interval '20 days' WHERE id = $1""",
+            sender.account_id,
+        )
+        await tx.execute(
+            "INSERT INTO usage_days (account_id, day, delivered) VALUES ($1, (now() - interval '30 days')::date, 5000)",
+            sender.account_id,
+        )
+    assert await upkeep.raise_accounts() == 0

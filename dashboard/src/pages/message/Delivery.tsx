@@ -109,6 +109,7 @@ function AttemptFacts({ attempt }: { readonly attempt: Attempt }) {
       {attempt.response !== null && <Reply code={attempt.code} reply={attempt.response} />}
       <dl className={classes.facts}>
         {attempt.mx !== null && <Fact name={text.facts.mx} value={text.server(attempt.mx, attempt.address)} />}
+        {attempt.relay !== null && <Fact name={text.facts.relay} value={attempt.outcome === 'delivered' ? text.tookIt(attempt.relay) : attempt.relay} />}
         {attempt.mx !== null && <Fact name={text.facts.tls} value={attempt.tls_version === null ? text.facts.noTls : text.tls(attempt.tls_version, attempt.tls_cipher)} />}
         {attempt.stage !== null && attempt.outcome !== 'delivered' && <Fact name={text.facts.stage} value={text.stages[attempt.stage]} />}
         {attempt.duration_ms !== null && <Fact name={text.facts.took} value={duration(attempt.duration_ms / 1000)} />}

@@ -1,9 +1,8 @@
 /** A message in the list: the whole row is its link. */
-import { Badge } from '@mantine/core'
 import { useMediaQuery } from '@mantine/hooks'
-import type { KeyboardEvent } from 'react'
+import { memo, type KeyboardEvent } from 'react'
 import type { components } from '../../api/schema'
-import { PageLink } from '../../parts/Link'
+import { RouterLink, usePath } from '../../parts/Link'
 import { StatusBadge } from '../../parts/Status'
 import { moment, number, relative } from '../../words/format'
 import { text } from '../../words/messages'
@@ -27,23 +26,25 @@ function move(event: KeyboardEvent<HTMLElement>): void {
   link.focus()
 }
 
-export function MessageRow({ message, now }: { readonly message: Listed; readonly now: Date }) {
+/** Drawn anew only when the message or the time changes: the list is drawn several times for each page it loads. */
+export const MessageRow = memo(function MessageRow({ message, now }: { readonly message: Listed; readonly now: Date }) {
   const [first, ...others] = message.to
   const more = message.recipient_count - 1
+  const path = usePath()
   return (
     <div className={classes.whole} onKeyDown={move}>
-      <PageLink to={['messages', message.id]} underline="never" c="inherit" className={`${classes.grid ?? ''} ${classes.row ?? ''}`}>
+      <RouterLink to={path('messages', message.id)} className={`${classes.grid ?? ''} ${classes.row ?? ''}`}>
         <span className={classes.to} title={[first, ...others].join(', ')}>
           <span className={classes.cut}>{first}</span>
-          {more > 0 && <Badge size="sm" variant="default" tt="none" aria-label={text.moreSpoken(number(more))} className={classes.fixed}>{text.more(number(more))}</Badge>}
+          {more > 0 && <span role="img" aria-label={text.moreSpoken(number(more))} className={classes.tag}>{text.more(number(more))}</span>}
         </span>
         <span className={classes.status}><StatusBadge state={message.status} /></span>
         <span className={classes.subject}>
           <span className={classes.cut} title={text.from(message.from)}>{message.subject === '' ? text.noSubject : message.subject}</span>
-          {message.tags.slice(0, 2).map((tag, place) => <Badge key={`${String(place)} ${tag}`} size="sm" variant="default" tt="none" maw={120} className={classes.tag}>{tag}</Badge>)}
+          {message.tags.slice(0, 2).map((tag, place) => <span key={`${String(place)} ${tag}`} className={classes.tag}>{tag}</span>)}
         </span>
         <time dateTime={message.created_at} title={moment(message.created_at)} className={classes.when}>{relative(message.created_at, now)}</time>
-      </PageLink>
+      </RouterLink>
     </div>
   )
-}
+})

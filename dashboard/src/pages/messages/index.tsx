@@ -24,47 +24,56 @@ const idOf = ({ id }: Listed): string => id
 export default function MessagesPage() {
   const [filters, setFilters] = useFilters(FILTERS)
   const query = useMemo(() => queryOf(filters), [filters])
+  return (
+    <>
+      <PageHeader title={text.title} about={text.about} actions={<ExportButton operation="exportMessages" save={() => download(`/v1/messages/export${writeSearch(query)}`, 'messages.csv')} />} />
+      <Stack gap="sm">
+        <FilterBar filters={filters} change={setFilters} />
+        <Messages query={query} />
+      </Stack>
+    </>
+  )
+}
+
+/** Apart from header and filters, which need not be drawn anew for each page that is loaded. */
+function Messages({ query }: { readonly query: ReturnType<typeof queryOf> }) {
   const list = useMessages(query)
   const isFiltered = Object.keys(query).length > 0
   const rowHeight = useRowHeight()
   const now = useNow(10_000)
   return (
     <>
-      <PageHeader title={text.title} about={text.about} actions={<ExportButton operation="exportMessages" save={() => download(`/v1/messages/export${writeSearch(query)}`, 'messages.csv')} />} />
-      <Stack gap="sm">
-        <FilterBar filters={filters} change={setFilters} />
-        {list.newer > 0 && (
-          <Alert p="xs" role="status" className={classes.newer}>
-            <Button size="compact-sm" variant="subtle" onClick={list.showNewer}>
-              {list.isGap ? text.newerMany(number(list.newer)) : text.newer(number(list.newer))}
-            </Button>
-          </Alert>
+      {list.newer > 0 && (
+        <Alert p="xs" role="status" className={classes.newer}>
+          <Button size="compact-sm" variant="subtle" onClick={list.showNewer}>
+            {list.isGap ? text.newerMany(number(list.newer)) : text.newer(number(list.newer))}
+          </Button>
+        </Alert>
+      )}
+      <Loaded
+        query={list.query}
+        isEmpty={() => list.items.length === 0}
+        empty={<Nothing isFiltered={isFiltered} isSearching={list.searchesOn} searchOn={list.query.hasNextPage ? list.loadMore : undefined} />}
+      >
+        {() => (
+          <div>
+            <Columns />
+            <VirtualList<Listed>
+              items={list.items}
+              keyOf={idOf}
+              row={(message) => <MessageRow message={message} now={now} />}
+              rowHeight={rowHeight}
+              height="max(300px, calc(100dvh - 310px))"
+              label={text.list}
+              hasMore={list.query.hasNextPage}
+              isLoadingMore={list.query.isFetchingNextPage}
+              loadMore={list.loadMore}
+              loadsItself={list.searchesOn}
+              total={text.loaded(list.items.length)}
+            />
+          </div>
         )}
-        <Loaded
-          query={list.query}
-          isEmpty={() => list.items.length === 0}
-          empty={<Nothing isFiltered={isFiltered} isSearching={list.searchesOn} searchOn={list.query.hasNextPage ? list.loadMore : undefined} />}
-        >
-          {() => (
-            <div>
-              <Columns />
-              <VirtualList<Listed>
-                items={list.items}
-                keyOf={idOf}
-                row={(message) => <MessageRow message={message} now={now} />}
-                rowHeight={rowHeight}
-                height="max(300px, calc(100dvh - 310px))"
-                label={text.list}
-                hasMore={list.query.hasNextPage}
-                isLoadingMore={list.query.isFetchingNextPage}
-                loadMore={list.loadMore}
-                loadsItself={list.searchesOn}
-                total={text.loaded(list.items.length)}
-              />
-            </div>
-          )}
-        </Loaded>
-      </Stack>
+      </Loaded>
     </>
   )
 }

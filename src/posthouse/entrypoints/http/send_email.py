@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from posthouse import crash, metrics
+from posthouse import crash, metrics, traces
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE
 from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
-from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.request_body import BodyReader, Disconnected
 from posthouse.entrypoints.http.send_request import read_draft
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.accept.intake import AcceptedMessage
@@ -19,7 +19,8 @@ from posthouse.mail.mime import Attachment
 from posthouse.rules import ids, limits
 from posthouse.rules.draft import Draft
 from posthouse.rules.message import BillingStatus, MessageStatus, Source
-from posthouse.rules.refusal import invalid
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.traces import Span
 
 REPLAYED: Final = "Idempotent-Replayed"
 
@@ -33,6 +34,37 @@ class SendEndpoint:
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tracer = self.services.tracer
+        span = None if tracer is None else tracer.begin_request("POST /emails", _traceparent(scope))
+        if span is None:
+            await self._accept(scope, receive, send, None)
+        else:
+            await self._accept_traced(scope, receive, send, span)
+
+    async def _accept_traced(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
+        code = Code.INTERNAL_ERROR.value
+        try:
+            await self._accept(scope, receive, send, span)
+            code = "accepted"
+        except Disconnected:
+            code = "disconnected"
+            raise
+        except Refusal as refusal:
+            code = refusal.code.value
+            raise
+        finally:
+            account_id = scope.get(ACCOUNT_ID)
+            span.end(
+                {
+                    traces.REQUEST: responses.request_id_text(scope),
+                    traces.ACCOUNT: None if account_id is None else ids.text(ids.ACCOUNT, account_id),
+                    traces.MESSAGE: scope.get(MESSAGE),
+                    traces.CODE: code,
+                },
+                is_error=code != "accepted",
+            )
+
+    async def _accept(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
         headers = dict(scope["headers"])
         services = self.services
         principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
@@ -51,13 +83,21 @@ class SendEndpoint:
                 draft, body_hash = await in_turn(principal.account_id, read)
             else:
                 draft, body_hash = read_draft(body, services.intake.fingerprint)
-            accepted = await services.intake.accept(principal, key, draft, body_hash, request_id)
+            accepted = await services.intake.accept(principal, key, draft, body_hash, request_id, span=span)
         crash.point("accept.before_answer")
         metrics.ACCEPTS.count("http", "replayed" if accepted.is_replay else "accepted")
+        if span is not None:
+            span.note({traces.RECIPIENTS: accepted.recipient_count, traces.IS_REPLAY: accepted.is_replay or None})
         content = content_of(draft, accepted, responses.request_id_text(scope))
         scope[MESSAGE] = content["id"]
         await responses.send_json(send, 202, content, headers_of(accepted))
         crash.point("accept.answered")
+
+
+def _traceparent(scope: Scope) -> bytes | None:
+    """As it is given; of several, none counts."""
+    given = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return given[0] if len(given) == 1 else None
 
 
 def authorization_of(headers: Mapping[bytes, bytes]) -> str | None:

@@ -27,6 +27,7 @@ from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+from posthouse.traces import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Services:
     suppression: Suppressions
     dry_run: DryRun
     writes: Writes
+    tracer: Tracer | None = None
 
     def stop_waiting(self) -> None:
         """End responses that wait for something to happen: the process stops."""

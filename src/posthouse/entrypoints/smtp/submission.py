@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from posthouse import crash, metrics
+from posthouse import crash, metrics, traces
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.entrypoints.refusals import smtp_reply
@@ -23,6 +23,7 @@ from posthouse.mail.submitted import SubmittedMailError, is_slow_to_read
 from posthouse.rules import credential, ids, limits
 from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.traces import Span, Tracer
 
 log = structlog.get_logger(__name__)
 
@@ -38,12 +39,22 @@ _UNAVAILABLE: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILUR
 class Submission:
     """The service behind the submission ports."""
 
-    def __init__(self, *, admission: Admission, intake: Intake, clock: Clock, chance: Chance, hostname: str) -> None:
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        intake: Intake,
+        clock: Clock,
+        chance: Chance,
+        hostname: str,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.policy = Policy(hostname, needs_authentication=True)
         self._admission = admission
         self._intake = intake
         self._clock = clock
         self._chance = chance
+        self._tracer = tracer
         self._backoff = Backoff()
         self._large: FairRoom[AccountId] = FairRoom(LARGE_AT_ONCE_MAX, wait_seconds_max=LARGE_SECONDS_MAX)
 
@@ -83,14 +94,25 @@ class Submission:
 
     async def accept(self, principal: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
         began_at = self._clock.monotonic()
-        reply, code = await self._answer(principal, envelope, content)
+        span = None if self._tracer is None else self._tracer.begin_request("submission")
+        reply, code = await self._answer(principal, envelope, content, span)
+        if span is not None:
+            account = None if principal is None else ids.text(ids.ACCOUNT, principal.account_id)
+            span.end(
+                {traces.ACCOUNT: account, traces.RECIPIENTS: len(envelope.recipients), traces.CODE: code},
+                is_error=code != "accepted",
+            )
         metrics.ACCEPTS.count("smtp", code)
         metrics.ACCEPT_SECONDS.observe(self._clock.monotonic() - began_at, "smtp")
         return reply
 
-    async def _answer(self, principal: Principal | None, envelope: Envelope, content: bytes) -> tuple[ServerReply, str]:
+    async def _answer(
+        self, principal: Principal | None, envelope: Envelope, content: bytes, span: Span | None
+    ) -> tuple[ServerReply, str]:
         """The reply, and what it is called in the metrics."""
         request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
+        if span is not None:
+            span.note({traces.REQUEST: ids.text(ids.REQUEST, request_id)})
         crash.point("submission.received")
         try:
             if principal is None:
@@ -99,11 +121,11 @@ class Submission:
             if len(content) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(content):
                 await self._large.take(principal.account_id)
                 try:
-                    accepted = await self._accept(principal, envelope, content, request_id)
+                    accepted = await self._accept(principal, envelope, content, request_id, span)
                 finally:
                     self._large.give_back(principal.account_id)
             else:
-                accepted = await self._accept(principal, envelope, content, request_id)
+                accepted = await self._accept(principal, envelope, content, request_id, span)
         except SubmittedMailError as error:
             code, _, status = error.status.partition(" ")
             return ServerReply(int(code), status, str(error)), Code.INVALID_REQUEST.value
@@ -116,10 +138,13 @@ class Submission:
             log.exception("fault", request_id=ids.text(ids.REQUEST, request_id), fault=type(fault).__name__)
             return replies.FAULT, Code.INTERNAL_ERROR.value
         crash.point("submission.before_answer")
-        return ServerReply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}"), "accepted"
+        message = ids.text(ids.MESSAGE, accepted.message_id)
+        if span is not None:
+            span.note({traces.MESSAGE: message})
+        return ServerReply(250, "2.0.0", f"queued as {message}"), "accepted"
 
     async def _accept(
-        self, principal: Principal, envelope: Envelope, content: bytes, request_id: RequestId
+        self, principal: Principal, envelope: Envelope, content: bytes, request_id: RequestId, span: Span | None
     ) -> AcceptedMessage:
         recipients = [_read_recipient(address) for address in envelope.recipients]
-        return await self._intake.adopt(principal, content, recipients, envelope.sender, request_id)
+        return await self._intake.adopt(principal, content, recipients, envelope.sender, request_id, span)

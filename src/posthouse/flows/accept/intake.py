@@ -13,7 +13,7 @@ from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.accept.quota_batch import QuotaBatch
 from posthouse.flows.accept.refused import RefusedRequests
 from posthouse.flows.accept.replay import AcceptedMessage as AcceptedMessage
-from posthouse.flows.accept.replay import in_progress, replay
+from posthouse.flows.accept.replay import durable_replay, in_progress, replay
 from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.batching import Batcher
 from posthouse.flows.shared.disk_space import DiskSpace
@@ -34,6 +34,7 @@ from posthouse.store import acceptance
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
+from posthouse.traces import Span
 
 # The time for a failed batch to be tried again in parts. It has waited for its locks once, so a part waits only as
 # long as other batches take.
@@ -94,8 +95,9 @@ class Intake:
         body_hash: bytes,
         request_id: RequestId,
         source: Source = Source.API,
+        span: Span | None = None,
     ) -> AcceptedMessage:
-        """Accept the draft once per key.
+        """Accept the draft once per key; `span` is the request's, if it is traced.
 
         A used key is answered before anything else is refused. Only a draft that would be refused reads its key
         here: all others read it in the transaction.
@@ -120,7 +122,7 @@ class Intake:
                 if answer is not None:
                     return answer
                 entry = await self._prepare(principal, key, draft, body_hash, request_id, source)
-            return await self._submit(entry)
+            return await self._submit(entry, span)
         finally:
             self._being_accepted.discard(key)
 
@@ -131,6 +133,7 @@ class Intake:
         recipients: Sequence[Mailbox],
         envelope_sender: str,
         request_id: RequestId,
+        span: Span | None = None,
     ) -> AcceptedMessage:
         """Accept a mail that was written elsewhere, for the envelope's recipients; a RawError says why it can't be.
 
@@ -182,15 +185,17 @@ class Intake:
             mailing_list=choice.mailing_list,
             one_click=choice.one_click,
         )
-        return await self._submit(entry)
+        return await self._submit(entry, span)
 
     async def drain(self) -> None:
         await self._batcher.drain()
         await self._large_batcher.drain()
 
-    def _submit(self, entry: PreparedMessage) -> Awaitable[AcceptedMessage]:
+    def _submit(self, entry: PreparedMessage, span: Span | None) -> Awaitable[AcceptedMessage]:
         size = len(entry.mime)
         batcher = self._large_batcher if size > limits.THREAD_BODY_BYTES_MIN else self._batcher
+        if span is not None:
+            return _traced(span, batcher, entry, size)
         return batcher.submit(entry, size)
 
     async def _prepare(
@@ -237,9 +242,9 @@ class Intake:
         """The answer to a key that another request of this process is being accepted with."""
         async with self._database.connection() as connection:
             known = (await acceptance.recall(connection, [key])).get(key)
-            if known is None or known.expires_at <= self._clock.now():
-                raise in_progress()
-            return await replay(connection, key, body_hash, known)
+        if known is None or known.expires_at <= self._clock.now():
+            raise in_progress()
+        return await durable_replay(self._database, key, body_hash, known)
 
     async def _accept_batch(self, entries: Sequence[PreparedMessage]) -> Sequence[AcceptedMessage | BaseException]:
         """One transaction for all; where that fails, smaller ones, so that no message fails because of another."""
@@ -324,6 +329,20 @@ class Intake:
         return answers
 
 
+async def _traced(
+    span: Span, batcher: Batcher[PreparedMessage, AcceptedMessage], entry: PreparedMessage, size: int
+) -> AcceptedMessage:
+    """With a span from the wait for the shared transaction to its commit."""
+    commit = span.child("commit")
+    is_error = True
+    try:
+        accepted = await batcher.submit(entry._replace(trace=span.context.stored), size)
+        is_error = False
+        return accepted
+    finally:
+        commit.end(is_error=is_error)
+
+
 def _addressed(recipients: Sequence[Mailbox], submitted: SubmittedMail) -> tuple[DraftRecipient, ...]:
     """The envelope's recipients, each once, in its first spelling; those not in the header are blind copies."""
     unique: dict[str, DraftRecipient] = {}
@@ -338,7 +357,15 @@ def _tickets(entries: Sequence[PreparedMessage]) -> Iterator[DeliveryTicket]:
     for entry in entries:
         for position, recipient in enumerate(entry.recipients):
             destination = entry.routed_to or recipient.destination
-            yield DeliveryTicket(entry.account_id, entry.message_id, position, 0, destination, entry.sender_domain)
+            yield DeliveryTicket(
+                entry.account_id,
+                entry.message_id,
+                position,
+                0,
+                destination,
+                entry.sender_domain,
+                is_list=entry.is_list,
+            )
 
 
 def _by_account(entries: Sequence[PreparedMessage]) -> list[list[PreparedMessage]]:

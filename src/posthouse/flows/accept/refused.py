@@ -7,7 +7,7 @@ answered with 403 or 429, because a used Idempotency-Key is answered in any case
 
 from posthouse.clock import Clock
 from posthouse.flows.accept.preparation import UnverifiedSender
-from posthouse.flows.accept.replay import AcceptedMessage, replay
+from posthouse.flows.accept.replay import AcceptedMessage, durable_replay
 from posthouse.flows.shared.account_limits import Defaults, suspended
 from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.principal import Principal
@@ -40,8 +40,8 @@ class RefusedRequests:
         account_id = principal.account_id
         async with self._database.connection() as connection:
             found = await acceptance.read_refused(connection, account_id, key, domain)
-            if key is not None and found.remembered is not None and found.remembered.expires_at > self._clock.now():
-                return await replay(connection, key, body_hash, found.remembered)
+        if key is not None and found.remembered is not None and found.remembered.expires_at > self._clock.now():
+            return await durable_replay(self._database, key, body_hash, found.remembered)
         if found.is_suspended:
             raise suspended()
         if domain is None:

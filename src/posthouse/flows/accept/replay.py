@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import messages
+from posthouse.store import acceptance, messages
 from posthouse.store.acceptance import IdempotencyKey, RememberedKey
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, Database
 
 
 class AcceptedMessage(NamedTuple):
@@ -39,6 +39,20 @@ async def replay(
         is_replay=True,
         rate_headers={},
     )
+
+
+async def durable_replay(
+    database: Database, key: IdempotencyKey, body_hash: bytes, known: RememberedKey
+) -> AcceptedMessage:
+    """The first answer, outside of the shared transaction.
+
+    A message whose commit was given up while it waited for a standby can be read, and may still be lost. So this
+    commits something too: a later commit reaches a standby only after the message did.
+    """
+    async with database.transaction() as tx:
+        answer = await replay(tx, key, body_hash, known)
+        await acceptance.write_ahead(tx)
+    return answer
 
 
 def in_progress() -> Refusal:

@@ -270,6 +270,27 @@ class Sessions:
         """An operator made a link that logs this user in."""
         await self._note(tx, user.id, OPERATOR, "user.login_link_made", user.email, self._clock.now())
 
+    async def live_of(self, email: str) -> Sequence[SessionRow]:
+        """The sessions of this user, the newest first."""
+        user = await self.user(email)
+        async with self._database.connection() as connection:
+            return await sessions.live_of_user(connection, user.id, self._clock.now(), limits.SESSIONS_PER_USER_MAX)
+
+    async def end_of(self, email: str, given: str | None) -> int:
+        """End a session of this user, or all (None); returns how many ended."""
+        user, now = await self.user(email), self._clock.now()
+        session_id = None if given is None else ids.parse(ids.SESSION, given)
+        async with self._database.transaction() as tx:
+            if given is None:
+                ended = await sessions.revoke_all(tx, user.id, None, now)
+            else:
+                ended = session_id is not None and await sessions.revoke(tx, SessionId(session_id), user.id, now)
+                if not ended:
+                    raise Refusal(Code.NOT_FOUND, f"{user.email} has no session {given!r}: see `session list`.")
+            if ended:
+                await self._note(tx, user.id, OPERATOR, "user.sessions_ended", user.email, now)
+        return int(ended)
+
     async def switch_off_totp(self, email: str) -> None:
         """For someone who lost both the device and the recovery codes."""
         await self._remove_factor(await self.user(email), OPERATOR)

@@ -70,11 +70,16 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
     async def postpone(
         self, tx: Connection, postponements: Sequence[Postponement[DeliveryTicket]], now: datetime
     ) -> None:
-        rows = [DeliveryPostponement(*late.ticket.key, late.next_at, late.is_held) for late in postponements]
+        rows = [
+            DeliveryPostponement(*late.ticket.key, late.next_at, late.is_held, late.held_by) for late in postponements
+        ]
         await delivery_schedule.postpone(tx, rows, now)
 
     def log_fields(self, work: DeliveryTicket | DeliveryOutcome) -> Mapping[str, str]:
-        return {"message": ids.text(ids.MESSAGE, work.message_id)}
+        return {
+            "account": ids.text(ids.ACCOUNT, work.account_id),
+            "message": ids.text(ids.MESSAGE, work.message_id),
+        }
 
     def goes_alone(self, claimed: ClaimedRecipient) -> bool:
         return self._outgoing_mail.is_personal(claimed.message)

@@ -16,22 +16,25 @@ import structlog
 from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.flows.deliver import delivery_metrics
+from posthouse.flows.deliver import delivery_metrics, delivery_spans
+from posthouse.flows.deliver.allowances import Allowances
 from posthouse.flows.deliver.claim_store import DeliveryClaimStore
 from posthouse.flows.deliver.delivery_metrics import DeliveryMetrics
 from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue, LaneQueues
 from posthouse.flows.deliver.large_bodies import LARGE_BYTES_MAX, LargeBodies
-from posthouse.flows.deliver.outcomes import Attempt, Outcomes, served
+from posthouse.flows.deliver.outcomes import Attempt, Outcomes, attempts_of, domain_served, served
 from posthouse.flows.deliver.outgoing_mail import OutgoingMail, domain_of
+from posthouse.flows.deliver.rescue import Rescue, RescueSettings, sender_of
 from posthouse.flows.deliver.routes import Routes
 from posthouse.flows.deliver.standings import Standings
 from posthouse.flows.shared.claims import Claims, Postponement, is_claim_of
 from posthouse.flows.shared.tickets import Item, Tickets
 from posthouse.flows.shared.worker_lease import SendPermit
-from posthouse.rules import ids, retry, simulator
-from posthouse.rules.lane import LaneLimits, Limits, Served, Slot
+from posthouse.rules import explanation, ids, retry, simulator
+from posthouse.rules.address_warm_up import VOLUMES, Volumes
+from posthouse.rules.lane import LaneLimits, Limits, Served, Slot, lane_by_name
 from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.outcome import GivenUp, NoReply, Stage
+from posthouse.rules.outcome import GivenUp, NoReply, Stage, is_taken
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
 from posthouse.rules.route import Route
@@ -43,7 +46,9 @@ from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
 from posthouse.store.lane_reports import LaneState
 from posthouse.store.postgres import Database
-from posthouse.wire.carrier import Carrier, CarrierResult
+from posthouse.store.seal import Sealer
+from posthouse.traces import Kind, Span, Tracer
+from posthouse.wire.carrier import Carrier, CarrierRequest, CarrierResult
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases, StreamMessage
 from posthouse.wire.stream.memory import AllShards
@@ -61,6 +66,7 @@ UNREADY: Final = timedelta(minutes=1)
 SIMULATOR_LIMITS: Final = Limits(per_second=10_000.0, burst=10_000, connections_start=50, connections_max=50)
 CUT_SHORT: Final = "the service was stopped"
 FAULT_OF_OURS: Final = "the service failed"
+RESCUE: Final = RescueSettings()
 
 
 class Delivery:
@@ -84,18 +90,23 @@ class Delivery:
         captures: bool = False,
         large_bytes_max: int = LARGE_BYTES_MAX,
         leases: Leases | None = None,
+        sealer: Sealer | None = None,
+        tracer: Tracer | None = None,
+        warm_up_volumes: Volumes = VOLUMES,
+        rescue: RescueSettings = RESCUE,
     ) -> None:
         """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them.
 
         `renewals` are connections for the lease alone, which must not wait for those that claim and record.
         With `captures`, mail with a real destination is held: no name is resolved, and no server connected to.
-        Without `leases`, every shard is this worker's.
+        Without `leases`, every shard is this worker's; without a `sealer`, no relay is used.
         """
         self._database = database
         self._control_cache = control_cache
         self._clock = clock
         self._chance = chance
         self._carrier = carrier
+        self._tracer = tracer
         self._tickets = tickets
         self._simulator_domain = simulator_domain
         self._captures = captures
@@ -111,7 +122,10 @@ class Delivery:
             worker_lease=worker_lease,
             renewals=renewals,
         )
-        self._routes = Routes(database)
+        self._routes = Routes(database, sealer)
+        self._allowances = Allowances(
+            database=database, clock=clock, bound_of=self._routes.bound_of, volumes=warm_up_volumes
+        )
         self._lane_queues = LaneQueues(
             clock=clock,
             chance=chance,
@@ -127,10 +141,23 @@ class Delivery:
             give_back=self._give_back,
             forward=self._forward,
             routes_of=self._routes.of,
+            relay_of=self._routes.relay_of,
+            allowances=self._allowances,
             standing_of=self._standing_of,
             learnt=self._learn,
+            hold=self._hold_for_lane,
         )
-        self._standings = Standings(database=database, clock=clock, adopt=self._lane_queues.adopt)
+        self._standings = Standings(
+            database=database, clock=clock, adopt=self._lane_queues.adopt, pause=self._lane_queues.pause
+        )
+        self._rescue = Rescue(
+            rescue,
+            database=database,
+            clock=clock,
+            chance=chance,
+            others=self._others_with_room,
+            relay_of=self._routes.relay_of,
+        )
         self._large_bodies = LargeBodies(large_bytes_max)
         self._delivery_metrics = DeliveryMetrics(simulator_domain)
 
@@ -148,11 +175,12 @@ class Delivery:
         taken = await self._claims.take(messages)
         if taken:
             crash.point("delivery.offered")
+        taken = self._without_blocked_too_long(taken)
         if self._captures:
             outbound = [item for item in taken if item.ticket.destination != self._simulator_domain]
             taken = [item for item in taken if item.ticket.destination == self._simulator_domain]
             if outbound:
-                self._claims.tasks.spawn(self._hold_outbound(outbound))
+                self._claims.tasks.spawn(self._hold_back(outbound))
         held = [item for item in taken if self._control_cache.is_known_suspended(item.ticket.account_id)]
         if held:
             # Before the lanes, whose turns and rate are for mail that can go.
@@ -204,14 +232,18 @@ class Delivery:
             await lane_reports.report(tx, self.worker_id, states, now)
 
     async def synchronize_standings(self) -> None:
-        """Write what the lanes learnt here, and learn what they did elsewhere."""
+        """Write what the lanes learnt here; learn what they did elsewhere, and which of them operators paused."""
         await self._standings.synchronize()
+        await self._allowances.synchronize()
 
     def _standing_of(self, place: Place) -> Standing | None:
         return self._standings.of(place)
 
     def _learn(self, lesson: Lesson) -> None:
         self._standings.learn(lesson)
+        self._delivery_metrics.learnt(lesson)
+        if lesson.is_new_block:
+            _warn_of_block(lesson)
         if lesson.until is not None:
             # Other workers must stop as well.
             self._claims.tasks.spawn(self._write_at_once())
@@ -231,6 +263,11 @@ class Delivery:
         """Give back what waits, let running attempts finish, and withdraw those that do not in time."""
         await self._claims.drain(self._lane_queues.close(), seconds)
         await self._write_at_once()
+        try:
+            await self._allowances.give_back()
+        except Refusal as refusal:
+            # What this worker was given is not sent, and counts.
+            log.debug("allowances_not_given_back", cause=repr(refusal.__cause__))
 
     async def _deliver(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
         try:
@@ -241,7 +278,11 @@ class Delivery:
 
     async def _take_turn(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
         how: tuple[Served, Refused | None] = Served.NOT_SENT, None
+        span: Span | None = None
+        allowed = len(bundle.items)
+        attempts: list[Attempt] = []
         try:
+            turn_at = self._clock.monotonic()
             items = bundle.items
             if await self._control_cache.is_suspended(bundle.account_id):
                 items = await self._held_too_long(items)
@@ -250,23 +291,66 @@ class Delivery:
                 items = []
             permit = self._claims.permit(CARRY_LONGEST_SECONDS)
             claimed = await self._claim(queue, bundle, items)
-            attempts, how = await self._carry(queue, bundle, claimed, permit)
+            if self._tracer is not None:
+                span = delivery_spans.begin(self._tracer, items, claimed, turn_at)
+            attempts, how = await self._carry(queue, bundle, claimed, permit, span)
         except Exception as fault:
+            if span is not None:
+                span.end(is_error=True)
             await self._claims.give_up(bundle.items, fault)
             return
         finally:
+            self._count_allowance(queue, allowed, attempts, how[0])
             self._lane_queues.release_slot(queue, slot, *how)
         carried_at = self._clock.monotonic()
         try:
-            outcomes = [self._outcomes.of(attempt) for attempt in attempts]
+            if how[0] is Served.BLOCKED:
+                await self._write_at_once()
+            # After the lane has heeded the replies: what is held waits as long as the lane does.
+            holds = await self._rescue.holds(queue, how[0], attempts)
+            outcomes = [self._outcomes.of(attempt, hold) for attempt, hold in zip(attempts, holds, strict=True)]
             self._count(queue, outcomes)
             crash.point("record.before")
-            await self._claims.record(outcomes)
+            await self._record(outcomes, span)
             self._delivery_metrics.recorded(
                 queue.name, how[0], outcomes, self._clock.now(), self._clock.monotonic() - carried_at
             )
         finally:
             await self._claims.acknowledge(bundle.items)
+
+    # What a block holds.
+
+    def _others_with_room(self, queue: LaneQueue, attempt: Attempt) -> Sequence[LaneQueue]:
+        return self._lane_queues.others_with_room(queue, attempt.claimed.account_id, sender_of(attempt))
+
+    def _without_blocked_too_long(self, items: list[Item[DeliveryTicket]]) -> list[Item[DeliveryTicket]]:
+        """Those that are not to bounce now. The others don't wait for their lane, which may pause for longer."""
+        now = self._clock.now()
+        rest = []
+        for item in items:
+            bounce_at = item.ticket.bounce_at
+            if bounce_at is not None and bounce_at <= now:
+                self._claims.tasks.spawn(self._bounce_blocked(item))
+            else:
+                rest.append(item)
+        return rest
+
+    async def _bounce_blocked(self, item: Item[DeliveryTicket]) -> None:
+        try:
+            claimed = await self._claims.claim([item.ticket])
+        except Exception as fault:
+            await self._claims.give_up([item], fault)
+            return
+        try:
+            outcomes = [
+                self._outcomes.of(Attempt(recipient, self._outcomes.not_tried(recipient))) for recipient in claimed
+            ]
+            crash.point("rescue.before_bounce")
+            await self._claims.record(outcomes)
+            lane_name = item.ticket.lane or lane_by_name(item.ticket.destination) or item.ticket.destination
+            self._delivery_metrics.recorded(lane_name, Served.NOT_SENT, outcomes, self._clock.now(), 0.0)
+        finally:
+            await self._claims.acknowledge([item])
 
     # Claim.
 
@@ -279,10 +363,12 @@ class Delivery:
             await self._separate_others(queue, bundle, items, claimed[0])
         return claimed
 
-    async def _hold_outbound(self, items: Sequence[Item[DeliveryTicket]]) -> None:
-        """Postpone what was accepted before mail was captured; it may wait for as long as that lasts."""
+    async def _hold_back(self, items: Sequence[Item[DeliveryTicket]], lane: str | None = None) -> None:
+        """Postpone what a paused lane holds, or what was accepted before mail was captured, as long as that lasts."""
         try:
-            await self._claims.postpone([Postponement(item.ticket, self._hold_until(), is_held=True) for item in items])
+            await self._claims.postpone(
+                [Postponement(item.ticket, self._hold_until(), is_held=True, held_by=lane) for item in items]
+            )
         except Exception as fault:
             await self._claims.give_up(items, fault)
             return
@@ -332,7 +418,12 @@ class Delivery:
     # Carry.
 
     async def _carry(
-        self, queue: LaneQueue, bundle: Bundle, claimed: Sequence[ClaimedRecipient], permit: SendPermit
+        self,
+        queue: LaneQueue,
+        bundle: Bundle,
+        claimed: Sequence[ClaimedRecipient],
+        permit: SendPermit,
+        span: Span | None,
     ) -> tuple[list[Attempt], tuple[Served, Refused | None]]:
         attempts = []
         tried = []
@@ -354,7 +445,7 @@ class Delivery:
             lost = GivenUp("the message is no longer stored", is_released=True)
             attempts += [Attempt(recipient, lost) for recipient in tried]
             return attempts, (Served.NOT_SENT, None)
-        routes = self._routes.from_route(bundle.account_id, queue.route, domain_of(message.sender))
+        routes = self._routes_for(queue, bundle, message.sender)
         if routes is None:
             return attempts + self._not_tried(tried, timedelta(0)), (Served.NOT_SENT, None)
         size = 0 if message.mime is not None else message.mime_bytes
@@ -363,17 +454,23 @@ class Delivery:
             seconds = self._large_bodies.wait_seconds(message.id, began_at)
             return attempts + self._not_tried(tried, timedelta(seconds=seconds)), (Served.NOT_SENT, None)
         try:
-            carried = await self._send(queue, bundle, tried, routes, permit)
+            carried = await self._send(queue, bundle, tried, routes, permit, span)
         finally:
             if size:
                 self._large_bodies.give_back(bundle.account_id, size, self._clock.monotonic() - began_at)
         if carried is None:
             wait = timedelta(0) if permit.is_refused or self._claims.is_stopping else UNREADY
             return attempts + self._not_tried(tried, wait), (Served.OTHERWISE, None)
-        attempts += [
-            Attempt(recipient, result, carried) for recipient, result in zip(tried, carried.results, strict=True)
-        ]
-        return attempts, served(queue.name, bundle.destination, carried, bundle.message_id)
+        attempts += attempts_of(queue.name, tried, carried)
+        about = queue.name, bundle.destination, carried, bundle.message_id
+        self._lane_queues.release_domain(queue, bundle, *domain_served(*about))
+        return attempts, served(*about)
+
+    def _routes_for(self, queue: LaneQueue, bundle: Bundle, sender: str) -> tuple[Route, ...] | None:
+        """None if the account's mail goes another way by now."""
+        if queue.relay is not None:
+            return () if self._routes.relay_of(bundle.account_id) == queue.relay else None
+        return self._routes.from_route(bundle.account_id, queue.route, domain_of(sender))
 
     def _not_tried(self, recipients: Sequence[ClaimedRecipient], wait: timedelta) -> list[Attempt]:
         again_at = self._clock.now() + wait
@@ -386,6 +483,7 @@ class Delivery:
         tried: Sequence[ClaimedRecipient],
         routes: tuple[Route, ...],
         permit: SendPermit,
+        span: Span | None,
     ) -> CarrierResult | None:
         """The destination's replies; None when the mail was withdrawn or could not be prepared."""
         try:
@@ -393,10 +491,13 @@ class Delivery:
                 crash.point("carry.before_signing")
                 request = await self._outgoing_mail.request(tried, routes)
                 request = replace(
-                    request, connections=queue.connections, per_connection_max=queue.lane.per_connection_max
+                    request,
+                    connections=queue.connections,
+                    per_connection_max=queue.lane.per_connection_max,
+                    relay=queue.relay,
                 )
                 crash.point("carry.before_connecting")
-                carried = await self._carrier.carry(bundle.destination, request, permit)
+                carried = await self._carried(bundle.destination, request, permit, span)
                 crash.point("carry.carried")
         except asyncio.CancelledError:
             if not self._claims.is_stopping:
@@ -407,18 +508,64 @@ class Delivery:
             log.debug("mail_not_read", cause=repr(refusal.__cause__))
             return None
         except Exception:
-            log.exception("mail_not_carried", message=ids.text(ids.MESSAGE, bundle.message_id))
+            log.exception(
+                "mail_not_carried",
+                account=ids.text(ids.ACCOUNT, bundle.account_id),
+                message=ids.text(ids.MESSAGE, bundle.message_id),
+            )
             reason = FAULT_OF_OURS
         else:
             return None if permit.is_refused else carried
         # What may have arrived is recorded as such; otherwise nothing was sent.
         return CarrierResult((NoReply(Stage.DOT, reason),) * len(tried)) if permit.is_given else None
 
+    async def _carried(
+        self, destination: str, request: CarrierRequest, permit: SendPermit, span: Span | None
+    ) -> CarrierResult:
+        if span is None:
+            return await self._carrier.carry(destination, request, permit)
+        session = span.child("smtp", Kind.CLIENT)
+        carried: CarrierResult | None = None
+        try:
+            carried = await self._carrier.carry(destination, request, permit)
+            return carried
+        finally:
+            delivery_spans.end_session(session, carried)
+
     # Record.
 
+    async def _record(self, outcomes: Sequence[DeliveryOutcome], span: Span | None) -> None:
+        if span is None:
+            await self._claims.record(outcomes)
+            return
+        recording = span.child("record")
+        try:
+            trace = recording.context.stored
+            await self._claims.record([replace(outcome, trace=trace) for outcome in outcomes])
+        finally:
+            delivery_spans.end(span, recording, outcomes)
+
+    def _count_allowance(self, queue: LaneQueue, allowed: int, attempts: Sequence[Attempt], how: Served) -> None:
+        """What became of the mails that had permission to leave from an address that warms up."""
+        if not self._allowances.is_bounded(queue.place):
+            return
+        tried = [attempt for attempt in attempts if attempt.carried is not None]
+        self._allowances.put_back(queue.place, allowed - len(tried))
+        if tried:
+            taken = sum(attempt.result is not None and is_taken(attempt.result) for attempt in tried)
+            self._allowances.note(
+                queue.place,
+                taken=taken,
+                slow=len(tried) - taken if how is Served.SLOW else 0,
+                was_blocked=how is Served.BLOCKED,
+            )
+
     def _count(self, queue: LaneQueue, outcomes: Sequence[DeliveryOutcome]) -> None:
+        delivered = sum(outcome.result is DeliveryResult.DELIVERED for outcome in outcomes)
+        if delivered:
+            queue.counts.delivered += delivered
+            queue.counts.hour.add(delivered, self._clock.monotonic())
         for outcome in outcomes:
-            queue.counts.delivered += outcome.result is DeliveryResult.DELIVERED
             queue.counts.deferred += outcome.result is DeliveryResult.DEFERRED
             if outcome.response is not None:
                 reply = outcome.response if outcome.code is None else f"{outcome.code} {outcome.response}"
@@ -426,6 +573,9 @@ class Delivery:
 
     def _postpone(self, late: list[tuple[Item[DeliveryTicket], float]]) -> None:
         self._claims.tasks.spawn(self._claims.postpone_items(late))
+
+    def _hold_for_lane(self, items: list[Item[DeliveryTicket]], lane: str) -> None:
+        self._claims.tasks.spawn(self._hold_back(items, lane))
 
     def _give_back(self, items: list[Item[DeliveryTicket]]) -> None:
         self._claims.tasks.spawn(self._claims.give_back(items))
@@ -435,3 +585,15 @@ class Delivery:
         if self._tickets is not None:
             self._tickets.forward([item.ticket for item in items], lane, shard)
         self._claims.tasks.spawn(self._claims.acknowledge(items))
+
+
+def _warn_of_block(lesson: Lesson) -> None:
+    """Once for each block, whatever its mail."""
+    place, refused = lesson.place, lesson.refused
+    log.warning(
+        "address_blocked",
+        lane=place.lane,
+        address=place.ip or None,
+        reply=refused.reply,
+        page=explanation.page_of_block(place.lane, refused.reply),
+    )

@@ -10,6 +10,7 @@ from posthouse import metrics
 from posthouse.flows.deliver.lane_queues import LaneQueue
 from posthouse.rules import ids, lane
 from posthouse.rules.lane import Served
+from posthouse.rules.standing import Lesson
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
 
 SIMULATOR: Final = "simulator"
@@ -35,6 +36,9 @@ class DeliveryMetrics:
                 metrics.FINAL_SECONDS.observe((now - ids.time_of(outcome.message_id)).total_seconds(), provider)
             if outcome.result is DeliveryResult.DELIVERED:
                 metrics.UNCOMMITTED_SECONDS.observe(seconds)
+
+    def learnt(self, lesson: Lesson) -> None:
+        metrics.LESSONS.count(self._provider(lesson.place.lane), lesson.kind.value)
 
     def _provider(self, lane_name: str) -> str:
         if lane.is_provider(lane_name):

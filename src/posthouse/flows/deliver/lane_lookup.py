@@ -5,17 +5,17 @@ Tickets of a destination that is not known yet wait here for its first look-up. 
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, assert_never
+from typing import Final
 
 import structlog
 
 from posthouse.clock import Clock
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.background_tasks import BackgroundTasks
-from posthouse.mail.exchange import NullExchange, exchanges
-from posthouse.rules.lane import lane_by_hosts, lane_by_name
+from posthouse.flows.shared.lane_by_servers import lane_by_servers
+from posthouse.rules.lane import lane_by_name
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
+from posthouse.wire.dns import Resolver
 
 log = structlog.get_logger(__name__)
 
@@ -110,18 +110,6 @@ class LaneLookup:
             return destination
         try:
             async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._lookups:
-                answer = await self._resolver.exchanges(destination)
+                return await lane_by_servers(self._resolver, destination)
         except TimeoutError:
             return None
-        match answer:
-            case NoAnswer():
-                return None
-            case NoName():
-                return destination
-            case MxRecords(records):
-                hosts = exchanges(destination, records, b"")
-            case _:
-                assert_never(answer)
-        if isinstance(hosts, NullExchange):
-            return destination
-        return lane_by_hosts(destination, [host.host for host in hosts])

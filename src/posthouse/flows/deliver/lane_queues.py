@@ -10,23 +10,28 @@ forwarded; when a shard is lost, what waits in its lanes is given back at once.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Set
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.deliver.allowances import Allowances
+from posthouse.flows.deliver.domain_lanes import DomainLanes, DomainSlot
 from posthouse.flows.deliver.lane_lookup import LaneLookup
 from posthouse.flows.deliver.session_shares import SessionShares
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot
+from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot, is_provider
 from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
 from posthouse.rules.pace import Moment
-from posthouse.rules.route import Room, Route, choose
-from posthouse.rules.standing import Lesson, Place, Refused, Standing
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.relay import Relay, is_relay_lane
+from posthouse.rules.rescue import HourCount
+from posthouse.rules.route import Room, Route, choose, ranked
+from posthouse.rules.standing import LaneState, Lesson, Place, Refused, Standing
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.carrier import LaneConnections
 from posthouse.wire.dns import Resolver
@@ -59,6 +64,8 @@ SOLE_ADDRESS: Final = ""
 ADDRESS_SECONDS_MAX: Final = 1.0
 # While no address of a pool may send, its mail is postponed by this.
 NO_ADDRESS_SECONDS: Final = 60.0
+# What waits for the next hour's allowance comes back within so many seconds of its beginning.
+NEXT_HOUR_SECONDS: Final = 300.0
 # When a session ends, lanes of each account above its share are tried again, until so many could not go on.
 FAILURES_MAX: Final = 5
 # When lanes are placed over another number of shards, workers learn of it at their next renewals. For so long nothing
@@ -76,6 +83,16 @@ class Bundle:
     items: list[Item]
     # Whether its session began while its lane had not answered yet.
     is_unproven: bool = False
+    domain_slot: DomainSlot | None = None
+
+    @property
+    def sender(self) -> str | None:
+        """The domain in From."""
+        return self.items[0].ticket.sender
+
+    @property
+    def is_list(self) -> bool:
+        return self.items[0].ticket.is_list
 
 
 @dataclass(slots=True)
@@ -83,6 +100,8 @@ class LaneCounts:
     """The outcomes in a lane since the process started."""
 
     delivered: int = 0
+    # Of these, in the last hour.
+    hour: HourCount = field(default_factory=HourCount)
     deferred: int = 0
     last_reply: str | None = None
 
@@ -91,7 +110,7 @@ class LaneCounts:
 class LaneQueue:
     """A lane, or its part that lives in this shard, and the bundles that wait for it, all to leave by one route.
 
-    Without a route they leave as the machine sends by itself.
+    Without a route they leave as the machine sends by itself; those of a relay's lane go to the relay.
     """
 
     name: str
@@ -99,6 +118,7 @@ class LaneQueue:
     lane: Lane
     bundles: FairQueue[Bundle]
     route: Route | None = None
+    relay: Relay | None = None
     # The bundles that further recipients can join.
     open_bundles: dict[tuple[MessageId, str], Bundle] = field(default_factory=dict)
     # Everything that bounds a lane counts recipients, that is tickets, because these take the room in the worker and in
@@ -108,15 +128,17 @@ class LaneQueue:
     # For each account, the time up to which room is promised to postponed tickets.
     horizons: dict[AccountId, float] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+    # More of its allowance is being asked for.
+    is_reserving: bool = False
     counts: LaneCounts = field(default_factory=LaneCounts)
     connections: LaneConnections = field(init=False)
 
     def __post_init__(self) -> None:
-        self.connections = LaneConnections(self.idle_max)
+        self.connections = LaneConnections(self.connections_max)
 
-    def idle_max(self) -> int:
-        """How many connections may be idle beside those in use."""
-        return self.lane.connections - self.lane.in_use
+    def connections_max(self) -> int:
+        """How many connections may be open, idle ones among them."""
+        return self.lane.connections
 
     @property
     def key(self) -> LaneKey:
@@ -149,12 +171,18 @@ class LaneQueue:
         return waiting < room * 4 // 5 and self.waiting < room
 
 
+# A lane's queue here; its lane and the shard of that, elsewhere; or the seconds to wait.
+_Target = LaneQueue | tuple[str, int] | Literal[Elsewhere.GIVE_BACK] | float
+
+
 class LaneQueues:
     """`start` delivers a bundle; it calls `release_slot` after the SMTP session and `end_session` once recorded.
 
     `postpone` postpones tickets that find no room, each by its seconds; `give_back` returns tickets to the stream, and
     `forward` sends those of a lane to the shard where it lives. `routes_of` says by which routes an account's mail
-    leaves: empty, as the machine sends by itself; None, not now.
+    leaves, those of its overflow after its own: empty, as the machine sends by itself; None, not now. What no route
+    may send takes the relay of `relay_of`, if any. `allowances` bound what some routes and relays may send.
+    `hold` keeps back the tickets of a lane that an operator paused.
     """
 
     def __init__(
@@ -173,14 +201,19 @@ class LaneQueues:
         postpone: Callable[[list[tuple[Item, float]]], None],
         give_back: Callable[[list[Item]], None],
         forward: Callable[[list[Item], str, int], None],
-        routes_of: Callable[[AccountId], tuple[Route, ...] | None] = lambda _: (),
+        routes_of: Callable[[AccountId], tuple[tuple[Route, ...], ...] | None] = lambda _: (),
+        relay_of: Callable[[AccountId], Relay | None] = lambda _: None,
+        allowances: Allowances | None = None,
         standing_of: Callable[[Place], Standing | None] = lambda _: None,
         learnt: Callable[[Lesson], None] = lambda _: None,
+        hold: Callable[[list[Item], str], None] = lambda _items, _lane: None,
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._standing_of = standing_of
         self._learnt = learnt
+        self._hold = hold
+        self._paused: Set[str] = frozenset()
         self._shards = LaneShards(lane_limits, leases.places)
         self._own_lane = own_lane
         self._own_limits = own_limits
@@ -194,7 +227,14 @@ class LaneQueues:
         self._give_back = give_back
         self._forward = forward
         self._routes_of = routes_of
+        self._relay_of = relay_of
+        self._allowances = allowances
         self._lookup = LaneLookup(clock=clock, resolver=resolver, own_lane=own_lane, tasks=tasks, resolved=self.sort)
+        self._domains = DomainLanes(
+            limits_of=lambda name, shard: self._limits_of(name, shard, None),
+            standing_of=standing_of,
+            moment=self._moment,
+        )
         self._queues: dict[LaneKey, LaneQueue] = {}
         self._waiting: FairShare[AccountId] = FairShare(ALL_WAITING_MAX)
         # Lanes that wait only for the process's limit of sessions, in the order in which they reached it.
@@ -218,6 +258,7 @@ class LaneQueues:
             self._shards = replace(self._shards, shards=places)
             self._replaced_at = self._clock.monotonic() + REPLACED_SECONDS
             changed = frozenset(queue.shard for queue in self._queues.values())
+        self._domains.forget(changed)
         self._move([queue for queue in self._queues.values() if queue.shard in changed])
         return held
 
@@ -228,7 +269,7 @@ class LaneQueues:
             waiting += self._emptied(queue)
             # The new holder may open as many.
             queue.connections.close()
-            queue.connections = LaneConnections(queue.idle_max)
+            queue.connections = LaneConnections(queue.connections_max)
             self._starved.pop(queue.key, None)
             if queue.timer is not None:
                 queue.timer.cancel()
@@ -248,6 +289,7 @@ class LaneQueues:
         touched: dict[LaneKey, LaneQueue] = {}
         returned: list[Item] = []
         forwarded: dict[tuple[str, int], list[Item]] = {}
+        held_back: dict[str, list[Item]] = {}
         for item in items:
             ticket = item.ticket
             name = ticket.lane or self._lookup.lane_of(ticket.destination)
@@ -255,31 +297,38 @@ class LaneQueues:
                 if not self._lookup.wait(item):
                     self._late.append((item, POSTPONE_SECONDS_MIN))
                 continue
-            home = self._shards.home(name, ticket.message_id)
-            match place(home, item.message.shard, held, is_forwarded=ticket.lane is not None):
-                case Elsewhere.FORWARD:
-                    forwarded.setdefault((name, home), []).append(item)
+            paused = self._paused_by(name, ticket.destination)
+            if paused is not None:
+                held_back.setdefault(paused, []).append(item)
+                continue
+            match self._target(name, item, held, now):
+                case float() as seconds:
+                    self._late.append((item, seconds))
                 case Elsewhere.GIVE_BACK:
                     returned.append(item)
-                case int() as shard:
-                    queue = self._queue_of(name, shard, ticket, now)
-                    if queue is None:
-                        self._late.append((item, NO_ADDRESS_SECONDS * (1 + self._chance.fraction())))
-                        continue
+                case (lane, home):
+                    forwarded.setdefault((lane, home), []).append(item)
+                case LaneQueue() as queue:
                     self._enter(queue, item, now)
                     touched[queue.key] = queue
         for queue in touched.values():
             self.advance(queue)
         for (name, home), group in forwarded.items():
             self._forward(group, name, home)
+        for name, group in held_back.items():
+            self._hold(group, name)
         if returned:
             self._give_back(returned)
         self._postpone_late()
 
-    def sort_apart(self, queue: LaneQueue, items: Iterable[Item]) -> None:
-        """Put tickets back into their lane, where each waits for a turn of its own."""
+    def sort_apart(self, queue: LaneQueue, items: list[Item]) -> None:
+        """Put tickets of one bundle back into their lane, where each waits for a turn of its own."""
         if queue.shard not in self.note_shards():
-            self._give_back(list(items))
+            self._give_back(items)
+            return
+        paused = next((self._paused_by(queue.name, item.ticket.destination) for item in items), None)
+        if paused is not None:
+            self._hold(items, paused)
             return
         now = self._clock.monotonic()
         for item in items:
@@ -290,25 +339,46 @@ class LaneQueues:
     def release_slot(self, queue: LaneQueue, slot: Slot, served: Served, refused: Refused | None = None) -> None:
         """A bundle's turn in its lane is over: the next may go, after lanes that wait for a session."""
         lesson = queue.lane.give_back(slot, served, self._moment(), refused)
-        if lesson is not None:
-            self._learnt(lesson)
-            self.adopt(lesson.place, lesson.after)
+        self._note(lesson)
         if queue.waiting:
             self._starved.setdefault(queue.key)
             self._advance_starved()
         else:
             self._forget_if_idle(queue)
 
+    def release_domain(self, queue: LaneQueue, bundle: Bundle, served: Served, refused: Refused | None = None) -> None:
+        """A provider has answered, and perhaps said something about the mail of the bundle's From domain."""
+        taken, bundle.domain_slot = bundle.domain_slot, None
+        self._note(self._domains.release(queue.name, queue.shard, bundle.sender, taken, served, refused))
+
+    def _note(self, lesson: Lesson | None) -> None:
+        if lesson is not None:
+            self._learnt(lesson)
+            self.adopt(lesson.place, lesson.after)
+
     def adopt(self, place: Place, standing: Standing) -> None:
         """This is learnt, here or elsewhere: all parts of the lane go by it."""
         moment = self._moment()
+        self._domains.adopt(place, standing)
         for queue in list(self._queues.values()):
             if queue.place == place and queue.lane.standing != standing:
                 queue.lane.adopt(standing, moment)
                 self.advance(queue)
 
+    def pause(self, lanes: Set[str]) -> None:
+        """Exactly these lanes are paused: what waits in them is kept back, and sessions that run come to their end."""
+        begun, self._paused = lanes - self._paused, lanes
+        if begun and not self._closed:
+            self.sort([item for queue in list(self._queues.values()) for item in self._emptied(queue)])
+
+    def _paused_by(self, lane: str, destination: str) -> str | None:
+        """A domain can be paused by itself, also in the lane of its provider."""
+        return next((name for name in (lane, destination) if name in self._paused), None)
+
     def end_session(self, bundle: Bundle) -> None:
         """A bundle's outcomes are recorded."""
+        if bundle.domain_slot is not None:
+            self._domains.give_back(bundle.domain_slot)
         self._sessions.end(bundle.account_id, is_unproven=bundle.is_unproven)
         self._advance_starved()
         self._advance_over_share()
@@ -342,6 +412,8 @@ class LaneQueues:
             if self._sessions.is_full:
                 self._starved.setdefault(queue.key)
                 return
+            if not self._has_allowance(queue):
+                return
             now = self._clock.monotonic()
             slot = queue.lane.take(now)
             if isinstance(slot, Later):
@@ -364,10 +436,67 @@ class LaneQueues:
                 return account_id
         return None
 
+    def _has_allowance(self, queue: LaneQueue) -> bool:
+        """Whether a mail may go now; if not, more is asked for, or what waits goes another way."""
+        allowances = self._allowances
+        if allowances is None or not allowances.is_bounded(queue.place):
+            return True
+        if allowances.may_take(queue.place):
+            return True
+        if allowances.is_spent(queue.place):
+            self._go_elsewhere(self._emptied(queue))
+        elif not queue.is_reserving:
+            queue.is_reserving = True
+            self._tasks.spawn(self._reserve(queue, allowances))
+        return False
+
+    async def _reserve(self, queue: LaneQueue, allowances: Allowances) -> None:
+        try:
+            await allowances.reserve(queue.place, queue.waiting)
+        except Refusal:
+            # PostgreSQL is away. Without it nothing could be claimed either.
+            self._give_back(self._emptied(queue))
+            return
+        finally:
+            queue.is_reserving = False
+        self.advance(queue)
+
+    def _go_elsewhere(self, items: list[Item]) -> None:
+        if items:
+            self.sort(items)
+
+    def _within_allowance(self, queue: LaneQueue, bundle: Bundle) -> bool:
+        """Whether the bundle may go, with as many of its recipients as the allowance has room for."""
+        if self._allowances is None or not self._allowances.is_bounded(queue.place):
+            return True
+        granted = self._allowances.take(queue.place, len(bundle.items), is_list=bundle.is_list)
+        rest = bundle.items[granted:]
+        bundle.items = bundle.items[:granted]
+        if rest and granted and self._waiting.take(bundle.account_id, len(rest)):
+            later = Bundle(bundle.account_id, bundle.message_id, bundle.destination, rest)
+            queue.bundles.push(bundle.account_id, later)
+            queue.count(bundle.account_id, len(rest))
+        else:
+            self._go_elsewhere(rest)
+        return granted > 0
+
     def _begin(self, queue: LaneQueue, slot: Slot, account_id: AccountId) -> None:
         bundle = queue.bundles.pop(account_id)
         queue.open_bundles.pop((bundle.message_id, bundle.destination), None)
         self._remove(queue, bundle)
+        if is_provider(queue.name):
+            taken = self._domains.take(queue.name, queue.shard, bundle.sender)
+            if isinstance(taken, float):
+                queue.lane.give_back(slot, Served.NOT_SENT, self._moment())
+                self._late += [(item, taken) for item in bundle.items]
+                self._postpone_late()
+                return
+            bundle.domain_slot = taken
+        if not self._within_allowance(queue, bundle):
+            queue.lane.give_back(slot, Served.NOT_SENT, self._moment())
+            if bundle.domain_slot is not None:
+                self._domains.give_back(bundle.domain_slot)
+            return
         bundle.is_unproven = not queue.lane.answers
         self._sessions.begin(account_id, is_unproven=bundle.is_unproven)
         self._tasks.spawn(self._start(queue, slot, bundle))
@@ -382,17 +511,81 @@ class LaneQueues:
             items += self._emptied(queue)
         return items
 
-    def _queue_of(self, name: str, shard: int, ticket: DeliveryTicket, now: float) -> LaneQueue | None:
-        """That of the route which the ticket's sender prefers among those with room; None while there is no route."""
-        routes = () if name == self._own_lane else self._routes_of(ticket.account_id)
-        if not routes:
-            return None if routes is None else self._queue(name, shard)
+    def _target(self, name: str, item: Item, held: frozenset[int], now: float) -> _Target:
+        """Where a ticket of this lane goes from here."""
+        ticket = item.ticket
+        home = self._shards.home(name, ticket.message_id)
+        at = place(home, item.message.shard, held, is_forwarded=ticket.lane == name)
+        if at is Elsewhere.FORWARD:
+            return name, home
+        if not isinstance(at, int):
+            return at
+        if is_relay_lane(name):
+            relay = self._relay_of(ticket.account_id)
+            # The operator may have changed it meanwhile.
+            if relay is None or relay.lane != name:
+                return self._no_address_seconds()
+            if self._is_spent(Place(SOLE_ADDRESS, name), is_list=ticket.is_list):
+                return self._next_hour_seconds()
+            return self._queue(name, at, relay=relay)
+        if ticket.bounce_at is not None and ticket.source is not None and is_relay_lane(ticket.source):
+            relay = self._relay_of(ticket.account_id)
+            is_there = relay is not None and relay.lane == ticket.source
+            return self._target(ticket.source, item, held, now) if is_there else self._no_address_seconds()
+        queue = self._queue_of(name, at, ticket, now)
+        may_take_relay = isinstance(queue, float) and not _is_bound(ticket)
+        if may_take_relay and (relay := self._relay_of(ticket.account_id)) is not None:
+            # A ticket that goes on to a relay never comes back from it.
+            return self._target(relay.lane, item, held, now)
+        return queue
+
+    def _queue_of(self, name: str, shard: int, ticket: DeliveryTicket, now: float) -> LaneQueue | float:
+        """That of the route which the ticket's sender prefers among those with room, the overflow's last.
+
+        While no route may send, the seconds until one may.
+        """
+        levels = () if name == self._own_lane else self._routes_of(ticket.account_id)
+        if levels and _is_bound(ticket):
+            bound = tuple([route for routes in levels for route in routes if str(route.source) == ticket.source])
+            levels = (bound,) if bound else None
+        if not levels:
+            return self._no_address_seconds() if levels is None else self._queue(name, shard)
 
         def room_of(route: Route) -> Room:
+            if self._is_spent(Place(_source(route), name), is_list=ticket.is_list):
+                return Room.SPENT
             queue = self._queues.get((name, shard, _source(route)))
             return Room.FREE if queue is None else self._room(queue, ticket.account_id, now)
 
-        return self._queue(name, shard, choose(ticket.sender or ticket.account_id.hex, routes, room_of, ticket.source))
+        sender = ticket.sender or ticket.account_id.hex
+        for routes in levels:
+            route = choose(sender, routes, room_of, ticket.source)
+            if route is not None and room_of(route) is not Room.SPENT:
+                return self._queue(name, shard, route)
+        return self._next_hour_seconds()
+
+    def _is_spent(self, place: Place, *, is_list: bool) -> bool:
+        return self._allowances is not None and self._allowances.is_spent(place, is_list=is_list)
+
+    def _no_address_seconds(self) -> float:
+        return NO_ADDRESS_SECONDS * (1 + self._chance.fraction())
+
+    def _next_hour_seconds(self) -> float:
+        left = 0.0 if self._allowances is None else self._allowances.seconds_left()
+        return left + NEXT_HOUR_SECONDS * self._chance.fraction()
+
+    def others_with_room(self, queue: LaneQueue, account_id: AccountId, sender: str) -> list[LaneQueue]:
+        """The lane from others of the account's addresses, if it is open there and has room, in the sender's order."""
+        now = self._clock.monotonic()
+        found = []
+        for route in [route for routes in self._routes_of(account_id) or () for route in ranked(sender, routes)]:
+            other = self._queues.get((queue.name, queue.shard, _source(route)))
+            if other is None or other is queue or self._is_spent(other.place, is_list=False):
+                continue
+            is_open = other.lane.standing.state is LaneState.OPEN
+            if is_open and self._room(other, account_id, now) is Room.FREE:
+                found.append(other)
+        return found
 
     def _room(self, queue: LaneQueue, account_id: AccountId, now: float) -> Room:
         pause = queue.lane.pause_left(now)
@@ -401,19 +594,22 @@ class LaneQueues:
         can_wait = pause <= PAUSE_SECONDS_WAITED and self._has_room(queue, account_id)
         return Room.SOME if can_wait else Room.NONE
 
-    def _queue(self, name: str, shard: int, route: Route | None = None) -> LaneQueue:
+    def _queue(self, name: str, shard: int, route: Route | None = None, relay: Relay | None = None) -> LaneQueue:
         queue = self._queues.get((name, shard, _source(route)))
         if queue is None:
-            lane = Lane(self._limits_of(name, shard), Place(_source(route), name))
-            queue = LaneQueue(name, shard, lane, FairQueue(BUNDLES_MAX, BUNDLES_MAX), route)
+            lane = Lane(self._limits_of(name, shard, relay), Place(_source(route), name))
+            queue = LaneQueue(name, shard, lane, FairQueue(BUNDLES_MAX, BUNDLES_MAX), route, relay)
             self._take_over(queue)
             self._queues[queue.key] = queue
         # The name that it greets with may be another than before.
         queue.route = route
+        if queue.relay != relay:
+            queue.relay = relay
+            queue.lane.limit(self._limits_of(name, shard, relay))
         return queue
 
     def _take_over(self, queue: LaneQueue) -> None:
-        queue.lane.limit(self._limits_of(queue.name, queue.shard))
+        queue.lane.limit(self._limits_of(queue.name, queue.shard, queue.relay))
         standing = self._standing_of(queue.place)
         if standing is not None:
             queue.lane.adopt(standing, self._moment())
@@ -422,7 +618,9 @@ class LaneQueues:
     def _moment(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.now(), self._chance.fraction())
 
-    def _limits_of(self, name: str, shard: int) -> Limits:
+    def _limits_of(self, name: str, shard: int, relay: Relay | None) -> Limits:
+        if relay is not None:
+            return relay.limits
         return self._own_limits if name == self._own_lane else self._shards.limits_in(name, shard)
 
     def _enter(self, queue: LaneQueue, item: Item, now: float, *, is_apart: bool = False) -> None:
@@ -494,6 +692,11 @@ class LaneQueues:
         is_idle = is_idle and not queue.lane.pause_left(self._clock.monotonic())
         if is_idle and len(self._queues) > IDLE_LANES_MAX:
             self._queues.pop(queue.key, None)
+
+
+def _is_bound(ticket: DeliveryTicket) -> bool:
+    """Whether a block holds it, and it may leave from its address alone."""
+    return ticket.bounce_at is not None and ticket.source is not None
 
 
 def _source(route: Route | None) -> str:

@@ -1,16 +1,19 @@
 """Outcomes: what is recorded of an attempt, and what it means for the lane."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.shared.result_event import result_event
 from posthouse.rules import event, ids, lane, outcome, retry
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import Served
-from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, Suppressed
+from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, StillBlocked, Suppressed
 from posthouse.rules.remark import Remark, RemarkKind, may_be_customers, remark_of
+from posthouse.rules.rescue import Hold
 from posthouse.rules.retry import Schedule
 from posthouse.rules.standing import Refused
 from posthouse.store.delivery_claims import ClaimedRecipient
@@ -19,16 +22,21 @@ from posthouse.wire.carrier import CarrierResult
 
 # How much older than its commit an event's time may be.
 EVENT_AGE_MAX: Final = timedelta(seconds=1)
+REFUSED_CODE: Final = 400
 _BY_GRAVITY: Final = (Served.BLOCKED, Served.SLOW, Served.CONNECTIONS, Served.PER_CONNECTION, Served.PUSHED_BACK)
 
 
 class Attempt(NamedTuple):
-    """A claimed recipient and what happened; if nothing was tried (None), it is due again at `again_at`."""
+    """A claimed recipient and what happened; if nothing was tried (None), it is due again at `again_at`.
+
+    `remark` is what the reply says about us.
+    """
 
     claimed: ClaimedRecipient
     result: AttemptResult | None
     carried: CarrierResult | None = None
     again_at: datetime | None = None
+    remark: Remark | None = None
 
 
 class Outcomes:
@@ -37,26 +45,31 @@ class Outcomes:
         self._chance = chance
         self._retries = retries
 
-    def not_tried(self, claimed: ClaimedRecipient) -> Suppressed | GivenUp | None:
+    def not_tried(self, claimed: ClaimedRecipient) -> Suppressed | GivenUp | StillBlocked | None:
         """Why the recipient must not be tried, if so."""
         if claimed.is_suppressed:
             return Suppressed(claimed.message.mailing_list if claimed.has_left else None)
         if not claimed.is_over:
             return None
+        if claimed.first_code is not None:
+            return StillBlocked(claimed.first_code, claimed.first_response or "")
         if claimed.attempt_count >= self._retries.attempts_max:
             return GivenUp(f"it was tried {claimed.attempt_count} times, and not every time brought an answer")
-        if claimed.held >= retry.HOLD_MAX:
+        if claimed.suspended >= retry.HOLD_MAX:
             return GivenUp("it was held for 7 days because the account was suspended", is_released=True)
         # Without one attempt, it was we who did not try.
         is_released = claimed.attempt_count == 0
         return GivenUp("it could not be delivered in the time that a message may take", is_released=is_released)
 
-    def of(self, attempt: Attempt) -> DeliveryOutcome:
-        claimed, attempt_result, carried, again_at = attempt
+    def of(self, attempt: Attempt, hold: Hold | None = None) -> DeliveryOutcome:
+        """With a `hold`, the recipient waits, although the reply would make it bounce."""
+        claimed, attempt_result = attempt.claimed, attempt.result
         now = self._clock.now()
         if attempt_result is None:
-            return DeliveryOutcome(*claimed.key, DeliveryResult.POSTPONED, next_at=again_at or now)
+            return DeliveryOutcome(*claimed.key, DeliveryResult.POSTPONED, next_at=attempt.again_at or now)
         verdict = outcome.judge(attempt_result)
+        if hold is not None:
+            return self._tried(attempt, attempt_result, verdict, DeliveryResult.POSTPONED, hold.next_at, hold=hold)
         consequence = outcome.recipient_update(
             verdict,
             attempts=claimed.attempt_count,
@@ -67,11 +80,32 @@ class Outcomes:
             schedule=self._retries,
         )
         result = DeliveryResult(consequence.status)
-        return DeliveryOutcome(
-            *claimed.key,
+        return self._tried(
+            attempt,
+            attempt_result,
+            verdict,
             result,
+            consequence.next_at,
             event=self._event(claimed, result, verdict, now) if result.is_final else None,
-            next_at=consequence.next_at,
+        )
+
+    def _tried(
+        self,
+        attempt: Attempt,
+        attempt_result: AttemptResult,
+        verdict: DeliveryVerdict,
+        result: DeliveryResult,
+        next_at: datetime | None,
+        *,
+        event: NewEvent | None = None,
+        hold: Hold | None = None,
+    ) -> DeliveryOutcome:
+        carried, remark = attempt.carried, attempt.remark
+        return DeliveryOutcome(
+            *attempt.claimed.key,
+            result,
+            event=event,
+            next_at=next_at,
             suppress=verdict.suppress,
             is_released=verdict.is_released,
             is_ambiguous=verdict.ambiguous,
@@ -82,7 +116,15 @@ class Outcomes:
             code=verdict.code,
             response=verdict.text,
             source=carried.source if carried else None,
-            returns_to_source=carried is not None and carried.source is not None and _is_greylisted(attempt_result),
+            relay=carried.relay if carried else None,
+            returns_to_source=(
+                carried is not None
+                and carried.source is not None
+                and remark is not None
+                and remark.kind is RemarkKind.GREYLISTED
+            ),
+            remark=None if remark is None else remark.name,
+            hold=hold,
         )
 
     def dated(self, recorded: DeliveryOutcome, now: datetime) -> DeliveryOutcome:
@@ -96,29 +138,30 @@ class Outcomes:
     def _event(
         self, claimed: ClaimedRecipient, result: DeliveryResult, verdict: DeliveryVerdict, now: datetime
     ) -> NewEvent:
-        event_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        kind = event.EventType(f"email.{result}")
-        body = event.body(
-            event_id=event_id,
-            type=kind,
-            created_at=now,
+        message = claimed.message
+        return result_event(
+            self._chance,
+            now,
+            result,
+            verdict,
             message_id=claimed.message_id,
             position=claimed.position,
             to=claimed.email,
-            sender=claimed.message.envelope_sender,
-            subject=claimed.message.subject,
-            smtp_code=verdict.code,
-            smtp_response=verdict.text,
+            sender=message.envelope_sender,
+            subject=message.subject,
         )
-        return NewEvent(event_id, kind, body, ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)))
 
 
-def _is_greylisted(result: AttemptResult) -> bool:
-    """Whether the server waits for the same mail from the same address."""
-    if not isinstance(result, Replied):
-        return False
-    remark = remark_of("", result.stage, result.reply)
-    return remark is not None and remark.kind is RemarkKind.GREYLISTED
+def attempts_of(lane_name: str, recipients: Sequence[ClaimedRecipient], carried: CarrierResult) -> list[Attempt]:
+    """The attempts that were carried, with what each reply says about us."""
+    return [
+        Attempt(recipient, result, carried, remark=_remark(lane_name, result))
+        for recipient, result in zip(recipients, carried.results, strict=True)
+    ]
+
+
+def _remark(lane_name: str, result: AttemptResult) -> Remark | None:
+    return remark_of(lane_name, result.stage, result.reply) if isinstance(result, Replied) else None
 
 
 def served(
@@ -150,6 +193,26 @@ def served(
     ):
         return Served.UNREACHABLE, None
     return Served.OTHERWISE, None
+
+
+def domain_served(
+    lane_name: str, destination: str, carried: CarrierResult, message_id: MessageId
+) -> tuple[Served, Refused | None]:
+    """What it means for mail of the sender's domain to this provider; only a provider's own servers say it."""
+    if not lane.is_provider(lane_name) or not lane.counts_for(lane_name, destination, carried.exchange):
+        return Served.OTHERWISE, None
+    is_taken = False
+    for replied in [result for result in carried.results if isinstance(result, Replied)]:
+        if replied.reply.code < REFUSED_CODE:
+            is_taken = True
+            continue
+        if may_be_customers(replied.stage, replied.reply):
+            continue
+        remark = remark_of(lane_name, replied.stage, replied.reply)
+        said = lane.domain_served_by(remark)
+        if said is not None:
+            return said, _refused(replied, remark, carried, message_id)
+    return Served.WELL if is_taken else Served.OTHERWISE, None
 
 
 def _refused(replied: Replied, remark: Remark | None, carried: CarrierResult, message_id: MessageId) -> Refused:

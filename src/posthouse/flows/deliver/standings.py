@@ -1,17 +1,19 @@
 """Standings of a worker's lanes: written soon after each lesson, and read so often that all workers know them.
 
+So are the pauses of lanes that operators ordered.
+
 A lesson that is not written when its worker dies is lost; the next refusal teaches it again.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import datetime, timedelta
 from typing import Final
 
 from posthouse.clock import Clock
 from posthouse.rules.standing import Lesson, Place, Standing, stricter
-from posthouse.store import standings
+from posthouse.store import lane_pauses, standings
 from posthouse.store.postgres import Database
 from posthouse.store.standings import StoredStanding
 
@@ -23,12 +25,20 @@ BEGINNING: Final = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
 class Standings:
-    """`adopt` gets each standing that another process changed."""
+    """`adopt` gets each standing that another process changed, and `pause` the names of all paused lanes."""
 
-    def __init__(self, *, database: Database, clock: Clock, adopt: Callable[[Place, Standing], None]) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        adopt: Callable[[Place, Standing], None],
+        pause: Callable[[Set[str]], None] = lambda _: None,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._adopt = adopt
+        self._pause = pause
         self._known: dict[Place, StoredStanding] = {}
         self._changed: dict[Place, Standing] = {}
         self._lessons: deque[Lesson] = deque(maxlen=UNWRITTEN_MAX)
@@ -59,6 +69,8 @@ class Standings:
         now = self._clock.now()
         async with self._database.connection() as connection:
             found = await standings.changed_after(connection, self._read_at)
+            paused = await lane_pauses.find_all(connection)
+        self._pause({pause.lane for pause in paused})
         self._read_at = now - OVERLAP
         for stored in found:
             # Versions begin anew after upkeep has forgotten a standing.

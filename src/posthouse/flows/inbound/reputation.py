@@ -2,7 +2,7 @@
 
 A run checks accounts with newly suppressed addresses, and again those that had too few results to be judged. A
 suspension is the same as an operator's: mail is held, not dropped, until `account resume`. The account's owner is
-notified of both.
+notified of both, and the account's tier is `watched` from then on.
 """
 
 from collections import OrderedDict
@@ -116,6 +116,7 @@ class Reputation:
                 return False
             reason = f"Its reputation: {rules.described(figures)}."
             await accounts.suspend(tx, standing.account_id, reason, now)
+            await reputation.watch(tx, standing.account_id)
             await self._notify_owner(tx, standing, "account.suspended", reason, now)
         log.warning("account_suspended_for_its_reputation", **_log_fields(standing, figures))
         return True

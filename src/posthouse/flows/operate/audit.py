@@ -97,6 +97,16 @@ class Audit:
         tally.check(Promise.DURABLE, len(seen.accepted), _missing(seen))
         return tally
 
+    async def verify_ledger(self, *, only: AccountId | None = None) -> AuditTally:
+        """The part of the audit that is about credits."""
+        tally = AuditTally()
+        async for account_id, _ in self._accounts(only):
+            async for batch in self._messages(account_id):
+                for record in batch:
+                    message_record.check_ledger(record, tally)
+            await self._check_ledger(account_id, tally)
+        return tally
+
     def _compare(self, record: MessageRecord, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
         if logs.sender is not None:
             tally.check(Promise.IDEMPOTENT, 1, _unasked(record, seen))

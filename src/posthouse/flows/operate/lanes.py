@@ -1,18 +1,27 @@
-"""What lanes have learnt, for operators: to read, to undo, and to pin."""
+"""Lanes for operators: what they have learnt, to read, to undo and to pin; pauses, and their end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
+from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.rules import standing as rules
 from posthouse.rules.lane import PROVIDERS, LaneLimits
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.standing import Change, Lesson, Place, Standing
-from posthouse.store import standings
+from posthouse.store import lane_pauses, lane_reports, standings
+from posthouse.store.delivery_schedule import PAUSE_KNOWN_WITHIN
+from posthouse.store.lane_pauses import LanePause as LanePause
+from posthouse.store.lane_reports import LaneReport as LaneReport
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.standings import StoredLesson as StoredLesson
 from posthouse.store.standings import StoredStanding as StoredStanding
+
+WOKEN_AT_ONCE_MAX: Final = 1_000
+LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +35,21 @@ class LaneView:
     begins_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class LaneList:
+    """All that is known of lanes: where mail waits, what was learnt, what is paused."""
+
+    at: datetime
+    reports: Sequence[LaneReport]
+    standings: Sequence[StoredStanding]
+    pauses: Sequence[LanePause]
+
+
 class Lanes:
-    def __init__(self, *, database: Database, clock: Clock, lane_limits: LaneLimits) -> None:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, lane_limits: LaneLimits) -> None:
         self._database = database
         self._clock = clock
+        self._log = OperatorLog(chance)
         self._limits = lane_limits
 
     async def log(self, lane: str | None, count: int) -> Sequence[StoredLesson]:
@@ -44,6 +64,43 @@ class Lanes:
             found = await standings.of_lane(connection, name)
             lessons = await standings.log(connection, name, count)
         return LaneView(name, self._clock.now(), found, lessons, self._limits.of(name).standing.per_second)
+
+    async def all(self) -> LaneList:
+        now = self._clock.now()
+        async with self._database.connection() as connection:
+            return LaneList(
+                now,
+                await lane_reports.read(connection, now - lane_reports.SHOWN_FOR),
+                await standings.changed_after(connection, LONG_AGO),
+                await lane_pauses.find_all(connection),
+            )
+
+    async def pause(self, lane: str, reason: str) -> None:
+        """No session begins in the lane until it is resumed; every worker knows within seconds."""
+        name, now = _lane(lane), self._clock.now()
+        async with self._database.transaction() as tx:
+            if not await lane_pauses.begin(tx, name, reason, now):
+                raise Refusal(Code.CONFLICT, f"{name} is paused already: `posthouse lane list` says since when.")
+            await self._log.note(tx, "lane.paused", name, now, {"reason": reason})
+
+    async def resume(self, lane: str) -> int:
+        """What waited for the lane is due within seconds; return how many recipients."""
+        name, now = _lane(lane), self._clock.now()
+        async with self._database.transaction() as tx:
+            was_paused = await lane_pauses.end(tx, name)
+            if was_paused:
+                await self._log.note(tx, "lane.resumed", name, now)
+        woken = 0
+        while True:
+            async with self._database.transaction() as tx:
+                now = self._clock.now()
+                count = await lane_pauses.wake(tx, name, now, now + PAUSE_KNOWN_WITHIN, WOKEN_AT_ONCE_MAX)
+            woken += count
+            if not count:
+                break
+        if not was_paused and not woken:
+            raise Refusal(Code.CONFLICT, f"{name} is not paused: `posthouse lane list` shows what is.")
+        return woken
 
     async def undo(self, lesson_id: int) -> Lesson:
         """The standing is as before the lesson, whose cause teaches nothing for a day."""
@@ -74,6 +131,8 @@ class Lanes:
         await standings.change(tx, {place: after}, now)
         lesson = Lesson(now, place, kind, before, after)
         await standings.record(tx, [lesson])
+        target = f"{place.lane} from {place.ip}" if place.ip else place.lane
+        await self._log.note(tx, f"lane.{kind}", target, now, {"per_second": f"{after.per_second:g}"})
         return lesson
 
 

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from posthouse.clock import Clock
 from posthouse.flows.shared.snapshot import snapshot
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
+from posthouse.mail.address import parse_mailbox
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import lane_by_name, lane_of
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import backlog, inbox, lane_reports, message_detail, standings
+from posthouse.store import backlog, inbox, lane_reports, message_detail, operator_log, standings
 from posthouse.store.backlog import Backlog as Backlog
 from posthouse.store.backlog import BoundedCount as BoundedCount
 from posthouse.store.inbox import InboxMail as InboxMail
@@ -21,6 +22,7 @@ from posthouse.store.message_detail import DeliveryAttempt as DeliveryAttempt
 from posthouse.store.message_detail import MessageReport as MessageReport
 from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
 from posthouse.store.message_detail import Timeline as Timeline
+from posthouse.store.operator_log import OperatorLogEntry as OperatorLogEntry
 from posthouse.store.postgres import Database
 from posthouse.store.standings import StoredLesson as StoredLesson
 
@@ -54,10 +56,11 @@ class Monitor:
     async def lessons(self, timeline: Timeline) -> Mapping[int, StoredLesson]:
         """For each recipient that waits, by position, the lesson that stops its lane now."""
         found: dict[int, StoredLesson] = {}
+        domain = parse_mailbox(timeline.sender).domain
         async with self._database.connection() as connection:
             for recipient in timeline.recipients:
                 if recipient.final_at is None:
-                    lesson = await standings.stopping(connection, _lanes_of(recipient), self._clock.now())
+                    lesson = await standings.stopping(connection, _lanes_of(recipient), domain, self._clock.now())
                     if lesson is not None:
                         found[recipient.position] = lesson
         return found
@@ -69,6 +72,11 @@ class Monitor:
             counted = await backlog.backlog(connection, now, now + self._ticket_lease)
             reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
         return QueueView(now, counted, reports)
+
+    async def operator_log(self, count: int) -> Sequence[OperatorLogEntry]:
+        """What operators changed, in the installation or in an account; the newest first."""
+        async with self._database.connection() as connection:
+            return await operator_log.newest(connection, count)
 
     async def inbox(self) -> Sequence[InboxMail]:
         """Mail to postmaster@ and abuse@, newest first."""

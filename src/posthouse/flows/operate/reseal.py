@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
-from posthouse.store import domains, second_factors, webhooks
+from posthouse.store import domains, relays, second_factors, webhooks
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 
@@ -26,7 +26,13 @@ class Reseal:
         if not retired:
             return 0
         total = 0
-        for reseal in (self._domains, self._waiting_keys, self._endpoints, self._second_factors):
+        for reseal in (
+            self._domains,
+            self._waiting_keys,
+            self._endpoints,
+            self._second_factors,
+            self._relays,
+        ):
             total += await self._in_batches(reseal, retired)
         return total
 
@@ -76,6 +82,12 @@ class Reseal:
         for row in found:
             sealed = self._resealed(row.secret_sealed, second_factors.secret_purpose(row.user_id))
             await second_factors.reseal(tx, row.user_id, sealed)
+        return _Batch(len(found), len(found))
+
+    async def _relays(self, tx: Connection, retired: Sequence[str]) -> _Batch:
+        found = await relays.sealed_with(tx, retired, SEALS_A_BATCH)
+        for name, before in found:
+            await relays.reseal(tx, name, self._resealed(before, relays.password_purpose(name)), before)
         return _Batch(len(found), len(found))
 
     def _resealed(self, sealed: bytes, purpose: bytes) -> bytes:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from posthouse.chance import Chance
 from posthouse.clock import DatabaseClock, host_time
+from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.store import service_clock
 from posthouse.store.postgres import Database
 
@@ -19,9 +21,10 @@ class ClockState:
 
 
 class ServiceClock:
-    def __init__(self, *, database: Database, clock: DatabaseClock) -> None:
+    def __init__(self, *, database: Database, clock: DatabaseClock, chance: Chance) -> None:
         self._database = database
         self._clock = clock
+        self._log = OperatorLog(chance)
 
     async def state(self) -> ClockState:
         async with self._database.connection() as connection:
@@ -32,3 +35,6 @@ class ServiceClock:
         """Make the database's time service time; every process follows within seconds."""
         async with self._database.transaction() as tx:
             await service_clock.accept(tx)
+            step = self._clock.step
+            detail = {"step_seconds": 0 if step is None else round(step.total_seconds())}
+            await self._log.note(tx, "clock.accepted", "database", self._clock.now(), detail)

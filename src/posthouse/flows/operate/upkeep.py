@@ -15,25 +15,30 @@ from posthouse.flows.operate.address_check import AddressCheck
 from posthouse.flows.operate.reseal import Reseal
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
-from posthouse.rules import domain, limits, reputation, retry_request, service_time
+from posthouse.rules import domain, ids, limits, reputation, retry_request, service_time
 from posthouse.rules.actor import SERVICE
 from posthouse.store import (
     advisory_lock,
+    allowances,
     audit_log,
     credentials,
     domains,
     idempotency,
     invitations,
+    last_done,
     logins,
     message_retries,
+    operator_log,
     partitions,
     password_resets,
+    rescues,
     sessions,
     standings,
     stragglers,
     suppressions,
     webhook_schedule,
 )
+from posthouse.store import reputation as reputation_store
 from posthouse.store.advisory_lock import LockName
 from posthouse.store.domains import DomainRow
 from posthouse.store.partitions import Partition
@@ -46,6 +51,7 @@ log = structlog.get_logger(__name__)
 KEYS_A_BATCH: Final = 5_000
 DOMAINS_A_RUN_MAX: Final = 200
 NEW_KEYS_A_RUN_MAX: Final = 200
+ACCOUNTS_RAISED_A_RUN_MAX: Final = 1_000
 DAYS_DROPPED_AT_ONCE_MAX: Final = 2
 WEBHOOK_OVERDUE_MAX: Final = timedelta(days=3)
 FINAL_FORGOTTEN_EVERY: Final = timedelta(hours=6)
@@ -87,6 +93,7 @@ class UpkeepRun:
     domain_keys_made: int = 0
     webhooks_ended: int = 0
     addresses_checked: int = 0
+    accounts_raised: int = 0
 
 
 class _Chore(NamedTuple):
@@ -131,6 +138,7 @@ class Upkeep:
             _Chore("reseal", self.reseal, ("secrets_resealed",)),
             _Chore("make_ed25519_keys", self.make_ed25519_keys, ("domain_keys_made",)),
             _Chore("check_addresses", self.check_addresses, ("addresses_checked",)),
+            _Chore("raise_accounts", self.raise_accounts, ("accounts_raised",)),
         )
 
     async def run(self) -> UpkeepRun:
@@ -155,7 +163,20 @@ class Upkeep:
         if faults:
             raise faults[0]
         metrics.UPKEEP_AT.set(self._clock.now().timestamp())
+        async with self._database.transaction() as tx:
+            await last_done.note(tx, last_done.UPKEEP, self._clock.now())
         return UpkeepRun(**counts)
+
+    async def raise_accounts(self) -> int:
+        """Accounts of good conduct for long enough: from now on their tier is `good`."""
+        since = self._clock.now() - reputation.GOOD_AFTER
+        async with self._database.transaction() as tx:
+            raised = await reputation_store.raise_good(
+                tx, since, reputation.GOOD_DELIVERED_MIN, ACCOUNTS_RAISED_A_RUN_MAX
+            )
+        for account_id in raised:
+            log.info("account_is_good", account=ids.text(ids.ACCOUNT, account_id))
+        return len(raised)
 
     async def make_partitions(self) -> int:
         """Make what is missing of every table's partitions for yesterday, today and the days ahead."""
@@ -290,9 +311,12 @@ class Upkeep:
         )
         entries_kept = timedelta(days=limits.AUDIT_LOG_DAYS)
         await self._delete_in_batches(lambda tx: audit_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
+        await self._delete_in_batches(lambda tx: operator_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
         lessons_before = now - timedelta(days=limits.LESSONS_DAYS)
         await self._delete_in_batches(lambda tx: standings.forget_lessons(tx, lessons_before, KEYS_A_BATCH))
         await self._delete_in_batches(lambda tx: standings.forget_standings(tx, lessons_before, KEYS_A_BATCH))
+        await self._delete_in_batches(lambda tx: allowances.forget(tx, lessons_before.date(), KEYS_A_BATCH))
+        await self._delete_in_batches(lambda tx: rescues.forget(tx, lessons_before, KEYS_A_BATCH))
         return keys
 
     async def forget_sessions(self) -> int:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from posthouse.clock import Clock
 from posthouse.rules import ids, usage
 from posthouse.rules.ids import AccountId
-from posthouse.store import events, usage_reasons
+from posthouse.store import events, provider_delays, usage_reasons
 from posthouse.store import usage as usage_store
 from posthouse.store.partitions import bounds
 from posthouse.store.postgres import Connection, Database
@@ -96,6 +96,7 @@ class UsageCounter:
         accepted = await usage_store.accepted(tx, account_ids, low, high)
         results = await usage_store.results(tx, account_ids, low, high)
         await usage_store.add(tx, _by_hour(usage.hour_of(low), accepted, results), _by_provider(results))
+        await provider_delays.add(tx, usage.hour_of(low), _delivered_by_provider(results))
         troubled = sorted({result.account_id for result in results if result.is_troubled})
         if troubled:
             await usage_reasons.add(tx, await usage_reasons.found(tx, troubled, low, high))
@@ -144,6 +145,15 @@ def _by_hour(
         kind = result.kind.removeprefix("email.")
         hours[result.account_id, result.hour][f"test_{kind}" if result.is_test else kind] += result.recipients
     return hours
+
+
+def _delivered_by_provider(results: Sequence[ResultCount]) -> dict[str, list[int]]:
+    """Of all accounts, after which time; in the hour of the delivery."""
+    providers: defaultdict[str, list[int]] = defaultdict(lambda: [0] * usage.COUNTS)
+    for result in results:
+        if result.kind == "email.delivered" and result.exchange is not None and not result.is_test:
+            providers[usage.provider_of(result.exchange)][result.bucket] += result.recipients
+    return providers
 
 
 def _by_provider(results: Sequence[ResultCount]) -> dict[tuple[AccountId, date, str], ProviderCounts]:

@@ -61,11 +61,12 @@ OutcomeT = TypeVar("OutcomeT", bound=KeyedOutcome)
 
 
 class Postponement(NamedTuple, Generic[TicketT]):
-    """`is_held`: the account is suspended, or outbound mail is captured."""
+    """`is_held`: the account is suspended, outbound mail is captured, or the lane `held_by` is paused."""
 
     ticket: TicketT
     next_at: datetime
     is_held: bool = False
+    held_by: str | None = None
 
 
 class Recorded(NamedTuple, Generic[OutcomeT]):

@@ -21,8 +21,8 @@ def count_for(holder: Hashable) -> None:
 
 
 class SharedDatabase(Database):
-    def __init__(self, pool: Any, patience: float = 1.0) -> None:
-        super().__init__(pool, patience)
+    def __init__(self, pool: Any, patience: float = 1.0, standbys: int = 0) -> None:
+        super().__init__(pool, patience, standbys)
         self._room: FairRoom[Hashable] = FairRoom(pool.get_max_size(), wait_seconds_max=ACQUIRE_SECONDS_MAX * patience)
 
     @asynccontextmanager

@@ -78,10 +78,14 @@ class Tickets:
 
 
 class Item(NamedTuple, Generic[TicketT]):
-    """A held ticket, with the message by which it is acknowledged or given back."""
+    """A held ticket, with the message by which it is acknowledged or given back.
+
+    `taken_at` is when this worker received it, by the monotonic clock.
+    """
 
     ticket: TicketT
     message: "StreamMessage | TicketShare"
+    taken_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -144,7 +148,7 @@ class HeldTickets(Generic[TicketT]):
         now = self._monotonic()
         taken = []
         for message in messages:
-            for item in await self._items(message):
+            for item in await self._items(message, now):
                 if item.ticket in self._held:
                     await item.message.ack()
                 else:
@@ -170,11 +174,11 @@ class HeldTickets(Generic[TicketT]):
             self._held.pop(item.ticket, None)
             await item.message.release(delay_seconds)
 
-    async def _items(self, message: StreamMessage) -> list[Item[TicketT]]:
+    async def _items(self, message: StreamMessage, now: float) -> list[Item[TicketT]]:
         found = [ticket for ticket in unpack(message.payload) if isinstance(ticket, self._kind)]
         if not found:
             await message.ack()
         if len(found) <= 1:
-            return [Item(ticket, message) for ticket in found]
+            return [Item(ticket, message, now) for ticket in found]
         shared = _SharedMessage(message, len(found))
-        return [Item(ticket, TicketShare(shared)) for ticket in found]
+        return [Item(ticket, TicketShare(shared), now) for ticket in found]

@@ -56,4 +56,7 @@ class WebhookClaimStore(ClaimStore[WebhookTicket, ClaimedWebhook, WebhookOutcome
 
     def log_fields(self, work: WebhookTicket | WebhookOutcome) -> Mapping[str, str]:
         delivery_id = work.webhook_delivery_id if isinstance(work, WebhookTicket) else work.id
-        return {"webhook_delivery": ids.text(ids.WEBHOOK_DELIVERY, delivery_id)}
+        return {
+            "account": ids.text(ids.ACCOUNT, work.account_id),
+            "webhook_delivery": ids.text(ids.WEBHOOK_DELIVERY, delivery_id),
+        }

@@ -262,6 +262,19 @@ class WebhookEndpoint:
         self._publish(replay)
         return replay
 
+    async def count_failed(self, account_id: AccountId, since: str) -> int:
+        """How many events `replay_failed` would send again, if there were no limit."""
+        count, position = 0, UUID(int=max(0, time_bound("since", since).int - 1))
+        before = ids.lowest_id(self._clock.now())
+        async with self._database.connection() as connection:
+            await self._enabled(connection, account_id)
+            while True:
+                failed, reached = await webhook_log.failed(connection, account_id, position, before)
+                count += len(failed)
+                if reached is None:
+                    return count
+                position = reached
+
     async def replay_failed(self, account_id: AccountId, since: str, actor: Actor) -> Replayed:
         """Send all events again whose last delivery failed and was created since then.
 

@@ -23,9 +23,10 @@ from posthouse.flows.shared import tickets
 from posthouse.flows.shared.claims import Claims
 from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.worker_lease import SendPermit
+from posthouse.flows.webhooks import webhook_spans
 from posthouse.flows.webhooks.claim_store import WebhookClaimStore
 from posthouse.flows.webhooks.failing_notices import FailingNotices
-from posthouse.rules import endpoint_state, event, ids, retry
+from posthouse.rules import endpoint_state, event, ids, retry, trace_context
 from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lease import WORKER_LEASE
@@ -38,6 +39,7 @@ from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer, SealError
 from posthouse.store.webhook_schedule import ClaimedWebhook, WebhookOutcome, WebhookResult
 from posthouse.store.webhooks import secret_purpose
+from posthouse.traces import Kind, Span, Tracer
 from posthouse.wire.stream import StreamMessage
 from posthouse.wire.webhook_client import NoWebhookAnswer, WebhookAnswer, WebhookCallResult, WebhookClient
 
@@ -108,6 +110,7 @@ class WebhookSender:
         failing_after: timedelta = endpoint_state.FAILING_AFTER,
         calls_max: int = CALLS_MAX,
         waiting_max: int = WAITING_MAX,
+        tracer: Tracer | None = None,
     ) -> None:
         """`target_of` checks an endpoint's URL, as when it was saved; it raises a Refusal if the URL is not allowed.
 
@@ -125,6 +128,7 @@ class WebhookSender:
         )
         self._clock = clock
         self._client = client
+        self._tracer = tracer
         self._sealer = sealer
         self._target_of = target_of
         self._retries = retries
@@ -242,16 +246,24 @@ class WebhookSender:
 
     async def _deliver(self, account_id: AccountId, account: _Account, item: Item) -> None:
         began_at = self._clock.monotonic()
+        span: Span | None = None
         try:
             permit = self._claims.permit(CALL_LONGEST_SECONDS)
             claimed = await self._claims.claim([item.ticket])
-            outcomes = [await self._attempt(account, webhook, permit) for webhook in claimed]
+            if self._tracer is not None:
+                span = webhook_spans.begin(self._tracer, item, claimed, began_at)
+            outcomes = [await self._attempt(account, webhook, permit, span) for webhook in claimed]
         except Exception as fault:
+            if span is not None:
+                span.end(is_error=True)
             await self._claims.give_up([item], fault)
             return
         finally:
             self._end_turn(account_id, account, self._clock.monotonic() - began_at)
+        record = None if span is None else span.child("record")
         await self._claims.record(outcomes)
+        if span is not None and record is not None:
+            webhook_spans.end(span, record, outcomes)
         for outcome in outcomes:
             self._count(outcome)
         await self._claims.acknowledge([item])
@@ -263,7 +275,9 @@ class WebhookSender:
         if outcome.result is WebhookResult.SUCCEEDED:
             metrics.WEBHOOK_LAG.observe((self._clock.now() - ids.time_of(outcome.id)).total_seconds())
 
-    async def _attempt(self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit) -> WebhookOutcome:
+    async def _attempt(
+        self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
+    ) -> WebhookOutcome:
         if claimed.cancelled is not None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled)
         if claimed.is_over:
@@ -275,11 +289,16 @@ class WebhookSender:
         if account.is_limited:
             async with account.turn:
                 if claimed.url != account.answering_url:
-                    return await self._limited_call(account, claimed, state, permit)
-        return await self._call(account, claimed, permit)
+                    return await self._limited_call(account, claimed, state, permit, span)
+        return await self._call(account, claimed, permit, span)
 
     async def _limited_call(
-        self, account: _Account, claimed: ClaimedWebhook, state: EndpointState, permit: SendPermit
+        self,
+        account: _Account,
+        claimed: ClaimedWebhook,
+        state: EndpointState,
+        permit: SendPermit,
+        span: Span | None,
     ) -> WebhookOutcome:
         """A ping goes at once: the customer asked for it, and has to wait between two of them."""
         if not claimed.is_ping:
@@ -287,13 +306,15 @@ class WebhookSender:
             if isinstance(taken, RateWait):
                 wait = timedelta(seconds=max(taken.seconds, self._postpone_seconds(account)))
                 return self._again(claimed, wait, LIMITED[state])
-        outcome = await self._call(account, claimed, permit)
+        outcome = await self._call(account, claimed, permit, span)
         is_failing = state is EndpointState.FAILING and outcome.result is not WebhookResult.SUCCEEDED
         if self._notices is not None and is_failing and outcome.url is not None and claimed.failing_noted_at is None:
             self._claims.tasks.spawn(self._notices.send(claimed.account_id, outcome.url))
         return outcome
 
-    async def _call(self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit) -> WebhookOutcome:
+    async def _call(
+        self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
+    ) -> WebhookOutcome:
         if claimed.url is None or claimed.secret_sealed is None or claimed.body is None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error="The event is no longer stored.")
         # Not checked earlier: for what ends without an attempt, no attempt was counted that could be taken back.
@@ -304,7 +325,10 @@ class WebhookSender:
         except SealError:
             log.exception("secret_not_opened", webhook_delivery=ids.text(ids.WEBHOOK_DELIVERY, claimed.id))
             return self._again(claimed, UNREADY)
-        answer = await self._send(claimed.id, claimed.url, secret, claimed.body)
+        call = None if span is None else span.child("call", Kind.CLIENT)
+        answer = await self._send(claimed.id, claimed.url, secret, claimed.body, call)
+        if call is not None:
+            webhook_spans.end_call(call, answer)
         outcome = self._outcome(claimed, claimed.url, answer)
         if outcome.result is WebhookResult.SUCCEEDED:
             if account.is_limited:
@@ -315,14 +339,19 @@ class WebhookSender:
             account.answering_url = None
         return outcome
 
-    async def _send(self, delivery_id: UUID, url: str, secret: str, body: bytes) -> WebhookCallResult:
+    async def _send(
+        self, delivery_id: UUID, url: str, secret: str, body: bytes, call: Span | None
+    ) -> WebhookCallResult:
         began_at = self._clock.monotonic()
         try:
             with self._claims.tasks.stoppable():
                 target = self._target_of(url)
                 signature = event.sign(secret, body, int(self._clock.now().timestamp()))
+                headers = {event.SIGNATURE_HEADER: signature}
+                if call is not None:
+                    headers[trace_context.HEADER] = call.context.traceparent
                 crash.point("notification.before_post")
-                answer = await self._client.call(target, body, {event.SIGNATURE_HEADER: signature})
+                answer = await self._client.call(target, body, headers)
                 crash.point("notification.after_post")
                 return answer
         except Refusal as refusal:

@@ -132,10 +132,15 @@ def check_record(record: MessageRecord, tally: AuditTally) -> None:
     finals = [recipient for recipient in record.recipients if recipient.is_final]
     tally.check(Promise.TRUE, len(finals), _true(record, finals))
     tally.check(Promise.ONCE, count, _once(record))
-    tally.check(Promise.LEDGER, count, _ledger(record))
+    check_ledger(record, tally)
     tally.check(Promise.EVENTS, count, _events(record))
     tally.check(Promise.TENANCY, 1, _tenancy(record))
     tally.check(Promise.SUPPRESSED, count, _suppressed(record))
+
+
+def check_ledger(record: MessageRecord, tally: AuditTally) -> None:
+    """That the ledger says of its recipients what they say themselves."""
+    tally.check(Promise.LEDGER, len(record.recipients), _ledger(record))
 
 
 def unproven_attempts(attempts: Sequence[AttemptRecord]) -> int:
@@ -207,7 +212,7 @@ def _true(record: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[
         attempts = [
             attempt for attempt in record.attempts_of(recipient.position) if attempt.outcome == recipient.status
         ]
-        if not attempts and recipient.is_ended_by_us:
+        if not attempts and (recipient.is_ended_by_us or _is_still_blocked(record, recipient)):
             continue
         if not attempts:
             what = f"recipient {recipient.position} is {recipient.status}, and no attempt had that outcome"
@@ -220,6 +225,14 @@ def _true(record: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[
         ):
             what = f"recipient {recipient.position} is bounced, and nothing on record is permanent"
             yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
+
+
+def _is_still_blocked(record: MessageRecord, recipient: RecipientRecord) -> bool:
+    """Whether it bounced with the reply of an attempt that was postponed, since it refused our address."""
+    return recipient.status == "bounced" and any(
+        attempt.outcome == "postponed" and attempt.code in range(500, 600) and attempt.code == recipient.last_code
+        for attempt in record.attempts_of(recipient.position)
+    )
 
 
 def _once(record: MessageRecord) -> Iterator[AuditFinding]:

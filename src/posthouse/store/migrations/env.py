@@ -8,6 +8,8 @@ from alembic import context
 from sqlalchemy import Connection, pool
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from posthouse.store.hosts import WritableHost
+
 LOCK_SECONDS_MAX = 10
 TURN_SECONDS = 0.5
 
@@ -30,8 +32,8 @@ async def _main() -> None:
     url: str = context.config.attributes["url"]
 
     async def connect() -> asyncpg.Connection:
-        # By asyncpg itself, which understands every address that the service does (sslmode and all).
-        return await asyncpg.connect(url)
+        # As the service connects, which understands more addresses (sslmode, several hosts).
+        return await WritableHost(url).connect()
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=pool.NullPool)
     async with engine.connect() as connection:

@@ -152,7 +152,15 @@ class ShardLeases:
             )
         except BadRequestError:
             # It exists with other settings; its time to live applies to all workers.
-            return await jetstream.key_value(self._settings.bucket)
+            bucket = await jetstream.key_value(self._settings.bucket)
+            await self._add_copies(jetstream, bucket)
+            return bucket
+
+    async def _add_copies(self, jetstream: JetStreamContext, bucket: KeyValue) -> None:
+        """An installation that became a cluster needs them: no shard could be held while the one server is away."""
+        configuration = (await bucket.status()).stream_info.config
+        if (configuration.num_replicas or 1) < self._settings.replicas:
+            await jetstream.update_stream(configuration, num_replicas=self._settings.replicas)
 
     async def _renew_all(self, client: Client, bucket: KeyValue) -> float:
         """Renew this worker's key, release the shards of others, renew and take its own share."""

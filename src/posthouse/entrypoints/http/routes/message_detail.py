@@ -168,6 +168,7 @@ def _attempt(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> dict[str
         "is_under_way": recipient.is_under_way(attempt),
         "is_ambiguous": attempt.is_ambiguous,
         "mx": attempt.exchange,
+        "relay": attempt.relay,
         "address": attempt.address,
         "tls_version": version or None,
         "tls_cipher": cipher or None,

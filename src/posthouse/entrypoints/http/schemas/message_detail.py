@@ -22,6 +22,7 @@ _ATTEMPT_EXAMPLE: Final[dict[str, Any]] = {
     "is_ambiguous": False,
     "mx": "mx1.example.net",
     "address": "192.0.2.25",
+    "relay": None,
     "tls_version": "TLSv1.3",
     "tls_cipher": "TLS_AES_256_GCM_SHA384",
     "stage": "rcpt",
@@ -127,6 +128,10 @@ class Attempt(BaseModel):
     is_ambiguous: Annotated[bool, described("Whether the mail may have been delivered without a confirmation.")]
     mx: Annotated[str | None, described("The destination's mail server; null without a connection.")]
     address: Annotated[str | None, described("The server's IP address.")]
+    relay: Annotated[
+        str | None,
+        described("The external relay that it went to. `delivered` then means that the relay took the mail."),
+    ]
     tls_version: Annotated[str | None, described("Null without encryption or without a connection.")]
     tls_cipher: str | None
     stage: Annotated[Stage | None, described("The SMTP command at which the attempt ended.")]

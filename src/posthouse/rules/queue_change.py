@@ -1,0 +1,19 @@
+"""What an operator can do with mail in the queue, without a change of the tables by hand.
+
+`retry` makes the next try due now, unless it would be the last; `hold` keeps mail back, and `release` ends that;
+`cancel` ends it as failed, and its credits are returned. The time for which an operator held it does not count.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class QueueChange(StrEnum):
+    RETRY = "retry"
+    HOLD = "hold"
+    RELEASE = "release"
+    CANCEL = "cancel"
+
+
+# As the recipient's result and its event say it.
+CANCELLED: Final = "it was cancelled by the operator of this service"

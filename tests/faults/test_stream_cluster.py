@@ -1,0 +1,96 @@
+"""Three NATS servers, three copies of each ticket: each of them may die under load, and mail goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import nats
+import pytest
+
+from posthouse.wire.stream.leases import BUCKET, LeaseSettings, ShardLeases
+from tests.support.eventually import eventually
+from tests.support.nats import PrivateNats
+from tests.support.service_processes import Senders, ServiceProcesses, prepare_processes
+from tools.private_postgres import free_port
+
+AWAY_SECONDS = 6.0
+BETWEEN_SECONDS = 4.0
+FINAL_SECONDS_MAX = 60.0
+DELIVERED_SECONDS_MAX = 20.0
+# Less than for a lost ticket to be published again: that would hide what the copies are for.
+TICKET_LEASE_SECONDS = "60"
+SLOWEST = """
+SELECT coalesce(max(extract(epoch FROM a.finished_at - m.created_at)), 0)::float
+FROM attempts a JOIN messages m ON m.account_id = a.account_id AND m.id = a.message_id
+"""
+
+
+@asynccontextmanager
+async def nats_cluster(directory: Path) -> AsyncIterator[list[PrivateNats]]:
+    ports = [free_port() for _ in range(3)]
+    routes = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
+    servers = []
+    with ExitStack() as stack:
+        for number, port in enumerate(ports):
+            server = PrivateNats(directory / f"nats{number}")
+            own = ("--name", f"n{number}", "--cluster_name", "three", "--cluster", f"nats://127.0.0.1:{port}")
+            server.options = (*PrivateNats.options, *own, "--routes", routes)
+            await asyncio.to_thread(stack.enter_context, server)
+            servers.append(server)
+        yield servers
+
+
+@asynccontextmanager
+async def running(url: str, directory: Path, servers: list[PrivateNats]) -> AsyncIterator[ServiceProcesses]:
+    async with prepare_processes(
+        url,
+        directory,
+        stream="memory",
+        keeps_mail=False,
+        STREAM__SERVERS=",".join(server.url for server in servers),
+        STREAM__REPLICAS="3",
+        WORKERS__TICKET_LEASE_SECONDS=TICKET_LEASE_SECONDS,
+    ) as processes:
+        for part in ("dispatch", "delivery", "delivery"):
+            processes.start(part)
+        await processes.start_http()
+        yield processes
+
+
+@pytest.mark.long
+async def test_each_of_three_servers_may_die_under_load(new_database: Callable[[], str], tmp_path: Path) -> None:
+    url = await asyncio.to_thread(new_database)
+    async with nats_cluster(tmp_path) as servers, running(url, tmp_path, servers) as processes:
+        domains = [processes.destination(f"d{number}.example.net") for number in range(8)]
+        tenant = await processes.service.account(credits=1_000_000)
+        posting = Senders(processes, tenant, domains, behaviours=("taken",), recipients=1)
+        async with posting.sending():
+            await posting.accepts(20)
+            for server in servers:
+                await asyncio.to_thread(server.kill)
+                await asyncio.sleep(AWAY_SECONDS)
+                await asyncio.to_thread(server.start)
+                await asyncio.sleep(BETWEEN_SECONDS)
+        accepted = posting.answers.total()
+        assert dict(posting.answers) == {202: accepted}, "accepting failed while a server was away"
+        await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+        slowest = await processes.service.value(SLOWEST)
+        print(f"{accepted} messages, all accepted; the slowest was delivered after {slowest:.1f} s")
+        assert slowest < DELIVERED_SECONDS_MAX
+        assert await processes.broken_promises() == {}
+        assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
+
+
+@pytest.mark.long
+async def test_the_leases_get_their_copies_when_one_server_becomes_three(tmp_path: Path) -> None:
+    async with nats_cluster(tmp_path) as servers:
+        urls = [server.url for server in servers]
+        for name, replicas in (("before", 1), ("after", 3)):
+            leases = await ShardLeases.open(urls, name, 4, LeaseSettings(lease_seconds=2, replicas=replicas))
+            await eventually(leases.held, lambda held: len(held) == 4, within=FINAL_SECONDS_MAX)
+            await leases.close()
+        client = await nats.connect(urls)
+        info = await client.jetstream().stream_info(f"KV_{BUCKET}")
+        await client.close()
+        assert info.config.num_replicas == 3

@@ -1,0 +1,125 @@
+"""Lanes that an operator pauses: no session begins in any worker, the time does not count, and nothing is forgotten."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from posthouse.chance import SystemChance
+from posthouse.flows.operate.lanes import Lanes
+from posthouse.flows.operate.monitor import Monitor
+from posthouse.rules import ids
+from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import delivery_schedule, lane_pauses
+from posthouse.store.delivery_schedule import PAUSE_KNOWN_WITHIN, DeliveryPostponement
+from posthouse.wire.stream import TicketKind
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+
+ONE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
+
+
+def lanes_of(flow: DeliveryFlow) -> Lanes:
+    return Lanes(database=flow.steps.database, clock=flow.clock, chance=SystemChance(), lane_limits=LaneLimits())
+
+
+async def held(flow: DeliveryFlow) -> list[tuple[str, str | None]]:
+    rows = await flow.steps.fetch("SELECT destination, held_by FROM schedule ORDER BY destination")
+    return [(row[0], row[1]) for row in rows]
+
+
+async def test_a_paused_lane_sends_nothing_until_it_is_resumed_and_the_time_does_not_count(database_url: str) -> None:
+    async with open_delivery_flow(database_url) as flow:
+        flow.serve("example.org", "example.net")
+        lanes = lanes_of(flow)
+        await lanes.pause("Example.org", "a test")
+        message = await flow.steps.accept(["a@example.org", "a@example.net"])
+        await flow.run_due()
+        assert await flow.statuses(message) == ["queued", "delivered"]
+        assert await held(flow) == [("example.org", "example.org")]
+        timeline = await Monitor(database=flow.steps.database, clock=flow.clock).timeline(
+            ids.text(ids.MESSAGE, message)
+        )
+        wait = timeline.wait(timeline.recipients[0])
+        assert wait is not None
+        assert "paused the lane example.org" in wait.text
+        # Checked from time to time, by a worker that began later as well.
+        flow.clock.advance(timedelta(days=4))
+        flow.delivery = flow.another_worker()
+        assert await flow.run_due() == 1
+        assert await flow.statuses(message) == ["queued", "delivered"]
+        assert await lanes.resume("example.org") == 1
+        await flow.delivery.synchronize_standings()
+        flow.clock.advance(PAUSE_KNOWN_WITHIN)
+        await flow.run_due()
+        assert await flow.message(message) == ("delivered", "settled")
+        assert [row[3] for row in await flow.recipients(message)] == [1, 1]
+        actions = [found.entry.action for found in await _log(flow)]
+        assert [action for action in actions if action.startswith("lane.")] == ["lane.resumed", "lane.paused"]
+
+
+async def test_a_domain_can_be_paused_in_the_lane_of_its_provider(database_url: str) -> None:
+    async with open_delivery_flow(database_url) as flow:
+        for domain in ("one.test", "two.test"):
+            flow.nameserver.records[domain, "MX"] = ["10 aspmx.l.google.com."]
+        flow.nameserver.records["aspmx.l.google.com", "A"] = ["127.0.0.1"]
+        await lanes_of(flow).pause("one.test", "")
+        message = await flow.steps.accept(["a@one.test", "a@two.test"])
+        await flow.run_due()
+        assert await flow.statuses(message) == ["queued", "delivered"]
+        await lanes_of(flow).pause("google", "")
+        message = await flow.steps.accept(["a@two.test"])
+        await flow.delivery.synchronize_standings()
+        await flow.run_due()
+        assert await held(flow) == [("one.test", "one.test"), ("two.test", "google")]
+
+
+async def test_what_waits_in_a_worker_is_kept_back_when_its_lane_is_paused(database_url: str) -> None:
+    async with open_delivery_flow(database_url, behaviour="delay-300", lane_limits=ONE) as flow:
+        flow.serve("example.org")
+        messages = [await flow.steps.accept(["a@example.org"]) for _ in range(5)]
+        await flow.delivery.renew()
+        await flow.dispatch.step()
+        found = await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(4)), 100, 0)
+        await flow.delivery.offer(found)
+        await lanes_of(flow).pause("example.org", "")
+        await flow.delivery.synchronize_standings()
+        await flow.delivery.settle()
+        statuses = sorted([(await flow.statuses(message))[0] for message in messages])
+        # What was being sent is sent to its end.
+        assert statuses == ["delivered", "queued", "queued", "queued", "queued"]
+        assert await held(flow) == [("example.org", "example.org")] * 4
+
+
+async def test_mail_that_a_worker_keeps_back_after_the_end_of_the_pause_is_due_soon(database_url: str) -> None:
+    async with open_delivery_flow(database_url) as flow:
+        await flow.steps.accept(["a@example.org"])
+        (ticket,) = await flow.steps.lease()
+        assert isinstance(ticket, DeliveryTicket)
+        now = flow.clock.now()
+        late = DeliveryPostponement(*ticket.key, now + timedelta(hours=1), is_held=True, held_by="example.org")
+        async with flow.steps.database.transaction() as tx:
+            assert await delivery_schedule.postpone(tx, [late], now) == 1
+        ((next_at, held_since, held_by),) = await flow.steps.fetch("SELECT next_at, held_since, held_by FROM schedule")
+        assert (next_at, held_since, held_by) == (now + PAUSE_KNOWN_WITHIN, None, None)
+
+
+async def test_a_pause_that_is_there_or_is_not_is_refused(database_url: str) -> None:
+    async with open_delivery_flow(database_url) as flow:
+        lanes = lanes_of(flow)
+        with pytest.raises(Refusal, match="not paused"):
+            await lanes.resume("google")
+        await lanes.pause("google", "their outage")
+        with pytest.raises(Refusal, match="paused already"):
+            await lanes.pause("google", "")
+        with pytest.raises(Refusal, match="is no lane"):
+            await lanes.pause("goggle", "")
+        (pause,) = (await lanes.all()).pauses
+        assert (pause.lane, pause.reason) == ("google", "their outage")
+        async with flow.steps.database.connection() as connection:
+            assert [row.lane for row in await lane_pauses.find_all(connection)] == ["google"]
+
+
+async def _log(flow: DeliveryFlow) -> list[Any]:
+    return [*await Monitor(database=flow.steps.database, clock=flow.clock).operator_log(10)]

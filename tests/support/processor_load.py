@@ -1,0 +1,33 @@
+"""Who used the machine's processors during a measurement."""
+
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from bench.processes import MachineTime, cpu_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorLoad:
+    """Seconds of processor time: of the whole machine, of the service, of the attacker, and of this program."""
+
+    machine: MachineTime
+    service: float
+    attacker: float
+    victim: float
+
+    @classmethod
+    def now(cls, service_pid: int, attacker_pid: int) -> Self:
+        return cls(MachineTime.now(), cpu_seconds(service_pid), cpu_seconds(attacker_pid), time.process_time())
+
+    def until(self, end: Self) -> str:
+        """How busy the processors were, and who used them; the rest is PostgreSQL's and the machine's own."""
+        whole = end.machine.whole - self.machine.whole
+        parts = {
+            "service": end.service - self.service,
+            "attacker": end.attacker - self.attacker,
+            "victim": end.victim - self.victim,
+        }
+        busy = end.machine.busy - self.machine.busy
+        parts["PostgreSQL and others"] = busy - sum(parts.values())
+        return f"{busy / whole:.0%}: " + ", ".join(f"{name} {used / whole:.0%}" for name, used in parts.items())
