@@ -74,6 +74,17 @@ _COPIES: Final = (
            shared, at)
        SELECT account_id, id, gen_random_uuid(), 0, 'bounce', '', '', 550, '', false, false, now()
        FROM messages WHERE account_id = $1""",
+    # Mail that waits: some of it by an operator's will, some for a block of our address.
+    """UPDATE recipients SET status = 'queued', billing_status = 'reserved', delivered_at = NULL, bounced_at = NULL,
+           failed_at = NULL
+       WHERE account_id = $1 AND position = 1""",
+    """INSERT INTO schedule (account_id, message_id, position, destination, next_at, held_since, bounce_at, first_code,
+           first_response, held_by)
+       SELECT account_id, message_id, position, 'hostile.example', now() + interval '1 year',
+           CASE WHEN hashtext(message_id::text) > 0 THEN now() END, now() + interval '1 year', 550, '', ''
+       FROM recipients WHERE account_id = $1 AND position = 1""",
+    """INSERT INTO rescues (at, lane, from_ip, to_ip, account_id, message_id, position)
+       SELECT now(), '', '', '', account_id, id, 0 FROM messages WHERE account_id = $1""",
 )
 
 

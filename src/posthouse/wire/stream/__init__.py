@@ -39,7 +39,7 @@ class StreamSettings:
     unconfirmed_max: int = 1_000
     # How long a pull request stays open at the server: after that a shard that moved gets no more tickets here.
     request_seconds: float = 2.0
-    # A publish not confirmed by then is given up; a stream silent for twice as long is recreated.
+    # A ticket not confirmed by then is sent again; a stream silent for twice as long is recreated.
     confirm_seconds_max: float = 5.0
 
 

@@ -24,6 +24,7 @@ from posthouse.wire.stream.wait import wait_for
 log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS_MAX: Final = 5.0
+ELECTION_SECONDS: Final = 0.25
 CLOSE_SECONDS_MAX: Final = 3  # for each of the two sides
 # Acknowledgements kept while the server is unreachable; beyond the limit, tickets are redelivered.
 LATE_ACKS_MAX: Final = 10_000
@@ -157,6 +158,8 @@ class JetStream:
                 if self._publisher.stream_missing:
                     log.warning("stream_missing")
                     await self._establish(client, jetstream)
+                    # A stream whose leader is being elected is there and takes nothing.
+                    await asyncio.sleep(ELECTION_SECONDS)
         finally:
             self._client = None
             self._publisher.detach()

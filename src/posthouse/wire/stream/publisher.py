@@ -1,6 +1,7 @@
 """Publishes tickets to JetStream: a bounded queue, sent without waiting for each acknowledgement.
 
-A ticket whose connection or stream was lost is sent a second time, and may then be in the stream twice.
+A ticket that was not confirmed, for its connection was lost or its stream had no leader, is sent again, and may
+then be in the stream twice.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS: Final = 1.0
 # Yield to the event loop after this many tickets.
 BURST: Final = 64
+# With 5 s for each confirmation, enough for the election of a leader.
+TRIES_MAX: Final = 3
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class _Ticket:
     subject: str
     payload: bytes
     sent_at: float = 0.0
-    is_second_try: bool = False
+    tries: int = 0
 
 
 class Publisher:
@@ -97,7 +100,7 @@ class Publisher:
         await self._send()
         await wait_for(self._wake, POLL_SECONDS)
         self._wake.clear()
-        self._give_up_sent_before(time.monotonic() - self._settings.confirm_seconds_max)
+        self._resend_sent_before(time.monotonic() - self._settings.confirm_seconds_max)
 
     async def drain(self, seconds: float) -> None:
         """Return when nothing waits or travels any more, or there is no connection, or time is up."""
@@ -113,6 +116,7 @@ class Publisher:
                 return
             ticket = self._waiting.popleft()
             ticket.sent_at = time.monotonic()
+            ticket.tries += 1
             self._number = number = self._number + 1
             self._unconfirmed[number] = ticket
             try:
@@ -132,7 +136,9 @@ class Publisher:
             return
         self._silent_since.pop(ticket.kind, None)
         if answer.headers is not None:
-            # No stream listens to that subject: its data were wiped.
+            # No stream listens to that subject: its data were wiped, or it has no leader. The ticket is nowhere, so
+            # this was no try.
+            ticket.tries -= 1
             self._try_again([ticket])
             self.note_missing()
         elif b'"error"' in answer.data:
@@ -150,21 +156,20 @@ class Publisher:
 
     def _try_again(self, tickets: Sequence[_Ticket]) -> None:
         for ticket in reversed(tickets):
-            if ticket.is_second_try:
+            if ticket.tries >= TRIES_MAX:
                 self.counts.dropped += 1
             else:
-                ticket.is_second_try = True
                 self._waiting.appendleft(ticket)
         self._note_idleness()
 
-    def _give_up_sent_before(self, moment: float) -> None:
-        for number in [number for number, ticket in self._unconfirmed.items() if ticket.sent_at < moment]:
-            ticket = self._unconfirmed.pop(number)
-            self.counts.dropped += 1
+    def _resend_sent_before(self, moment: float) -> None:
+        numbers = [number for number, ticket in self._unconfirmed.items() if ticket.sent_at < moment]
+        unanswered = [self._unconfirmed.pop(number) for number in numbers]
+        for ticket in unanswered:
             silent_since = self._silent_since.setdefault(ticket.kind, ticket.sent_at)
             if ticket.sent_at >= silent_since + self._settings.confirm_seconds_max:
                 self.stuck.add(ticket.kind)
-        self._note_idleness()
+        self._try_again(unanswered)
 
     def _note_idleness(self) -> None:
         if not self._unconfirmed and not self._waiting:
