@@ -320,6 +320,8 @@ class Lane:
     @property
     def connections(self) -> int:
         """How many may be in use now."""
+        if self._pace.standing.connections_max is None:
+            return int(self._connections)
         return int(min(self._connections, self._connections_max))
 
     @property
@@ -394,15 +396,22 @@ class Lane:
         self._in_use += 1
         return Slot(self._era)
 
+    def untake(self) -> None:
+        """The slot just taken is not used."""
+        if self._in_use == 0:
+            raise ValueError("a slot was given back that was not taken")
+        self._in_use -= 1
+        self._full_at -= 1 / self.per_second
+
     def give_back(self, slot: Slot, served: Served, moment: Moment, refused: Refused | None = None) -> Lesson | None:
         """The mail's turn is over. What was learnt by it, if anything."""
+        if served is Served.NOT_SENT:
+            self.untake()
+            return None
         if self._in_use == 0:
             raise ValueError("a slot was given back that was not taken")
         was_full = self._in_use >= self.connections
         self._in_use -= 1
-        if served is Served.NOT_SENT:
-            self._full_at -= 1 / self.per_second
-            return None
         self._misses = self._misses + 1 if served is Served.UNREACHABLE else 0
         # Mails in flight together are refused together: that counts once.
         is_first = slot.era == self._era

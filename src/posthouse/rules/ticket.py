@@ -10,7 +10,7 @@ and the time at which they bounce if a block of that address holds them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from math import ceil
@@ -101,8 +101,16 @@ def encode(ticket: Ticket) -> bytes:
             assert_never(ticket)
 
 
-def decode(data: bytes) -> Ticket | None:
-    """The ticket, or None for a format that this version can't read."""
+def decode(
+    data: bytes,
+    *,
+    sender: str | None = None,
+    source: str | None = None,
+    is_list: bool = False,
+    bounce_at: datetime | None = None,
+    lane: str | None = None,
+) -> Ticket | None:
+    """The ticket, or None for a format that this version can't read. The rest is what was said beside it."""
     format_byte = data[0] if data else None
     if format_byte == _DELIVERY_1 and _delivery.size < len(data) <= _delivery.size + DESTINATION_CHARACTERS_MAX:
         _, account_id, message_id, position, fence = _delivery.unpack_from(data)
@@ -110,7 +118,16 @@ def decode(data: bytes) -> Ticket | None:
         if not destination.isascii() or fence > FENCE_MAX:
             return None
         return DeliveryTicket(
-            AccountId(UUID(bytes=account_id)), MessageId(UUID(bytes=message_id)), position, fence, destination.decode()
+            AccountId(UUID(bytes=account_id)),
+            MessageId(UUID(bytes=message_id)),
+            position,
+            fence,
+            destination.decode(),
+            sender,
+            source,
+            is_list,
+            bounce_at,
+            lane,
         )
     if format_byte == _NOTIFICATION_1 and len(data) == _notification.size:
         _, account_id, webhook_delivery_id, fence = _notification.unpack(data)
@@ -153,12 +170,8 @@ def unpack(data: bytes) -> list[Ticket]:
     while at < len(data) and len(found) < TOGETHER_MAX:
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
         entry = data[at + 2 : end] if end <= len(data) else b""
-        ticket = decode(entry)
-        if isinstance(ticket, DeliveryTicket):
-            if lane is not None or sender is not None or bounce_at is not None:
-                ticket = replace(ticket, lane=lane, sender=sender, source=source, is_list=is_list, bounce_at=bounce_at)
-            found.append(ticket)
-        elif ticket is not None:
+        ticket = decode(entry, sender=sender, source=source, is_list=is_list, bounce_at=bounce_at, lane=lane)
+        if ticket is not None:
             found.append(ticket)
         elif entry[:1] == bytes([_LANE_1]):
             lane = _lane(entry) or lane

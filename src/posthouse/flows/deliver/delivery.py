@@ -489,9 +489,9 @@ class Delivery:
         try:
             with self._claims.tasks.stoppable():
                 crash.point("carry.before_signing")
-                request = await self._outgoing_mail.request(tried, routes)
-                request = replace(
-                    request,
+                request = await self._outgoing_mail.request(
+                    tried,
+                    routes,
                     connections=queue.connections,
                     per_connection_max=queue.lane.per_connection_max,
                     relay=queue.relay,

@@ -79,7 +79,7 @@ class DomainLanes:
 
     def give_back(self, taken: DomainSlot) -> None:
         """Nothing was sent."""
-        taken.lane.give_back(taken.slot, Served.NOT_SENT, self._moment())
+        taken.lane.untake()
 
     def adopt(self, place: Place, standing: Standing) -> None:
         for found in self._lanes.values():

@@ -132,21 +132,18 @@ class LaneQueue:
     is_reserving: bool = False
     counts: LaneCounts = field(default_factory=LaneCounts)
     connections: LaneConnections = field(init=False)
+    key: LaneKey = field(init=False)
+    place: Place = field(init=False)
 
     def __post_init__(self) -> None:
+        source = _source(self.route)
         self.connections = LaneConnections(self.connections_max)
+        self.key = self.name, self.shard, source
+        self.place = Place(source, self.name)
 
     def connections_max(self) -> int:
         """How many connections may be open, idle ones among them."""
         return self.lane.connections
-
-    @property
-    def key(self) -> LaneKey:
-        return self.name, self.shard, _source(self.route)
-
-    @property
-    def place(self) -> Place:
-        return Place(_source(self.route), self.name)
 
     @property
     def waiting_max(self) -> int:
@@ -391,6 +388,8 @@ class LaneQueues:
 
     def _advance_over_share(self) -> None:
         for account_id in list(self._over_share):
+            if not self._sessions.has_room(account_id, is_unproven=False):
+                continue
             # An account that goes on waiting has its next turn after the others, as has each of its lanes.
             lanes = self._over_share.pop(account_id)
             failures = 0
@@ -421,7 +420,7 @@ class LaneQueues:
                 return
             account_id = self._next_account(queue)
             if account_id is None:
-                queue.lane.give_back(slot, Served.NOT_SENT, self._moment())
+                queue.lane.untake()
                 for waiting in queue.bundles.accounts():
                     self._over_share.setdefault(waiting, {})[queue.key] = None
                 return
@@ -487,13 +486,13 @@ class LaneQueues:
         if is_provider(queue.name):
             taken = self._domains.take(queue.name, queue.shard, bundle.sender)
             if isinstance(taken, float):
-                queue.lane.give_back(slot, Served.NOT_SENT, self._moment())
+                queue.lane.untake()
                 self._late += [(item, taken) for item in bundle.items]
                 self._postpone_late()
                 return
             bundle.domain_slot = taken
         if not self._within_allowance(queue, bundle):
-            queue.lane.give_back(slot, Served.NOT_SENT, self._moment())
+            queue.lane.untake()
             if bundle.domain_slot is not None:
                 self._domains.give_back(bundle.domain_slot)
             return

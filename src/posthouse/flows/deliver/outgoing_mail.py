@@ -14,14 +14,16 @@ from posthouse.mail.address import parse_mailbox
 from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.rules import ids, unsubscribe
 from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.lane import PER_CONNECTION_MAX
 from posthouse.rules.message import Source
+from posthouse.rules.relay import Relay
 from posthouse.rules.route import Route
 from posthouse.rules.unsubscribe import ListMember
 from posthouse.store import bodies
 from posthouse.store.control_cache import SealedKey
 from posthouse.store.delivery_claims import ClaimedMessage, ClaimedRecipient
 from posthouse.store.postgres import Database
-from posthouse.wire.carrier import CarrierRequest
+from posthouse.wire.carrier import CarrierRequest, LaneConnections
 from posthouse.wire.smtp_content import SmtpContent
 
 SENDERS_PARSED_MAX: Final = 10_000
@@ -58,7 +60,15 @@ class OutgoingMail:
         # By the keys as well: a retry after they were replaced must not be sent with the old signatures.
         self._cache: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
 
-    async def request(self, claimed: Sequence[ClaimedRecipient], routes: tuple[Route, ...] = ()) -> CarrierRequest:
+    async def request(
+        self,
+        claimed: Sequence[ClaimedRecipient],
+        routes: tuple[Route, ...] = (),
+        *,
+        connections: LaneConnections | None = None,
+        per_connection_max: int = PER_CONNECTION_MAX,
+        relay: Relay | None = None,
+    ) -> CarrierRequest:
         """What the carrier sends: one message for recipients of one destination."""
         first = claimed[0]
         if self.is_personal(first.message):
@@ -72,6 +82,9 @@ class OutgoingMail:
             content,
             is_first_attempt=first.attempt_count == 1,
             routes=routes,
+            connections=connections,
+            per_connection_max=per_connection_max,
+            relay=relay,
         )
 
     def is_personal(self, message: ClaimedMessage) -> bool:

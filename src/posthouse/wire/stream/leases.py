@@ -93,6 +93,9 @@ class ShardLeases:
         self._settings = settings or LeaseSettings()
         self._monotonic = monotonic
         self._leases: dict[int, _Lease] = {}
+        # The shards of these leases, until the first of them ends: every turn of a lane asks for them.
+        self._held: frozenset[int] = frozenset()
+        self._held_until = float("-inf")
         self._closing = asyncio.Event()
         self._gone = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
@@ -109,7 +112,11 @@ class ShardLeases:
 
     def held(self) -> frozenset[int]:
         now = self._monotonic()
-        return frozenset(shard for shard, lease in self._leases.items() if now < lease.until)
+        if now >= self._held_until:
+            valid = {shard: lease.until for shard, lease in self._leases.items() if now < lease.until}
+            self._held = frozenset(valid)
+            self._held_until = min(valid.values(), default=now)
+        return self._held
 
     def held_since(self, shard: int) -> float:
         lease = self._leases.get(shard)
@@ -123,6 +130,7 @@ class ShardLeases:
         self._closing.set()
         await wait_for(self._gone, CLOSE_SECONDS_MAX)
         self._leases.clear()
+        self._held_until = float("-inf")
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -192,6 +200,7 @@ class ShardLeases:
                 revision = await bucket.update(key, name, last=lease.revision)
         except (KeyWrongLastSequenceError, NotFoundError):
             self._leases.pop(shard, None)
+            self._held_until = float("-inf")
             found = await self._found(bucket, key, name, sent_at)
             if found is None:
                 return
@@ -202,6 +211,7 @@ class ShardLeases:
             log.debug("lease_unanswered", shard=shard, cause=repr(fault))
             return
         self._leases[shard] = _Lease(revision, sent_at + valid_seconds, since)
+        self._held_until = float("-inf")
 
     async def _found(self, bucket: KeyValue, key: str, name: bytes, sent_at: float) -> tuple[int, float] | None:
         """A write whose answer was lost may have made the key ours: write it again to be sure."""
@@ -216,6 +226,7 @@ class ShardLeases:
 
     async def _release(self, bucket: KeyValue, shard: int) -> None:
         lease = self._leases.pop(shard)  # before another worker can take it
+        self._held_until = float("-inf")
         try:
             await bucket.delete(f"shard.{shard}", last=lease.revision)
         except FAULTS as fault:
