@@ -22,6 +22,7 @@ _ATTEMPTS_READ_MAX: Final = 200
 # Of the open recipients, as many are looked at as `waiting` counts, and so many of the deferred ones are read.
 _DEFERRED_READ_MAX: Final = 1_000
 SHOWN_MAX: Final = 200
+_REASONS: Final = frozenset(DeliveryReason)
 
 
 class Trouble(NamedTuple):
@@ -131,7 +132,7 @@ async def add(tx: Connection, troubles: Iterable[Trouble]) -> None:
     known: defaultdict[tuple[AccountId, date], set[ReasonKey]] = defaultdict(set)
     asked = [account_id for account_id, _ in by_day], [day for _, day in by_day]
     for account_id, day, provider, result, code, reason in await tx.fetch(_KNOWN, *asked):
-        known[account_id, day].add(ReasonKey(provider, result, code, DeliveryReason(reason)))
+        known[account_id, day].add(ReasonKey(provider, result, code, _known(reason)))
     rows = [
         (*account_day, *key, *count)
         for account_day, counts in by_day.items()
@@ -163,9 +164,14 @@ async def of_days(
     """The most frequent first; one more than are shown, if there are."""
     rows = await connection.fetch(_OF_DAYS, account_id, first, last, SHOWN_MAX + 1)
     return [
-        (ReasonKey(provider, result, code, DeliveryReason(reason)), ReasonCount(count, example_id))
+        (ReasonKey(provider, result, code, _known(reason)), ReasonCount(count, example_id))
         for provider, result, code, reason, count, example_id in rows
     ]
+
+
+def _known(reason: str) -> DeliveryReason:
+    """A newer version may have stored others."""
+    return DeliveryReason(reason) if reason in _REASONS else DeliveryReason.OTHER
 
 
 async def deferred_now(tx: Connection, account_id: AccountId) -> Mapping[ReasonKey, ReasonCount]:

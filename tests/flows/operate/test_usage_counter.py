@@ -362,3 +362,12 @@ async def test_a_test_of_the_webhook_is_no_result(counting: Counting) -> None:
     )  # fmt: skip
     await counting.count()
     assert await counting.days() == {}
+
+
+async def test_a_reason_that_a_newer_version_stored_is_counted_as_another(counting: Counting) -> None:
+    await counting.send(BOUNCED)
+    await counting.count()
+    await counting.steps.fetch("UPDATE usage_reasons SET reason = 'of_tomorrow'")
+    assert {reason for *_, reason in await counting.reasons()} == {"other"}
+    await counting.send(BOUNCED)
+    await counting.count()
