@@ -352,10 +352,9 @@ class Lane:
             return float(self._limits.connections_max)
         return min(float(self._limits.connections_max), max(1.0, learnt * self._pace.share))
 
-    @property
-    def _burst(self) -> float:
+    def _burst(self, per_second: float) -> float:
         """As many seconds' worth of mail as the limits allow."""
-        return max(1.0, self._limits.burst * self.per_second / self._limits.per_second)
+        return max(1.0, self._limits.burst * per_second / self._limits.per_second)
 
     def pause_left(self, now: float) -> float:
         """For how many seconds nothing is sent."""
@@ -375,7 +374,8 @@ class Lane:
 
     def use_up_burst(self, at: float) -> None:
         """Another process had the lane until then, and may have sent the whole burst in its last moment."""
-        self._full_at = max(self._full_at, at + self._burst / self.per_second)
+        per_second = self.per_second
+        self._full_at = max(self._full_at, at + self._burst(per_second) / per_second)
 
     def take(self, now: float) -> Slot | Later:
         """A slot to send one mail, which must be given back."""
@@ -385,9 +385,10 @@ class Lane:
         if self._in_use >= self.connections:
             return Later(None)
         # GCRA, as in `rate_limit`: the whole burst is available again at `full_at`.
-        interval = 1 / self.per_second
+        per_second = self.per_second
+        interval = 1 / per_second
         full_at = max(self._full_at, now) + interval
-        excess = full_at - now - interval * self._burst
+        excess = full_at - now - interval * self._burst(per_second)
         # Sums of floating-point seconds are not exact; a microsecond is not worth a wait.
         if excess > 1e-6:
             self._pace.want_more()

@@ -497,7 +497,10 @@ class Delivery:
                     relay=queue.relay,
                 )
                 crash.point("carry.before_connecting")
-                carried = await self._carried(bundle.destination, request, permit, span)
+                if span is None:
+                    carried = await self._carrier.carry(bundle.destination, request, permit)
+                else:
+                    carried = await self._carry_traced(bundle.destination, request, permit, span)
                 crash.point("carry.carried")
         except asyncio.CancelledError:
             if not self._claims.is_stopping:
@@ -519,11 +522,9 @@ class Delivery:
         # What may have arrived is recorded as such; otherwise nothing was sent.
         return CarrierResult((NoReply(Stage.DOT, reason),) * len(tried)) if permit.is_given else None
 
-    async def _carried(
-        self, destination: str, request: CarrierRequest, permit: SendPermit, span: Span | None
+    async def _carry_traced(
+        self, destination: str, request: CarrierRequest, permit: SendPermit, span: Span
     ) -> CarrierResult:
-        if span is None:
-            return await self._carrier.carry(destination, request, permit)
         session = span.child("smtp", Kind.CLIENT)
         carried: CarrierResult | None = None
         try:

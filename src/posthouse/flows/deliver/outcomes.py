@@ -173,8 +173,10 @@ def served(
     """
     if not lane.counts_for(lane_name, destination, carried.exchange):
         return Served.OTHERWISE, None
-    is_provider = lane.is_provider(lane_name)
     results = carried.results
+    if all(isinstance(result, Replied) and result.reply.code < REFUSED_CODE for result in results):
+        return Served.WELL, None
+    is_provider = lane.is_provider(lane_name)
     replies = [result for result in results if isinstance(result, Replied)]
     said: dict[Served, Refused] = {}
     for replied in replies:
