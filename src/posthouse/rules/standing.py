@@ -301,6 +301,19 @@ def stricter(one: Standing, other: Standing) -> Standing:
     )
 
 
+def reconciled(stored: Standing, learnt: Standing, known: Standing | None) -> Standing:
+    """What was learnt from `known`, while `stored` took its place.
+
+    Only operators pin, unpin and undo, and they change what is stored: their word counts.
+    """
+    if set(stored.ignored) - set(known.ignored if known else ()):
+        return stored
+    both = stricter(stored, learnt)
+    if stored.is_pinned:
+        return replace(both, per_second=stored.per_second, ceiling=stored.ceiling, is_pinned=True)
+    return replace(both, is_pinned=False)
+
+
 def stored(standing: Standing) -> dict[str, Any]:
     """As JSON can hold it."""
     return {name: _plain(getattr(standing, name)) for name in _FIELDS}

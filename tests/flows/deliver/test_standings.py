@@ -1,7 +1,7 @@
 """What lanes learn is kept, known to all workers, and undone."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -33,6 +33,7 @@ from posthouse.store import standings as store
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
 from tests.support.delivery_flow import open_delivery_flow
+from tests.support.eventually import eventually
 from tests.support.fresh_database import open_database
 from tests.support.provider import Google, Microsoft, ProviderCarrier
 from tests.support.provider_run import run_providers
@@ -40,6 +41,9 @@ from tests.support.provider_run import run_providers
 GOOGLE: Final = Place("", "google")
 OPEN: Final = Standing(20.0)
 DAYS_AGO: Final = datetime.now(UTC) - timedelta(days=2)
+WAITS_FOR_A_LOCK: Final = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 REFUSED: Final = Refused("421 4.7.28", "421 4.7.28 too much", "address")
 
 
@@ -54,8 +58,15 @@ class Worker:
 
     def __init__(self, database: Database, clock: SettableClock) -> None:
         self.adopted: dict[Place, Standing] = {}
-        self.standings = Standings(database=database, clock=clock, adopt=self.adopted.__setitem__)
+        self.when_read: Callable[[], object] = lambda: None
+        self.standings = Standings(
+            database=database, clock=clock, adopt=self.adopted.__setitem__, pause=self._note_pauses
+        )
         self.clock = clock
+
+    def _note_pauses(self, _: Set[str]) -> None:
+        """These are given out after standings were read, and before they are adopted."""
+        self.when_read()
 
     def refuse(self, place: Place = GOOGLE, *, seen: float = 10.0) -> Lesson:
         before = self.standings.of(place) or Standing(20.0)
@@ -99,12 +110,99 @@ async def test_of_two_lessons_at_once_the_stricter_parts_count_and_both_are_kept
     assert {stored.lesson for stored in log} == {first, second}
 
 
+def lanes_of(database: Database, clock: SettableClock) -> Lanes:
+    return Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits())
+
+
+async def is_waiting_for_a_lock(database: Database) -> bool:
+    async with database.connection() as connection:
+        return bool(await connection.fetchval(WAITS_FOR_A_LOCK))
+
+
+async def assert_pinned(database: Database, worker: Worker, per_second: float) -> None:
+    """And at rest, as the refusal asked for."""
+    await worker.standings.synchronize()
+    known = worker.standings.of(GOOGLE)
+    assert known is not None
+    assert (known.is_pinned, known.per_second, known.ceiling) == (True, per_second, None)
+    assert (known.state, known.paused_until is not None) == (LaneState.RESTING, True)
+    restarted = Worker(database, worker.clock)
+    await restarted.standings.synchronize()
+    assert restarted.standings.of(GOOGLE) == known
+
+
+@pytest.mark.parametrize("pinned_before", [None, 8.0])
+async def test_a_pin_holds_when_a_worker_learns_before_it_knows_of_it(
+    database: Database, pinned_before: float | None
+) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    if pinned_before is not None:
+        await lanes.pin("google", pinned_before)
+    await worker.standings.synchronize()
+    worker.refuse()
+    await lanes.pin("google", 9.0)
+    await worker.standings.synchronize()
+    await assert_pinned(database, worker, 9.0)
+
+
+async def test_a_pin_holds_when_a_worker_learns_while_it_reads_it(database: Database) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    await lanes.pin("google", 9.0)
+    worker.when_read = worker.refuse
+    await worker.standings.synchronize()
+    worker.when_read = lambda: None
+    await assert_pinned(database, worker, 9.0)
+
+
+async def test_a_pin_holds_when_a_worker_learns_while_it_writes(database: Database) -> None:
+    clock = SettableClock()
+    worker = Worker(database, clock)
+    worker.refuse()
+    await worker.standings.synchronize()
+    clock.advance(minutes=11)
+    worker.refuse()
+    async with database.transaction() as tx:
+        known = (await store.locked(tx, [GOOGLE], clock.now()))[GOOGLE]
+        assert known is not None
+        await store.change(tx, {GOOGLE: rules.pinned(known.standing, 9.0)[1]}, clock.now())
+        writing = asyncio.create_task(worker.standings.synchronize())
+        await eventually(lambda: is_waiting_for_a_lock(database))
+        worker.refuse()
+    await writing
+    await assert_pinned(database, worker, 9.0)
+
+
+async def test_a_lane_that_is_no_longer_pinned_stays_so_when_a_worker_learns_at_once(database: Database) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    await lanes.pin("google", 9.0)
+    await worker.standings.synchronize()
+    worker.refuse()
+    await lanes.unpin("google")
+    await worker.standings.synchronize()
+    known = worker.standings.of(GOOGLE)
+    assert known is not None
+    assert (known.is_pinned, known.per_second, known.state) == (False, 9.0, LaneState.RESTING)
+
+
+async def test_a_lesson_stays_undone_when_a_worker_learns_at_once(database: Database) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    worker.refuse()
+    await worker.standings.synchronize()
+    (stored,) = await lanes.log("google", 10)
+    clock.advance(minutes=11)
+    worker.refuse()
+    undone = await lanes.undo(stored.id)
+    await worker.standings.synchronize()
+    assert worker.standings.of(GOOGLE) == worker.adopted[GOOGLE] == undone.after
+
+
 async def test_an_undone_lesson_restores_the_standing_everywhere(database: Database) -> None:
     clock = SettableClock()
-    worker, lanes = (
-        Worker(database, clock),
-        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
-    )
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
     lesson = worker.refuse()
     await worker.standings.synchronize()
     (stored,) = await lanes.log("google", 10)
@@ -149,10 +247,7 @@ def lesson_of(kind: LessonKind, now: datetime) -> Lesson:
 @pytest.mark.parametrize("kind", [kind for kind in LessonKind if kind is not LessonKind.UNDONE])
 async def test_every_lesson_undone_restores_the_standing(database: Database, kind: LessonKind) -> None:
     clock = SettableClock()
-    worker, lanes = (
-        Worker(database, clock),
-        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
-    )
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
     lesson = lesson_of(kind, clock.now())
     assert lesson.before != lesson.after
     worker.standings.learn(lesson)
@@ -172,10 +267,7 @@ async def test_every_lesson_undone_restores_the_standing(database: Database, kin
 
 async def test_a_lane_is_pinned_and_released(database: Database) -> None:
     clock = SettableClock()
-    worker, lanes = (
-        Worker(database, clock),
-        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
-    )
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
     await lanes.pin("Google", 5.0)
     await worker.standings.synchronize()
     assert worker.adopted[GOOGLE] == Standing(5.0, is_pinned=True)
@@ -201,10 +293,7 @@ async def test_an_unknown_lesson_is_not_undone(database: Database) -> None:
 
 async def test_lessons_and_standings_are_forgotten_after_their_time_and_pins_are_not(database: Database) -> None:
     clock = SettableClock()
-    worker, lanes = (
-        Worker(database, clock),
-        Lanes(database=database, clock=clock, chance=SeededChance(1), lane_limits=LaneLimits()),
-    )
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
     worker.refuse()
     await worker.standings.synchronize()
     await lanes.pin("yahoo", 5.0)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from posthouse.clock import Clock
-from posthouse.rules.standing import Lesson, Place, Standing, stricter
+from posthouse.rules.standing import Lesson, Place, Standing, reconciled
 from posthouse.store import lane_pauses, standings
 from posthouse.store.postgres import Database
 from posthouse.store.standings import StoredStanding
@@ -73,12 +73,11 @@ class Standings:
         self._pause({pause.lane for pause in paused})
         self._read_at = now - OVERLAP
         for stored in found:
-            # Versions begin anew after upkeep has forgotten a standing.
-            if self._known.get(stored.place) != stored:
+            # Versions begin anew after upkeep has forgotten a standing. What was learnt here meanwhile was learnt from
+            # the one before: the two are reconciled when it is written.
+            if self._known.get(stored.place) != stored and stored.place not in self._changed:
                 self._known[stored.place] = stored
-                # What was learnt here meanwhile is written, and compared, next time.
-                if stored.place not in self._changed:
-                    self._adopt(stored.place, stored.standing)
+                self._adopt(stored.place, stored.standing)
 
     async def _write(self) -> None:
         changed, self._changed = self._changed, {}
@@ -97,13 +96,18 @@ class Standings:
             self._changed = changed | self._changed
             self._lessons = deque([*lessons, *self._lessons], maxlen=UNWRITTEN_MAX)
             raise
-        self._known |= written
         for place, stored in written.items():
-            if stored.standing != changed[place] and place not in self._changed:
-                self._adopt(place, stored.standing)
+            is_as_learnt = stored.standing == changed[place]
+            # What was learnt here meanwhile was learnt from the one before.
+            if is_as_learnt or place not in self._changed:
+                self._known[place] = stored
+                if not is_as_learnt:
+                    self._adopt(place, stored.standing)
 
     def _merged(self, stored: StoredStanding | None, learnt: Standing) -> Standing:
         if stored is None:
             return learnt
         known = self._known.get(stored.place)
-        return learnt if known is not None and known.version == stored.version else stricter(stored.standing, learnt)
+        if known is not None and known.version == stored.version:
+            return learnt
+        return reconciled(stored.standing, learnt, known.standing if known else None)
