@@ -8,23 +8,32 @@ from uuid import UUID
 
 import pytest
 
+from posthouse.chance import SystemChance
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import Dispatch
+from posthouse.flows.operate.relays import Relays
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.relay import lane_of_relay
 from posthouse.rules.ticket import DeliveryTicket, shard_of
+from posthouse.store.seal import Sealer
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.jetstream import JetStream
+from tests.support.certificates import NAME, Certificates
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
 from tests.support.moving_leases import MovedLeases
 from tests.support.nats import PrivateNats
+from tests.support.service import service_settings
+from tests.support.smtp_receiver import SmtpReceiver
 
 SHARDS: Final = 16
 HOSTED: Final = "customer.example"
 EVERY: Final = frozenset(range(SHARDS))
 GOOGLE, DOMAIN = shard_of("google", SHARDS), shard_of(HOSTED, SHARDS)
+RELAY_LANE: Final = lane_of_relay("ses")
+RELAY: Final = shard_of(RELAY_LANE, SHARDS)
 # A mail at a time, so that the others wait.
 NARROW: Final = LaneLimits(Limits(per_second=1.0, burst=1, connections_start=1, connections_max=1))
 SETTINGS: Final = StreamSettings(request_seconds=0.5)
@@ -79,10 +88,17 @@ def nats() -> Iterator[PrivateNats]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def certificates() -> Certificates:
+    return Certificates.make()
+
+
 @pytest.fixture
-async def pair(database_url: str, nats: PrivateNats, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+async def pair(
+    database_url: str, nats: PrivateNats, certificates: Certificates, request: pytest.FixtureRequest
+) -> AsyncIterator[Pair]:
     limits = getattr(request, "param", LaneLimits())
-    async with open_delivery_flow(database_url, lane_limits=limits) as flow:
+    async with open_delivery_flow(database_url, lane_limits=limits, certificates=certificates) as flow:
         flow.serve(HOSTED, host="aspmx.l.google.com")
         flow.serve("gmail.com", host="gmail-smtp-in.l.google.com")
         workers = []
@@ -101,13 +117,33 @@ async def pair(database_url: str, nats: PrivateNats, request: pytest.FixtureRequ
             await worker.stream.close()
 
 
-def test_the_hosted_domain_is_in_another_shard_than_its_provider() -> None:
-    assert GOOGLE != DOMAIN
+@pytest.fixture
+async def relay(
+    pair: Pair, database_url: str, certificates: Certificates, request: pytest.FixtureRequest
+) -> AsyncIterator[SmtpReceiver]:
+    """No address of ours may send: all mail goes over the relay, whose lane lives in a shard of the first worker."""
+    secrets = service_settings(database_url).secrets
+    sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
+    steps = pair.flow.steps
+    relays = Relays(database=steps.database, clock=steps.clock, chance=SystemChance(), sealer=sealer)
+    pair.flow.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+    async with SmtpReceiver("starttls--auth-plain", certificates=certificates) as receiver:
+        per_second = getattr(request, "param", 100.0)
+        await relays.add("ses", NAME, port=receiver.port, username="us", password="secret", per_second=per_second)
+        await steps.fetch("INSERT INTO pools (name, created_at) VALUES ('default', now()) RETURNING 1")
+        await relays.set_pool_relay("default", "ses")
+        for worker in (pair.first, pair.second):
+            await worker.delivery.read_routes()
+        yield receiver
+
+
+def test_the_hosted_domain_its_provider_and_the_relay_are_in_different_shards() -> None:
+    assert len({GOOGLE, DOMAIN, RELAY}) == 3
 
 
 async def test_a_hosted_domains_mail_goes_from_the_worker_that_has_its_lane(pair: Pair) -> None:
     message_id = await pair.send(f"ada@{HOSTED}", f"bob@{HOSTED}", "carol@gmail.com")
-    assert await pair.first.work() > 0
+    await eventually(pair.first.work)
     assert pair.arrived() == {}
     await pair.work_until_empty()
     assert pair.arrived() == {f"ada@{HOSTED}": 1, f"bob@{HOSTED}": 1, "carol@gmail.com": 1}
@@ -130,7 +166,7 @@ async def test_a_worker_that_dies_after_forwarding_leaves_a_second_ticket_and_on
 async def test_workers_that_disagree_about_a_lane_send_its_mail_once(pair: Pair) -> None:
     """The second worker believes that the domain has servers of its own."""
     message_id = await pair.send(f"ada@{HOSTED}")
-    await pair.first.work()
+    await eventually(pair.first.work)
     pair.flow.nameserver.records[HOSTED, "MX"] = [f"10 mx.{HOSTED}."]
     pair.flow.nameserver.records[f"mx.{HOSTED}", "A"] = ["127.0.0.1"]
     await eventually(pair.second.work)
@@ -156,5 +192,55 @@ async def test_a_lost_shards_mail_goes_from_its_new_holder_at_once(pair: Pair) -
     # Before the lease of any ticket is over.
     await eventually(arrived, lambda count: count == 4, within=30)
     assert pair.arrived() == {f"r{number}@gmail.com": 1 for number in range(4)}
+    attempts = [row[3] for message_id in message_ids for row in await pair.flow.recipients(message_id)]
+    assert attempts == [1] * 4
+
+
+async def test_mail_for_a_relay_goes_from_the_worker_that_has_the_relays_lane(pair: Pair, relay: SmtpReceiver) -> None:
+    """The hosted domain's is forwarded twice: to its provider's lane, and on to the relay's."""
+    message_id = await pair.send("ada@gmail.com", f"bob@{HOSTED}")
+    await eventually(pair.second.work)
+    assert relay.accepted == []
+    await pair.work_until_empty()
+    assert Counter(mail.recipient for mail in relay.accepted) == {"ada@gmail.com": 1, f"bob@{HOSTED}": 1}
+    assert pair.arrived() == {}
+    assert [row[1:4] for row in await pair.flow.recipients(message_id)] == [("delivered", "settled", 1)] * 2
+    found = await pair.flow.steps.fetch("SELECT relay, worker_id FROM attempts")
+    assert found == [("ses", pair.first.delivery.worker_id)] * 2
+
+
+async def test_a_worker_that_dies_after_forwarding_to_a_relay_leaves_one_mail(pair: Pair, relay: SmtpReceiver) -> None:
+    message_id = await pair.send("ada@gmail.com")
+    ticket = DeliveryTicket(AccountId(pair.flow.steps.sender.account_id), MessageId(message_id), 0, 0, "gmail.com")
+    # Forwarded, and its own not acknowledged.
+    Tickets(pair.second.stream, SHARDS).forward([ticket], RELAY_LANE, RELAY)
+    await pair.work_until_empty()
+    assert [mail.recipient for mail in relay.accepted] == ["ada@gmail.com"]
+    assert [row[3] for row in await pair.flow.recipients(message_id)] == [1]
+
+
+@pytest.mark.parametrize("relay", [1.0], indirect=True)
+async def test_a_relays_lane_that_moves_keeps_its_rate_and_loses_nothing(pair: Pair, relay: SmtpReceiver) -> None:
+    message_ids = [await pair.send(f"r{number}@gmail.com") for number in range(4)]
+
+    async def worked() -> int:
+        await pair.second.work()
+        await pair.first.work()
+        return len(relay.accepted)
+
+    assert await eventually(worked) == 1
+    pair.first.leases.shards = EVERY - {GOOGLE, RELAY}
+    pair.second.leases.shards = frozenset({GOOGLE, RELAY})
+    seconds = 0
+
+    async def arrived() -> int:
+        nonlocal seconds
+        pair.flow.clock.advance(seconds=1)
+        seconds += 1
+        assert await worked() <= 1 + seconds
+        return len(relay.accepted)
+
+    await eventually(arrived, lambda count: count == 4, within=30)
+    assert Counter(mail.recipient for mail in relay.accepted) == {f"r{number}@gmail.com": 1 for number in range(4)}
     attempts = [row[3] for message_id in message_ids for row in await pair.flow.recipients(message_id)]
     assert attempts == [1] * 4
