@@ -13,10 +13,12 @@ from posthouse.flows.operate.addresses import Addresses
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.rules.ids import MESSAGE
 from posthouse.rules.ids import text as id_text
+from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.rescue import RescueMode
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
 HERE = "127.0.0.1"
+ONE_AT_A_TIME = LaneLimits(Limits(per_second=1e6, burst=1_000, connections_start=1, connections_max=1))
 ATTEMPTS = "SELECT outcome, stage, code, source, remark FROM attempts ORDER BY started_at, fence"
 
 
@@ -127,6 +129,37 @@ async def test_every_recipient_of_a_refused_mail_is_held(flow: DeliveryFlow) -> 
     await pass_hours(flow, 4.2)
     assert await flow.statuses(message_id) == ["bounced", "bounced", "delivered"]
     assert await flow.message(message_id) == ("partial", "settled")
+
+
+async def test_mail_that_waits_behind_a_refused_one_takes_another_address(database_url: str) -> None:
+    """And so does new mail at a worker that starts during the block."""
+    async with open_delivery_flow(database_url, lane_limits=ONE_AT_A_TIME) as flow:
+        flow.serve("outlook.com")
+        addresses = Addresses(database=flow.steps.database, clock=flow.clock, chance=SystemChance())
+        for number in (7, 8):
+            await addresses.add(f"127.0.0.{number}", f"mta{number}.example.com", is_warm=True)
+        await flow.delivery.read_routes()
+        first = await sources(flow, "ada@outlook.com")
+        flow.receiver.blocked |= first
+        message_ids = [await flow.steps.accept([f"r{number}@outlook.com"]) for number in range(4)]
+        await flow.run_due()
+        statuses = sorted([(await flow.statuses(message_id))[0] for message_id in message_ids])
+        assert statuses == ["delivered"] * 3 + ["queued"]
+        assert {mail.source for mail in flow.receiver.accepted[1:]} == {"127.0.0.7", "127.0.0.8"} - first
+        started = flow.another_worker()
+        await started.synchronize_standings()
+        await started.read_routes()
+        await started.renew()
+        flow.delivery = started
+        assert await sources(flow, "eve@outlook.com") == {"127.0.0.7", "127.0.0.8"} - first
+
+
+async def sources(flow: DeliveryFlow, to: str) -> set[str]:
+    """From which of our addresses a new mail comes at once."""
+    before = len(flow.receiver.accepted)
+    await flow.steps.accept([to])
+    await flow.run_due()
+    return {mail.source for mail in flow.receiver.accepted[before:] if mail.source}
 
 
 async def test_a_held_mail_waits_for_its_address_and_new_mail_takes_another(

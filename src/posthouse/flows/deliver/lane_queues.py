@@ -551,10 +551,14 @@ class LaneQueues:
             return self._no_address_seconds() if levels is None else self._queue(name, shard)
 
         def room_of(route: Route) -> Room:
-            if self._is_spent(Place(_source(route), name), is_list=ticket.is_list):
+            at = Place(_source(route), name)
+            if self._is_spent(at, is_list=ticket.is_list):
                 return Room.SPENT
-            queue = self._queues.get((name, shard, _source(route)))
-            return Room.FREE if queue is None else self._room(queue, ticket.account_id, now)
+            queue = self._queues.get((name, shard, at.ip))
+            if queue is not None:
+                return self._room(queue, ticket.account_id, now)
+            # A worker that just took over the shard has no lane yet, and knows what others learnt.
+            return Room.NONE if self._rests(at) else Room.FREE
 
         sender = ticket.sender or ticket.account_id.hex
         for routes in levels:
@@ -562,6 +566,12 @@ class LaneQueues:
             if route is not None and room_of(route) is not Room.SPENT:
                 return self._queue(name, shard, route)
         return self._next_hour_seconds()
+
+    def _rests(self, at: Place) -> bool:
+        standing = self._standing_of(at)
+        if standing is None or standing.paused_until is None:
+            return False
+        return (standing.paused_until - self._clock.now()).total_seconds() > PAUSE_SECONDS_WAITED
 
     def _is_spent(self, place: Place, *, is_list: bool) -> bool:
         return self._allowances is not None and self._allowances.is_spent(place, is_list=is_list)
@@ -648,6 +658,10 @@ class LaneQueues:
 
     def _wait(self, queue: LaneQueue, later: Later, now: float) -> None:
         if later.seconds is None or queue.timer is not None:
+            return
+        if queue.route is not None and queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED:
+            # Another address may have room; what finds none is postponed on entering.
+            self._go_elsewhere(self._emptied(queue))
             return
         if later.seconds > PAUSE_SECONDS_WAITED:
             items = self._emptied(queue)
