@@ -95,11 +95,16 @@ def limits(policy: Policy) -> LaneLimits:
     return LaneLimits(Limits(per_second, burst=2, connections_start=2, per_second_start=start))
 
 
+# Mails a second before volumes are divided: from when on, and for how long. The most at any time is their sum.
+ARRIVALS: Final = ((2.0, 0.0, 2 * HOUR), (12.0, HOUR / 2, HOUR / 4))
+PEAK_PER_SECOND: Final = sum(per_second for per_second, *_ in ARRIVALS)
+
+
 def arrivals(seed: int, destination: str) -> list[float]:
     """Two a second for two hours, and twelve for a quarter of an hour in between; a sixtieth of them."""
     chance = random.Random(f"arrivals/{destination}/{seed}")
     times = []
-    for per_second, begin, seconds in ((2.0, 0.0, 2 * HOUR), (12.0, HOUR / 2, HOUR / 4)):
+    for per_second, begin, seconds in ARRIVALS:
         at = begin + chance.expovariate(per_second / SCALE)
         while at < begin + seconds:
             times.append(at)
