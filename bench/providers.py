@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final
@@ -113,7 +114,7 @@ def report_of(run: Run) -> Report:
             *([Rows("The same on sockets", _SOCKET_COLUMNS, _socket_rows(on_sockets))] if on_sockets else []),
         ],
         goals=[*goals(found), *_socket_goals(on_sockets)],
-        notes=report.notes("providers", seeds=len(seeds), hours=f"{HOURS:g}", socket_hours=f"{hours:g}"),
+        notes=report.notes("providers", hours=f"{HOURS:g}", socket_hours=f"{hours:g}"),
         plot=Plot(
             "providers.png", "Mails that gmail.com took, beside its hidden limit", partial(_draw, found, on_sockets)
         ),
@@ -151,7 +152,8 @@ def _measure(kept: _Kept, policies: Sequence[Policy], seeds: Sequence[int], part
 def _found(kept: _Kept, policies: Sequence[Policy], seeds: Sequence[int], part: float) -> Results:
     found: dict[Policy, dict[str, list[ProviderResult]]] = {}
     for policy in policies:
-        by_seed = [results for seed in seeds if (results := kept.get(f"{policy} {seed} {part:g}"))]
+        kept_ones = (kept.get(f"{policy} {seed} {part:g}") for seed in seeds)
+        by_seed = [results for results in takewhile(bool, kept_ones) if results]
         if by_seed:
             found[policy] = {name: [results[name] for results in by_seed] for name in DESTINATIONS}
     return found
@@ -335,10 +337,9 @@ def goals(found: Results) -> list[Goal]:
     punished = sum(result.punished for name in STRICT for result in ours[name])
     made.append(goal(not punished, f"no punishment for going on, such as S3150, was provoked: {punished}"))
     if Policy.BY_CODE in found:
-        waits = [
-            mean(result.wait(0.95) for result in found[policy][POLITE]) for policy in (Policy.LEARNING, Policy.BY_CODE)
-        ]
-        times = waits[0] / waits[1]
+        pairs = zip(ours[POLITE], found[Policy.BY_CODE][POLITE], strict=False)
+        learning, before = (_p95(results) for results in zip(*pairs, strict=True))
+        times = learning / before
         made.append(goal(times <= POLITE_TIMES_MAX, f"{POLITE}: p95 at 1.3× or less of before: {times:.2f}×"))
     return made
 
@@ -367,7 +368,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many ({SEEDS})")
     parser.add_argument("--socket-hours", type=float, default=SOCKET_HOURS, help="minutes on sockets; 0: not at all")
     parser.add_argument("--kept", type=Path, help="a file for what is measured: a later run goes on with it")
-    parser.add_argument("--kept-only", action="store_true", help="report what the file has, of whichever seeds")
+    parser.add_argument(
+        "--kept-only", action="store_true", help="report what the file has, up to the first seed that it lacks"
+    )
     parser.add_argument("--only", default=",".join(Policy), help=f"some of {','.join(Policy)}")
     return harness.main(parser.parse_args(arguments), report_of)
 
