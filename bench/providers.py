@@ -247,7 +247,7 @@ def _socket_rows(found: OnSockets) -> list[tuple[str, ...]]:
 
 
 def _socket_goals(found: OnSockets) -> list[Goal]:
-    if POSTFIX not in found:
+    if not {OURS, POSTFIX} <= found.keys():
         return []
     ours, theirs = ([found[name][provider] for provider in STRICT] for name in (OURS, POSTFIX))
     delivered = _sum(ours, "delivered") / max(1, _sum(theirs, "delivered"))
@@ -268,6 +268,8 @@ def _draw(found: Results, on_sockets: OnSockets, pyplot: Any) -> Any:
     if POSTFIX in on_sockets:
         curves[POSTFIX] = on_sockets[POSTFIX][PLOTTED]
     colours = dict(zip(curves, (BLUE, RED, LIGHT_GREY, GREY), strict=False))
+    # Curves that coincide are seen beneath one another.
+    widths = dict(zip(curves, (1.6, 6.0, 3.6, 1.6), strict=False))
     figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
     steps = int(SOCKET_HOURS * HOUR / PLOTTED_SECONDS)
     for name, result in curves.items():
@@ -276,7 +278,9 @@ def _draw(found: Results, on_sockets: OnSockets, pyplot: Any) -> Any:
             if at < SOCKET_HOURS * HOUR:
                 counts[int(at / PLOTTED_SECONDS)] += 1
         rates = [count / PLOTTED_SECONDS * SCALE for count in counts]
-        axes.plot([step * PLOTTED_SECONDS / HOUR for step in range(steps)], rates, color=colours[name], linewidth=1.6)
+        axes.plot(
+            [step * PLOTTED_SECONDS / HOUR for step in range(steps)], rates, color=colours[name], linewidth=widths[name]
+        )
         report.limit_line(axes, y=result.per_second * SCALE)
     axes.set_title(f"Mails a second that {PLOTTED} took; dashed: its hidden limit", fontsize=10, loc="left")
     axes.set_xlabel("hours")
