@@ -169,6 +169,10 @@ bench-warm-up: ## Warm up an address at 400 modelled providers beside fixed sche
 bench-warm-up-flows: ## Warm up an address for 30 days through the flows, by the receiver's log; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/warm_up_flows.py
 
+.PHONY: bench-migrations
+bench-migrations: ## Measure how long migrations since the release lock what accepting and delivery write; writes into bench/RESULTS.md
+	$(BIN)/python bench/migrations.py
+
 .PHONY: bench-metrics
 bench-metrics: ## Measure what the metrics cost, with and without them in turns; writes into bench/RESULTS.md
 	$(BIN)/python bench/metrics.py

@@ -45,7 +45,7 @@ def test_the_generated_file_loads_and_has_the_defaults(file: Path) -> None:
     assert settings.database.url == EXAMPLE_DATABASE_URL
     assert settings.limits.warmup_limits == WARMUP_RECIPIENTS_BY_DAY
     assert list(settings.secrets.seal_key_bytes) == ["1"]
-    assert len(settings.secrets.pepper_bytes) >= 32
+    assert len(settings.secrets.peppers.active.key) >= 32
     assert settings.stream.addresses == ()
     assert settings.lanes.limits == LaneLimits()
     assert settings.delivery.retry_schedule == retry.DELIVERY
@@ -370,6 +370,8 @@ def test_every_secret_can_be_read_from_a_file(
         "url": "postgresql://u:p@db/posthouse",
         "servers": "nats://u:p@nats:4222",
         "seal_keys": f"old:{generated().seal_keys['1']}\n1:{generated().seal_keys['1']}",
+        "other_peppers": f"next:{generated().pepper}\nold:{generated().pepper}",
+        "other_jwt_secrets": f"old:{generated().pepper}",
     }.get(name, generated().pepper)
     (tmp_path / "secret").write_text(f"{value}\n")
 
@@ -389,7 +391,9 @@ def test_the_secrets_are_those_that_are_known() -> None:
     assert [".".join(secret) for secret in SECRETS] == [
         "database.url",
         "secrets.pepper",
+        "secrets.other_peppers",
         "secrets.jwt_secret",
+        "secrets.other_jwt_secrets",
         "secrets.seal_keys",
         "stream.servers",
     ]

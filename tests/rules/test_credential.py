@@ -19,7 +19,6 @@ from posthouse.rules.credential import (
     Mode,
     Role,
     is_allowed,
-    matches,
     may_send,
     new_api_key,
     new_smtp_password,
@@ -30,7 +29,6 @@ from posthouse.rules.credential import (
 from posthouse.rules.refusal import Code, Refusal
 from tests.support.bad_input import bad_input
 
-PEPPER = b"pepper"
 LIVE_KEY = "ph_live_" + "0" * 43
 secret_bytes = some.binary(min_size=SECRET_RANDOM_BYTES, max_size=SECRET_RANDOM_BYTES)
 
@@ -82,20 +80,6 @@ def test_a_hash_is_hmac_sha_256() -> None:
     assert secret_hash("what do ya want for nothing?", b"Jefe").hex() == (
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
     )
-
-
-@pytest.mark.parametrize(
-    ("secret", "pepper", "same"),
-    [
-        ("right", PEPPER, True),
-        ("wrong", PEPPER, False),
-        ("", PEPPER, False),
-        ("right\ud800", PEPPER, False),
-        ("right", b"another pepper", False),
-    ],
-)
-def test_a_secret_matches_its_own_hash_alone(secret: str, pepper: bytes, same: bool) -> None:
-    assert matches(secret, secret_hash("right", PEPPER), pepper) is same
 
 
 @pytest.mark.parametrize(

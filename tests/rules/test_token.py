@@ -49,18 +49,20 @@ def test_an_issued_token_is_valid_for_twelve_hours() -> None:
         secret=SECRET,
         now=NOW,
     )
-    assert token.read(issued, secret=SECRET, now=NOW) == token.Claims(ACCOUNT, USER, Role.MEMBER, SESSION, expires_at)
-    assert token.read(issued, secret=SECRET, now=expires_at - timedelta(seconds=1)) is not None
-    assert token.read(issued, secret=SECRET, now=expires_at) is None
+    assert token.read(issued, secrets=[SECRET], now=NOW) == token.Claims(
+        ACCOUNT, USER, Role.MEMBER, SESSION, expires_at
+    )
+    assert token.read(issued, secrets=[SECRET], now=expires_at - timedelta(seconds=1)) is not None
+    assert token.read(issued, secrets=[SECRET], now=expires_at) is None
 
 
 def test_the_claims_of_this_table_are_accepted() -> None:
-    assert token.read(jwt.encode(claims(), SECRET, "HS256"), secret=SECRET, now=NOW) is not None
+    assert token.read(jwt.encode(claims(), SECRET, "HS256"), secrets=[SECRET], now=NOW) is not None
 
 
 @pytest.mark.parametrize("missing", ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid"])
 def test_every_claim_is_required(missing: str) -> None:
-    assert token.read(jwt.encode(claims(**{missing: ...}), SECRET, "HS256"), secret=SECRET, now=NOW) is None
+    assert token.read(jwt.encode(claims(**{missing: ...}), SECRET, "HS256"), secrets=[SECRET], now=NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_every_claim_is_required(missing: str) -> None:
     ],
 )
 def test_a_claim_that_is_not_ours_is_refused(changes: dict[str, Any]) -> None:
-    assert token.read(jwt.encode(claims(**changes), SECRET, "HS256"), secret=SECRET, now=NOW) is None
+    assert token.read(jwt.encode(claims(**changes), SECRET, "HS256"), secrets=[SECRET], now=NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,11 @@ def test_a_claim_that_is_not_ours_is_refused(changes: dict[str, Any]) -> None:
     ],
 )
 def test_a_token_that_is_not_ours_is_refused(forged: str) -> None:
-    assert token.read(forged, secret=SECRET, now=NOW) is None
+    assert token.read(forged, secrets=[SECRET], now=NOW) is None
 
 
 GOOD = jwt.encode(claims(), SECRET, "HS256")
-OURS = token.read(GOOD, secret=SECRET, now=NOW)
+OURS = token.read(GOOD, secrets=[SECRET], now=NOW)
 # Of the same account, but of another secret or algorithm.
 OTHERS = [
     jwt.encode(claims(role="owner"), "another secret of thirty-two bytes", "HS256"),
@@ -122,7 +124,7 @@ OTHERS = [
     )
 )
 def test_a_tampered_token_never_has_other_claims(raw: bytes) -> None:
-    assert token.read(raw.decode("latin-1"), secret=SECRET, now=NOW) in (OURS, None)
+    assert token.read(raw.decode("latin-1"), secrets=[SECRET], now=NOW) in (OURS, None)
 
 
 values = some.recursive(
@@ -140,5 +142,12 @@ def test_any_claim_value_is_read_or_refused(changes: dict[str, Any]) -> None:
         signed = jwt.encode(claims(**changes), SECRET, "HS256")
     except (TypeError, ValueError):
         return  # what this library doesn't write, no one need read here
-    read = token.read(signed, secret=SECRET, now=NOW)
+    read = token.read(signed, secrets=[SECRET], now=NOW)
     assert read is None or read.expires_at > NOW
+
+
+def test_a_token_of_any_known_secret_is_read() -> None:
+    signed = jwt.encode(claims(), SECRET, "HS256")
+    other = "another secret of the tests, thirty-two bytes"
+    assert token.read(signed, secrets=[other, SECRET], now=NOW) == token.read(signed, secrets=[SECRET], now=NOW)
+    assert token.read(signed, secrets=[other], now=NOW) is None

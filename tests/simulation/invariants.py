@@ -67,7 +67,7 @@ async def require_idle(simulation: SimulatedService) -> AuditTally:
         clock=simulation.clock,
         sealer=simulation.sealer,
         return_path_domain=IDENTITY.return_path_domain,
-        return_path_key=IDENTITY.return_path_key,
+        return_path_keys=[IDENTITY.return_path_key],
         simulator_domain=SIMULATOR,
     )
     logs = OutsideLogs(sender=simulation.sent_log, receiver=simulation.carrier.log, webhooks=simulation.caller.log)

@@ -81,7 +81,7 @@ def new_intake(database: Database, control_cache: ControlCache, clock: Clock, **
         "chance": SystemChance(),
         "defaults": Defaults(rate=RATE, warmup_limits=None),
         "hostname": "posthouse.test",
-        "fingerprint_key": b"a key of the tests, thirty-two bytes or more",
+        "fingerprint_keys": [b"a key of the tests, thirty-two bytes or more"],
         "simulator_domain": SIMULATOR,
     }
     return Intake(database=database, control_cache=control_cache, clock=clock, **{**usual, **given})

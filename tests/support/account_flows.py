@@ -15,13 +15,14 @@ from posthouse.flows.account.domains import Domains, DomainView
 from posthouse.flows.operate.accounts import Accounts
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.pepper import FIRST, Pepper, Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 from tests.support.nameserver import Nameserver
 
-PEPPER: Final = b"pepper of the tests"
+PEPPERS: Final = Peppers(Pepper(FIRST, b"pepper of the tests"))
 NOON: Final = datetime(2026, 11, 15, 12, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 RETURN_PATH: Final = "bounces.posthouse.example"
@@ -90,7 +91,7 @@ class AccountFlows:
 async def open_account_flows(database: Database) -> AsyncIterator[AccountFlows]:
     clock, chance, sealer = TickingClock(), SeededChance(7), Sealer({"1": b"k" * 32}, "1")
     async with Nameserver() as nameserver:
-        credentials = Credentials(database=database, clock=clock, chance=chance, pepper=PEPPER)
+        credentials = Credentials(database=database, clock=clock, chance=chance, peppers=PEPPERS)
         domains = Domains(
             database=database,
             clock=clock,
@@ -99,7 +100,7 @@ async def open_account_flows(database: Database) -> AsyncIterator[AccountFlows]:
             resolver=Resolver([nameserver.endpoint], lookup_seconds_max=1.0),
             return_path=RETURN_PATH,
         )
-        accounts = Accounts(database=database, clock=clock, chance=chance, pepper=PEPPER)
+        accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS)
         yield AccountFlows(accounts, domains, credentials, database, nameserver, clock, sealer)
 
 

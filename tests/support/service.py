@@ -25,6 +25,7 @@ import jwt
 from posthouse.config import Settings
 from posthouse.flows.account import passwords
 from posthouse.rules import ids
+from posthouse.rules.pepper import FIRST, Pepper, Peppers
 from tests.support.http_answer import Answer, check_every_answer, read_answer
 from tests.support.operator_client import MadeCredential, Operator
 
@@ -415,7 +416,7 @@ def basic(username: str, password: str) -> str:
 
 def person_at(email: str, place: str = "127.0.0.1") -> str:
     """The name under which the failed logins of a person at a place are counted."""
-    return passwords.person(email, place, PEPPER.encode())
+    return passwords.person(email, place, Peppers(Pepper(FIRST, PEPPER.encode())))
 
 
 def uuid(message_id: str) -> UUID:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from posthouse.chance import SystemChance
 from posthouse.config import Settings
-from posthouse.rules import credential, event, ids
+from posthouse.rules import event, ids
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
@@ -124,7 +124,7 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
 
 
 def _hash(account: WebhookAccount, given: Settings) -> bytes:
-    return credential.secret_hash(account.password, given.secrets.pepper_bytes)
+    return given.secrets.peppers.hash(account.password)
 
 
 async def add_events(

@@ -40,8 +40,8 @@ def admission(settings: Settings, control_cache: ControlCache, last_used: LastUs
         control_cache=control_cache,
         last_used=last_used,
         clock=clock,
-        pepper=settings.secrets.pepper_bytes,
-        token_secret=settings.secrets.jwt_secret.get_secret_value(),
+        peppers=settings.secrets.peppers,
+        token_secrets=settings.secrets.jwt_secrets,
     )
 
 
@@ -61,7 +61,7 @@ def intake(
         chance=chance,
         defaults=account.account_limits(settings),
         hostname=settings.service.hostname,
-        fingerprint_key=settings.secrets.pepper_bytes,
+        fingerprint_keys=settings.secrets.peppers.keys,
         simulator_domain=settings.delivery.simulator_domain,
         tickets=None if stream is None else tickets(settings, stream),
         offers_one_click=bool(settings.http.public_url),

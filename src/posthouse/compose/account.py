@@ -31,7 +31,7 @@ def passwords(settings: Settings, database: Database, clock: Clock, chance: Chan
     from posthouse.flows.account.passwords import Passwords
 
     return Passwords(
-        database=database, clock=clock, chance=chance, sealer=sealer(settings), pepper=settings.secrets.pepper_bytes
+        database=database, clock=clock, chance=chance, sealer=sealer(settings), peppers=settings.secrets.peppers
     )
 
 
@@ -52,7 +52,7 @@ def sessions(
         chance=chance,
         passwords=passwords,
         sealer=sealer(settings),
-        pepper=settings.secrets.pepper_bytes,
+        peppers=settings.secrets.peppers,
         tokens=_session_tokens(settings, clock, chance),
         login_notices=login_notices,
     )
@@ -66,7 +66,7 @@ def kept_sessions(settings: Settings, database: Database, clock: Clock, chance: 
         clock=clock,
         chance=chance,
         tokens=_session_tokens(settings, clock, chance),
-        pepper=settings.secrets.pepper_bytes,
+        peppers=settings.secrets.peppers,
     )
 
 
@@ -86,7 +86,7 @@ def login_links(
         chance=chance,
         passwords=passwords,
         sessions=sessions,
-        pepper=settings.secrets.pepper_bytes,
+        peppers=settings.secrets.peppers,
     )
 
 
@@ -111,7 +111,7 @@ def team(
         clock=clock,
         chance=chance,
         passwords=passwords,
-        pepper=settings.secrets.pepper_bytes,
+        peppers=settings.secrets.peppers,
         public_url=settings.http.public_url,
         service_mail=service_mail,
     )
@@ -135,7 +135,7 @@ def password_reset(
         passwords=passwords,
         sessions=sessions,
         service_mail=service_mail,
-        pepper=settings.secrets.pepper_bytes,
+        peppers=settings.secrets.peppers,
         public_url=settings.http.public_url,
     )
 
@@ -184,4 +184,4 @@ def account_limits(settings: Settings) -> "Defaults":
 def credentials(settings: Settings, database: Database, clock: Clock, chance: Chance) -> "Credentials":
     from posthouse.flows.account.credentials import Credentials
 
-    return Credentials(database=database, clock=clock, chance=chance, pepper=settings.secrets.pepper_bytes)
+    return Credentials(database=database, clock=clock, chance=chance, peppers=settings.secrets.peppers)

@@ -18,7 +18,7 @@ def captured_mail(settings: Settings, database: Database, clock: Clock, chance: 
         database=database,
         clock=clock,
         chance=chance,
-        pepper=settings.secrets.pepper_bytes,
+        peppers=settings.secrets.peppers,
         message_detail=MessageDetail(database=database, clock=clock, bodies_days=settings.retention.bodies_days),
         message_search=MessageSearch(database=database, clock=clock),
         captures=settings.delivery.captures,

@@ -10,7 +10,7 @@ from posthouse.chance import Chance, SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import may_connect, opportunistic_tls, resolver, verified_tls
 from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
-from posthouse.compose.keys import return_path_key, sealer, unsubscribe_key
+from posthouse.compose.keys import return_path_keys, sealer, unsubscribe_keys
 from posthouse.compose.periodic_checks import refreshed, synchronized
 from posthouse.compose.stream import shard_leases, tickets
 from posthouse.compose.tracing import open_tracer
@@ -100,9 +100,9 @@ def _outgoing_mail(
         identity=Identity(
             hostname=settings.service.hostname,
             return_path_domain=settings.return_path,
-            return_path_key=return_path_key(settings),
+            return_path_key=return_path_keys(settings)[0],
             public_url=settings.http.public_url,
-            unsubscribe_key=unsubscribe_key(settings),
+            unsubscribe_key=unsubscribe_keys(settings)[0],
             feedback_address=settings.inbound.feedback_address,
         ),
     )

@@ -20,7 +20,7 @@ from posthouse.compose.connections import resolver, target_of
 from posthouse.compose.database import divided, open_database
 from posthouse.compose.errors import CannotListen
 from posthouse.compose.garbage_collection import collect_rarely
-from posthouse.compose.keys import sealer, unsubscribe_key
+from posthouse.compose.keys import sealer, unsubscribe_keys
 from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.monitoring import monitored
 from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
@@ -145,7 +145,7 @@ def _application(
                     tickets=None if stream is None else tickets(settings, stream),
                     check=target_of(settings),
                 ),
-                unsubscribe=Unsubscribe(database=database, clock=clock, key=unsubscribe_key(settings)),
+                unsubscribe=Unsubscribe(database=database, clock=clock, keys=unsubscribe_keys(settings)),
                 sessions=sessions,
                 login_links=account.login_links(settings, database, clock, chance, passwords, sessions),
                 kept_sessions=account.kept_sessions(settings, database, clock, chance),

@@ -7,7 +7,7 @@ from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import resolver
 from posthouse.compose.database import open_database
-from posthouse.compose.keys import return_path_key
+from posthouse.compose.keys import return_path_keys
 from posthouse.compose.periodic_checks import checked_disk_space, synchronized
 from posthouse.compose.smtp_server import serve_smtp
 from posthouse.config import Settings
@@ -32,7 +32,7 @@ async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
                 clock=clock,
                 chance=SystemChance(),
                 return_path_domain=settings.return_path,
-                keys=[return_path_key(settings)],
+                keys=return_path_keys(settings),
                 complaint_check=ComplaintCheck(resolver=resolver(settings), loops=settings.inbound.loops),
                 feedback_address=settings.inbound.feedback_address,
                 disk_space=disk_space,

@@ -1,5 +1,6 @@
 """Keys derived from the installation's secrets, a key for each purpose."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from posthouse.config import Settings
@@ -10,14 +11,19 @@ def sealer(settings: Settings) -> Sealer:
     return Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active)
 
 
-def return_path_key(settings: Settings) -> bytes:
-    return _key_for(b"return path", settings)
+def return_path_keys(settings: Settings) -> Sequence[bytes]:
+    """The first signs; each of them verifies."""
+    return _keys_for(b"return path", settings)
 
 
-def unsubscribe_key(settings: Settings) -> bytes:
-    return _key_for(b"unsubscribe", settings)
+def unsubscribe_keys(settings: Settings) -> Sequence[bytes]:
+    """The first signs; each of them verifies."""
+    return _keys_for(b"unsubscribe", settings)
 
 
-def _key_for(purpose: bytes, settings: Settings) -> bytes:
-    """A key of its own, so that what it signs reveals nothing about other uses of the pepper."""
-    return blake2b(key=blake2b(settings.secrets.pepper_bytes).digest(), person=purpose, digest_size=32).digest()
+def _keys_for(purpose: bytes, settings: Settings) -> Sequence[bytes]:
+    """Keys of their own, so that what they sign reveals nothing about other uses of the peppers."""
+    return [
+        blake2b(key=blake2b(pepper).digest(), person=purpose, digest_size=32).digest()
+        for pepper in settings.secrets.peppers.keys
+    ]

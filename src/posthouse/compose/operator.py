@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.queue_changes import QueueChanges
     from posthouse.flows.operate.relays import Relays
     from posthouse.flows.operate.sandbox_domain import SandboxDomain
+    from posthouse.flows.operate.secrets import Secrets
     from posthouse.flows.operate.service_clock import ServiceClock
     from posthouse.flows.operate.upkeep import Upkeep
     from posthouse.flows.operate.usage_counter import UsageCounter
@@ -63,7 +64,7 @@ class OperatorServices:
             database=self._database,
             clock=self._clock,
             chance=self._chance,
-            pepper=self._settings.secrets.pepper_bytes,
+            peppers=self._settings.secrets.peppers,
             sender_account=self._settings.service.sender_account,
             sandbox_domain=self._sandbox_domain,
         )
@@ -141,6 +142,21 @@ class OperatorServices:
             stream_replicas=self._settings.stream.replicas,
             outside=outside_checks(self._settings),
             backup_max=self._settings.doctor.backup_max,
+        )
+
+    @cached_property
+    def secrets(self) -> "Secrets":
+        from posthouse.compose.keys import sealer
+        from posthouse.flows.operate.secrets import Secrets
+
+        given = self._settings.secrets
+        return Secrets(
+            database=self._database,
+            clock=self._clock,
+            peppers=given.peppers,
+            jwt_secret=given.jwt_secrets[0],
+            other_jwt_secrets=list(given.other_jwt_secrets),
+            sealer=sealer(self._settings),
         )
 
     @cached_property
@@ -250,7 +266,7 @@ class OperatorServices:
 
     @cached_property
     def audit(self) -> "Audit":
-        from posthouse.compose.keys import return_path_key, sealer
+        from posthouse.compose.keys import return_path_keys, sealer
         from posthouse.flows.operate.audit import Audit
 
         return Audit(
@@ -258,7 +274,7 @@ class OperatorServices:
             clock=self._clock,
             sealer=sealer(self._settings),
             return_path_domain=self._settings.return_path,
-            return_path_key=return_path_key(self._settings),
+            return_path_keys=return_path_keys(self._settings),
             simulator_domain=self._settings.delivery.simulator_domain,
         )
 

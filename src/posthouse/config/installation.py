@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 
 from posthouse.config.section import Section, Texts
 from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
+from posthouse.rules.pepper import FIRST, Pepper, Peppers, is_id
 
 SECRET_CHARACTERS_MIN: Final = 32
 # A phrase repeated to the required length is long without being hard to guess.
@@ -141,12 +142,30 @@ class SecretsSection(Section):
     pepper: SecretStr = Field(
         repr=False,
         description="Keys the hashes under which SMTP passwords and API keys are stored; at least "
-        f"{SECRET_CHARACTERS_MIN} characters. Changing it makes every password and key invalid.",
+        f"{SECRET_CHARACTERS_MIN} characters. Without it, every password and key is invalid: to replace it, follow "
+        "the how-to.",
+    )
+    pepper_id: str = Field(
+        FIRST,
+        description="The name of the pepper, stored with the hashes that it makes: 1 to 32 of a-z, 0-9 and hyphen. A "
+        "pepper keeps its name.",
+    )
+    other_peppers: dict[str, SecretStr] = Field(
+        {},
+        repr=False,
+        description="Peppers that make no hashes, and recognise their own: the next, before it is used, and old ones; "
+        "id to pepper. In the environment: id:pepper,id:pepper.",
     )
     jwt_secret: SecretStr = Field(
         repr=False,
-        description=f"Signs dashboard tokens; at least {SECRET_CHARACTERS_MIN} characters. Changing it logs "
-        "all users out.",
+        description=f"Signs dashboard tokens; at least {SECRET_CHARACTERS_MIN} characters. Without it, all users are "
+        "logged out: to replace it, follow the how-to.",
+    )
+    other_jwt_secrets: dict[str, SecretStr] = Field(
+        {},
+        repr=False,
+        description="Secrets that sign no tokens, and whose tokens are valid: the next, and the one before; a name of "
+        "your choice to secret. In the environment: name:secret,name:secret.",
     )
     seal_keys: dict[str, SecretStr] = Field(
         repr=False,
@@ -159,15 +178,30 @@ class SecretsSection(Section):
     @field_validator("pepper", "jwt_secret")
     @classmethod
     def _is_strong(cls, given: SecretStr, info: ValidationInfo) -> SecretStr:
-        secret = given.get_secret_value()
         advice = _RESTORE_PEPPER if info.field_name == "pepper" else _REPLACE_JWT_SECRET
-        if len(secret) < SECRET_CHARACTERS_MIN:
-            raise ValueError(f"needs at least {SECRET_CHARACTERS_MIN} characters, and has {len(secret)}: {advice}")
-        if len(set(secret)) < SECRET_DISTINCT_CHARACTERS_MIN:
-            raise ValueError(f"is too regular to be a secret: {advice}")
+        _check_strength(given, advice)
         return given
 
-    @field_validator("seal_keys", mode="before")
+    @field_validator("pepper_id")
+    @classmethod
+    def _is_pepper_id(cls, given: str) -> str:
+        if not is_id(given):
+            raise ValueError("is not 1 to 32 of a-z, 0-9 and hyphen")
+        return given
+
+    @field_validator("other_peppers", "other_jwt_secrets")
+    @classmethod
+    def _are_strong(cls, given: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, secret in given.items():
+            if not is_id(name):
+                raise ValueError(f"has the name {name!r}, which is not 1 to 32 of a-z, 0-9 and hyphen")
+            try:
+                _check_strength(secret, _RANDOM)
+            except ValueError as error:
+                raise ValueError(f"has one named {name!r} that {error}") from None
+        return given
+
+    @field_validator("seal_keys", "other_peppers", "other_jwt_secrets", mode="before")
     @classmethod
     def _split_keys(cls, given: object) -> object:
         if not isinstance(given, str):
@@ -199,16 +233,32 @@ class SecretsSection(Section):
             )
         if self.pepper == self.jwt_secret:
             raise ValueError(f"pepper and jwt_secret must differ: keep the pepper, and replace jwt_secret: {_RANDOM}")
+        if self.pepper_id in self.other_peppers:
+            raise ValueError(f"pepper_id: {self.pepper_id!r} is among other_peppers, too: each pepper has its own id")
         return self
 
     @property
-    def pepper_bytes(self) -> bytes:
-        return self.pepper.get_secret_value().encode()
+    def peppers(self) -> Peppers:
+        others = [Pepper(key, given.get_secret_value().encode()) for key, given in self.other_peppers.items()]
+        return Peppers(Pepper(self.pepper_id, self.pepper.get_secret_value().encode()), tuple(others))
+
+    @property
+    def jwt_secrets(self) -> tuple[str, ...]:
+        """The first signs; each of them verifies."""
+        return tuple([given.get_secret_value() for given in (self.jwt_secret, *self.other_jwt_secrets.values())])
 
     @property
     def seal_key_bytes(self) -> dict[str, bytes]:
         decoded = {key_id: _decoded_key(key) for key_id, key in self.seal_keys.items()}
         return {key_id: key for key_id, key in decoded.items() if key is not None}
+
+
+def _check_strength(given: SecretStr, advice: str) -> None:
+    secret = given.get_secret_value()
+    if len(secret) < SECRET_CHARACTERS_MIN:
+        raise ValueError(f"needs at least {SECRET_CHARACTERS_MIN} characters, and has {len(secret)}: {advice}")
+    if len(set(secret)) < SECRET_DISTINCT_CHARACTERS_MIN:
+        raise ValueError(f"is too regular to be a secret: {advice}")
 
 
 def endpoint(given: str) -> tuple[str, int]:

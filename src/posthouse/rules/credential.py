@@ -116,17 +116,12 @@ def new_mail_token(random: bytes) -> str:
 
 
 def secret_hash(secret: str, pepper: bytes) -> bytes:
-    """The hash that is stored in place of a secret.
+    """The keyed hash of a secret; `rules/pepper` says which is stored.
 
     A fast hash is enough: our secrets are 256 random bits and can't be guessed from a list.
     """
     # `surrogatepass` avoids an exception: a string with lone surrogates matches nothing.
     return hmac.digest(pepper, secret.encode("utf-8", "surrogatepass"), "sha256")
-
-
-def matches(secret: str, stored_hash: bytes, pepper: bytes) -> bool:
-    """Whether the secret matches the stored hash, in constant time."""
-    return hmac.compare_digest(secret_hash(secret, pepper), stored_hash)
 
 
 def parse_authorization(header: str | None) -> BasicCredentials | ApiKeySecret | BearerToken:

@@ -54,6 +54,8 @@ TEMPLATES_BYTES_MAX: Final = 256 * MIB
 
 # Credentials.
 JWT_LIFETIME_SECONDS: Final = 12 * 3600
+# For how long links and return paths in mail that was sent should work.
+OLD_LINK_DAYS: Final = 30
 # A kept session: the lifetime of its tokens, of the session unless it is renewed, and of the session in all.
 RENEWED_TOKEN_SECONDS: Final = 15 * 60
 KEPT_SESSION_IDLE_SECONDS: Final = 7 * 24 * 3600

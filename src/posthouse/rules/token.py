@@ -1,5 +1,6 @@
 """The dashboard's JWT: a fixed algorithm, a key from the configuration, every claim required."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -60,9 +61,9 @@ def issue(
     return jwt.encode(claims, secret, algorithm=_ALGORITHM)
 
 
-def read(token: str, *, secret: str, now: datetime) -> Claims | None:
-    """The claims of a valid token of ours, or None."""
-    signed = _signed(token, secret)
+def read(token: str, *, secrets: Sequence[str], now: datetime) -> Claims | None:
+    """The claims of a valid token that we signed with one of the secrets, or None."""
+    signed = next(filter(None, (_signed(token, secret) for secret in secrets)), None)
     if signed is None or now >= signed.claims.expires_at or signed.issued_at > now + _LEEWAY:
         return None
     return signed.claims

@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from posthouse.rules import credential
-
 ISSUER: Final = "Posthouse"
 # RFC 4226 recommends 160 bits, as long as the hash.
 SECRET_BYTES: Final = 20
@@ -74,10 +72,10 @@ def new_recovery_codes(random: bytes) -> Sequence[str]:
     return ["-".join(code[at : at + _GROUP] for at in range(0, size, _GROUP)) for code in codes]
 
 
-def recovery_code_hash(given: str, pepper: bytes) -> bytes | None:
-    """The hash that is stored in place of a recovery code; None if malformed. Ignores case, spaces and hyphens."""
+def recovery_code(given: str) -> str | None:
+    """What is hashed of a recovery code; None if malformed. Ignores case, spaces and hyphens."""
     plain = _plain(given)
-    return credential.secret_hash(_PURPOSE + plain, pepper) if _RECOVERY_CODE.fullmatch(plain) else None
+    return _PURPOSE + plain if _RECOVERY_CODE.fullmatch(plain) else None
 
 
 def _plain(given: str) -> str:

@@ -58,11 +58,19 @@ class ApiKeyRow:
     replaced_by: ApiKeyId | None = None
 
 
+class Rehash(NamedTuple):
+    """The hash that a secret was found under, and the active pepper's, which replaces it."""
+
+    old: bytes
+    new: bytes
+
+
 class LastUse(NamedTuple):
     """When, and from which address; None if that is unknown."""
 
     at: datetime
     peer: str | None = None
+    rehash: Rehash | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,28 +188,32 @@ SELECT count(*) FROM deleted
 # Every process updates the same rows: all lock them in one order.
 _CREDENTIALS_USED: Final = """
 WITH used AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[]) used (account_id, id, at, peer)
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::bytea[], $6::bytea[])
+        used (account_id, id, at, peer, old_hash, new_hash)
 ),
 locked AS (
-    SELECT c.account_id, c.id, u.at, u.peer
+    SELECT c.account_id, c.id, u.at, u.peer, u.old_hash, u.new_hash
     FROM used u JOIN credentials c ON c.account_id = u.account_id AND c.id = u.id
     ORDER BY c.account_id, c.id FOR NO KEY UPDATE OF c
 )
 UPDATE credentials c SET last_used_at = greatest(c.last_used_at, l.at),
-    last_used_from = CASE WHEN c.last_used_at > l.at THEN c.last_used_from ELSE l.peer END
+    last_used_from = CASE WHEN c.last_used_at > l.at THEN c.last_used_from ELSE l.peer END,
+    secret_hash = CASE WHEN c.secret_hash = l.old_hash THEN l.new_hash ELSE c.secret_hash END
 FROM locked l WHERE c.account_id = l.account_id AND c.id = l.id
 """
 _KEYS_USED: Final = """
 WITH used AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[]) used (account_id, id, at, peer)
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::bytea[], $6::bytea[])
+        used (account_id, id, at, peer, old_hash, new_hash)
 ),
 locked AS (
-    SELECT k.account_id, k.id, u.at, u.peer
+    SELECT k.account_id, k.id, u.at, u.peer, u.old_hash, u.new_hash
     FROM used u JOIN api_keys k ON k.account_id = u.account_id AND k.id = u.id
     ORDER BY k.account_id, k.id FOR NO KEY UPDATE OF k
 )
 UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, l.at),
-    last_used_from = CASE WHEN k.last_used_at > l.at THEN k.last_used_from ELSE l.peer END
+    last_used_from = CASE WHEN k.last_used_at > l.at THEN k.last_used_from ELSE l.peer END,
+    secret_hash = CASE WHEN k.secret_hash = l.old_hash THEN l.new_hash ELSE k.secret_hash END
 FROM locked l WHERE k.account_id = l.account_id AND k.id = l.id
 """
 
@@ -385,10 +397,12 @@ async def keys_used(tx: Connection, uses: Mapping[tuple[AccountId, ApiKeyId], La
 
 def _columns(
     uses: Mapping[tuple[AccountId, CredentialId], LastUse] | Mapping[tuple[AccountId, ApiKeyId], LastUse],
-) -> tuple[list[UUID], list[UUID], list[datetime], list[str | None]]:
+) -> tuple[list[UUID], list[UUID], list[datetime], list[str | None], list[bytes | None], list[bytes | None]]:
     return (
         [account_id for account_id, _ in uses],
         [used_id for _, used_id in uses],
         [use.at for use in uses.values()],
         [storable(use.peer, PEER_CHARACTERS_MAX) for use in uses.values()],
+        [use.rehash and use.rehash.old for use in uses.values()],
+        [use.rehash and use.rehash.new for use in uses.values()],
     )

@@ -1,5 +1,6 @@
 """Invitations that are open: to whom, in which role, and by whom; the token itself is never stored."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -29,7 +30,7 @@ END: Final = UUID(int=2**128 - 1)
 # An expired invitation that was not deleted yet doesn't count.
 _OPEN: Final = """
 SELECT account_id, id, email, role, inviter_id, inviter, created_at, expires_at FROM invitations
-WHERE token_hash = $1 AND expires_at > $2
+WHERE token_hash = ANY($1::bytea[]) AND expires_at > $2
 """
 _PAGE: Final = statement("""
 SELECT account_id, id, email, role, inviter_id, inviter, created_at, expires_at FROM invitations
@@ -70,9 +71,9 @@ def _invitation(row: Row) -> InvitationRow:
     )
 
 
-async def find_open(connection: Connection, token_hash: bytes, now: datetime) -> InvitationRow | None:
+async def find_open(connection: Connection, token_hashes: Sequence[bytes], now: datetime) -> InvitationRow | None:
     """By what its token hashes to, in whichever account."""
-    row = await connection.fetchrow(_OPEN, token_hash, now)
+    row = await connection.fetchrow(_OPEN, token_hashes, now)
     return None if row is None else _invitation(row)
 
 

@@ -32,7 +32,7 @@ _IS_ACTIVE: Final = "SELECT FROM second_factors WHERE user_id = $1 AND confirmed
 _CONFIRM: Final = "UPDATE second_factors SET confirmed_at = $2, last_step = $3 WHERE user_id = $1"
 _USE_STEP: Final = "UPDATE second_factors SET last_step = $2 WHERE user_id = $1 AND last_step < $2 RETURNING user_id"
 _KEEP_CODES: Final = "INSERT INTO recovery_codes (user_id, code_hash) SELECT $1, unnest($2::bytea[])"
-_USE_CODE: Final = "DELETE FROM recovery_codes WHERE user_id = $1 AND code_hash = $2 RETURNING user_id"
+_USE_CODE: Final = "DELETE FROM recovery_codes WHERE user_id = $1 AND code_hash = ANY($2::bytea[]) RETURNING user_id"
 _CODES_LEFT: Final = "SELECT count(*) FROM recovery_codes WHERE user_id = $1"
 _FORGET_CODES: Final = "DELETE FROM recovery_codes WHERE user_id = $1"
 _REMOVE: Final = "DELETE FROM second_factors WHERE user_id = $1 RETURNING confirmed_at IS NOT NULL"
@@ -72,8 +72,8 @@ async def use_step(tx: Connection, user_id: UserId, step: int) -> bool:
     return await tx.fetchval(_USE_STEP, user_id, step) is not None
 
 
-async def use_recovery_code(tx: Connection, user_id: UserId, code_hash: bytes) -> bool:
-    return await tx.fetchval(_USE_CODE, user_id, code_hash) is not None
+async def use_recovery_code(tx: Connection, user_id: UserId, code_hashes: Sequence[bytes]) -> bool:
+    return await tx.fetchval(_USE_CODE, user_id, code_hashes) is not None
 
 
 async def recovery_codes_left(connection: Connection, user_id: UserId) -> int:

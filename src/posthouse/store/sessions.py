@@ -34,6 +34,7 @@ class RenewableSession:
 
     session: SessionRow
     is_current: bool
+    renewal_hash: bytes
     salt: bytes | None
     renewed_at: datetime | None
 
@@ -67,8 +68,10 @@ WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL AND expires_at > $3
 """
 # A second request with the same secret waits here, and then finds the session by the secret before its current one.
 _LOCK_RENEWABLE: Final = f"""
-SELECT {_COLUMNS}, renewal_hash = $1 AS is_current, renewal_salt AS salt, renewed_at FROM sessions
-WHERE (renewal_hash = $1 OR renewal_hash_before = $1) AND revoked_at IS NULL AND expires_at > $2 FOR UPDATE
+SELECT {_COLUMNS}, renewal_hash = ANY($1::bytea[]) AS is_current, renewal_hash, renewal_salt AS salt, renewed_at
+FROM sessions
+WHERE (renewal_hash = ANY($1::bytea[]) OR renewal_hash_before = ANY($1::bytea[]))
+    AND revoked_at IS NULL AND expires_at > $2 FOR UPDATE
 """
 _RENEW: Final = statement("""
 UPDATE sessions SET renewal_hash = :renewal_hash, renewal_hash_before = renewal_hash, renewal_salt = :salt,
@@ -115,13 +118,13 @@ async def live(connection: Connection, session_id: SessionId, user_id: UserId, n
     return None if row is None else SessionRow(**row)
 
 
-async def lock_renewable(tx: Connection, renewal_hash: bytes, now: datetime) -> RenewableSession | None:
-    row = await tx.fetchrow(_LOCK_RENEWABLE, renewal_hash, now)
+async def lock_renewable(tx: Connection, renewal_hashes: Sequence[bytes], now: datetime) -> RenewableSession | None:
+    row = await tx.fetchrow(_LOCK_RENEWABLE, renewal_hashes, now)
     if row is None:
         return None
     columns = dict(row)
-    is_current, salt, renewed_at = columns.pop("is_current"), columns.pop("salt"), columns.pop("renewed_at")
-    return RenewableSession(SessionRow(**columns), is_current, salt, renewed_at)
+    more = {name: columns.pop(name) for name in ("is_current", "renewal_hash", "salt", "renewed_at")}
+    return RenewableSession(SessionRow(**columns), **more)
 
 
 async def renew(

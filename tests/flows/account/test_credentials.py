@@ -10,14 +10,14 @@ import pytest
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.shared.principal import Principal
-from posthouse.rules import credential, ids, limits
+from posthouse.rules import ids, limits
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import ADA, DAY, NOON, PEPPER, AccountFlows, assert_refused, open_account_flows
+from tests.support.account_flows import ADA, DAY, NOON, PEPPERS, AccountFlows, assert_refused, open_account_flows
 from tests.support.service import basic
 
 HOUR = timedelta(hours=1)
@@ -43,8 +43,8 @@ class FreshAdmission:
             control_cache=directory,
             last_used=self._last_used,
             clock=self._flows.clock,
-            pepper=PEPPER,
-            token_secret="x" * 32,
+            peppers=PEPPERS,
+            token_secrets=["x" * 32],
         )
         return await admission.sender(authorization, peer)
 
@@ -145,7 +145,7 @@ async def test_a_password_that_was_replaced_works_until_the_overlap_ends(
     assert not await admission.admits(basic(username, again.password))
     assert await admission.admits(basic(username, last.password))
     stored = await flows.value("SELECT secret_hash FROM credentials")
-    assert credential.matches(last.password, stored, PEPPER)
+    assert PEPPERS.matches(last.password, stored)
     for overlap in (-1, limits.OVERLAP_SECONDS_MAX + 1):
         act = flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=overlap)
         await assert_refused(act, Code.INVALID_REQUEST, "overlap_seconds")
@@ -179,7 +179,7 @@ async def test_a_key_says_its_mode_and_only_its_hash_is_stored(flows: AccountFlo
     assert made.key.hint == f"ph_{mode}_…{made.secret[-4:]}"
     assert made.secret not in repr(made)
     stored = await flows.value("SELECT secret_hash FROM api_keys WHERE id = $1", made.key.id)
-    assert credential.matches(made.secret, stored, PEPPER)
+    assert PEPPERS.matches(made.secret, stored)
     (listed,) = (await flows.credentials.keys(acme, 10)).items
     assert listed == made.key
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -26,6 +26,7 @@ from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import ids, limits, token, totp
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, CredentialId, UserId
+from posthouse.rules.pepper import Pepper, Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, credentials, sessions, users
 from posthouse.store.control_cache import ControlCache
@@ -34,10 +35,10 @@ from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.store.sessions import SessionRow
 from posthouse.store.users import UserRow
+from tests.support.account_flows import PEPPERS
 from tests.support.clock import SettableClock
 from tests.support.upkeep import new_upkeep
 
-PEPPER: Final = b"pepper of the tests"
 SECRET: Final = "token secret of the tests, thirty-two bytes"
 EMAIL: Final = "ada@example.com"
 PASSWORD: Final = "correct horse battery staple"
@@ -58,6 +59,7 @@ class SessionFlow:
     user_id: UserId = field(default_factory=lambda: UserId(uuid4()))
     accounts: list[AccountId] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
+    peppers: Peppers = PEPPERS
 
     def __post_init__(self) -> None:
         chance = SystemChance()
@@ -66,7 +68,7 @@ class SessionFlow:
             clock=self.clock,
             chance=chance,
             sealer=self.sealer,
-            pepper=PEPPER,
+            peppers=self.peppers,
             hasher=self.hasher,
             pause=self._pause,
         )
@@ -77,11 +79,11 @@ class SessionFlow:
             chance=chance,
             passwords=self.passwords,
             sealer=self.sealer,
-            pepper=PEPPER,
+            peppers=self.peppers,
             tokens=tokens,
         )
         self.kept_sessions = KeptSessions(
-            database=self.database, clock=self.clock, chance=chance, tokens=tokens, pepper=PEPPER
+            database=self.database, clock=self.clock, chance=chance, tokens=tokens, peppers=self.peppers
         )
         self.login_links = LoginLinks(
             database=self.database,
@@ -89,15 +91,15 @@ class SessionFlow:
             chance=chance,
             passwords=self.passwords,
             sessions=self.sessions,
-            pepper=PEPPER,
+            peppers=self.peppers,
         )
         self.directory = ControlCache(self.database, self.clock.monotonic)
         self.admission = Admission(
             control_cache=self.directory,
             last_used=LastUsed(self.database),
             clock=self.clock,
-            pepper=PEPPER,
-            token_secret=SECRET,
+            peppers=self.peppers,
+            token_secrets=[SECRET],
         )
 
     async def _pause(self, seconds: float) -> None:
@@ -187,7 +189,7 @@ def refused(code: Code, match: str = "") -> Any:
 
 
 def claims(session: LoginSession, flow: SessionFlow) -> token.Claims:
-    read = token.read(session.token, secret=SECRET, now=flow.clock.now())
+    read = token.read(session.token, secrets=[SECRET], now=flow.clock.now())
     assert read is not None
     return read
 
@@ -665,6 +667,16 @@ async def test_failures_are_remembered_for_a_day(flow: SessionFlow) -> None:
     flow.clock.advance(hours=25)
     assert not await rate_limited(flow, EMAIL)
     assert await flow.failures("person ") == 1
+
+
+async def test_two_tabs_that_renew_while_the_pepper_is_replaced_get_the_same_next_secret(flow: SessionFlow) -> None:
+    new = Pepper("2027", b"the pepper of 2027")
+    known = replace(flow, peppers=Peppers(PEPPERS.active, (new,)))
+    active = replace(flow, peppers=Peppers(new, (PEPPERS.active,)))
+    secret = flow.secret(await flow.login(keep=True))
+    given = [flow.secret(await flows.kept_sessions.renew(secret, None)) for flows in (known, active, known)]
+    assert len(set(given)) == 1
+    assert flow.secret(await active.kept_sessions.renew(given[0], None)) != given[0]
 
 
 async def test_many_tabs_that_renew_at_once_get_the_same_next_secret(flow: SessionFlow) -> None:

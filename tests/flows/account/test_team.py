@@ -22,12 +22,12 @@ from posthouse.store import accounts
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from tests.support.accept_flow import new_id
+from tests.support.account_flows import PEPPERS
 from tests.support.clock import SettableClock
 from tests.support.upkeep import new_upkeep
 
 PASSWORD: Final = "correct horse battery"
 PEER: Final = "192.0.2.7"
-PEPPER: Final = b"pepper of the tests"
 SEALER: Final = Sealer({"1": bytes(32)}, "1")
 # As weak as it can be: what is shown here does not depend on it.
 HASHER: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -41,14 +41,14 @@ class TeamFlow:
     def __post_init__(self) -> None:
         chance = SystemChance()
         passwords = Passwords(
-            database=self.database, clock=self.clock, chance=chance, sealer=SEALER, pepper=PEPPER, hasher=HASHER
+            database=self.database, clock=self.clock, chance=chance, sealer=SEALER, peppers=PEPPERS, hasher=HASHER
         )
         self.team = Team(
             database=self.database,
             clock=self.clock,
             chance=chance,
             passwords=passwords,
-            pepper=PEPPER,
+            peppers=PEPPERS,
             public_url="https://mail.example.com",
         )
 

@@ -63,7 +63,7 @@ def links(flow: DeliveryFlow) -> dict[str, str]:
 
 
 def unsubscribe(flow: DeliveryFlow) -> Unsubscribe:
-    return Unsubscribe(database=flow.steps.database, clock=flow.clock, key=KEY)
+    return Unsubscribe(database=flow.steps.database, clock=flow.clock, keys=[KEY])
 
 
 async def ends(flow: DeliveryFlow, recipients: list[str], **how: Any) -> list[tuple[Any, ...]]:

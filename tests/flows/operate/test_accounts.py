@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from posthouse.rules import credential, ids
+from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.audit_log_filters import AuditLogFilters
 from posthouse.rules.refusal import Code
 from posthouse.store import audit_log
 from posthouse.store.postgres import Database
-from tests.support.account_flows import PEPPER, AccountFlows, assert_refused, open_account_flows
+from tests.support.account_flows import PEPPERS, AccountFlows, assert_refused, open_account_flows
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def test_a_new_account_comes_with_a_working_default_credential(flows: Acco
     row = made.credential.credential
     assert row.is_default
     stored = await flows.value("SELECT secret_hash FROM credentials WHERE username = $1", row.username)
-    assert credential.matches(made.credential.password, stored, PEPPER)
+    assert PEPPERS.matches(made.credential.password, stored)
     assert made.credential.password not in repr(made)
 
 

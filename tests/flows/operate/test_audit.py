@@ -82,7 +82,7 @@ async def audited(database_url: str) -> AsyncIterator[Audited]:
             clock=delivery_flow.clock,
             sealer=sealer,
             return_path_domain=IDENTITY.return_path_domain,
-            return_path_key=IDENTITY.return_path_key,
+            return_path_keys=[IDENTITY.return_path_key],
             simulator_domain="simulator.invalid",
         )
         yield Audited(delivery_flow, audit, [ids.text(ids.MESSAGE, sent_id) for sent_id in sent])

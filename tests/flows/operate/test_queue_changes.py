@@ -60,7 +60,7 @@ class Desk:
             clock=self.flow.clock,
             sealer=Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active),
             return_path_domain=IDENTITY.return_path_domain,
-            return_path_key=IDENTITY.return_path_key,
+            return_path_keys=[IDENTITY.return_path_key],
             simulator_domain="simulator.invalid",
         )
         tally = await audit.audit(OutsideLogs(), lambda _: None)

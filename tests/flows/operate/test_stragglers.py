@@ -61,7 +61,7 @@ class Scene:
             clock=steps.clock,
             sealer=Sealer({"1": bytes(32)}, "1"),
             return_path_domain=IDENTITY.return_path_domain,
-            return_path_key=IDENTITY.return_path_key,
+            return_path_keys=[IDENTITY.return_path_key],
             simulator_domain="simulator.invalid",
         )
         return [finding.fault for finding in (await audit.audit(OutsideLogs(), lambda _: None)).findings]

@@ -1,5 +1,7 @@
 """Admission: authenticates a request from its headers alone."""
 
+from collections.abc import Sequence
+
 from posthouse.clock import Clock
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.shared.principal import Member, Principal
@@ -7,33 +9,41 @@ from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import credential, role, token
 from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode
 from posthouse.rules.ids import SessionId
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import CachedApiKey as KnownKey
 from posthouse.store.control_cache import CachedCredential, CachedMembership, ControlCache, Networks
+from posthouse.store.credentials import Rehash
 
 
 class Admission:
     def __init__(
-        self, *, control_cache: ControlCache, last_used: LastUsed, clock: Clock, pepper: bytes, token_secret: str
+        self,
+        *,
+        control_cache: ControlCache,
+        last_used: LastUsed,
+        clock: Clock,
+        peppers: Peppers,
+        token_secrets: Sequence[str],
     ) -> None:
         self._control_cache = control_cache
         self._last_used = last_used
         self._clock = clock
-        self._pepper = pepper
-        self._token_secret = token_secret
+        self._peppers = peppers
+        self._token_secrets = token_secrets
 
     async def sender(self, authorization: str | None, peer: str) -> Principal:
         match credential.parse_authorization(authorization):
             case BasicCredentials() as given:
-                known = await self._basic(given)
+                known, password_hash = await self._matched(given)
                 _require_permitted(peer, known.allowed_networks)
-                return self._by_credential(known, peer)
+                return self._by_credential(known, peer, given.password, password_hash)
             case ApiKeySecret() as given:
-                key = await self._api_key(given)
+                key, rehash = await self._api_key(given)
                 if not key.may_send:
                     raise Refusal(Code.FORBIDDEN, "This API key may only read: use one with the send scope.")
                 _require_permitted(peer, key.own_networks, key.allowed_networks)
-                return self._by_key(key, peer)
+                return self._by_key(key, peer, rehash)
             case BearerToken() as given:
                 membership, _ = await self._membership(given)
                 if not credential.may_send(membership.role):
@@ -46,14 +56,15 @@ class Admission:
         """The holder of an SMTP credential, if the peer's network may use it."""
         known, password_hash = await self._matched(BasicCredentials(username, password))
         _require_permitted(peer, known.allowed_networks)
-        return self._by_credential(known, peer)._replace(password_hash=password_hash)
+        principal = self._by_credential(known, peer, password, password_hash)
+        return principal._replace(password_hashes=self._peppers.hashes(password))
 
     async def recall(self, principal: Principal, peer: str) -> None:
         """Raises when an SMTP session's credential or password is no longer valid: sessions outlast both."""
         known = await self._control_cache.credential_of(principal.account_id, principal.credential_id)
         if known is None:
             raise _unauthorized("The SMTP credential was revoked: log in with another.")
-        if principal.password_hash not in self._good_hashes(known):
+        if not any(password_hash in principal.password_hashes for password_hash in self._good_hashes(known)):
             raise _unauthorized("The SMTP password was replaced: log in with the new one.")
         _require_permitted(peer, known.allowed_networks)
 
@@ -65,17 +76,17 @@ class Admission:
     async def _reader(self, authorization: str | None, peer: str) -> Principal:
         match credential.parse_authorization(authorization):
             case BasicCredentials() as given:
-                known = await self._basic(given)
+                known, password_hash = await self._matched(given)
                 if not _is_permitted(peer, known.allowed_networks):
                     raise _unauthorized(f"This credential may not be used from {peer}.")
-                return self._by_credential(known, peer)
+                return self._by_credential(known, peer, given.password, password_hash)
             case ApiKeySecret() as given:
-                key = await self._api_key(given)
+                key, rehash = await self._api_key(given)
                 if not key.may_read:
                     raise _unauthorized("This API key may only send: use one with the read scope.")
                 if not _is_permitted(peer, key.own_networks, key.allowed_networks):
                     raise _unauthorized(f"This credential may not be used from {peer}.")
-                return self._by_key(key, peer)
+                return self._by_key(key, peer, rehash)
             case BearerToken() as given:
                 membership, _ = await self._membership(given)
                 if membership.lacks_second_factor:
@@ -104,16 +115,12 @@ class Admission:
             membership.lacks_second_factor,
         )
 
-    async def _basic(self, given: BasicCredentials) -> CachedCredential:
-        known, _ = await self._matched(given)
-        return known
-
     async def _matched(self, given: BasicCredentials) -> tuple[CachedCredential, bytes]:
         """The credential, and the stored hash that the given password matches."""
         known = await self._control_cache.credential(given.username)
         if known is not None:
             for secret_hash in self._good_hashes(known):
-                if credential.matches(given.password, secret_hash, self._pepper):
+                if self._peppers.matches(given.password, secret_hash):
                     return known, secret_hash
         raise _unauthorized("The SMTP username or password is wrong, or was revoked.")
 
@@ -123,24 +130,31 @@ class Admission:
             return (known.secret_hash,)
         return known.secret_hash, known.previous_hash
 
-    def _by_credential(self, known: CachedCredential, peer: str) -> Principal:
-        self._last_used.of_credential(known.account_id, known.id, self._clock.now(), peer or None)
+    def _by_credential(self, known: CachedCredential, peer: str, password: str, password_hash: bytes) -> Principal:
+        rehash = self._rehash(password, password_hash)
+        self._last_used.of_credential(known.account_id, known.id, self._clock.now(), peer or None, rehash)
         return Principal(known.account_id, known.id, Mode.LIVE)
 
-    def _by_key(self, known: KnownKey, peer: str) -> Principal:
-        self._last_used.of_key(known.account_id, known.id, self._clock.now(), peer or None)
+    def _by_key(self, known: KnownKey, peer: str, rehash: Rehash | None) -> Principal:
+        self._last_used.of_key(known.account_id, known.id, self._clock.now(), peer or None, rehash)
         return Principal(known.account_id, known.credential_id, known.mode)
 
-    async def _api_key(self, given: ApiKeySecret) -> KnownKey:
+    async def _api_key(self, given: ApiKeySecret) -> tuple[KnownKey, Rehash | None]:
         # Found by its keyed hash, so the time of the search reveals nothing about the key.
-        known = await self._control_cache.api_key(credential.secret_hash(given.secret, self._pepper))
-        if known is None or (known.expires_at is not None and known.expires_at <= self._clock.now()):
-            raise _unauthorized("The API key is unknown, expired or revoked.")
-        return known
+        for secret_hash in self._peppers.hashes(given.secret):
+            known = await self._control_cache.api_key(secret_hash)
+            if known is not None and (known.expires_at is None or known.expires_at > self._clock.now()):
+                return known, self._rehash(given.secret, secret_hash)
+        raise _unauthorized("The API key is unknown, expired or revoked.")
+
+    def _rehash(self, secret: str, stored_hash: bytes) -> Rehash | None:
+        """A hash under an old pepper is replaced when its secret is used."""
+        hashed = self._peppers.rehashed(secret, stored_hash)
+        return None if hashed is None else Rehash(stored_hash, hashed)
 
     async def _membership(self, given: BearerToken) -> tuple[CachedMembership, SessionId]:
         """The user's present membership, which may differ from the role in the token; and the session."""
-        claims = token.read(given.jwt, secret=self._token_secret, now=self._clock.now())
+        claims = token.read(given.jwt, secrets=self._token_secrets, now=self._clock.now())
         if claims is not None and await self._control_cache.user_of_session(claims.session_id) == claims.user_id:
             known = await self._control_cache.membership(claims.account_id, claims.user_id)
             if known is not None:

@@ -13,7 +13,7 @@ from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.principal import Member, Principal
 from posthouse.mail.address import Mailbox
 from posthouse.mail.exchange import NullExchange, exchanges
-from posthouse.rules import dry_run, ids, lane, send_quota
+from posthouse.rules import dry_run, fingerprint, ids, lane, send_quota
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateWait
@@ -187,7 +187,10 @@ class DryRun:
         """The idempotency key of a request without a key: the same for the same mail within a few seconds."""
         now = self._clock.now()
         number = (now - _EPOCH) // DOUBLE_CLICK
-        texts = [f"test-email:{member.user_id.hex}:{body_hash.hex()}:{window}" for window in (number - 1, number)]
+        texts = [
+            f"test-email:{member.user_id.hex}:{fingerprint.stored(body_hash).hex()}:{window}"
+            for window in (number - 1, number)
+        ]
         before = principal.key(texts[0])
         async with self._database.connection() as connection:
             known = (await acceptance.recall(connection, [before])).get(before)

@@ -22,7 +22,7 @@ from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
 from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
-from posthouse.rules import ids, limits, unsubscribe
+from posthouse.rules import fingerprint, ids, limits, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.fingerprint import Fingerprint
@@ -54,7 +54,7 @@ class Intake:
         chance: Chance,
         defaults: Defaults,
         hostname: str,
-        fingerprint_key: bytes,
+        fingerprint_keys: Sequence[bytes],
         simulator_domain: str,
         tickets: Tickets | None = None,
         offers_one_click: bool = False,
@@ -81,7 +81,7 @@ class Intake:
             simulator_domain=simulator_domain,
         )
         self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
-        self.fingerprint = Fingerprint(blake2b(fingerprint_key).digest())
+        self.fingerprint = Fingerprint(tuple([blake2b(key).digest() for key in fingerprint_keys]))
         self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
         # A batch of large mails takes longer than small mails should wait.
         self._large_batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
@@ -106,7 +106,7 @@ class Intake:
         if principal.mode is Mode.TEST:
             # Test and live keys of a credential share their scope. Test mail counts as another body, so that it is
             # never taken for the mail itself.
-            body_hash = blake2b(body_hash, person=b"rehearsal", digest_size=32).digest()
+            body_hash = fingerprint.of_rehearsal(body_hash)
         # The first fence. Advisory locks are re-entrant within a session, so two requests of one batch
         # would both be granted the second.
         if key in self._being_accepted:
@@ -220,7 +220,7 @@ class Intake:
             account_id=principal.account_id,
             credential_id=principal.credential_id,
             key=key,
-            body_hash=body_hash,
+            body_hash=fingerprint.stored(body_hash),
             message_id=message_id,
             request_id=request_id,
             source=Source.TEST if is_test else source,

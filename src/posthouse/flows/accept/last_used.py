@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, UserId
 from posthouse.rules.limits import LAST_USED_MAX
 from posthouse.store import credentials, users
-from posthouse.store.credentials import LastUse
+from posthouse.store.credentials import LastUse, Rehash
 from posthouse.store.postgres import Connection, Database
 
 # A statement holds at most this many locks.
@@ -30,15 +30,27 @@ class LastUsed:
         self._members: dict[tuple[AccountId, UserId], LastUse] = {}
 
     def of_credential(
-        self, account_id: AccountId, credential_id: CredentialId, now: datetime, peer: str | None = None
+        self,
+        account_id: AccountId,
+        credential_id: CredentialId,
+        now: datetime,
+        peer: str | None = None,
+        rehash: Rehash | None = None,
     ) -> None:
         # What doesn't fit is dropped: so many are never used within a minute.
         if len(self._credentials) < self._remembered_max:
-            self._credentials[account_id, credential_id] = LastUse(now, peer)
+            self._credentials[account_id, credential_id] = LastUse(now, peer, rehash)
 
-    def of_key(self, account_id: AccountId, key_id: ApiKeyId, now: datetime, peer: str | None = None) -> None:
+    def of_key(
+        self,
+        account_id: AccountId,
+        key_id: ApiKeyId,
+        now: datetime,
+        peer: str | None = None,
+        rehash: Rehash | None = None,
+    ) -> None:
         if len(self._keys) < self._remembered_max:
-            self._keys[account_id, key_id] = LastUse(now, peer)
+            self._keys[account_id, key_id] = LastUse(now, peer, rehash)
 
     def of_member(self, account_id: AccountId, user_id: UserId, now: datetime) -> None:
         if len(self._members) < self._remembered_max:

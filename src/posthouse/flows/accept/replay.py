@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from posthouse.rules import fingerprint
 from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import acceptance, messages
@@ -23,7 +24,7 @@ async def replay(
     connection: Connection, key: IdempotencyKey, body_hash: bytes, known: RememberedKey
 ) -> AcceptedMessage:
     """The first answer, if the body is the same."""
-    if known.body_hash != body_hash:
+    if not fingerprint.is_same(body_hash, known.body_hash):
         raise Refusal(
             Code.IDEMPOTENCY_CONFLICT,
             "This Idempotency-Key was used for another body in the last 24 hours: use a new key for a new message.",

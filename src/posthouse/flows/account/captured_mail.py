@@ -21,6 +21,7 @@ from posthouse.rules import credential
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
 from posthouse.rules.message import Source
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.search import SearchFilters
 from posthouse.store import captured_mail
@@ -44,7 +45,7 @@ class CapturedMail:
         database: Database,
         clock: Clock,
         chance: Chance,
-        pepper: bytes,
+        peppers: Peppers,
         message_detail: MessageDetail,
         message_search: MessageSearch,
         captures: bool,
@@ -53,7 +54,7 @@ class CapturedMail:
         self._database = database
         self._clock = clock
         self._chance = chance
-        self._pepper = pepper
+        self._peppers = peppers
         self._message_detail = message_detail
         self._message_search = message_search
         self._captures = captures
@@ -69,12 +70,12 @@ class CapturedMail:
         """The secret of a new session; None when the link was used, is over or never was."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            account_id = await captured_mail.use_link(tx, self._hash(token), now)
+            account_id = await captured_mail.use_link(tx, self._peppers.hashes(token), now)
         return None if account_id is None else await self._add(account_id, SESSION_LIFETIME, is_link=False)
 
     async def account_of(self, secret: str) -> AccountId | None:
         async with self._database.connection() as connection:
-            return await captured_mail.session_account(connection, self._hash(secret), self._clock.now())
+            return await captured_mail.session_account(connection, self._peppers.hashes(secret), self._clock.now())
 
     async def page(self, account_id: AccountId, cursor: str | None) -> Page[MessageListRow]:
         filters = SearchFilters() if self._captures else SearchFilters(source=Source.TEST)
@@ -113,9 +114,6 @@ class CapturedMail:
         secret = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
         async with self._database.transaction() as tx:
             await captured_mail.add(
-                tx, self._hash(secret), account_id, is_link=is_link, expires_at=now + lifetime, now=now
+                tx, self._peppers.hash(secret), account_id, is_link=is_link, expires_at=now + lifetime, now=now
             )
         return secret
-
-    def _hash(self, secret: str) -> bytes:
-        return credential.secret_hash(secret, self._pepper)

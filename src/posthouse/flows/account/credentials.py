@@ -19,6 +19,7 @@ from posthouse.rules import credential, ids, input_checks, limits
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.store import accounts, audit_log, credentials
 from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
@@ -38,13 +39,13 @@ class NewKey:
 
 
 class Credentials:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, pepper: bytes) -> None:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, peppers: Peppers) -> None:
         self._database = database
         self._clock = clock
         self._chance = chance
         self._audit_log = AuditLog(chance)
-        self._pepper = pepper
-        self._generator = CredentialGenerator(chance, pepper)
+        self._peppers = peppers
+        self._generator = CredentialGenerator(chance, peppers)
 
     # Credentials.
 
@@ -224,7 +225,7 @@ class Credentials:
     async def _add_key(self, tx: Connection, like: ApiKeyRow, now: datetime) -> NewKey:
         secret = credential.new_api_key(like.mode, self._chance.bytes(credential.SECRET_RANDOM_BYTES))
         row = replace(like, hint=f"{secret[: secret.rindex('_') + 1]}…{secret[-_KEY_HINT_CHARACTERS:]}")
-        await credentials.insert_key(tx, row, credential.secret_hash(secret, self._pepper), now)
+        await credentials.insert_key(tx, row, self._peppers.hash(secret), now)
         return NewKey(row, secret)
 
 

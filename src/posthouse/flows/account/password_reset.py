@@ -17,6 +17,7 @@ from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.service_mail import ServiceMail
 from posthouse.rules import credential, input_checks, limits, service_text
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import password_resets, users
@@ -41,7 +42,7 @@ class PasswordReset:
         passwords: Passwords,
         sessions: Sessions,
         service_mail: ServiceMail,
-        pepper: bytes,
+        peppers: Peppers,
         public_url: str,
     ) -> None:
         self._database = database
@@ -50,7 +51,7 @@ class PasswordReset:
         self._passwords = passwords
         self._sessions = sessions
         self._service_mail = service_mail
-        self._pepper = pepper
+        self._peppers = peppers
         self._public_url = public_url
         self._addresses: MemoryRates[str] = MemoryRates()
         self._networks: MemoryRates[str] = MemoryRates()
@@ -86,7 +87,7 @@ class PasswordReset:
             if user is None:
                 return
             token = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
-            token_hash = credential.secret_hash(token, self._pepper)
+            token_hash = self._peppers.hash(token)
             async with self._database.transaction() as tx:
                 await password_resets.begin(tx, user.id, token_hash, self._clock.now() + LIFETIME)
             link = f"{self._public_url}/reset#{token}" if self._public_url else None
@@ -100,16 +101,16 @@ class PasswordReset:
     async def reset(self, token: str, password: str, peer: str) -> None:
         """Set the password of the token's user; all of their sessions end. A second factor stays."""
         input_checks.check_password(password)
-        token_hash = credential.secret_hash(token, self._pepper)
+        token_hashes = self._peppers.hashes(token)
         async with self._database.connection() as connection:
-            user_id = await password_resets.find_open(connection, token_hash, self._clock.now())
+            user_id = await password_resets.find_open(connection, token_hashes, self._clock.now())
             user = None if user_id is None else await users.find_by_id(connection, user_id)
         if user is None:
             raise _not_open()
         password_hash = await self._passwords.hashed(password, peer)
         async with self._database.transaction() as tx:
             # In the transaction that sets the password: of two requests with one token the second finds none.
-            if not await password_resets.use(tx, user.id, token_hash):
+            if not await password_resets.use(tx, user.id, token_hashes):
                 raise _not_open()
             await self._sessions.set_password(tx, user, password_hash)
         await self._passwords.trust(user.email, peer)

@@ -23,6 +23,7 @@ from posthouse.flows.shared.shared_database import count_for
 from posthouse.flows.shared.turns import Turns
 from posthouse.rules import credential, limits, rate_limit, totp
 from posthouse.rules.ids import UserId
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import logins, second_factors, users
 from posthouse.store.postgres import Connection, Database
@@ -51,14 +52,14 @@ class Passwords:
         clock: Clock,
         chance: Chance,
         sealer: Sealer,
-        pepper: bytes,
+        peppers: Peppers,
         hasher: PasswordHasher | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._database = database
         self._clock = clock
         self._sealer = sealer
-        self._pepper = pepper
+        self._peppers = peppers
         self._hasher = hasher or PasswordHasher()
         self._checks: Turns[str] = Turns(
             at_once_max=CHECKS_AT_ONCE_MAX, in_progress_max=CHECKS_MAX, work="Many passwords are being checked"
@@ -94,7 +95,7 @@ class Passwords:
         network = credential.peer_network(peer)
         count_for(network)
         with self._checks.place(network):
-            await self._count_attempt(person(email, peer, self._pepper))
+            await self._count_attempt(person(email, peer, self._peppers))
             await self._delay(email, network)
             async with self._database.connection() as connection:
                 known = await users.find_by_email(connection, email)
@@ -119,7 +120,7 @@ class Passwords:
         """The person is authenticated: their failed attempts are cleared."""
         self._delays.clear(email)
         async with self._database.transaction() as tx:
-            await logins.clear(tx, person(email, peer, self._pepper))
+            await logins.clear(tx, person(email, peer, self._peppers))
 
     async def is_code(self, user_id: UserId, given: str) -> bool:
         """Whether it is a code of the user's second factor, or a recovery code; either is good once."""
@@ -139,9 +140,9 @@ class Passwords:
         await logins.clear(tx, _codes(user_id))
 
     async def _use(self, tx: Connection, user_id: UserId, given: str) -> bool:
-        code_hash = totp.recovery_code_hash(given, self._pepper)
-        if code_hash is not None:
-            return await second_factors.use_recovery_code(tx, user_id, code_hash)
+        code = totp.recovery_code(given)
+        if code is not None:
+            return await second_factors.use_recovery_code(tx, user_id, self._peppers.hashes(code))
         factor = await second_factors.lock(tx, user_id)
         if factor is None or factor.confirmed_at is None:
             return False
@@ -192,6 +193,6 @@ def _codes(user_id: UserId) -> str:
     return f"code {user_id}"
 
 
-def person(email: str, peer: str, pepper: bytes) -> str:
+def person(email: str, peer: str, peppers: Peppers) -> str:
     """Hashed, because people type their password into the address field, and this is kept for a day."""
-    return f"person {credential.secret_hash(email, pepper).hex()} {credential.peer_network(peer)}"
+    return f"person {credential.secret_hash(email, peppers.active.key).hex()} {credential.peer_network(peer)}"

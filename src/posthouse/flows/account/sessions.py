@@ -20,6 +20,7 @@ from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import credential, ids, input_checks, limits, renewal, token, totp
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId, SessionId, UserId
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, login_links, second_factors, sessions, users
 from posthouse.store.postgres import Connection, Database
@@ -66,7 +67,7 @@ class Sessions:
         chance: Chance,
         passwords: Passwords,
         sealer: Sealer,
-        pepper: bytes,
+        peppers: Peppers,
         tokens: SessionTokens,
         login_notices: LoginNotices | None = None,
     ) -> None:
@@ -76,7 +77,7 @@ class Sessions:
         self._audit_log = AuditLog(chance)
         self._passwords = passwords
         self._sealer = sealer
-        self._pepper = pepper
+        self._peppers = peppers
         self._tokens = tokens
         self._login_notices = login_notices
 
@@ -107,7 +108,7 @@ class Sessions:
             is_kept=keep,
         )
         secret = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES)) if keep else None
-        renewal_hash = None if secret is None else credential.secret_hash(secret, self._pepper)
+        renewal_hash = None if secret is None else self._peppers.hash(secret)
         if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX, renewal_hash):
             raise Refusal(Code.UNAUTHORIZED, "The password was changed at this moment: log in with the new one.")
         return self._tokens.issue(session, joined.account_id, joined.role, secret)
@@ -222,8 +223,8 @@ class Sessions:
     def _new_recovery_codes(self) -> tuple[Sequence[str], Sequence[bytes]]:
         """The codes, and their hashes."""
         codes = totp.new_recovery_codes(self._chance.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
-        hashes = (totp.recovery_code_hash(text, self._pepper) for text in codes)
-        return codes, [code_hash for code_hash in hashes if code_hash is not None]
+        hashed = [self._peppers.hash(code) for code in map(totp.recovery_code, codes) if code is not None]
+        return codes, hashed
 
     async def renew_recovery_codes(self, member: Member, password: str, code: str, peer: str) -> Sequence[str]:
         """Ten new recovery codes, which are shown this once; all others end."""

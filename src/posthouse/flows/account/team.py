@@ -5,6 +5,7 @@ neither remove the last owner nor exceed the number of members. Under the lock t
 their token was checked against may be some seconds old.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -22,6 +23,7 @@ from posthouse.rules.actor import Actor
 from posthouse.rules.audit_log_filters import AuditLogFilters
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, audit_log, invitations, second_factors, users
@@ -65,7 +67,7 @@ class Team:
         clock: Clock,
         chance: Chance,
         passwords: Passwords,
-        pepper: bytes,
+        peppers: Peppers,
         public_url: str,
         service_mail: ServiceMail | None = None,
     ) -> None:
@@ -74,7 +76,7 @@ class Team:
         self._chance = chance
         self._audit_log = AuditLog(chance)
         self._passwords = passwords
-        self._pepper = pepper
+        self._peppers = peppers
         self._public_url = public_url
         self._service_mail = service_mail or NoServiceMail()
         self._mail_rates: MemoryRates[AccountId | str] = MemoryRates()
@@ -221,7 +223,7 @@ class Team:
                 created_at=now,
                 expires_at=now + INVITATION_LIFETIME,
             )
-            await invitations.insert(tx, row, credential.secret_hash(token, self._pepper))
+            await invitations.insert(tx, row, self._peppers.hash(token))
             await accounts.touch(tx, account_id, now)
             await self._audit_log.note(
                 tx, account_id, actor, "invitation.created", address, now, _invitation_detail(row)
@@ -245,9 +247,9 @@ class Team:
 
     async def accept(self, token: str, password: str, code: str | None, peer: str) -> Joined:
         """A new user is created with this password; an existing user proves it, as at a login."""
-        token_hash = credential.secret_hash(token, self._pepper)
+        token_hashes = self._peppers.hashes(token)
         async with self._database.connection() as connection:
-            invitation = await _open(connection, token_hash, self._clock.now())
+            invitation = await _open(connection, token_hashes, self._clock.now())
             await _require_standing(connection, invitation)
             known = await users.find_by_email(connection, invitation.email)
         if known is None:
@@ -257,7 +259,7 @@ class Team:
         async with self._database.transaction() as tx:
             account = await accounts.lock(tx, invitation.account_id)
             # The invitation may have changed while the password was checked.
-            invitation = await _open(tx, token_hash, self._clock.now())
+            invitation = await _open(tx, token_hashes, self._clock.now())
             await _require_standing(tx, invitation)
             if known is None and not await users.insert(tx, user):
                 raise Refusal(
@@ -346,8 +348,8 @@ async def _require_another_owner(tx: Connection, account_id: AccountId, member: 
         raise Refusal(Code.CONFLICT, f"{member.email} is the account's last owner: make someone else an owner first.")
 
 
-async def _open(connection: Connection, token_hash: bytes, now: datetime) -> InvitationRow:
-    found = await invitations.find_open(connection, token_hash, now)
+async def _open(connection: Connection, token_hashes: Sequence[bytes], now: datetime) -> InvitationRow:
+    found = await invitations.find_open(connection, token_hashes, now)
     if found is None:
         raise Refusal(
             Code.NOT_FOUND,

@@ -1,5 +1,7 @@
 """Unsubscribes the recipient of a mail from its list, by the link in the mail."""
 
+from collections.abc import Sequence
+
 from posthouse.clock import Clock
 from posthouse.rules import unsubscribe
 from posthouse.rules.refusal import Code, Refusal
@@ -11,14 +13,14 @@ from posthouse.store.postgres import Database
 class Unsubscribe:
     """The link is the only proof: its holder has the mail, and more would not be one click (RFC 8058)."""
 
-    def __init__(self, *, database: Database, clock: Clock, key: bytes) -> None:
+    def __init__(self, *, database: Database, clock: Clock, keys: Sequence[bytes]) -> None:
         self._database = database
         self._clock = clock
-        self._key = key
+        self._keys = keys
 
     def member(self, token: str) -> ListMember:
         """The address and the list that the link is about; changes nothing."""
-        member = unsubscribe.read(token, self._key)
+        member = next(filter(None, (unsubscribe.read(token, key) for key in self._keys)), None)
         if member is None:
             raise Refusal(
                 Code.NOT_FOUND,

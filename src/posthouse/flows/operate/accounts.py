@@ -19,6 +19,7 @@ from posthouse.rules import reputation as reputation_rules
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
+from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
@@ -100,7 +101,7 @@ class Accounts:
         database: Database,
         clock: Clock,
         chance: Chance,
-        pepper: bytes,
+        peppers: Peppers,
         sender_account: str = "",
         sandbox_domain: "SandboxDomain | None" = None,
     ) -> None:
@@ -110,7 +111,7 @@ class Accounts:
         self._sender_account = sender_account
         self._sandbox_domain = sandbox_domain
         self._audit_log = AuditLog(chance)
-        self._generator = CredentialGenerator(chance, pepper)
+        self._generator = CredentialGenerator(chance, peppers)
 
     # Accounts.
 

@@ -51,13 +51,13 @@ class Audit:
         clock: Clock,
         sealer: Sealer,
         return_path_domain: str,
-        return_path_key: bytes,
+        return_path_keys: Sequence[bytes],
         simulator_domain: str,
     ) -> None:
         self._database = database
         self._clock = clock
         self._reader = OutsideLogReader(
-            database=database, sealer=sealer, return_path_domain=return_path_domain, return_path_key=return_path_key
+            database=database, sealer=sealer, return_path_domain=return_path_domain, return_path_keys=return_path_keys
         )
         self._simulator_domain = simulator_domain
 

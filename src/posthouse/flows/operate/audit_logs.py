@@ -58,11 +58,13 @@ class Observations:
 
 
 class OutsideLogReader:
-    def __init__(self, *, database: Database, sealer: Sealer, return_path_domain: str, return_path_key: bytes) -> None:
+    def __init__(
+        self, *, database: Database, sealer: Sealer, return_path_domain: str, return_path_keys: Sequence[bytes]
+    ) -> None:
         self._database = database
         self._sealer = sealer
         self._return_path_domain = return_path_domain
-        self._return_path_key = return_path_key
+        self._return_path_keys = return_path_keys
 
     async def read(self, logs: OutsideLogs, tally: AuditTally) -> Observations:
         """Check each line against the database; an OutsideLogError names a line that can't be read."""
@@ -90,7 +92,7 @@ class OutsideLogReader:
             await self._note_arrivals(batch, seen, tally)
 
     async def _note_arrivals(self, batch: Sequence[ArrivalLine], seen: Observations, tally: AuditTally) -> None:
-        origins = [parse_return_path(line.sender, self._return_path_domain, [self._return_path_key]) for line in batch]
+        origins = [parse_return_path(line.sender, self._return_path_domain, self._return_path_keys) for line in batch]
         async with snapshot(self._database, holds_days=True) as tx:
             tails = {origin.message_id: origin.account_tail for origin in origins if origin is not None}
             owners = await audit_reads.owners(tx, tails)

@@ -8,6 +8,7 @@ from posthouse.chance import Chance
 from posthouse.flows.shared.new_id import new_id
 from posthouse.rules import credential
 from posthouse.rules.ids import AccountId, CredentialId
+from posthouse.rules.pepper import Peppers
 from posthouse.store import credentials
 from posthouse.store.credentials import CredentialRow
 from posthouse.store.postgres import Connection
@@ -20,9 +21,9 @@ class NewCredential:
 
 
 class CredentialGenerator:
-    def __init__(self, chance: Chance, pepper: bytes) -> None:
+    def __init__(self, chance: Chance, peppers: Peppers) -> None:
         self._chance = chance
-        self._pepper = pepper
+        self._peppers = peppers
 
     async def credential(
         self,
@@ -51,4 +52,4 @@ class CredentialGenerator:
     def password(self) -> tuple[str, bytes]:
         """A password, and what is stored of it."""
         password = credential.new_smtp_password(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
-        return password, credential.secret_hash(password, self._pepper)
+        return password, self._peppers.hash(password)

@@ -16,8 +16,8 @@ class Principal(NamedTuple):
     account_id: AccountId
     credential_id: CredentialId
     mode: Mode
-    # Of the password that an SMTP session began with: the session ends with it.
-    password_hash: bytes | None = None
+    # Of the password that an SMTP session began with, under every pepper: the session ends with it.
+    password_hashes: tuple[bytes, ...] = ()
     # Of a login: the account's first credential, which stays the same when the default credential is replaced.
     scope_id: CredentialId | None = None
 

@@ -6,11 +6,14 @@ import time
 import asyncpg
 from alembic import context
 from sqlalchemy import Connection, pool
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from posthouse.store.hosts import WritableHost
+from posthouse.store.migration_locks import SET_LOCK_TIMEOUT
 
-LOCK_SECONDS_MAX = 10
+LOCK_NOT_AVAILABLE = "55P03"
+TRY_SECONDS_MAX = 600
 TURN_SECONDS = 0.5
 
 
@@ -20,12 +23,25 @@ def _run(connection: Connection) -> None:
     while not connection.exec_driver_sql("SELECT pg_try_advisory_lock(hashtext('posthouse.migrations'))").scalar():
         connection.commit()
         time.sleep(TURN_SECONDS)
-    # Everybody else waits behind a migration that waits for a table: better to fail, and to be run again.
-    connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_SECONDS_MAX}s'")
+    connection.exec_driver_sql(SET_LOCK_TIMEOUT)
     connection.commit()
-    context.configure(connection=connection, transaction_per_migration=True)
-    with context.begin_transaction():
-        context.run_migrations()
+    until = time.monotonic() + TRY_SECONDS_MAX
+    while not _migrated(connection, until):
+        time.sleep(TURN_SECONDS)
+
+
+def _migrated(connection: Connection, until: float) -> bool:
+    """False if a table was in use; what was migrated before it stays so."""
+    try:
+        context.configure(connection=connection, transaction_per_migration=True)
+        with context.begin_transaction():
+            context.run_migrations()
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE or time.monotonic() > until:
+            raise
+        connection.rollback()
+        return False
+    return True
 
 
 async def _main() -> None:

@@ -1,6 +1,6 @@
 """Indexes of the credentials and keys that work, and of the keys that have ended; made while mail goes on."""
 
-from alembic import op
+from posthouse.store.migration_locks import create_indexes
 
 revision = "0012"
 down_revision = "0011"
@@ -16,11 +16,7 @@ INDEXES = {
 
 
 def upgrade() -> None:
-    # Each statement by itself, and each can be repeated: an index that was begun and broken off is made anew.
-    with op.get_context().autocommit_block():
-        for name, over in INDEXES.items():
-            op.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
-            op.execute(f"CREATE INDEX CONCURRENTLY {name} ON {over}")
+    create_indexes(INDEXES)
 
 
 def downgrade() -> None:

@@ -1,0 +1,81 @@
+"""Migrations let the version before run on, and lock no large table for long."""
+
+from pathlib import Path
+
+import pytest
+
+from posthouse.store.revision import DIRECTORY
+from tests.support.migration_rules import faults, read
+
+# Those of the first release made the tables.
+CHECKED_FROM = "0024"
+FILES = sorted((DIRECTORY / "versions").glob("[0-9]*.py"))
+
+HEAD = 'from alembic import op\n\nrevision = "0002"\ndown_revision = "0001"\n'
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.name >= CHECKED_FROM], ids=lambda file: file.stem)
+def test_the_version_before_runs_on_and_no_large_table_is_locked_for_long(file: Path) -> None:
+    assert list(faults(read(file))) == []
+
+
+def test_migrations_are_numbered_one_after_the_other_and_each_follows_the_one_before() -> None:
+    modules = [read(file).module for file in FILES[-20:]]
+    assert [file.name[:4] for file in FILES] == [f"{number:04}" for number in range(1, len(FILES) + 1)]
+    assert [module.revision for module in modules] == [file.name[:4] for file in FILES[-20:]]
+    assert [module.down_revision for module in modules[1:]] == [module.revision for module in modules[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("CREATE INDEX x ON messages (subject)", "CONCURRENTLY"),
+        ("CREATE UNIQUE INDEX x ON schedule (next_at)", "CONCURRENTLY"),
+        ("ALTER TABLE messages ADD COLUMN x uuid DEFAULT gen_random_uuid()", "rewrites the table"),
+        ("ALTER TABLE accounts ADD COLUMN x timestamptz NOT NULL DEFAULT clock_timestamp()", "rewrites the table"),
+        ("ALTER TABLE schedule ADD COLUMN x text NOT NULL", "give it a default"),
+        ("ALTER TABLE schedule ADD COLUMN y text, ADD COLUMN x text NOT NULL", "give it a default"),
+        ("ALTER TABLE attempts ADD COLUMN x integer CHECK (x > 0)", "NOT VALID"),
+        ("ALTER TABLE ledger ADD CONSTRAINT x CHECK (amount > 0)", "NOT VALID"),
+        ("ALTER TABLE recipients ADD COLUMN x uuid REFERENCES accounts", "NOT VALID"),
+        ("UPDATE calls SET due_at = next_at", "in batches"),
+        ("DELETE FROM suppressions WHERE reason = 'x'", "in batches"),
+        ("ALTER TABLE accounts DROP COLUMN tier", "CONTRACT"),
+        ("ALTER TABLE accounts RENAME COLUMN tier TO level", "CONTRACT"),
+        ("ALTER TABLE accounts ALTER COLUMN tier TYPE integer", "CONTRACT"),
+        ("ALTER TABLE accounts ALTER COLUMN pool SET NOT NULL", "CONTRACT"),
+        ("DROP TABLE listings", "CONTRACT"),
+    ],
+)
+def test_a_migration_that_breaks_a_rule_is_found(statement: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "0002_wrong.py"
+    file.write_text(f"{HEAD}\n\ndef upgrade() -> None:\n    op.execute({statement!r})\n")
+    (fault,) = faults(read(file))
+    assert why in fault
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE x (id uuid PRIMARY KEY, name text NOT NULL CHECK (name <> ''))",
+        "ALTER TABLE messages ADD COLUMN x text",
+        "ALTER TABLE schedule ADD COLUMN x interval NOT NULL DEFAULT '0'",
+        "ALTER TABLE calls ADD COLUMN x timestamptz NOT NULL DEFAULT now()",
+        "ALTER TABLE ledger ADD CONSTRAINT x CHECK (amount > 0) NOT VALID",
+        "ALTER TABLE ledger VALIDATE CONSTRAINT x",
+        "CREATE INDEX CONCURRENTLY x ON messages (subject)",
+    ],
+)
+def test_a_migration_that_keeps_the_rules_is_fine(statement: str, tmp_path: Path) -> None:
+    file = tmp_path / "0002_right.py"
+    file.write_text(f"{HEAD}\n\ndef upgrade() -> None:\n    op.execute({statement!r})\n")
+    assert list(faults(read(file))) == []
+
+
+def test_a_contraction_says_why_the_version_before_does_not_need_it(tmp_path: Path) -> None:
+    file = tmp_path / "0002_contracts.py"
+    reason = 'CONTRACT = "0.2.0 reads and writes it no more"'
+    file.write_text(
+        f'{HEAD}{reason}\n\n\ndef upgrade() -> None:\n    op.execute("ALTER TABLE accounts DROP COLUMN tier")\n'
+    )
+    assert list(faults(read(file))) == []
