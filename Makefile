@@ -73,6 +73,10 @@ PATRONI ?= patroni
 test-patroni: ## deploy/patroni with a real etcd (Debian's etcd-server), its primary killed and frozen under load, then the audit
 	$(BIN)/python -m tests.failover.patroni_failover --patroni $(PATRONI)
 
+.PHONY: test-restore
+test-restore: ## The service under load is lost and its database restored to a point in time, with and without the hold (Debian's pgbackrest; five minutes); RESTORE="--only held"
+	$(BIN)/python -m tests.restore.point_in_time $(RESTORE)
+
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
 	"Python 3.11."*) ;; \

@@ -69,6 +69,30 @@ async def test_mail_is_held_released_and_cancelled_with_a_count_to_confirm(steps
     assert "no length of time" in (await in_thread(typed, "queue", "retry", "--older-than", "x", status=1)).stderr
 
 
+async def test_mail_held_since_a_restore_is_shown_and_released(steps: DeliverySteps, typed: Type) -> None:
+    assert "No restore was noticed" in (await in_thread(typed, "restore", "show")).stdout
+    message = ids.text(ids.MESSAGE, await steps.accept(["a@example.org", "b@example.net"]))
+    assert "stop them" in (await in_thread(typed, "restore", "begin", status=1)).stderr
+    await steps.fetch("DELETE FROM workers RETURNING 1")
+    assert "2 recipients are held" in (await in_thread(typed, "restore", "begin")).stdout
+    shown = answer(await in_thread(typed, "restore", "show", "--json"))
+    assert (shown["recipients"], shown["messages"], shown["tried_before"]) == (2, 1, 0)
+    assert shown["ages"][0] == {"accepted within": "10 minutes", "recipients": 2}  # type: ignore[index]
+    assert "example.net" in (await in_thread(typed, "restore", "show")).stdout
+    explained = (await in_thread(typed, "message", "explain", message)).stdout
+    assert "the service's database was restored" in explained
+    assert f"`posthouse restore release --message {message}` lets it go" in explained
+    by = ("--destination", "example.org")
+    assert "1 recipient would be released" in (await in_thread(typed, "restore", "release", *by, "--dry-run")).stdout
+    assert "1 recipient is released" in (await in_thread(typed, "restore", "release", *by, "--yes")).stdout
+    assert "1 recipient is released" in (await in_thread(typed, "restore", "release", "--yes")).stdout
+    rows = json.loads((await in_thread(typed, "log", "--json")).stdout)
+    assert [(row["action"], row["target"]) for row in rows][:3] == [
+        ("queue.release_restored", "all"), ("queue.release_restored", "destination example.org"),
+        ("restore.held", "database"),
+    ]  # fmt: skip
+
+
 async def test_a_ledger_that_does_not_agree_ends_the_command_with_1(steps: DeliverySteps, typed: Type) -> None:
     await steps.fetch("UPDATE accounts SET available = available + 1 RETURNING 1")
     done = await in_thread(typed, "ledger", "verify", status=1)

@@ -185,6 +185,8 @@ async def run_rounds(
                 seed,
                 DATABASE__URL=url,
                 DATABASE__STANDBYS="1" if is_synchronous else "0",
+                # Without an operator, what an asynchronous replica lacks would hold everything else.
+                DATABASE__HOLD_AFTER_RESTORE=str(is_synchronous).lower(),
                 WORKERS__LEASE_SECONDS="30",
                 WORKERS__TICKET_LEASE_SECONDS="10",
             )

@@ -29,6 +29,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "audit": Family("audit", "audit", "Check every promise on the records and on outside logs."),
     "log": Family("operator_log", "log", "What operators changed, newest first."),
     "backup": Family("backup", "backup", "Backups: note that one was made."),
+    "restore": Family("restore", "restore", "After a restore of the database: what is held, and its release."),
     "secret": Family("secrets", "secret", "The installation's secrets: which are in use, which may be removed."),
     "config": Family("configuration", "config", "Settings: write a file of them, check them, show them."),
     "account": Family("accounts", "account", "Accounts: who may send."),

@@ -120,8 +120,8 @@ def _command(change: QueueChange) -> Callable[..., None]:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        given = _Given(message, account, destination, lane, older_than)
-        _change(change, given, dry_run=dry_run, yes=yes, as_json=as_json)
+        given = Given(message, account, destination, lane, older_than)
+        change_queue(change, given, dry_run=dry_run, yes=yes, as_json=as_json)
 
     return command
 
@@ -138,7 +138,7 @@ for _each, _about in _HELP.items():
     queue.command(_each.value, help=_about)(_command(_each))
 
 
-class _Given(NamedTuple):
+class Given(NamedTuple):
     message: str | None
     account: str | None
     destination: str | None
@@ -148,10 +148,10 @@ class _Given(NamedTuple):
     @property
     def described(self) -> str:
         named = zip(("message", "account", "destination", "lane", "older than"), self, strict=True)
-        return ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        return ", ".join(f"{name} {value}" for name, value in named if value is not None) or "all"
 
 
-def _change(change: QueueChange, given: _Given, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def change_queue(change: QueueChange, given: Given, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     age = None if given.older_than is None else length("--older-than", given.older_than)
 
     async def select(services: "OperatorServices") -> "tuple[QueueSelection, QueueCount]":
@@ -159,7 +159,8 @@ def _change(change: QueueChange, given: _Given, *, dry_run: bool, yes: bool, as_
 
         account_id = None if given.account is None else await services.accounts.account_id(given.account)
         chosen = Chosen(given.message, account_id, given.destination, given.lane, age)
-        selection = await services.queue_changes.select(chosen)
+        is_restored = change is QueueChange.RELEASE_RESTORED
+        selection = await services.queue_changes.select(chosen, or_all=is_restored)
         return selection, await services.queue_changes.count(change, selection)
 
     selection, count = perform(select)
@@ -180,18 +181,21 @@ _WOULD: Final = {
     QueueChange.RETRY: "would be due now",
     QueueChange.HOLD: "would be held",
     QueueChange.RELEASE: "would be released",
+    QueueChange.RELEASE_RESTORED: "would be released, and may come for the second time",
     QueueChange.CANCEL: "would be cancelled",
 }
 _DONE: Final = {
     QueueChange.RETRY: "due now; the next try is made as soon as the lane allows.",
     QueueChange.HOLD: "held until `posthouse queue release`.",
     QueueChange.RELEASE: "released.",
+    QueueChange.RELEASE_RESTORED: "released.",
     QueueChange.CANCEL: "cancelled: failed, with an event, and the credit returned.",
 }
 _UNCHANGED: Final = {
     QueueChange.RETRY: "due already, held, or have a single try left",
     QueueChange.HOLD: "held already",
     QueueChange.RELEASE: "not held by an operator",
+    QueueChange.RELEASE_RESTORED: "not held since a restore",
     QueueChange.CANCEL: "",
 }
 

@@ -8,7 +8,7 @@ from typing import Final
 from posthouse.clock import DatabaseClock
 from posthouse.config import Settings
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import revision, service_clock
+from posthouse.store import restore, revision, service_clock
 from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Connection, Database
 
 # No client waits while partitions are dropped or keys deleted.
@@ -42,12 +42,17 @@ async def open_database(
         patience=settings.database.patience,
         allow_unsafe=allow_unsafe or settings.database.allow_unsafe,
         standbys=settings.database.standbys,
-        on_connect=None if clock is None else partial(learn_time_of, clock),
+        on_connect=None if clock is None else partial(_learn, clock),
     )
     try:
         yield database
     finally:
         await database.close()
+
+
+async def _learn(clock: DatabaseClock, connection: Connection) -> None:
+    await learn_time_of(clock, connection)
+    await restore.note_unknown(connection)
 
 
 async def learn_time(clock: DatabaseClock, database: Database) -> None:

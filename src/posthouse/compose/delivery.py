@@ -55,7 +55,7 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
         carrier = await stack.enter_async_context(_open_carrier(settings, names, chance))
         leases = await shard_leases(settings, chance, SHARDS_BUCKET, TicketKind.DELIVER)
         stack.push_async_callback(leases.close)
-        await stack.enter_async_context(synchronized(clock, database))
+        await stack.enter_async_context(synchronized(settings, clock, database))
         await stack.enter_async_context(refreshed(control_cache))
         delivery = Delivery(
             database=database,

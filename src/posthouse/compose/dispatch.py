@@ -19,7 +19,7 @@ async def run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event, 
     clock = DatabaseClock()
     async with (
         open_database(settings, connections_max=CONNECTIONS_MAX, clock=clock) as database,
-        synchronized(clock, database),
+        synchronized(settings, clock, database),
     ):
         dispatch = Dispatch(
             database=database,

@@ -117,7 +117,7 @@ def _application(
             database = await stack.enter_async_context(
                 open_database(settings, connections_max=for_others, clock=clock, kind=SharedDatabase)
             )
-            await stack.enter_async_context(synchronized(clock, intake_database))
+            await stack.enter_async_context(synchronized(settings, clock, intake_database))
             control_cache = await stack.enter_async_context(refreshed(ControlCache(intake_database, clock.monotonic)))
             last_used = await stack.enter_async_context(accept.open_last_used(database))
             disk_space = await stack.enter_async_context(checked_disk_space(settings, database))

@@ -23,7 +23,7 @@ async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
     clock = DatabaseClock()
     async with (
         open_database(settings, connections_max=CONNECTIONS_MAX, clock=clock) as database,
-        synchronized(clock, database),
+        synchronized(settings, clock, database),
         checked_disk_space(settings, database) as disk_space,
     ):
         inbound = Inbound(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.provider_delays import ProviderDelays
     from posthouse.flows.operate.queue_changes import QueueChanges
     from posthouse.flows.operate.relays import Relays
+    from posthouse.flows.operate.restore import Restores
     from posthouse.flows.operate.sandbox_domain import SandboxDomain
     from posthouse.flows.operate.secrets import Secrets
     from posthouse.flows.operate.service_clock import ServiceClock
@@ -245,6 +246,12 @@ class OperatorServices:
             resolver=resolver(self._settings),
             retries=self._settings.delivery.retry_schedule,
         )
+
+    @cached_property
+    def restores(self) -> "Restores":
+        from posthouse.flows.operate.restore import Restores
+
+        return Restores(database=self._database, clock=self._clock, chance=self._chance)
 
     @cached_property
     def suppressions(self) -> "Suppressions":

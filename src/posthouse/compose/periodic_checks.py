@@ -7,14 +7,15 @@ from typing import Final
 import structlog
 
 from posthouse import metrics
+from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.database import learn_time_of
 from posthouse.config import Settings
 from posthouse.config.storage import AUTO
 from posthouse.entrypoints.workers import repeated
+from posthouse.flows.operate.restore import RestoreCheck
 from posthouse.flows.shared.disk_space import DiskSpace, server_volume, size, volume
 from posthouse.rules import service_time
-from posthouse.store import service_clock
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 
@@ -27,22 +28,29 @@ DISK_SPACE_PAUSE_SECONDS: Final = 3.0
 
 
 @asynccontextmanager
-async def synchronized(clock: DatabaseClock, database: Database) -> AsyncIterator[None]:
-    """The clock follows the database's time."""
+async def synchronized(settings: Settings, clock: DatabaseClock, database: Database) -> AsyncIterator[None]:
+    """The clock follows the database's time, and a restored database is noticed."""
+    check = restore_check(settings, clock, database)
 
     async def synchronize_clock() -> None:
-        await synchronize(clock, database)
+        await synchronize(clock, database, check)
 
     async with repeated(synchronize_clock, pause_seconds=CLOCK_PAUSE_SECONDS):
         yield
 
 
-async def synchronize(clock: DatabaseClock, database: Database) -> None:
+def restore_check(settings: Settings, clock: DatabaseClock, database: Database) -> RestoreCheck:
+    return RestoreCheck(
+        database=database, clock=clock, chance=SystemChance(), holds=settings.database.hold_after_restore
+    )
+
+
+async def synchronize(clock: DatabaseClock, database: Database, check: RestoreCheck) -> None:
     """Learn the database's time, and note service time for processes that start."""
     was_held = clock.step
     async with database.connection() as connection:
         await learn_time_of(clock, connection)
-        await service_clock.note(connection, clock.now(), clock.acceptances)
+    await check.check()
     metrics.CLOCK_STEP.set(0.0 if clock.step is None else clock.step.total_seconds())
     if clock.step is not None and was_held is None:
         seconds = round(clock.step.total_seconds(), 1)

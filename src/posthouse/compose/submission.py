@@ -24,7 +24,7 @@ async def run_submission(settings: Settings, stream: Stream | None, stop: asynci
     prefer_event_loop()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings, clock=clock))
-        await stack.enter_async_context(synchronized(clock, database))
+        await stack.enter_async_context(synchronized(settings, clock, database))
         control_cache = await stack.enter_async_context(refreshed(ControlCache(database, clock.monotonic)))
         last_used = await stack.enter_async_context(accept.open_last_used(database))
         disk_space = await stack.enter_async_context(checked_disk_space(settings, database))

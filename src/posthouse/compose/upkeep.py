@@ -9,7 +9,7 @@ from posthouse.compose import accept, account
 from posthouse.compose.connections import resolver
 from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
-from posthouse.compose.periodic_checks import synchronize
+from posthouse.compose.periodic_checks import restore_check, synchronize
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.inbound.reputation import Reputation
@@ -39,10 +39,11 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
         settings, connections_max=CONNECTIONS_MAX, statement_seconds_max=MAINTENANCE_SECONDS_MAX, clock=clock
     ) as database:
         maintenance = upkeep(settings, database, clock, chance)
+        check = restore_check(settings, clock, database)
 
         async def upkeep_in_database_time() -> None:
             # Partitions are dropped by age: never by the clock of a host whose time differs from the database's.
-            await synchronize(clock, database)
+            await synchronize(clock, database, check)
             await maintenance.run()
 
         reputation = Reputation(database=database, clock=clock, chance=chance)

@@ -37,7 +37,7 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             )
         )
         renewals = await stack.enter_async_context(open_database(settings, connections_max=1))
-        await stack.enter_async_context(synchronized(clock, database))
+        await stack.enter_async_context(synchronized(settings, clock, database))
         leases = await shard_leases(settings, chance, SHARDS_BUCKET, TicketKind.NOTIFY)
         stack.push_async_callback(leases.close)
         client = HttpWebhookClient(

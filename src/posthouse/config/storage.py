@@ -50,6 +50,12 @@ class DatabaseSection(Section):
         "accepted mail survives the loss of the primary's machine. A primary that waits for fewer is refused, when a "
         "process connects and every five seconds: no mail is accepted then. 0: it is not checked.",
     )
+    hold_after_restore: bool = Field(
+        True,
+        description="After PostgreSQL was restored to an earlier moment, hold the mail that it had accepted before, "
+        "until an operator releases it (posthouse restore): much of it was sent already. A failover to a replica that "
+        "lost what was committed counts as a restore. Off: it is sent, a part of it for the second time.",
+    )
     allow_unsafe: bool = Field(
         False,
         description="For development only: start although PostgreSQL runs with fsync or full_page_writes "

@@ -59,6 +59,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "oldest_due": Check("due mail is taken", _C, "Mail arrives late."),
     "oldest_webhook": Check("due webhooks are taken", _W, "Customers learn results late."),
     "held": Check("no mail is forgotten", _W, "Held mail waits until an operator releases it."),
+    "restored": Check("no restore waits for a decision", _C, "What was accepted before it is not sent."),
     "pauses": Check("no pause is forgotten", _W, "A paused lane's mail waits until an operator resumes it."),
     # The stream.
     "stream": Check("the stream's server", _C, "As long as none answers, mail is accepted and waits."),

@@ -59,6 +59,7 @@ class Waiting:
     oldest_webhook_at: datetime | None
     held: int
     held_since: datetime | None
+    restored: int
     pauses: Sequence[tuple[str, datetime]]
     domains_missing: Sequence[str]
     upkeep_at: datetime | None
@@ -191,6 +192,12 @@ def check_waiting(waiting: Waiting, now: datetime, backup_max: timedelta | None)
         if waiting.held_since is None
         else f"{waiting.held:,} recipients since {when(waiting.held_since)}",
         "`posthouse queue release --older-than 0s --dry-run` says how much; release or cancel it.",
+    )
+    yield expect(
+        "restored",
+        not waiting.restored,
+        f"{waiting.restored:,} recipients are held since a restore" if waiting.restored else "nothing is held",
+        "See `posthouse restore show`; then `posthouse restore release`, or `posthouse queue cancel`.",
     )
     old = [(lane, since) for lane, since in waiting.pauses if now - since > HELD_MAX]
     yield expect(

@@ -11,6 +11,7 @@ from typing import Final
 from posthouse.rules import reply_text
 from posthouse.rules.delivery_reason import DeliveryReason, reason_of
 from posthouse.rules.remark import Check, Remark, RemarkKind, Scope
+from posthouse.rules.restore import RESTORE
 from posthouse.rules.wait_reason import WaitReason
 
 R = DeliveryReason
@@ -299,6 +300,8 @@ def operators_step(waits_for: WaitReason, held_by: str | None, *, account: str, 
     """What an operator can do about a recipient that waits. `held_by` as in the schedule."""
     if held_by == "operator":
         return f"`posthouse queue release --message {message}` lets it go."
+    if held_by == RESTORE:
+        return f"If it was not sent before: `posthouse restore release --message {message}` lets it go."
     if held_by is not None:
         return f"`posthouse lane resume {held_by}` lets it go."
     return _STEPS[waits_for].format(account=account, message=message, lane=lane)

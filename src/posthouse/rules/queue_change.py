@@ -1,7 +1,8 @@
 """What an operator can do with mail in the queue, without a change of the tables by hand.
 
 `retry` makes the next try due now, unless it would be the last; `hold` keeps mail back, and `release` ends that;
-`cancel` ends it as failed, and its credits are returned. The time for which an operator held it does not count.
+`release_restored` does so for what is held since a restore; `cancel` ends it as failed, and its credits are returned.
+The time for which an operator held it does not count.
 """
 
 from enum import StrEnum
@@ -12,6 +13,7 @@ class QueueChange(StrEnum):
     RETRY = "retry"
     HOLD = "hold"
     RELEASE = "release"
+    RELEASE_RESTORED = "release_restored"
     CANCEL = "cancel"
 
 

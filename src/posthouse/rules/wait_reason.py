@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from posthouse.mail.reply import printable
+from posthouse.rules.restore import RESTORE
 from posthouse.rules.suppression import SuppressionReason
 
 SAID_CHARACTERS_MAX: Final = 300
@@ -42,7 +43,7 @@ class LastAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """The recipient's entry in the schedule. `held_by` is `operator`, or the lane that an operator paused.
+    """The recipient's entry in the schedule. `held_by` is `operator`, `restore`, or the lane that is paused.
 
     `bounce_at` and the first reply are set if a block of our address holds it.
     """
@@ -91,6 +92,12 @@ def explain(
             return WaitExplanation(
                 WaitReason.PAUSED, f"{held} the operator of this service holds it; it goes on when it is released"
             )
+        if state.held_by == RESTORE:
+            text = (
+                f"{held} the service's database was restored, and it may have been sent already; it goes on when the "
+                "operator of this service releases it"
+            )
+            return WaitExplanation(WaitReason.PAUSED, text)
         if state.held_by is not None:
             text = (
                 f"{held} the operator of this service paused the lane {one_line(state.held_by)}; it goes on after that"

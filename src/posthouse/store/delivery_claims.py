@@ -12,9 +12,10 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId, time_of
+from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import delivery_schedule
+from posthouse.store import delivery_schedule, restore
 from posthouse.store.delivery_schedule import RecipientKey, id_bounds
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
@@ -22,6 +23,7 @@ from posthouse.store.statement import statement
 # A body that comes along with its claim: hundreds are in memory at a time.
 BODY_BYTES_MAX: Final = 64 * 1024
 FOR_EVER: Final = timedelta(days=36_500)
+NOT_TRUSTED: Final = "The database has another timeline: nothing is sent before it is known whether it was restored."
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ WITH asked AS MATERIALIZED (
     UPDATE schedule SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
         attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
         held_since = NULL, held_by = NULL, held = asked.held, paused = asked.paused
-    FROM asked WHERE schedule.ctid = asked.place
+    FROM asked WHERE schedule.ctid = asked.place AND {restore.IS_TRUSTED}
     RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
         asked.email, attempt_count, schedule.held, asked.suspended, asked.is_suppressed, asked.has_left,
         coalesce(asked.is_over, false) AS is_over, bounce_at, first_code, first_response
@@ -177,6 +179,8 @@ async def claim(
             mailing_lists=[messages[key[:2]].mailing_list for key in places],
         )
     )
+    if not rows and not await restore.is_trusted(tx):
+        raise Refusal(Code.SERVICE_UNAVAILABLE, NOT_TRUSTED, 2)
     sent = {(row["account_id"], row["message_id"]) for row in rows if not row["is_suppressed"] and not row["is_over"]}
     if len(sent) < len(messages):
         messages |= {key: replace(messages[key], mime_bytes=None, mime=None) for key in messages.keys() - sent}

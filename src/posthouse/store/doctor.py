@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from posthouse.rules.database_check import DatabaseServer, Waiting
+from posthouse.rules.restore import RESTORE
 from posthouse.store import backlog, delivery_schedule, lane_pauses, last_done
 from posthouse.store.postgres import Connection, required
 
@@ -42,6 +43,10 @@ SELECT count(*), min(held_since) FROM (
     SELECT held_since FROM schedule WHERE held_since IS NOT NULL AND held_by = 'operator'
     ORDER BY held_since LIMIT 100000) held
 """
+_RESTORED: Final = f"""
+SELECT count(*) FROM (
+    SELECT FROM schedule WHERE held_since IS NOT NULL AND held_by = '{RESTORE}' LIMIT 100000) held
+"""
 _MISSING: Final = "SELECT name FROM domains WHERE missing_since IS NOT NULL ORDER BY missing_since LIMIT 100"
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
@@ -78,6 +83,7 @@ async def waiting(connection: Connection, now: datetime) -> Waiting:
         oldest_webhook_at=oldest_webhook_at,
         held=held,
         held_since=held_since,
+        restored=await connection.fetchval(_RESTORED),
         pauses=[(pause.lane, pause.since) for pause in await lane_pauses.find_all(connection)],
         domains_missing=[row["name"] for row in await connection.fetch(_MISSING)],
         upkeep_at=done.get(last_done.UPKEEP),

@@ -6,17 +6,16 @@ is taken by the next step.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.queue_change import QueueChange
 from posthouse.store.delivery_schedule import RecipientKey, columns, id_bounds
 from posthouse.store.postgres import Connection, required
+from posthouse.store.restore import NEVER
 from posthouse.store.statement import statement
 
-# What an operator holds is due when it is released, and not before.
-NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 OPERATOR: Final = "operator"
 
 
@@ -64,6 +63,7 @@ CASE :change::text
     WHEN 'retry' THEN held_since IS NULL AND next_at > :now AND attempt_count < :attempts_max - 1
     WHEN 'hold' THEN held_by IS DISTINCT FROM 'operator'
     WHEN 'release' THEN held_by = 'operator'
+    WHEN 'release_restored' THEN held_by = 'restore'
     ELSE true
 END
 """
@@ -143,7 +143,7 @@ async def change(
             bound = _RETRY.bind(**given)
         case QueueChange.HOLD:
             bound = _HOLD.bind(**given, never=NEVER)
-        case QueueChange.RELEASE:
+        case QueueChange.RELEASE | QueueChange.RELEASE_RESTORED:
             bound = _RELEASE.bind(**given)
         case QueueChange.CANCEL:
             raise ValueError("a cancellation is taken, and then recorded")

@@ -385,6 +385,12 @@ async def test_mail_that_an_operator_forgot(installation: Installation) -> None:
     assert_only(await installation.check_up(), "held", "posthouse queue release")
 
 
+async def test_mail_that_is_held_since_a_restore(installation: Installation) -> None:
+    await _accepted(installation, timedelta(0))
+    await installation.sql("UPDATE schedule SET next_at = '9999-01-01', held_by = 'restore', held_since = now()")
+    assert_only(await installation.check_up(), "restored", "posthouse restore show")
+
+
 async def test_a_pause_that_an_operator_forgot(installation: Installation) -> None:
     await installation.sql("INSERT INTO lane_pauses VALUES ('google', now() - $1::interval, '')", LONG_AGO)
     assert_only(await installation.check_up(), "pauses", "posthouse lane resume google")

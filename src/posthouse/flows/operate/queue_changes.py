@@ -63,9 +63,12 @@ class QueueChanges:
         self._retries = retries
         self._log = OperatorLog(chance)
 
-    async def select(self, chosen: Chosen) -> QueueSelection:
-        """The mail that is in the queue now; what is accepted later is not part of it."""
-        if chosen == Chosen():
+    async def select(self, chosen: Chosen, *, or_all: bool = False) -> QueueSelection:
+        """The mail that is in the queue now; what is accepted later is not part of it.
+
+        Without a choice it is refused, unless `or_all`.
+        """
+        if chosen == Chosen() and not or_all:
             raise invalid("Say which mail: by message, account, destination, lane or age.")
         message_id = None if chosen.message is None else ids.parse(ids.MESSAGE, chosen.message)
         if chosen.message is not None and message_id is None:

@@ -1,0 +1,317 @@
+"""A restore to a point in time: the whole service under load is lost, and comes back with an older database.
+
+`make test-restore`: every process and PostgreSQL are killed, the database is restored to some seconds before, and the
+processes start again. The senders' log and the receiver's are the truth outside: which accepted mail is lost, what came
+twice, and what would have come twice.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from posthouse.rules import ids
+from tests.support import preloaded
+from tests.support.archived_postgres import ArchivedPostgres, archived_postgres, has_pgbackrest
+from tests.support.duplicate_mail import DATABASE_ERRORS
+from tests.support.eventually import eventually
+from tests.support.server_process import environment
+from tests.support.whole_service import PARTS, WholeService, log_directory, start_whole_service
+
+DATABASE: Final = "restored"
+IDLE_SECONDS_MAX: Final = 300.0
+BACK_SECONDS_MAX: Final = 120.0
+# Addresses whose server takes a mail and closes the connection get copies without a restore too.
+AMBIGUOUS: Final = "lose-dot"
+# An id is drawn before its mail is committed.
+COMMITTED_WITHIN: Final = timedelta(seconds=5)
+SHOWN_MAX: Final = 40
+_message_id: Final = re.compile(r"^message-id:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+
+# Of a recipient's address and its mail's Message-ID.
+Copies = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The figures of one restore.
+
+    `lost` are mails with a 202 or 250 that the restored database doesn't have; `lost_sent` of their recipients had got
+    them. `wrongly_lost` were accepted before the point, `wrongly_kept` after it. `held_sent` are recipients held that
+    had got their mail. Second copies are counted before an operator releases anything, and after. `repeated` are
+    recipients of lost requests that their client sent again by itself. `other_copies` are of mail that nobody had got
+    before the restore; `unexplained` are those without an attempt on record that was orphaned or ambiguous.
+    """
+
+    accepted: int
+    lost: int
+    lost_sent: int
+    wrongly_lost: int
+    wrongly_kept: int
+    held: int
+    held_sent: int
+    second_copies: int
+    second_copies_after_release: int
+    repeated: int
+    new_delivered: int
+    seconds_lost: float
+    noticed_seconds: float
+    other_copies: int
+    unexplained: int
+
+
+class Run:
+    def __init__(self, service: WholeService, postgres: ArchivedPostgres) -> None:
+        self.service = service
+        self.postgres = postgres
+
+    async def sql(self, query: str) -> Any:
+        return await self.postgres.value(query)
+
+    def copies(self) -> Copies:
+        """By the receiver's log."""
+        counted: Copies = Counter()
+        for line in self.service.processes.lines():
+            found = _message_id.search(line["headers"])
+            if not line["recipient"].startswith(AMBIGUOUS):
+                counted[line["recipient"], found[1] if found else ""] += 1
+        return counted
+
+    def accepted(self) -> set[str]:
+        """Ids, by the senders' log."""
+        self.service.sender_log.flush()
+        lines = Path(self.service.sender_log.name).read_text().splitlines()
+        return {line["id"] for line in map(json.loads, lines) if line["outcome"] == "accepted"}
+
+    async def command(self, *words: str) -> dict[str, Any]:
+        processes = self.service.processes
+        done = await asyncio.to_thread(
+            preloaded.run, *words, "--json",
+            environment=environment(self.postgres.url, **processes.settings), directory=processes.directory,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    async def lose(self, keep_seconds: float, lost_seconds: float) -> datetime:
+        """Kill everything `lost_seconds` after the point to which the database is to be restored."""
+        await asyncio.sleep(keep_seconds)
+        point: datetime = await self.sql("SELECT clock_timestamp()")
+        await asyncio.sleep(lost_seconds)
+        # A machine that is lost takes the last second's WAL along; the point is before that.
+        for part in self.service.running.values():
+            part.kill()
+        await self.postgres.archived_to_now()
+        await asyncio.to_thread(self.postgres.kill)
+        return point
+
+    async def come_back(self, point: datetime) -> None:
+        await asyncio.to_thread(self.postgres.restore, point)
+        await self.postgres.start_restored()
+        for name in PARTS:
+            self.service.start(name)
+
+    async def wait_for_new_mail(self, since: datetime) -> None:
+        """Mail that was accepted after the restore is delivered."""
+        lowest = ids.lowest_id(since)
+
+        async def delivered() -> int:
+            with suppress(*DATABASE_ERRORS):
+                query = f"SELECT count(*) FROM recipients WHERE message_id >= '{lowest}' AND status = 'delivered'"
+                return int(await self.sql(query))
+            return 0
+
+        await eventually(
+            delivered, lambda number: number > 0, within=BACK_SECONDS_MAX, every=0.5, or_say=self.service._logs
+        )
+
+    async def wait_until_only_held(self) -> None:
+        async def waiting() -> int:
+            held = "held_by IS DISTINCT FROM 'restore'"
+            return int(
+                await self.sql(f"SELECT (SELECT count(*) FROM schedule WHERE {held}) + (SELECT count(*) FROM calls)")
+            )
+
+        await eventually(
+            waiting, lambda number: number == 0, within=IDLE_SECONDS_MAX, every=0.5, or_say=self.service._logs
+        )
+
+
+async def run(
+    directory: Path,
+    *,
+    seed: int,
+    holds: bool,
+    with_pgbackrest: bool,
+    keep_seconds: float,
+    lost_seconds: float,
+    per_second: float,
+    after_seconds: float,
+) -> Restored:
+    context = archived_postgres(DATABASE, with_pgbackrest=with_pgbackrest)
+    postgres = await asyncio.to_thread(context.__enter__)
+    try:
+        async with start_whole_service(
+            postgres.url, directory, seed, DATABASE__HOLD_AFTER_RESTORE=str(holds).lower()
+        ) as service:
+            this = Run(service, postgres)
+            async with service.busy(6, 2, per_second):
+                await asyncio.to_thread(postgres.back_up)
+                point = await this.lose(keep_seconds, lost_seconds)
+                killed_at = datetime.now(UTC)
+                accepted, before = this.accepted(), this.copies()
+                await this.come_back(point)
+                back_at = datetime.now(UTC)
+                started = time.monotonic()
+                await this.wait_for_new_mail(back_at)
+                noticed_seconds = time.monotonic() - started
+                await asyncio.sleep(after_seconds)
+            await this.wait_until_only_held()
+            return await _figures(this, point, killed_at, back_at, accepted, before, noticed_seconds)
+    finally:
+        await asyncio.to_thread(context.__exit__, None, None, None)
+
+
+async def _figures(
+    this: Run,
+    point: datetime,
+    killed_at: datetime,
+    back_at: datetime,
+    accepted: set[str],
+    before: Copies,
+    noticed_seconds: float,
+) -> Restored:
+    rows = await this.service.processes.service.sql("SELECT id FROM messages")
+    kept = {ids.text(ids.MESSAGE, row["id"]) for row in rows}
+    lost = accepted - kept
+    shown = await this.command("restore", "show")
+    held = await this.service.processes.service.sql(
+        "SELECT r.email, r.message_id FROM schedule s JOIN recipients r USING (account_id, message_id, position)"
+        " WHERE s.held_by = 'restore'"
+    )
+    assert shown["recipients"] == len(held), shown
+    held_addresses = {row["email"] for row in held}
+    kept_before = await this.service.processes.service.sql(
+        "SELECT r.email, r.message_id FROM recipients r WHERE r.message_id < $1", ids.lowest_id(back_at)
+    )
+    restored_addresses = {row["email"] for row in kept_before}
+    sent_before = {recipient for recipient, _ in before}
+    now = this.copies()
+    again = {key: now[key] - before[key] for key in before if now[key] > before[key]}
+    repeated = {recipient for recipient, message in now if (recipient, message) not in before} & sent_before
+    await this.command("restore", "release", "--yes")
+    await this.service.wait_until_idle(IDLE_SECONDS_MAX)
+    after = this.copies()
+    report = await this.service.audit()
+    print("the audit's findings:", json.dumps(_found(report)))
+    for finding in report["findings"][:SHOWN_MAX]:
+        print(finding)
+    others = {key[0]: count - 1 for key, count in after.items() if count > 1 and key not in before}
+    excused: Counter[str] = Counter()
+    for result in await this.service.processes.results():
+        excused[result.email] += result.excused
+    return Restored(
+        accepted=len(accepted),
+        lost=len(lost),
+        lost_sent=len(sent_before - restored_addresses),
+        wrongly_lost=sum(_time(each) < point - COMMITTED_WITHIN for each in lost),
+        wrongly_kept=sum(point < _time(each) < killed_at for each in accepted & kept),
+        held=len(held),
+        held_sent=len(held_addresses & sent_before),
+        second_copies=sum(again.values()),
+        second_copies_after_release=sum(after[key] - before[key] for key in before if after[key] > before[key]),
+        repeated=len(repeated),
+        new_delivered=await this.sql(
+            f"SELECT count(*) FROM recipients WHERE message_id >= '{ids.lowest_id(back_at)}' AND status = 'delivered'"
+        ),
+        seconds_lost=(killed_at - point).total_seconds(),
+        noticed_seconds=noticed_seconds,
+        other_copies=sum(others.values()),
+        unexplained=sum(max(0, number - excused[recipient]) for recipient, number in others.items()),
+    )
+
+
+def _found(report: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Of each promise, what does not hold."""
+    kinds = ("lost", "duplicated", "unexpected", "unknown")
+    return {
+        row["promise"]: {kind: row[kind] for kind in kinds if row[kind]}
+        for row in report["promises"]
+        if any(row[kind] for kind in kinds)
+    }
+
+
+def _time(message: str) -> datetime:
+    found = ids.parse(ids.MESSAGE, message)
+    assert found is not None, message
+    return ids.time_of(found)
+
+
+def faults(found: Restored, *, holds: bool) -> list[str]:
+    """What breaks the promises."""
+    wrong = []
+    if found.wrongly_lost or found.wrongly_kept:
+        wrong.append(f"{found.wrongly_lost} mails from before the point are lost, {found.wrongly_kept} from after kept")
+    if holds and found.second_copies:
+        wrong.append(f"{found.second_copies} second copies before a release")
+    if found.second_copies_after_release > found.held_sent and holds:
+        wrong.append(f"{found.second_copies_after_release} second copies, of {found.held_sent} that were held")
+    if not found.new_delivered:
+        wrong.append("no new mail was delivered")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Restore the database of a service under load, and count copies.")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--rate", type=float, default=40.0, help="mails a second")
+    parser.add_argument("--keep", type=float, default=15.0, help="seconds of load before the point")
+    parser.add_argument("--lose", type=float, default=10.0, help="seconds of load after the point")
+    parser.add_argument("--after", type=float, default=5.0, help="seconds of load after the restore")
+    parser.add_argument("--without-pgbackrest", action="store_true", help="pg_basebackup, and an archive of files")
+    parser.add_argument("--only", choices=["held", "not-held"], help="one run instead of both")
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}")
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
+    broken = []
+    for holds in (True, False):
+        if asked.only is not None and holds != (asked.only == "held"):
+            continue
+        with tempfile.TemporaryDirectory(dir=log_directory()) as directory:
+            found = uvloop.run(
+                run(
+                    Path(directory),
+                    seed=asked.seed,
+                    holds=holds,
+                    with_pgbackrest=has_pgbackrest() and not asked.without_pgbackrest,
+                    keep_seconds=asked.keep,
+                    lost_seconds=asked.lose,
+                    per_second=asked.rate,
+                    after_seconds=asked.after,
+                )
+            )
+        print(f"hold_after_restore = {str(holds).lower()}")
+        for name, value in asdict(found).items():
+            print(f"  {name.replace('_', ' ')}: {value if isinstance(value, int) else round(value, 1)}")
+        broken += faults(found, holds=holds)
+    for each in broken:
+        print(f"BROKEN: {each}")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
