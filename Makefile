@@ -77,6 +77,10 @@ test-patroni: ## deploy/patroni with a real etcd (Debian's etcd-server), its pri
 test-restore: ## The service under load is lost and its database restored to a point in time, with and without the hold (Debian's pgbackrest; five minutes); RESTORE="--only held"
 	$(BIN)/python -m tests.restore.point_in_time $(RESTORE)
 
+.PHONY: test-upgrade
+test-upgrade: ## The newest tag's processes on this version's tables, and both side by side under load; skipped in a clone without tags
+	$(BIN)/pytest tests/upgrade -m "rare or not rare" --capture=no -rs
+
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
 	"Python 3.11."*) ;; \

@@ -185,7 +185,7 @@ async def test_a_real_prometheus_scrapes_a_busy_service_and_every_panel_has_seri
     port = free_port()
     # So slow that mail waits in its lanes.
     settings = {"MONITORING__PORT": str(port), "LANES__PER_SECOND": "2", "LANES__BURST": "2"}
-    async with start_whole_service(database_url, tmp_path, 1, **settings) as service:
+    async with start_whole_service(database_url, tmp_path, 1, program=None, **settings) as service:
         service.start("upkeep")
         with _prometheus(tmp_path, port) as url:
 

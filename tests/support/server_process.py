@@ -9,12 +9,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import aiohttp
 import asyncpg
 
 from tests.support import preloaded
+from tests.support.command_operator import CommandOperator
 from tests.support.operator_client import Operator
 from tests.support.service import Service, service_settings, settings_for
 from tools.private_postgres import free_port
@@ -51,6 +52,8 @@ class ServerProcess:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     words: tuple[str, ...] = ("http",)
+    # The `posthouse` of another version; None is this one.
+    program: Path | None = None
 
     @property
     def url(self) -> str:
@@ -63,16 +66,23 @@ class ServerProcess:
 
     def spawn(self, processes: int = 1) -> None:
         more = ("--processes", str(processes)) if processes > 1 else ()
+        own = environment(self.database_url, HTTP__PORT=str(self.port), **self.settings)
+        words = ("run", *self.words, *more)
+        directory = self.log.parent  # without a posthouse.toml
         with self.log.open("ab") as written:
-            self.process = preloaded.start(
-                "run",
-                *self.words,
-                *more,
-                environment=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
-                directory=self.log.parent,  # without a posthouse.toml
-                output=written,
-                new_session=True,
-            )
+            if self.program is None:
+                self.process = preloaded.start(
+                    *words, environment=own, directory=directory, output=written, new_session=True
+                )
+            else:
+                self.process = subprocess.Popen(
+                    [self.program, *words],
+                    env=own,
+                    cwd=directory,
+                    stdout=written,
+                    stderr=written,
+                    start_new_session=True,
+                )
 
     async def start(self, processes: int = 1) -> None:
         self.spawn(processes)
@@ -134,8 +144,12 @@ class ServerProcess:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
         client = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
         pool = await asyncpg.create_pool(url, min_size=1, max_size=8)
-        operator = await Operator.open(service_settings(url))
-        return Service(self.database_url, self.port, self.log, self.running, client, operator, pool)
+        operator: Operator | CommandOperator
+        if self.program is None:
+            operator = await Operator.open(service_settings(url))
+        else:
+            operator = CommandOperator(self.program, environment(url), self.log.parent)
+        return Service(self.database_url, self.port, self.log, self.running, client, cast("Operator", operator), pool)
 
 
 async def start_service(database_url: str, log: Path, **settings: str) -> Service:

@@ -58,6 +58,8 @@ class ServiceProcesses:
     nats: PrivateNats | None
     parts: list[ServerProcess] = field(default_factory=list)
     clients: list[Service] = field(default_factory=list)
+    # The `posthouse` of another version, for processes started from now on; None is this one.
+    program: Path | None = None
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -79,7 +81,7 @@ class ServiceProcesses:
         """A further process with these parts. Await `ready` if it has `http`."""
         number = next(self._numbers)
         log = self.directory / f"{number}-{'-'.join(words)}.log"
-        part = ServerProcess(self.database_url, log, dict(self.settings), words=words)
+        part = ServerProcess(self.database_url, log, dict(self.settings), words=words, program=self.program)
         part.spawn()
         self.parts.append(part)
         return part
@@ -279,6 +281,7 @@ async def prepare_processes(
     behaviours: Mapping[str, str] | None = None,
     keeps_mail: bool = True,
     logs_messages: bool = False,
+    program: Path | None = None,
     **settings: str,
 ) -> AsyncIterator[ServiceProcesses]:
     """Without any process yet; `behaviours` are those of further addresses that the receiver listens on.
@@ -310,7 +313,7 @@ async def prepare_processes(
             **LANE,
             **settings,
         }
-        processes = ServiceProcesses(database_url, directory, chosen, nameserver, receiver, nats)
+        processes = ServiceProcesses(database_url, directory, chosen, nameserver, receiver, nats, program=program)
         stack.push_async_callback(processes.close)
         yield processes
 

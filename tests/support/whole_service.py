@@ -95,6 +95,8 @@ class WholeService:
     chance: random.Random
     in_flight: InFlight
     answers: Counter[str] = field(default_factory=Counter)
+    # By how many tries each mail took; over SMTP, of the mails of one client in a row.
+    tries: Counter[int] = field(default_factory=Counter)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     # Recipients and webhooks that waited at the last check.
     waiting: tuple[int, int] = (0, 0)
@@ -213,14 +215,19 @@ class WholeService:
 
     async def _post(self, tenant: Tenant, to: list[str] | None = None) -> None:
         """Retry with the same key until there is an answer."""
-        key = f"{tenant.unique}-{next(self._numbers)}"
+        number = next(self._numbers)
+        key = f"{tenant.unique}-{number}"
         to = to or self._addresses(self.chance.choice(RECIPIENT_COUNTS))
         fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
         body = tenant.mail(**fields)
         give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
+        tries = 0
         while time.monotonic() < give_up_at:
+            # With several machines, a retry goes to the next, as a proxy in front of them sends it.
+            machine = self.processes.clients[(number + tries) % len(self.processes.clients)]
+            tries += 1
             try:
-                answer = await tenant.send(body, key=key)
+                answer = await tenant.send(body, key=key, service=machine)
             except (aiohttp.ClientError, OSError, TimeoutError):
                 self.answers["http: none"] += 1
                 self._note(via="http", outcome="unanswered", key=key)
@@ -228,25 +235,33 @@ class WholeService:
                 self.answers[f"http: {answer.status}"] += 1
                 if answer.status == 202:
                     self._note(via="http", outcome="accepted", key=key, id=answer.body["id"])
+                    self.tries[tries] += 1
                     return
                 # 403: the account is suspended.
                 assert answer.status in (403, 409, 429, 503), answer.raw
             await asyncio.sleep(PAUSE_SECONDS * 4)
 
     async def _send_by_smtp(self, tenant: Tenant, pace: SendRate) -> None:
+        tries = 1
         while not self._is_stopping:
             try:
                 async with self.listeners.line() as line:
                     replies = await line.say("EHLO load.example", plain(tenant.username, tenant.password))
+                    if not replies[1].startswith("235 "):
+                        raise ConnectionResetError("no login")
                     for _ in range(MAILS_A_CONNECTION):
-                        if not replies[1].startswith("235 ") or not await self._turn(pace):
+                        if not await self._turn(pace):
                             break
-                        await self._submit(line, tenant)
+                        is_accepted = await self._submit(line, tenant)
+                        self.tries[tries] += is_accepted
+                        tries = 1 if is_accepted else tries + 1
             except (OSError, ssl.SSLError, asyncio.IncompleteReadError, AssertionError, IndexError):
+                tries += 1
                 self.answers["smtp: no connection"] += 1
                 await asyncio.sleep(PAUSE_SECONDS * 4)
 
-    async def _submit(self, line: Any, tenant: Tenant) -> None:
+    async def _submit(self, line: Any, tenant: Tenant) -> bool:
+        """Whether the mail was accepted."""
         number = next(self._numbers)
         raw = raw_mail(tenant, f"Number {number}", body="Good morning. " * self.chance.choice(BODY_REPEATS))
         reply = ""
@@ -259,8 +274,9 @@ class WholeService:
                 self._note(via="smtp", outcome="accepted", id=queued_id(reply))
             elif reply[:3] in ("", "451", "421"):
                 self._note(via="smtp", outcome="unanswered")
-        if not reply:
+        if reply[:3] in ("", "421"):
             raise ConnectionResetError("the server closed the connection")
+        return reply.startswith("250 ")
 
     def _addresses(self, count: int) -> list[str]:
         return [
@@ -333,9 +349,17 @@ def log_directory() -> Path | None:
 
 @asynccontextmanager
 async def start_whole_service(
-    database_url: str, directory: Path, seed: int, *, stream: str = "nats", **settings: str
+    database_url: str,
+    directory: Path,
+    seed: int,
+    *,
+    stream: str = "nats",
+    program: Path | None = None,
+    **settings: str,
 ) -> AsyncIterator[WholeService]:
     """Every part runs, and no client sends yet; `settings` are those of the processes.
+
+    `program` is the `posthouse` of another version, whose defaults are kept for newer settings.
 
     SIGTERM ends this task, and with it the processes: each has its own process group and would live on.
     """
@@ -350,8 +374,7 @@ async def start_whole_service(
             **USUAL_PATIENCE,
             **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
             **listeners.settings,
-            "DELIVERY__RESCUE": "pool",
-            "DELIVERY__RESCUE_HOURS": str(RESCUE_HOURS),
+            **({} if program else {"DELIVERY__RESCUE": "pool", "DELIVERY__RESCUE_HOURS": str(RESCUE_HOURS)}),
             **settings,
         }
         behaviours = {SLOW: "delay-30", BLOCKED: "blocked-mail"}
@@ -362,6 +385,7 @@ async def start_whole_service(
             behaviours=behaviours,
             keeps_mail=False,
             logs_messages=True,
+            program=program,
             **chosen,
         ) as processes:
             processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
