@@ -1,5 +1,6 @@
 """Rescue of mail that was refused because of our address: which of it is held, until when, and for which way out."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,7 @@ class Rescue:
         self._chance = chance
         self._others = others
         self._relay_of = relay_of
+        self._turn = asyncio.Lock()
 
     async def holds(self, queue: LaneQueue, served: Served, attempts: Sequence[Attempt]) -> list[Hold | None]:
         """For each attempt how its recipient is held; None for what ends or is deferred as its reply says.
@@ -107,7 +109,8 @@ class Rescue:
         taken = [(str(other.route.source), other.counts.hour.total(seconds)) for other in others if other.route]
         key = refused[0].claimed
         admitted: list[NewRescue] = []
-        async with self._database.transaction() as tx:
+        # In turn here, so that only other processes are waited for in PostgreSQL, and not for long.
+        async with self._turn, self._database.transaction() as tx:
             await rescues.lock(tx)
             ended_until = rescue.ended_until(await rescues.blocks(tx, queue.name, now))
             if ended_until is not None and now < ended_until:
