@@ -64,6 +64,10 @@ dashboard-test: ## The dashboard in Chromium, whole: journeys, roles, axe, hosti
 test-workers: ## A provider's limit at the receiver while workers join, leave and are killed (a quiet machine, six minutes; WORKERS_PER_SECOND=20: a busy one)
 	$(BIN)/pytest tests/faults/test_workers_together.py --capture=no
 
+.PHONY: gameday
+gameday: ## Ten things break under load: alert, runbook, repair, audit (15 minutes, Debian's prometheus); SCENES="2 5" REPORT=docs/internals/gameday.md
+	$(BIN)/python -m tests.gameday.gameday $(SCENES) $(if $(REPORT),--report $(REPORT))
+
 .PHONY: test-failover
 test-failover: ## Primaries killed, frozen and cut off under load, ten times each, then the audit (half an hour); FAILOVER="frozen --rounds 2"
 	$(BIN)/python -m tests.failover.failover_rounds $(FAILOVER)

@@ -4,30 +4,24 @@ What needs Debian's package `prometheus` is left out without it; `make test-moni
 """
 
 import asyncio
-import json
 import re
 import shutil
 import subprocess
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from posthouse import metrics
 from posthouse.metrics import CATALOGUE, Histogram
-from tests.deploy.files import DEPLOY, ROOT, documents
+from tests.deploy.files import ROOT, documents
 from tests.support.eventually import eventually
+from tests.support.prometheus import DIRECTORY, asked, prometheus
 from tests.support.whole_service import start_whole_service
 from tools import write_grafana_dashboards
 from tools.private_postgres import free_port
 
-DIRECTORY = DEPLOY / "monitoring"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 HEADINGS = ["What it means", "How to look", "What to do", "When it is over"]
 PROCESSES = 8
@@ -137,46 +131,6 @@ def test_promtool_is_satisfied(words: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@contextmanager
-def _prometheus(directory: Path, first_port: int) -> Iterator[str]:
-    """A real Prometheus with our rules, which scrapes every process of a machine each second; its URL."""
-    (given,) = documents(DIRECTORY / "prometheus.yml")
-    given["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    given["rule_files"] = [str(DIRECTORY / file) for file in given["rule_files"]]
-    targets = [f"127.0.0.1:{port}" for port in range(first_port, first_port + PROCESSES)]
-    given["scrape_configs"][0]["static_configs"] = [{"targets": targets}]
-    file, port = directory / "prometheus.yml", free_port()
-    file.write_text(yaml.safe_dump(given))
-    with (directory / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={file}",
-                f"--storage.tsdb.path={directory / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-async def _asked(url: str, path: str, **parameters: object) -> Any:
-    def ask() -> Any:
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=10) as answer:
-            return json.load(answer)["data"]
-
-    try:
-        return await asyncio.to_thread(ask)
-    except OSError as error:
-        return {"error": str(error)}
-
-
 @needs_prometheus
 @pytest.mark.rare
 async def test_a_real_prometheus_scrapes_a_busy_service_and_every_panel_has_series(
@@ -187,10 +141,10 @@ async def test_a_real_prometheus_scrapes_a_busy_service_and_every_panel_has_seri
     settings = {"MONITORING__PORT": str(port), "LANES__PER_SECOND": "2", "LANES__BURST": "2"}
     async with start_whole_service(database_url, tmp_path, 1, program=None, **settings) as service:
         service.start("upkeep")
-        with _prometheus(tmp_path, port) as url:
+        with prometheus(tmp_path, port, PROCESSES) as url:
 
             async def parts() -> set[str]:
-                found = await _asked(url, "query", query="posthouse_part")
+                found = await asked(url, "query", query="posthouse_part")
                 return {row["metric"]["part"] for row in found.get("result", [])}
 
             every_part = {"http", "submission", "inbound", "dispatch", "delivery", "notification", "upkeep"}
@@ -201,21 +155,21 @@ async def test_a_real_prometheus_scrapes_a_busy_service_and_every_panel_has_seri
             bare = []
             for query in write_grafana_dashboards.queries():
                 expression = query.replace("$__rate_interval", "10s")
-                found = await _asked(
+                found = await asked(
                     url, "query_range", query=expression, start=began_at, end=time.time() + 1, step="1s"
                 )
                 if not found.get("result"):
                     bare.append((query, found))
             assert bare == []
-            rules = [rule for group in (await _asked(url, "rules"))["groups"] for rule in group["rules"]]
+            rules = [rule for group in (await asked(url, "rules"))["groups"] for rule in group["rules"]]
             assert {rule["name"] for rule in rules if rule["health"] == "ok"} == RECORDED | set(ALERTS)
 
             async def accepted() -> float:
-                found = await _asked(url, "query", query='sum(posthouse_accepts_total{code="accepted"})')
+                found = await asked(url, "query", query='sum(posthouse_accepts_total{code="accepted"})')
                 return float(found["result"][0]["value"][1])
 
             # With the next scrape, Prometheus has counted what the clients have.
             await eventually(accepted, lambda number: number == service.accepted, every=0.5)
-            series = await _asked(url, "query", query='count by (__name__) ({__name__=~"posthouse_.*"})')
+            series = await asked(url, "query", query='count by (__name__) ({__name__=~"posthouse_.*"})')
             widest = max(int(row["value"][1]) for row in series["result"])
             assert widest < metrics.SERIES_MAX * PROCESSES, "24 destinations and three accounts"

@@ -94,6 +94,7 @@ class WholeService:
     webhook_log: IO[str]
     chance: random.Random
     in_flight: InFlight
+    behaviours: Sequence[str] = BEHAVIOURS
     answers: Counter[str] = field(default_factory=Counter)
     # By how many tries each mail took; over SMTP, of the mails of one client in a row.
     tries: Counter[int] = field(default_factory=Counter)
@@ -184,12 +185,12 @@ class WholeService:
 
     async def _send_by_http(self, tenant: Tenant, pace: SendRate) -> None:
         while await self._turn(pace):
-            await self._post(tenant)
+            await self.post(tenant)
 
     async def send_to_blocked(self) -> None:
         """A mail to a destination of its own that refuses our address."""
         destination = self.processes.destination(f"blocked{next(self._numbers)}.example.net", BLOCKED)
-        await self._post(self.tenants[0], [f"ada@{destination}", f"bob@{destination}"])
+        await self.post(self.tenants[0], [f"ada@{destination}", f"bob@{destination}"])
 
     async def send_from_blocked(self) -> None:
         """Mail of one tenant, from an address that is blocked when another tenant's has brought some mail."""
@@ -208,12 +209,12 @@ class WholeService:
             # A worker learns of new addresses within seconds; what it sent before doesn't count.
             while await service.value(brought) < ENOUGH_FOR_A_RESCUE:
                 # An address that gets two mails would count as a duplicate.
-                await self._post(self.tenants[1], [f"taken+{next(self._numbers)}@{destination}"])
+                await self.post(self.tenants[1], [f"taken+{next(self._numbers)}@{destination}"])
                 await asyncio.sleep(PAUSE_SECONDS * 4)
         self.processes.receiver.blocked = {first}
-        await self._post(self.tenants[0], [f"bob@{destination}"])
+        await self.post(self.tenants[0], [f"bob@{destination}"])
 
-    async def _post(self, tenant: Tenant, to: list[str] | None = None) -> None:
+    async def post(self, tenant: Tenant, to: list[str] | None = None) -> None:
         """Retry with the same key until there is an answer."""
         number = next(self._numbers)
         key = f"{tenant.unique}-{number}"
@@ -280,7 +281,7 @@ class WholeService:
 
     def _addresses(self, count: int) -> list[str]:
         return [
-            f"{self.chance.choice(BEHAVIOURS)}+{next(self._numbers)}@{self.chance.choice(self.domains)}"
+            f"{self.chance.choice(self.behaviours)}+{next(self._numbers)}@{self.chance.choice(self.domains)}"
             for _ in range(count)
         ]
 
