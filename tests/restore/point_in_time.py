@@ -53,7 +53,7 @@ class Restored:
     `lost` are mails with a 202 or 250 that the restored database doesn't have; `lost_sent` of their recipients had got
     them. `wrongly_lost` were accepted before the point, `wrongly_kept` after it. `held_sent` are recipients held that
     had got their mail. Second copies are counted before an operator releases anything, and after. `repeated` are
-    recipients of lost requests that their client sent again by itself. `other_copies` are of mail that nobody had got
+    recipients of lost requests that their client sent again by itself. `other_copies` are of mail that had not arrived
     before the restore; `unexplained` are those without an attempt on record that was orphaned or ambiguous.
     """
 

@@ -19,7 +19,7 @@ NOW, LONG = timedelta(0), WITNESSES_WITHIN
         (NOTED, TimelineFound(NOTED, None), Continuity.TRUSTED),
         (EARLIER, TimelineFound(NOTED, NOW), Continuity.PROMOTED),
         (NOTED, TimelineFound(NOTED, LONG), Continuity.PROMOTED),
-        # Nobody ran before: others may still say that nothing is missing.
+        # This process did not run before: others may still say that nothing is missing.
         (None, TimelineFound(NOTED, NOW), Continuity.UNKNOWN),
         (None, TimelineFound(NOTED, LONG), Continuity.RESTORED),
         # What this process noted is missing, also on the same timeline: a snapshot.
@@ -29,7 +29,7 @@ NOW, LONG = timedelta(0), WITNESSES_WITHIN
         # An operator set service time back; and an acceptance that is missing.
         (NOTED, TimelineFound(NotedTime(EARLIER.service_time, 2), None), Continuity.TRUSTED),
         (NOTED, TimelineFound(NotedTime(NOON, 0), None), Continuity.RESTORED),
-        # The server was told where to stop; a restore was noticed and is being dealt with.
+        # The recovery has a target; a restore was noticed, and its mail is being held.
         (None, TimelineFound(NOTED, NOW, has_target=True), Continuity.RESTORED),
         (NOTED, TimelineFound(NOTED, NOW, has_target=True), Continuity.RESTORED),
         (NOTED, TimelineFound(NOTED, None, has_target=True), Continuity.TRUSTED),

@@ -116,7 +116,7 @@ class Way:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def cut(self) -> None:
-        """Nothing is copied; the kernel accepts connections that nobody answers."""
+        """Nothing is copied; the kernel accepts connections, without an answer."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 

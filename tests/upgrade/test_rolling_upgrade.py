@@ -102,7 +102,7 @@ async def _revision(url: str) -> str:
 
 
 async def _show(whole_service: WholeService, stage: str) -> None:
-    """Some seconds under load, in which mail was accepted by both ways, delivered, and told by webhooks."""
+    """Some seconds under load, in which mail was accepted by both ways, delivered, and reported by webhooks."""
     whole_service.processes.check()
     before = await _counts(whole_service)
     await asyncio.sleep(STEADY_SECONDS)

@@ -98,7 +98,7 @@ def hold(
 ) -> Hold:
     """Until its lane, which pauses for so long, may ask again. `bounce_at` is that of an earlier refusal."""
     ends_at = bounce_at or now + timedelta(hours=hours)
-    # A lane doesn't pause for a reply that an operator told it to ignore.
+    # A lane doesn't pause for a reply that an operator wants ignored.
     seconds = max(pause_seconds, BLOCK_SECONDS_MIN) * (1 + SPREAD * random)
     return Hold(min(now + timedelta(seconds=seconds), ends_at), ends_at, source)
 

@@ -37,7 +37,7 @@ class NotedTime:
 class TimelineFound:
     """`doubted_for` is None if the timeline is trusted; `is_being_held`: it was found to be a restored database's.
 
-    `has_target`: the server was told at which moment its recovery ends.
+    `has_target`: the recovery has a setting for where it ends.
     """
 
     noted: NotedTime | None

@@ -85,7 +85,7 @@ async def test_a_block_that_lasts_bounces_the_mail_after_four_hours_with_the_fir
 async def test_the_first_reply_counts_whatever_came_after_it(flow: DeliveryFlow) -> None:
     message_id = await refused(flow)
     flow.receiver.blocked.clear()
-    flow.serve("outlook.com", address="127.0.0.3")  # nobody is there
+    flow.serve("outlook.com", address="127.0.0.3")  # no server
     await pass_hours(flow, 4.2)
     ((_, status, _, attempts, code, response),) = await flow.recipients(message_id)
     assert (status, code) == ("bounced", 550)

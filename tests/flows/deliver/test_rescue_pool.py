@@ -122,7 +122,7 @@ async def test_a_second_address_that_is_blocked_too_ends_it_for_a_day(pool: Pool
     assert [source for *_, source in await pool.flow.steps.fetch(ATTEMPTS, ids[0])] == [first, second]
     await pool.advance(60, step=5)
     assert await pool.results(ids) == ["queued"], "the third address has room, and is not tried"
-    # New mail was refused by nobody, and takes the third.
+    # New mail was not refused, and takes the third.
     new = await pool.send()
     assert await pool.results(new) == ["delivered"]
     assert [mail.source for mail in pool.flow.receiver.accepted] == [third]

@@ -136,7 +136,7 @@ class Allowances:
         """Learn how much room there is, and take some of it for this worker."""
         self._wanted[place] = max(wanted, self._wanted.get(place, 0))
         async with self._turn:
-            # Whoever had the turn before may have asked for this as well.
+            # The turn before may have asked for this as well.
             if place in self._wanted:
                 await self._write()
 
