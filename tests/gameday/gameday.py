@@ -60,7 +60,6 @@ class Day:
     service: WholeService
     cluster: PrivatePostgres
     prometheus: str
-    seconds_max: float = ALERT_SECONDS_MAX
 
     async def firing(self) -> set[str]:
         found = await asked(self.prometheus, "alerts")
@@ -301,14 +300,14 @@ async def play(day: Day, scene: Scene) -> Played:
     async def is_firing() -> bool:
         return scene.alert in await day.firing()
 
-    await eventually(is_firing, lambda fires: not fires, within=day.seconds_max, every=0.5)
+    await eventually(is_firing, lambda fires: not fires, within=ALERT_SECONDS_MAX, every=0.5)
     began_at = time.monotonic()
     async with scene.broken(day):
-        await eventually(is_firing, within=day.seconds_max, every=0.5, or_say=day.firing)
+        await eventually(is_firing, within=ALERT_SECONDS_MAX, every=0.5, or_say=day.firing)
         alert_at = time.monotonic()
         others = sorted(await day.firing() - {scene.alert})
     repaired_at = time.monotonic()
-    await eventually(is_firing, lambda fires: not fires, within=day.seconds_max, every=0.5)
+    await eventually(is_firing, lambda fires: not fires, within=ALERT_SECONDS_MAX, every=0.5)
     return Played(scene, alert_at - began_at, time.monotonic() - repaired_at, others)
 
 
@@ -326,7 +325,7 @@ async def run(
         with prometheus(directory, port, PROCESSES, times_faster=TIMES_FASTER, bounds=BOUNDS) as url:
             day = Day(service, cluster, url)
             service.behaviours = [how for how in service.behaviours if how != "lose-dot"]
-            await eventually(day.parts, lambda found: found == set(PARTS), within=day.seconds_max, every=0.5)
+            await eventually(day.parts, lambda found: found == set(PARTS), within=ALERT_SECONDS_MAX, every=0.5)
             played = []
             async with service.busy(http=4, smtp=2, per_second=PER_SECOND):
                 for number, scene in enumerate(scenes, start=1):

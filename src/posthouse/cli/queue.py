@@ -109,7 +109,9 @@ OlderThan = Annotated[
 ]
 
 
-def _command(change: QueueChange) -> Callable[..., None]:
+def command_for(change: QueueChange) -> Callable[..., None]:
+    """A command that changes the mail that its options name."""
+
     def command(
         message: MessageGiven = None,
         account: OfAccount = None,
@@ -121,7 +123,7 @@ def _command(change: QueueChange) -> Callable[..., None]:
         as_json: AsJson = False,
     ) -> None:
         given = Given(message, account, destination, lane, older_than)
-        change_queue(change, given, dry_run=dry_run, yes=yes, as_json=as_json)
+        _change(change, given, dry_run=dry_run, yes=yes, as_json=as_json)
 
     return command
 
@@ -135,7 +137,7 @@ _HELP: Final = {
     "undone.",
 }
 for _each, _about in _HELP.items():
-    queue.command(_each.value, help=_about)(_command(_each))
+    queue.command(_each.value, help=_about)(command_for(_each))
 
 
 class Given(NamedTuple):
@@ -151,7 +153,7 @@ class Given(NamedTuple):
         return ", ".join(f"{name} {value}" for name, value in named if value is not None) or "all"
 
 
-def change_queue(change: QueueChange, given: Given, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _change(change: QueueChange, given: Given, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     age = None if given.older_than is None else length("--older-than", given.older_than)
 
     async def select(services: "OperatorServices") -> "tuple[QueueSelection, QueueCount]":

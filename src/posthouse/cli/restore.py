@@ -3,10 +3,9 @@
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.confirmation import DryRun, Yes
 from posthouse.cli.operator import perform
 from posthouse.cli.output import AsJson
-from posthouse.cli.queue import DestinationGiven, Given, LaneGiven, MessageGiven, OfAccount, OlderThan, change_queue
+from posthouse.cli.queue import command_for
 from posthouse.rules import ids
 from posthouse.rules.queue_change import QueueChange
 
@@ -47,23 +46,11 @@ def show(as_json: AsJson = False) -> None:
             output.write_table(rows, list(rows[0]))
 
 
-@restore.command("release")
-def release(
-    message: MessageGiven = None,
-    account: OfAccount = None,
-    destination: DestinationGiven = None,
-    lane: LaneGiven = None,
-    older_than: OlderThan = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Let mail go on that is held since the restore: all of it, or a part. What was sent before comes twice.
-
-    What is not to be sent again is ended with `posthouse queue cancel`.
-    """
-    given = Given(message, account, destination, lane, older_than)
-    change_queue(QueueChange.RELEASE_RESTORED, given, dry_run=dry_run, yes=yes, as_json=as_json)
+restore.command(
+    "release",
+    help="Let mail go on that is held since the restore: all of it, or a part. What was sent before comes twice.\n\n"
+    "What is not to be sent again is ended with `posthouse queue cancel`.",
+)(command_for(QueueChange.RELEASE_RESTORED))
 
 
 @restore.command("begin")
