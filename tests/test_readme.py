@@ -167,6 +167,12 @@ def test_the_page_on_sending_works_as_written(started: tuple[Clone, str]) -> Non
     assert len(re.findall(r'"status":"delivered"', seen)) == 2
 
 
+def test_the_page_on_many_emails_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "send-many.md")
+    assert seen.count('"status":"queued"') == 2
+    assert '"http_status":400' in seen
+
+
 def test_the_page_on_testing_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "test-your-mail.md")
     assert '"url":"https://demo.example/confirm/7f3c"' in seen
@@ -321,6 +327,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "operate",
                 "receive-webhooks",
                 "send-mail",
+                "send-many",
                 "templates",
                 "test-your-mail",
                 "unsubscribe",

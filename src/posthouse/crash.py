@@ -23,6 +23,7 @@ POINTS: Final = frozenset(
         "accept.before_commit",
         "accept.after_commit",
         "accept.published",
+        "accept.part_written",
         "accept.before_answer",
         "accept.answered",
         # A mail that is submitted over SMTP.

@@ -2,7 +2,7 @@
 
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pybase64
@@ -39,6 +39,9 @@ class AttachmentRequest(NamedTuple):
     content: str
     content_type: str | None = None
     content_id: str | None = None
+
+
+Decode = Callable[[tuple[AttachmentRequest, ...]], tuple[Attachment, ...]]
 
 
 class DraftRecipient(NamedTuple):
@@ -110,8 +113,12 @@ def compose(
     headers: Mapping[str, str] | None = None,
     tags: Sequence[str] = (),
     attachments: Sequence[AttachmentRequest] = (),
+    decode: Decode | None = None,
 ) -> Draft:
-    """The draft of a well-formed request, or a Refusal that names the field and the fix."""
+    """The draft of a well-formed request, or a Refusal that names the field and the fix.
+
+    `decode` replaces `decode_attachments`, where emails share their attachments.
+    """
     _check_content(subject or None, text or None, html or None, template, variables, attachments)
     boxes = {field: _mailboxes(field, given) for field, given in (("to", to), ("cc", cc), ("bcc", bcc)) if given}
     if "to" not in boxes:
@@ -133,7 +140,7 @@ def compose(
         variables=variables or {},
         headers=tuple([(name, value) for name, value in given_headers if name.lower() != _UNSUBSCRIBE]),
         tags=given_tags,
-        attachments=_attachments(attachments),
+        attachments=(decode or decode_attachments)(tuple(attachments)),
         mailing_list=option.mailing_list,
         one_click=option.one_click,
     )
@@ -298,7 +305,7 @@ def _unsubscribe_option(headers: Sequence[tuple[str, str]], tags: Sequence[str])
     return option
 
 
-def _attachments(given: Sequence[AttachmentRequest]) -> tuple[Attachment, ...]:
+def decode_attachments(given: tuple[AttachmentRequest, ...]) -> tuple[Attachment, ...]:
     if not given:
         return ()
     if len(given) > limits.ATTACHMENTS_MAX:

@@ -97,6 +97,15 @@ WAITING_BYTES_MAX: Final = 256 * MIB
 # Above this a body is parsed and written in a thread, so that the event loop stays responsive.
 THREAD_BODY_BYTES_MIN: Final = 256 * 1024
 
+# A bulk request: many emails. Their assembled messages: in all, and where one transaction takes all of them.
+BULK_EMAILS_MAX: Final = 500
+BULK_ENTRIES_MAX: Final = 100_000
+BULK_BYTES_MAX: Final = 128 * MIB
+BULK_ALL_BYTES_MAX: Final = 32 * MIB
+BULK_ALL_RECIPIENTS_MAX: Final = 2_500
+# So many emails of a bulk request count as one request of the account's rate.
+BULK_EMAILS_PER_REQUEST: Final = 25
+
 # Domains.
 DOMAIN_RECHECK_SECONDS: Final = 24 * 3600
 DOMAIN_GRACE_SECONDS: Final = 7 * 24 * 3600

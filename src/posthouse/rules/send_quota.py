@@ -31,10 +31,14 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a message costs. Test mail costs no credits and does not count for the warm-up."""
+    """What a message costs. Test mail costs no credits and does not count for the warm-up.
+
+    `is_request` is false for a message whose request was counted with another of its bulk request.
+    """
 
     recipients: int
     credits: int
+    is_request: bool = True
 
 
 class WarmupReading(NamedTuple):
@@ -49,9 +53,7 @@ class WarmupReading(NamedTuple):
 
 def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
     """Charge the account for a message, or refuse it without changing the account."""
-    taken = rate_limit.take(account.rate, account.full_at, now)
-    if isinstance(taken, RateWait):
-        raise _too_fast(account, taken, now)
+    taken = check_rate(account, now) if charge.is_request else rate_limit.reading(account.rate, account.full_at, now)
     if charge.credits:
         warmup = warmup_reading(account, now)
         _check_warmup(account, charge, warmup, now)
@@ -62,6 +64,14 @@ def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
         account.warmup_day = warmup.today
         account.warmup_used = warmup.used + charge.recipients
     account.full_at = taken.full_at
+    return taken
+
+
+def check_rate(account: Account, now: datetime) -> RateReading:
+    """The rate after one more request, which is not counted yet; or a Refusal."""
+    taken = rate_limit.take(account.rate, account.full_at, now)
+    if isinstance(taken, RateWait):
+        raise _too_fast(account, taken, now)
     return taken
 
 

@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from posthouse.rules import fingerprint
 from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
@@ -43,6 +44,7 @@ class PreparedMessage(NamedTuple):
     account_id: AccountId
     credential_id: CredentialId
     key: IdempotencyKey | None
+    # A fingerprint under every known key; the first is stored.
     body_hash: bytes
     message_id: MessageId
     request_id: RequestId
@@ -165,6 +167,11 @@ DELETE FROM idempotency WHERE ctid = ANY(ARRAY(
         WHERE account_id = old.account_id AND credential_id = old.credential_id AND key = old.key LIMIT 1) kept))
 """
 
+REMEMBER: Final = """
+INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6)
+"""
+
 WRITE: Final = statement("""
 WITH charged AS (
     UPDATE accounts SET available = available - spent.credits, rate_full_at = spent.rate_full_at,
@@ -272,6 +279,11 @@ async def forget(tx: Connection, keys: Sequence[IdempotencyKey]) -> None:
     await tx.execute(FORGET, *_columns(keys))
 
 
+async def remember(tx: Connection, key: IdempotencyKey, body_hash: bytes, message_id: MessageId, now: datetime) -> None:
+    """The key of a bulk request, with one of its messages; `write` remembers the keys of messages themselves."""
+    await tx.execute(REMEMBER, *key, fingerprint.stored(body_hash), message_id, now + _LIFETIME)
+
+
 async def write(
     tx: Connection, entries: Sequence[PreparedMessage], spendings: Sequence[Spending], now: datetime, due_at: datetime
 ) -> None:
@@ -303,7 +315,7 @@ def write_call(
         credential_ids=[entry.credential_id for entry in entries],
         scope_ids=[None if entry.key is None else entry.key.credential_id for entry in entries],
         keys=[None if entry.key is None else entry.key.text for entry in entries],
-        body_hashes=[entry.body_hash for entry in entries],
+        body_hashes=[fingerprint.stored(entry.body_hash) for entry in entries],
         message_ids=[entry.message_id for entry in entries],
         request_ids=[entry.request_id for entry in entries],
         sources=[entry.source for entry in entries],

@@ -1,5 +1,6 @@
 """Messages and their recipients, as they are read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -62,6 +63,11 @@ SELECT id, request_id, subject, recipient_count, credits_reserved
 FROM messages WHERE account_id = $1 AND id = $2
 """
 
+_RECEIPTS: Final = """
+SELECT id, request_id, subject, recipient_count, credits_reserved
+FROM messages WHERE account_id = $1 AND id = ANY($2::uuid[])
+"""
+
 
 async def message(connection: Connection, account_id: AccountId, message_id: MessageId) -> StoredMessage | None:
     row = await connection.fetchrow(_MESSAGE, account_id, message_id)
@@ -74,3 +80,10 @@ async def message(connection: Connection, account_id: AccountId, message_id: Mes
 async def receipt(connection: Connection, account_id: AccountId, message_id: MessageId) -> Receipt | None:
     row = await connection.fetchrow(_RECEIPT, account_id, message_id)
     return None if row is None else Receipt(*row)
+
+
+async def receipts(
+    connection: Connection, account_id: AccountId, message_ids: Sequence[MessageId]
+) -> dict[MessageId, Receipt]:
+    rows = await connection.fetch(_RECEIPTS, account_id, message_ids)
+    return {row["id"]: Receipt(*row) for row in rows}

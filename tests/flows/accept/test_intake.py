@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from posthouse.flows.accept.intake import WAITED_MAX
+from posthouse.flows.accept.accept_transaction import WAITED_MAX
 from posthouse.rules.refusal import Code, Refusal
-from tests.support.accept_flow import new_sender
+from tests.support.accept_flow import new_intake, new_sender
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.locks import lock_waits
 from tests.support.operator_client import Operator
@@ -38,3 +38,13 @@ async def test_a_small_mail_does_not_wait_for_a_batch_of_large_mails(database_ur
             await accept_flow.accept(victim, "small")
             assert not large.done()
         await large
+
+
+async def test_a_retry_is_recognised_while_the_pepper_is_replaced(database_url: str) -> None:
+    async with open_delivery_steps(database_url) as steps:
+        flow, sender = steps.accept_flow, steps.sender
+        first = await flow.accept(sender, "key")
+        new, old = b"another key, thirty-two bytes or more", b"a key of the tests, thirty-two bytes or more"
+        flow.intake = new_intake(flow.database, flow.control_cache, flow.clock, fingerprint_keys=[new, old])
+        again = await flow.accept(sender, "key")
+        assert (again.message_id, again.is_replay) == (first.message_id, True)

@@ -26,6 +26,7 @@ from posthouse.entrypoints.http.routes import (
     dashboard,
     domains,
     dry_run,
+    email_batch,
     emails,
     events,
     health,
@@ -52,6 +53,7 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 
 _FAMILIES: Final = (
     emails,
+    email_batch,
     templates,
     sessions,
     team,

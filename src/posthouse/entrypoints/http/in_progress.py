@@ -30,7 +30,7 @@ UNKNOWN_BYTES: Final = limits.THREAD_BODY_BYTES_MIN
 # A unit of work is a small mail, or so many bytes of a larger mail.
 WORK_BYTES: Final = 8 * 1024
 WORK_MAX: Final = 160
-# Of a mail that threads process: three of an account alone, and one of another account beside them.
+# Of a large mail or a bulk request: three of an account alone, and one of another account beside them.
 LARGE_WORK: Final = WORK_MAX // 4
 WORK_SECONDS_MAX: Final = 4.0
 # Of a request of an account that met a limit within this time: four at a time.
@@ -113,13 +113,13 @@ class RequestInProgress:
             self._taken_bytes += more
             self._body_bytes = bytes_max
 
-    async def begin_work(self, body: bytes) -> None:
+    async def begin_work(self, body: bytes, work_min: int = 1) -> None:
         """Once the body is complete: count its real size, and wait for a turn to process it."""
         size = len(body)
         if self._taken_bytes > WEIGHT * size:
             self._in_progress.body_bytes.give_back(self._account_id, self._taken_bytes - WEIGHT * size)
             self._taken_bytes = WEIGHT * size
-        work = self._in_progress.work_of(self._account_id, size)
+        work = max(work_min, self._in_progress.work_of(self._account_id, size))
         room = self._in_progress.work
         if not room.take_now(self._account_id, work):
             await room.take(self._account_id, work)

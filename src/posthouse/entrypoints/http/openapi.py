@@ -72,6 +72,14 @@ _RATE_HEADERS: Final = {
     "RateLimit-Reset": {"description": "Seconds until all of them are available again.", "schema": {"type": "integer"}},
 }
 
+IDEMPOTENCY_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": True,
+    "description": "Chosen by the client, a new one for each message; a retry with the same key and body is safe.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX},
+}
+
 _DECLARED_MODELS: set[type[BaseModel]] = {Error}
 
 
@@ -119,18 +127,11 @@ def _send_operation() -> dict[str, Any]:
     }
     responses[202]["headers"] = _REQUEST_ID_HEADER | _RATE_HEADERS | replayed
     responses[429]["headers"] = _REQUEST_ID_HEADER | _RATE_HEADERS | _RETRY_AFTER_HEADER
-    key = {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "required": True,
-        "description": "Chosen by the client, a new one for each message; a retry with the same key and body is safe.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX},
-    }
     return {
         "operationId": "sendEmail",
         "summary": "Send a message",
         "tags": ["Email"],
-        "parameters": [key],
+        "parameters": [IDEMPOTENCY_KEY],
         **json_body(SendRequest),
         "responses": {str(status): response for status, response in responses.items()},
     }

@@ -95,45 +95,46 @@ class BodyReader:
             self._held_bytes -= size
 
 
-def parsed(body: bytes) -> dict[str, Any]:
-    _check_structure(body)
+def parsed(body: bytes, structure_max: int = STRUCTURE_MAX, entries_max: int = ENTRIES_MAX) -> dict[str, Any]:
+    _check_structure(body, structure_max)
     try:
         content = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise invalid(f"The body is not valid JSON: {error}.") from error
     if not isinstance(content, dict):
         raise invalid("The body must be a JSON object.")
-    _check_entries(content)
+    check_entries(content, entries_max)
     return content
 
 
-def _check_structure(body: bytes) -> None:
+def _check_structure(body: bytes, structure_max: int) -> None:
     """Before parsing: the parsed form of a body of nothing but brackets takes a hundred times its size."""
-    if _structure(body) <= STRUCTURE_MAX:
+    if _structure(body) <= structure_max:
         return
     # Strings may hold any number of commas. Once escapes are removed, every other piece between quotes is a string.
     pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    if _structure(b"".join(pieces[::2])) > STRUCTURE_MAX:
-        raise invalid(f"The body has more than {STRUCTURE_MAX} values in its lists and objects: send fewer.")
+    if _structure(b"".join(pieces[::2])) > structure_max:
+        raise invalid(f"The body has more than {structure_max} values in its lists and objects: send fewer.")
 
 
 def _structure(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def _check_entries(content: dict[str, Any]) -> None:
+def check_entries(content: Mapping[str, Any], entries_max: int = ENTRIES_MAX) -> int:
     """Counts what validation visits: the fields, their entries, and the entries of those."""
     count = len(content)
-    for value in content.values() if count <= ENTRIES_MAX else ():
+    for value in content.values() if count <= entries_max else ():
         if isinstance(value, list | dict):
             count += len(value)
-            if count > ENTRIES_MAX:
+            if count > entries_max:
                 break
             for item in value if isinstance(value, list) else value.values():
                 if isinstance(item, list | dict):
                     count += len(item)
-    if count > ENTRIES_MAX:
-        raise invalid(f"The body has more than {ENTRIES_MAX} entries in its lists and objects: send fewer.")
+    if count > entries_max:
+        raise invalid(f"The body has more than {entries_max} entries in its lists and objects: send fewer.")
+    return count
 
 
 def validated(model: type[Model], content: Mapping[str, Any]) -> Model:

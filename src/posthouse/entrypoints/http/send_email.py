@@ -1,8 +1,8 @@
 """POST /emails, without the router: headers, body, draft, intake, 202."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -24,6 +24,8 @@ from posthouse.traces import Span
 
 REPLAYED: Final = "Idempotent-Replayed"
 
+Result = TypeVar("Result")
+
 
 class SendEndpoint:
     """An ASGI application; `services` is set when they are open."""
@@ -35,34 +37,11 @@ class SendEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         tracer = self.services.tracer
-        span = None if tracer is None else tracer.begin_request("POST /emails", _traceparent(scope))
+        span = None if tracer is None else tracer.begin_request("POST /emails", traceparent_of(scope))
         if span is None:
             await self._accept(scope, receive, send, None)
         else:
-            await self._accept_traced(scope, receive, send, span)
-
-    async def _accept_traced(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
-        code = Code.INTERNAL_ERROR.value
-        try:
-            await self._accept(scope, receive, send, span)
-            code = "accepted"
-        except Disconnected:
-            code = "disconnected"
-            raise
-        except Refusal as refusal:
-            code = refusal.code.value
-            raise
-        finally:
-            account_id = scope.get(ACCOUNT_ID)
-            span.end(
-                {
-                    traces.REQUEST: responses.request_id_text(scope),
-                    traces.ACCOUNT: None if account_id is None else ids.text(ids.ACCOUNT, account_id),
-                    traces.MESSAGE: scope.get(MESSAGE),
-                    traces.CODE: code,
-                },
-                is_error=code != "accepted",
-            )
+            await traced(span, scope, self._accept(scope, receive, send, span))
 
     async def _accept(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
         headers = dict(scope["headers"])
@@ -94,7 +73,33 @@ class SendEndpoint:
         crash.point("accept.answered")
 
 
-def _traceparent(scope: Scope) -> bytes | None:
+async def traced(span: Span, scope: Scope, accept: Awaitable[Result]) -> Result:
+    """The result of a request that sends mail; its span ends with the code of its answer."""
+    code = Code.INTERNAL_ERROR.value
+    try:
+        result = await accept
+        code = "accepted"
+        return result
+    except Disconnected:
+        code = "disconnected"
+        raise
+    except Refusal as refusal:
+        code = refusal.code.value
+        raise
+    finally:
+        account_id = scope.get(ACCOUNT_ID)
+        span.end(
+            {
+                traces.REQUEST: responses.request_id_text(scope),
+                traces.ACCOUNT: None if account_id is None else ids.text(ids.ACCOUNT, account_id),
+                traces.MESSAGE: scope.get(MESSAGE),
+                traces.CODE: code,
+            },
+            is_error=code != "accepted",
+        )
+
+
+def traceparent_of(scope: Scope) -> bytes | None:
     """As it is given; of several, none counts."""
     given = [value for name, value in scope["headers"] if name == b"traceparent"]
     return given[0] if len(given) == 1 else None

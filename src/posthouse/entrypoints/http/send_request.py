@@ -7,18 +7,18 @@ import pydantic_core
 
 from posthouse.entrypoints.http.request_body import parsed, validated
 from posthouse.entrypoints.http.schemas.emails import SendRequest
-from posthouse.rules.draft import AttachmentRequest, Draft, compose
+from posthouse.rules.draft import AttachmentRequest, Decode, Draft, compose
 from posthouse.rules.fingerprint import Fingerprint
 
 
 def read_draft(body: bytes, fingerprint: Fingerprint) -> tuple[Draft, bytes]:
     """The draft, and the fingerprint of the body's values, whatever their order and spacing."""
     content = parsed(body)
-    return _draft_in(content), fingerprint(canonical(content))
+    return draft_in(content), fingerprint(canonical(content))
 
 
 def draft_of(body: bytes) -> Draft:
-    return _draft_in(parsed(body))
+    return draft_in(parsed(body))
 
 
 def canonical(content: dict[str, Any]) -> bytes:
@@ -34,7 +34,7 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def _draft_in(content: Mapping[str, Any]) -> Draft:
+def draft_in(content: Mapping[str, Any], decode: Decode | None = None) -> Draft:
     body = validated(SendRequest, content)
     return compose(
         sender=body.sender,
@@ -53,6 +53,7 @@ def _draft_in(content: Mapping[str, Any]) -> Draft:
             AttachmentRequest(item.filename, item.content, item.content_type, item.content_id)
             for item in body.attachments or ()
         ],
+        decode=decode,
     )
 
 

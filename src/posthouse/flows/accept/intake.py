@@ -1,20 +1,19 @@
 """Accepting a message: from a valid draft to a committed row, or a refusal that costs nothing."""
 
-from collections.abc import Awaitable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Final
 
-from posthouse import crash, metrics
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.accept.accept_transaction import AcceptTransaction
+from posthouse.flows.accept.bulk import BulkIntake, BulkRequest, BulkResult
 from posthouse.flows.accept.preparation import Preparation
-from posthouse.flows.accept.quota_batch import QuotaBatch
 from posthouse.flows.accept.refused import RefusedRequests
 from posthouse.flows.accept.replay import AcceptedMessage as AcceptedMessage
-from posthouse.flows.accept.replay import durable_replay, in_progress, replay
-from posthouse.flows.shared.account_limits import Defaults, working_copy
+from posthouse.flows.accept.replay import durable_replay, in_progress
+from posthouse.flows.shared.account_limits import Defaults
 from posthouse.flows.shared.batching import Batcher
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.large_mail import in_turn
@@ -26,22 +25,14 @@ from posthouse.rules import fingerprint, ids, limits, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.fingerprint import Fingerprint
-from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.rules.ids import RequestId
 from posthouse.rules.message import Source
-from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.ticket import DeliveryTicket
+from posthouse.rules.refusal import Refusal
 from posthouse.store import acceptance
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.traces import Span
-
-# The time for a failed batch to be tried again in parts. It has waited for its locks once, so a part waits only as
-# long as other batches take.
-APART_SECONDS_MAX: Final = 3.0
-APART_LOCK_MILLISECONDS_MAX: Final = 250
-# The search index and the usage counter read messages in the order of their ids, and miss a message written later.
-WAITED_MAX: Final = timedelta(seconds=20)
 
 
 class Intake:
@@ -68,11 +59,9 @@ class Intake:
         self._database = database
         self._clock = clock
         self._chance = chance
-        self._defaults = defaults
         self._hostname = hostname
         self._simulator_domain = simulator_domain
         self._captured_by = simulator_domain if captures else None
-        self._tickets = tickets
         self._disk_space = disk_space or DiskSpace()
         self._preparation = Preparation(
             control_cache=control_cache,
@@ -82,10 +71,20 @@ class Intake:
         )
         self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
         self.fingerprint = Fingerprint(tuple([blake2b(key).digest() for key in fingerprint_keys]))
-        self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
+        transaction = AcceptTransaction(database=database, clock=clock, defaults=defaults, tickets=tickets)
+        self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(transaction.accept)
         # A batch of large mails takes longer than small mails should wait.
-        self._large_batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
+        self._large_batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(transaction.accept)
         self._being_accepted: set[IdempotencyKey] = set()
+        self._bulk_intake = BulkIntake(
+            database=database,
+            clock=clock,
+            defaults=defaults,
+            disk_space=self._disk_space,
+            refused=self._refused,
+            transaction=transaction,
+            being_accepted=self._being_accepted,
+        )
 
     async def accept(
         self,
@@ -125,6 +124,22 @@ class Intake:
             return await self._submit(entry, span)
         finally:
             self._being_accepted.discard(key)
+
+    async def accept_bulk(
+        self,
+        principal: Principal,
+        key_text: str,
+        bulk: BulkRequest,
+        request_id: RequestId,
+        span: Span | None = None,
+    ) -> list[BulkResult]:
+        """A result for each of its emails; a Refusal if the request as a whole is refused."""
+
+        async def prepare(principal: Principal, key: IdempotencyKey, draft: Draft, body_hash: bytes) -> PreparedMessage:
+            entry = await self._prepare(principal, key, draft, body_hash, request_id, Source.API)
+            return entry if span is None else entry._replace(trace=span.context.stored)
+
+        return await self._bulk_intake.accept(principal, key_text, bulk, prepare)
 
     async def adopt(
         self,
@@ -220,7 +235,7 @@ class Intake:
             account_id=principal.account_id,
             credential_id=principal.credential_id,
             key=key,
-            body_hash=fingerprint.stored(body_hash),
+            body_hash=body_hash,
             message_id=message_id,
             request_id=request_id,
             source=Source.TEST if is_test else source,
@@ -246,88 +261,6 @@ class Intake:
             raise in_progress()
         return await durable_replay(self._database, key, body_hash, known)
 
-    async def _accept_batch(self, entries: Sequence[PreparedMessage]) -> Sequence[AcceptedMessage | BaseException]:
-        """One transaction for all; where that fails, smaller ones, so that no message fails because of another."""
-        try:
-            return await self._accept_together(entries)
-        except Refusal as refusal:
-            if refusal.code is not Code.TEMPORARY_FAILURE:
-                raise
-            # Another transaction holds an account's row: the other accounts needn't wait for it.
-            groups = _by_account(entries)
-        except Exception as fault:
-            if len(entries) == 1:
-                return [fault]
-            groups = [[entry] for entry in entries]
-        answers = await self._accept_apart(groups)
-        return [answers[entry.message_id] for entry in entries]
-
-    async def _accept_apart(
-        self, groups: Sequence[Sequence[PreparedMessage]]
-    ) -> dict[MessageId, AcceptedMessage | BaseException]:
-        give_up_at = self._clock.monotonic() + APART_SECONDS_MAX
-        answers: dict[MessageId, AcceptedMessage | BaseException] = {}
-        for group in groups:
-            try:
-                if self._clock.monotonic() > give_up_at:
-                    raise _waited_too_long()
-                results = await self._accept_together(group, lock_milliseconds=APART_LOCK_MILLISECONDS_MAX)
-            except Refusal as refusal:
-                results = [refusal.copy() for _ in group]
-            except Exception as fault:
-                if len(group) > 1:
-                    answers |= await self._accept_apart([[entry] for entry in group])
-                    continue
-                results = [fault]
-            answers |= {entry.message_id: result for entry, result in zip(group, results, strict=True)}
-        return answers
-
-    async def _accept_together(
-        self, entries: Sequence[PreparedMessage], lock_milliseconds: int | None = None
-    ) -> list[AcceptedMessage | BaseException]:
-        keys = [entry.key for entry in entries if entry.key is not None]
-        began_at = self._clock.monotonic()
-        async with self._database.transaction() as tx:
-            if lock_milliseconds is not None:
-                await acceptance.limit_waiting(tx, lock_milliseconds)
-            granted, rows = await acceptance.lock(tx, keys, sorted({entry.account_id for entry in entries}))
-            crash.point("accept.locked")
-            remembered = await acceptance.recall(tx, keys) if keys else {}
-            now = self._clock.now()
-            batch = QuotaBatch({row.id: working_copy(row, self._defaults) for row in rows.values()}, now)
-            oldest = ids.lowest_id(now - WAITED_MAX)
-            answers: list[AcceptedMessage | BaseException] = []
-            for entry in entries:
-                try:
-                    if entry.key is not None:
-                        known = remembered.get(entry.key)
-                        if known is not None and known.expires_at > now:
-                            answers.append(await replay(tx, entry.key, entry.body_hash, known))
-                            continue
-                        if not granted[entry.key]:
-                            raise in_progress()
-                    if entry.message_id < oldest:
-                        raise _waited_too_long()
-                    answers.append(batch.admit(entry))
-                except Refusal as refusal:
-                    answers.append(refusal)
-            expired = [key for key, known in remembered.items() if known.expires_at <= now]
-            if expired:
-                await acceptance.forget(tx, expired)
-            crash.point("accept.decided")
-            if batch.entries:
-                due_at = now if self._tickets is None else now + self._tickets.lease
-                await acceptance.write(tx, batch.entries, batch.spendings(), now, due_at)
-            crash.point("accept.before_commit")
-        crash.point("accept.after_commit")
-        metrics.ACCEPT_BATCH.observe(len(entries))
-        metrics.ACCEPT_BATCH_SECONDS.observe(self._clock.monotonic() - began_at)
-        metrics.CREDITS.count("reserved", by=sum(entry.credits for entry in batch.entries))
-        if self._tickets is not None:
-            self._tickets.publish(_tickets(batch.entries))
-            crash.point("accept.published")
-        return answers
-
 
 async def _traced(
     span: Span, batcher: Batcher[PreparedMessage, AcceptedMessage], entry: PreparedMessage, size: int
@@ -351,29 +284,3 @@ def _addressed(recipients: Sequence[Mailbox], submitted: SubmittedMail) -> tuple
         field = "to" if key in submitted.to else "cc" if key in submitted.cc else "bcc"
         unique.setdefault(key, DraftRecipient(field, mailbox.address, mailbox.domain))
     return tuple(unique.values())
-
-
-def _tickets(entries: Sequence[PreparedMessage]) -> Iterator[DeliveryTicket]:
-    for entry in entries:
-        for position, recipient in enumerate(entry.recipients):
-            destination = entry.routed_to or recipient.destination
-            yield DeliveryTicket(
-                entry.account_id,
-                entry.message_id,
-                position,
-                0,
-                destination,
-                entry.sender_domain,
-                is_list=entry.is_list,
-            )
-
-
-def _by_account(entries: Sequence[PreparedMessage]) -> list[list[PreparedMessage]]:
-    groups: dict[AccountId, list[PreparedMessage]] = {}
-    for entry in entries:
-        groups.setdefault(entry.account_id, []).append(entry)
-    return list(groups.values())
-
-
-def _waited_too_long() -> Refusal:
-    return Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1)

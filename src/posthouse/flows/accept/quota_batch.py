@@ -16,13 +16,13 @@ class QuotaBatch:
         self._spent: dict[AccountId, int] = {}
         self.entries: list[PreparedMessage] = []
 
-    def admit(self, entry: PreparedMessage) -> AcceptedMessage:
+    def admit(self, entry: PreparedMessage, *, is_request: bool = True) -> AcceptedMessage:
         """Charge the account for the message, or raise why it may not be sent."""
         account = self._accounts[entry.account_id]
         if account.suspended:
             raise suspended()
         count = len(entry.recipients)
-        reading = send_quota.admit(account, send_quota.Charge(count, entry.credits), self._now)
+        reading = send_quota.admit(account, send_quota.Charge(count, entry.credits, is_request), self._now)
         self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
         self.entries.append(entry)
         return AcceptedMessage(

@@ -8,6 +8,7 @@ from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import acceptance, messages
 from posthouse.store.acceptance import IdempotencyKey, RememberedKey
+from posthouse.store.messages import Receipt
 from posthouse.store.postgres import Connection, Database
 
 
@@ -24,14 +25,22 @@ async def replay(
     connection: Connection, key: IdempotencyKey, body_hash: bytes, known: RememberedKey
 ) -> AcceptedMessage:
     """The first answer, if the body is the same."""
+    check_same(body_hash, known)
+    receipt = await messages.receipt(connection, key.account_id, known.message_id)
+    if receipt is None:
+        raise RuntimeError(f"key of message {known.message_id} is remembered, the message is not")
+    return replayed(receipt)
+
+
+def check_same(body_hash: bytes, known: RememberedKey) -> None:
     if not fingerprint.is_same(body_hash, known.body_hash):
         raise Refusal(
             Code.IDEMPOTENCY_CONFLICT,
             "This Idempotency-Key was used for another body in the last 24 hours: use a new key for a new message.",
         )
-    receipt = await messages.receipt(connection, key.account_id, known.message_id)
-    if receipt is None:
-        raise RuntimeError(f"key of message {known.message_id} is remembered, the message is not")
+
+
+def replayed(receipt: Receipt) -> AcceptedMessage:
     return AcceptedMessage(
         message_id=receipt.message_id,
         subject=receipt.subject,

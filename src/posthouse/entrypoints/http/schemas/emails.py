@@ -2,10 +2,11 @@
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from posthouse.entrypoints.http.schemas.shapes import (
     ALIAS_PATTERN,
+    Error,
     OptionalTimestamp,
     Request,
     Response,
@@ -22,6 +23,8 @@ GivenAddress = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLengt
 Tag = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": limits.TAG_CHARACTERS_MAX})]
 HeaderValue = Annotated[str, Field(json_schema_extra={"maxLength": limits.HEADER_VALUE_BYTES_MAX})]
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
+_SENDER: Final = f"{_ADDRESS} Must belong to a verified domain of the account."
+_TO: Final = f"One address or a list. {_ADDRESS} At most 50 unique addresses across `to`, `cc` and `bcc`."
 
 
 class Attachment(Request):
@@ -61,16 +64,10 @@ class SendRequest(Request):
         },
     )
 
-    sender: Annotated[
-        GivenAddress, Field(alias="from", description=f"{_ADDRESS} Must belong to a verified domain of the account.")
-    ]
+    sender: Annotated[GivenAddress, Field(alias="from", description=_SENDER)]
     to: Annotated[
         GivenAddress | list[GivenAddress],
-        described(
-            f"One address or a list. {_ADDRESS} At most 50 unique addresses across `to`, `cc` and `bcc`.",
-            minItems=1,
-            maxItems=limits.RECIPIENTS_GIVEN_MAX,
-        ),
+        described(_TO, minItems=1, maxItems=limits.RECIPIENTS_GIVEN_MAX),
     ]
     cc: Annotated[
         GivenAddress | list[GivenAddress] | None, described("Like `to`.", maxItems=limits.RECIPIENTS_GIVEN_MAX)
@@ -126,6 +123,33 @@ class SendRequest(Request):
     ] = None
 
 
+_OptionalSender = Annotated[GivenAddress | None, Field(alias="from", description=_SENDER)]
+_OptionalRecipients = Annotated[
+    GivenAddress | list[GivenAddress] | None, described(_TO, minItems=1, maxItems=limits.RECIPIENTS_GIVEN_MAX)
+]
+
+
+class BatchEmail(SendRequest):
+    """What is required may be in the `defaults`."""
+
+    sender: _OptionalSender = None  # type: ignore[assignment]
+    to: _OptionalRecipients = None  # type: ignore[assignment]
+
+
+class BatchRequest(Request):
+    """Each email is validated by itself, together with the defaults."""
+
+    emails: Annotated[
+        list[SkipValidation[BatchEmail]],
+        described("The emails, with the fields of POST /emails.", minItems=1, maxItems=limits.BULK_EMAILS_MAX),
+    ]
+    defaults: Annotated[
+        SkipValidation[BatchEmail] | None,
+        described("Fields of each email that doesn't have them itself. They are transferred once."),
+    ] = None
+    all: Annotated[bool, described("Accept all of the emails, or none if one is refused.")] = False
+
+
 class AttachmentMetadata(BaseModel):
     filename: str
     content_type: str
@@ -149,6 +173,17 @@ class SendResponse(Response):
     headers: dict[str, str]
     tags: list[str]
     attachments: list[AttachmentMetadata]
+
+
+class BatchError(Error):
+    http_status: Annotated[int, described("The status that POST /emails has for this error.")]
+
+
+class BatchResponse(Response):
+    results: Annotated[
+        list[SendResponse | BatchError],
+        described("One for each email, in their order: the response of POST /emails, or its error."),
+    ]
 
 
 class Recipient(BaseModel):
