@@ -1,4 +1,4 @@
-"""Measures the accept path: the limit of PostgreSQL with our statements, and what our server reaches of it.
+"""Measures the accept path: the limits of PostgreSQL and of Python with our statements, and what our server reaches.
 
     make bench                                    (or: python bench/accept.py)
     python bench/accept.py --rounds 5 --seconds 15
@@ -10,20 +10,22 @@ round. After every phase the database is checked: a figure counts only messages 
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import accept_floor, dataset, harness, message, report, wrk_load
+from bench import accept_asgi, accept_floor, dataset, harness, message, report, wrk_load
+from bench.accept_floor import WAL_KB
 from bench.dataset import ACCOUNTS, Dataset
 from bench.harness import Run
 from bench.processes import Measured
 from bench.report import BLUE, GREY, LIGHT_GREY, PALE_BLUE, Goal, Plot, RateAndCost, Report, Rows, Runs, goal, middle
-from bench.wrk_load import CONNECTIONS
-from tools.private_postgres import PrivatePostgres
+from bench.wrk_load import CONNECTIONS, HttpServer
+from tools.private_postgres import PrivatePostgres, free_port
 
 ROUNDS: Final = 3
 SECONDS: Final = 8
@@ -34,6 +36,8 @@ WARM_REQUESTS: Final = 4
 SETTLE_SECONDS: Final = 0.5
 
 REFERENCE: Final = "bare, 1 message a transaction, 8 clients"
+BATCHES: Final = "bare, 50 messages a transaction, 2 clients"
+ASGI: Final = "raw ASGI, 1 process, 1,000 accounts"
 ONE_PROCESS: Final = "HTTP, 1 process, 1,000 accounts"
 ONE_PROCESS_HOT: Final = "HTTP, 1 process, one account"
 TWO_PROCESSES: Final = "HTTP, 2 processes, 1,000 accounts"
@@ -42,6 +46,10 @@ TWO_PROCESSES_HOT: Final = "HTTP, 2 processes, one account"
 ONE_PROCESS_MIN: Final = 0.60
 TWO_PROCESSES_MIN: Final = 0.90
 HOT_DIFFERENCE_MAX: Final = 0.20
+# Of the limit in batches, and of the floor in Python.
+TWO_PROCESSES_OF_BATCHES_MIN: Final = 0.30
+PYTHON_US_MAX: Final = 450
+PYTHON_TO_ASGI_MAX: Final = 1.6
 
 _COLOURS: Final = {"Python": BLUE, "PostgreSQL": PALE_BLUE}
 
@@ -66,9 +74,29 @@ def _floor(name: str, batch: int, clients: int) -> Phase:
 
 def _http(name: str, processes: int, accounts: int, *, keeps_alive: bool = True) -> Phase:
     def run(data: Dataset, seconds: int) -> Measured:
-        return _run_http(data, processes, accounts, seconds, keeps_alive=keeps_alive)
+        data.clear()
+        with wrk_load.http_server(data.environment, data.workplace, processes) as server:
+            return _load(server, data, processes, accounts, seconds, keeps_alive=keeps_alive)
 
     return Phase(name, BLUE, run)
+
+
+def _asgi(name: str) -> Phase:
+    def run(data: Dataset, seconds: int) -> Measured:
+        data.clear()
+        with _asgi_server(data) as server:
+            return _load(server, data, 1, ACCOUNTS, seconds)
+
+    return Phase(name, GREY, run)
+
+
+@contextmanager
+def _asgi_server(data: Dataset) -> Iterator[HttpServer]:
+    port, senders = free_port(), data.workplace / "senders.json"
+    accept_asgi.write_senders(senders, data.senders)
+    command = [sys.executable, accept_asgi.__file__, str(port), data.url, str(senders)]
+    with wrk_load.started(command, port, data.workplace) as server:
+        yield server
 
 
 PHASES: Final = (
@@ -76,7 +104,9 @@ PHASES: Final = (
     _floor(REFERENCE, batch=1, clients=8),
     _floor("bare, 1 message a transaction, 32 clients", batch=1, clients=32),
     _floor("bare, 20 messages a transaction, 2 clients", batch=20, clients=2),
+    _floor(BATCHES, batch=50, clients=2),
     _floor("bare, 100 messages a transaction, 2 clients", batch=100, clients=2),
+    _asgi(ASGI),
     _http(ONE_PROCESS, processes=1, accounts=ACCOUNTS),
     _http(ONE_PROCESS_HOT, processes=1, accounts=1),
     _http(TWO_PROCESSES, processes=2, accounts=ACCOUNTS),
@@ -86,25 +116,27 @@ PHASES: Final = (
 )
 
 
-def _run_http(data: Dataset, processes: int, accounts: int, seconds: int, *, keeps_alive: bool) -> Measured:
+def _load(
+    server: HttpServer, data: Dataset, processes: int, accounts: int, seconds: int, *, keeps_alive: bool = True
+) -> Measured:
     """Messages accepted over HTTP; raises unless every message answered with 202 is stored."""
-    data.clear()
-    with wrk_load.http_server(data.environment, data.workplace, processes) as server:
-        requests = [
-            wrk_load.post(sender.basic, message.fields(sender.domain), server.port, keeps_alive=keeps_alive)
-            for sender in data.senders[:accounts]
-        ]
-        runs, answered = 0, 0
-        # Until each process has most probably met every account: what is unknown is looked up first.
-        while runs == 0 or (answered < WARM_REQUESTS * accounts * processes and runs < seconds):
-            runs += 1
-            answered += wrk_load.measure(server, data.cluster.pid, requests, name=f"warm{runs}", seconds=1).count
-        measured = wrk_load.measure(server, data.cluster.pid, requests, seconds=seconds)
-        time.sleep(SETTLE_SECONDS)
+    requests = [
+        wrk_load.post(sender.basic, message.fields(sender.domain), server.port, keeps_alive=keeps_alive)
+        for sender in data.senders[:accounts]
+    ]
+    runs, answered = 0, 0
+    # Until each process has most probably met every account: what is unknown is looked up first.
+    while runs == 0 or (answered < WARM_REQUESTS * accounts * processes and runs < seconds):
+        runs += 1
+        answered += wrk_load.measure(server, data.cluster.pid, requests, name=f"warm{runs}", seconds=1).count
+    wal_bytes = data.wal_bytes()
+    measured = wrk_load.measure(server, data.cluster.pid, requests, seconds=seconds)
+    time.sleep(SETTLE_SECONDS)
+    wal_bytes = data.wal_bytes() - wal_bytes
     answered += measured.count
     # Every run may end with one request in flight on each connection.
     data.require_messages(answered, answered + (runs + 1) * CONNECTIONS)
-    return measured
+    return replace(measured, figures={**measured.figures, WAL_KB: wal_bytes / measured.count / 1024})
 
 
 def measure(run: Run) -> Report:
@@ -155,7 +187,23 @@ def goals(rows: Runs) -> list[Goal]:
             goal(ratio >= least, f"{words} at {least:.0%} or more of bare PostgreSQL with 8 clients: {ratio:.0%}"),
             goal(abs(difference) <= HOT_DIFFERENCE_MAX, f"{hot_text}: {difference:+.0%}"),
         ]
-    return found
+    of_batches = report.ratio(rows[TWO_PROCESSES], rows[BATCHES]) or 0.0
+    one_of_batches = report.ratio(rows[ONE_PROCESS], rows[BATCHES]) or 0.0
+    python_us = report.costs(rows[ONE_PROCESS])["Python"]
+    to_asgi = report.ratio(rows[ONE_PROCESS], rows[ASGI], lambda run: run.server_us["Python"]) or 0.0
+    return [
+        *found,
+        goal(
+            of_batches >= TWO_PROCESSES_OF_BATCHES_MIN,
+            f"two processes at {TWO_PROCESSES_OF_BATCHES_MIN:.0%} or more of bare PostgreSQL in batches of 50: "
+            f"{of_batches:.0%}; one process: {one_of_batches:.0%}",
+        ),
+        goal(
+            python_us <= PYTHON_US_MAX or to_asgi <= PYTHON_TO_ASGI_MAX,
+            f"at most {PYTHON_US_MAX} µs of Python a message, or {PYTHON_TO_ASGI_MAX} times that of raw ASGI: "
+            f"{python_us:.0f} µs, {to_asgi:.2f} times",
+        ),
+    ]
 
 
 def _python_us(runs: Sequence[Measured]) -> str:
@@ -170,6 +218,7 @@ def _table(rows: Runs) -> Rows:
         ("p99 ms", middle("{:.1f}", lambda run: run.p99_ms)),
         ("CPU µs: Python", _python_us),
         ("PostgreSQL", middle("{:.0f}", lambda run: run.server_us["PostgreSQL"])),
+        ("WAL KB", middle("{:.1f}", lambda run: run.figures[WAL_KB])),
         ("generator", middle("{:.0f}", lambda run: run.load_us)),
     ]
     ours = [phase.name for phase in PHASES if phase.is_ours]

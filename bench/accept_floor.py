@@ -42,6 +42,8 @@ _NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MIME_MARK: Final = b"the message"
 _DOMAIN: Final = "shop500.example"
 
+WAL_KB: Final = "WAL KB"
+
 _PARAMETER: Final = re.compile(r"\$(\d+)::(\w+)(\[\])?")
 _PROCESSED: Final = re.compile(r"number of transactions actually processed: (\d+)")
 _FAILED: Final = re.compile(r"number of failed transactions: (\d+)")
@@ -61,8 +63,10 @@ def missing() -> str | None:
 def run(data: Dataset, *, batch: int, clients: int, seconds: int) -> Measured:
     """Messages accepted in transactions of `batch`; raises unless every one of them is stored."""
     data.clear()
+    wal_bytes = data.wal_bytes()
     with metered({"PostgreSQL": [data.cluster.pid]}) as used:
         said, latencies_ms = _pgbench(data, batch, clients, seconds)
+    wal_bytes = data.wal_bytes() - wal_bytes
     messages = int(_number(_PROCESSED, said)) * batch
     data.require_messages(messages)
     each_us = microseconds(used, messages)
@@ -74,6 +78,7 @@ def run(data: Dataset, *, batch: int, clients: int, seconds: int) -> Measured:
         load_us=load_us,
         p50_ms=percentile(latencies_ms, 0.50),
         p99_ms=percentile(latencies_ms, 0.99),
+        figures={WAL_KB: wal_bytes / messages / 1024},
     )
 
 

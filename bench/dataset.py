@@ -125,6 +125,14 @@ class Dataset:
 
         with_connection(self.url, clear)
 
+    def wal_bytes(self) -> int:
+        """How much write-ahead log the cluster has written."""
+
+        async def read(connection: Any) -> int:
+            return int(await connection.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+
+        return with_connection(self.url, read)
+
     def require_messages(self, least: int, most: int | None = None) -> None:
         """Raises unless so many messages are stored, each with all that belongs to it and paid for."""
 

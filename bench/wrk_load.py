@@ -79,8 +79,18 @@ class HttpServer:
 
 @contextmanager
 def http_server(environment: Mapping[str, str], workplace: Path, processes: int = 1) -> Iterator[HttpServer]:
-    port, log = free_port(), workplace / "http.log"
+    port = free_port()
     command = posthouse_command("run", "http", "--processes", str(processes), "--port", str(port))
+    with started(command, port, workplace, processes, environment) as server:
+        yield server
+
+
+@contextmanager
+def started(
+    command: Sequence[str], port: int, workplace: Path, processes: int = 1, environment: Mapping[str, str] | None = None
+) -> Iterator[HttpServer]:
+    """A server of uvicorn, when all of its processes accept requests."""
+    log = workplace / "http.log"
 
     def is_ready() -> bool:
         # Every process, not the first that answers: a connection stays with the process that took it.

@@ -58,8 +58,8 @@ def is_plot(file: Path) -> bool:
 def test_accept_measures_every_phase(tmp_path: Path) -> None:
     page = page_of(tmp_path, "accept", "--quick")
 
-    rows = rows_of(page, "bare", "HTTP")
-    assert [row.count("|") for row in rows] == [9] * 11, page
+    rows = rows_of(page, "bare", "raw ASGI", "HTTP")
+    assert [row.count("|") for row in rows] == [10] * 13, page
     assert is_plot(tmp_path / "accept.png")
 
 
