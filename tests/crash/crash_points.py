@@ -45,6 +45,7 @@ PART_OF: Final = {
 }
 PASSES: Final = {
     "accept": 20,
+    "accept.part_written": 3,
     "submission": 8,
     "submission.authenticated": 2,
     "delivery": 5,

@@ -14,7 +14,7 @@ import signal
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,8 +33,9 @@ from posthouse.store.seal import Sealer
 from tests.support import preloaded, webhook_accounts
 from tests.support.duplicate_mail import DATABASE_ERRORS, InFlight
 from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess, environment
-from tests.support.service import Tenant, service_settings
+from tests.support.service import ABSENT, Service, Tenant, service_settings
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.webhook_flow import NAME, certificates
@@ -57,6 +58,9 @@ PARTS: Final = ("http", "submission", "inbound", "dispatch", "delivery", "notifi
 PAUSE_SECONDS: Final = 0.05
 # Most mail has one recipient.
 RECIPIENT_COUNTS: Final = (*[1] * 13, 2, 3)
+# Emails of a bulk request, and the share of such requests.
+BULK_COUNTS: Final = (2, 5, 20, 60)
+BULK_SHARE: Final = 0.02
 BODY_REPEATS: Final = (*[1] * 8, 10, 1_000)
 MAILS_A_CONNECTION: Final = 100
 # Clients pause while more than this waits, so that the service is idle soon after they stop.
@@ -185,7 +189,10 @@ class WholeService:
 
     async def _send_by_http(self, tenant: Tenant, pace: SendRate) -> None:
         while await self._turn(pace):
-            await self.post(tenant)
+            if self.chance.random() < BULK_SHARE:
+                await self.post_bulk(tenant)
+            else:
+                await self.post(tenant)
 
     async def send_to_blocked(self) -> None:
         """A mail to a destination of its own that refuses our address."""
@@ -216,11 +223,47 @@ class WholeService:
 
     async def post(self, tenant: Tenant, to: list[str] | None = None) -> None:
         """Retry with the same key until there is an answer."""
-        number = next(self._numbers)
-        key = f"{tenant.unique}-{number}"
         to = to or self._addresses(self.chance.choice(RECIPIENT_COUNTS))
         fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
         body = tenant.mail(**fields)
+
+        def taken(key: str, answer: Answer) -> bool:
+            if answer.status == 202:
+                self._note(via="http", outcome="accepted", key=key, id=answer.body["id"])
+            return answer.status == 202
+
+        await self._post(lambda key, machine: tenant.send(body, key=key, service=machine), tenant, taken)
+
+    async def post_bulk(self, tenant: Tenant) -> None:
+        """The same, of many emails; each is remembered by the key and its index."""
+        emails = [{"to": address} for address in self._addresses(self.chance.choice(BULK_COUNTS))]
+        body = {"defaults": tenant.mail(to=ABSENT), "emails": emails}
+
+        def taken(key: str, answer: Answer) -> bool:
+            if answer.status != 200:
+                return False
+            accepted = {index: result["id"] for index, result in enumerate(answer.body["results"]) if "id" in result}
+            for index, message_id in accepted.items():
+                self._note(via="http", outcome="accepted", key=f" {index} {key}", id=message_id)
+            if len(accepted) < len(emails):
+                return False
+            self.answers["http: 202"] += len(emails)
+            return True
+
+        async def send(key: str, machine: Service) -> Answer:
+            headers = {"Authorization": tenant.basic, "Idempotency-Key": key}
+            return await machine.request("POST", "/emails/batch", headers=headers, json=body)
+
+        await self._post(send, tenant, taken)
+
+    async def _post(
+        self,
+        send: Callable[[str, Service], Awaitable[Answer]],
+        tenant: Tenant,
+        taken: Callable[[str, Answer], bool],
+    ) -> None:
+        number = next(self._numbers)
+        key = f"{tenant.unique}-{number}"
         give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
         tries = 0
         while time.monotonic() < give_up_at:
@@ -228,18 +271,17 @@ class WholeService:
             machine = self.processes.clients[(number + tries) % len(self.processes.clients)]
             tries += 1
             try:
-                answer = await tenant.send(body, key=key, service=machine)
+                answer = await send(key, machine)
             except (aiohttp.ClientError, OSError, TimeoutError):
                 self.answers["http: none"] += 1
                 self._note(via="http", outcome="unanswered", key=key)
             else:
                 self.answers[f"http: {answer.status}"] += 1
-                if answer.status == 202:
-                    self._note(via="http", outcome="accepted", key=key, id=answer.body["id"])
+                if taken(key, answer):
                     self.tries[tries] += 1
                     return
-                # 403: the account is suspended.
-                assert answer.status in (403, 409, 429, 503), answer.raw
+                # 403: the account is suspended. 200: some of many emails were refused.
+                assert answer.status in (200, 403, 409, 429, 503), answer.raw
             await asyncio.sleep(PAUSE_SECONDS * 4)
 
     async def _send_by_smtp(self, tenant: Tenant, pace: SendRate) -> None:
