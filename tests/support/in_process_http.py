@@ -8,6 +8,7 @@ from starlette.types import Message
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.http.app import create_router
+from posthouse.entrypoints.http.at_once import AtOnce
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
@@ -37,7 +38,7 @@ _ROUTER: Final = create_router(_SEND_ENDPOINT)
 _ROUTER.state.reader = _READER
 # A module of tests asks more often than strangers may.
 _LIMIT: Final = UnauthenticatedLimit(_CLOCK, Rate(100_000, 100_000))
-APPLICATION: Final = Frame(_ROUTER, _SEND_ENDPOINT, RequestIds(_CLOCK, SystemChance()), _LIMIT)
+APPLICATION: Final = Frame(_ROUTER, _SEND_ENDPOINT, RequestIds(_CLOCK, SystemChance()), _LIMIT, AtOnce())
 
 
 async def get(address: str, **headers: str) -> Reply:

@@ -15,6 +15,7 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.entrypoints.http import docs_page, openapi, responses, unauthenticated
 from posthouse.entrypoints.http.access_log import AccessLog
+from posthouse.entrypoints.http.at_once import AtOnce
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
@@ -100,12 +101,14 @@ def create_app(
     request_ids = RequestIds(clock, chance)
     reader = BodyReader()
     send_endpoint = SendEndpoint(reader)
+    at_once = AtOnce()
 
     @asynccontextmanager
     async def lifespan(application: FastAPI) -> AsyncIterator[Mapping[str, object]]:
         async with open_services() as services:
             application.state.services = services
             application.state.reader = reader
+            application.state.at_once = at_once
             send_endpoint.services = services
             least = connections_max // CONNECTIONS_PART_LEAST
             connections: FairShare[str] = FairShare(connections_max, least=least)
@@ -128,6 +131,7 @@ def create_app(
         send_endpoint,
         request_ids,
         limit,
+        at_once,
         names_proxies=names_proxies,
         captures=captures,
         access_log=access_log,

@@ -10,6 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from posthouse import metrics
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import AccessLog, route_of
+from posthouse.entrypoints.http.at_once import WAITING_PATHS, AtOnce
+from posthouse.entrypoints.http.peer import network_of
 from posthouse.entrypoints.http.repeated_headers import check_authorization
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.request_ids import RequestIds
@@ -25,9 +27,6 @@ log = structlog.get_logger(__name__)
 # Dashboard responses carry secrets and personal data: no cache may keep them.
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _CAPTURE: Final = (b"posthouse-outbound", b"capture")
-# Their responses wait for something to happen.
-_WAITING: Final = frozenset({"/v1/live", "/v1/messages/next"})
-
 # A client that asks again at once would otherwise be refused thousands of times a second, at the others' cost.
 _TOO_MANY_SECONDS: Final = 0.25
 
@@ -46,6 +45,7 @@ class Frame:
         send_endpoint: ASGIApp,
         request_ids: RequestIds,
         unauthenticated: UnauthenticatedLimit,
+        at_once: AtOnce,
         *,
         names_proxies: bool = True,
         captures: bool = False,
@@ -60,6 +60,7 @@ class Frame:
         self._send_endpoint = send_endpoint
         self._request_ids = request_ids
         self._unauthenticated = unauthenticated
+        self._at_once = at_once
         self._response_limits = ResponseLimits()
         self._expects_no_proxy = not names_proxies
         self._own_headers = (_CAPTURE,) if captures else ()
@@ -87,6 +88,7 @@ class Frame:
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                self._at_once.end(scope)
                 status = message["status"]
                 message["headers"] = [*message["headers"], id_header, *self._own_headers]
                 if is_private:
@@ -99,7 +101,8 @@ class Frame:
             if is_send:
                 await self._send_endpoint(scope, receive, send_with_id)
             else:
-                self._unauthenticated.require(scope)
+                if self._unauthenticated.require(scope):
+                    await self._at_once.begin(scope, network_of(scope))
                 count_for(None)
                 await self._application(scope, receive, self._response_limits.limited(scope, receive, send_with_id))
         except Disconnected:
@@ -117,6 +120,7 @@ class Frame:
             if not status:
                 await self._refuse(scope, receive, send_with_id, responses.FAULT)
         finally:
+            self._at_once.end(scope)
             seconds = time.perf_counter() - began_at
             _count(scope["path"], status, seconds, is_send=is_send)
             if self._access_log is not None:
@@ -126,6 +130,7 @@ class Frame:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:
             log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
         elif refusal.code is Code.RATE_LIMITED:
+            self._at_once.end(scope)
             await asyncio.sleep(_TOO_MANY_SECONDS)
         await responses.error_response(scope, refusal)(scope, receive, send)
 
@@ -135,7 +140,7 @@ def _count(path: str, status: int, seconds: float, *, is_send: bool) -> None:
         area = "emails"
         if status != http_status(Code.RATE_LIMITED):  # which waits on purpose
             metrics.ACCEPT_SECONDS.observe(seconds, "http")
-    elif path in _WAITING:
+    elif path in WAITING_PATHS:
         area = "live"
     else:
         area = "v1" if path.startswith("/v1/") else "other"

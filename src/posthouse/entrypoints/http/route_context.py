@@ -11,12 +11,14 @@ from starlette.types import Receive
 
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID
+from posthouse.entrypoints.http.at_once import AtOnce
 from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.shared.page import Page
 from posthouse.flows.shared.principal import Member
 from posthouse.rules import role
+from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import invalid
 
 PAGE_DEFAULT: Final = 50
@@ -53,13 +55,20 @@ async def member_of(request: Request) -> Member:
     """
     services = services_of(request)
     member = await services.admission.member(request.headers.get("authorization"))
-    request.scope[ACCOUNT_ID] = member.account_id
+    await begin_work(request, member.account_id)
     operation = _require_allowed(request, member)
     if request.method not in _READING:
         services.writes.require(member.account_id, operation)
     if request.method == "POST":
         check_content_type(request.scope)
     return member
+
+
+async def begin_work(request: Request, account_id: AccountId) -> None:
+    """Once the account is known: wait for its turn."""
+    request.scope[ACCOUNT_ID] = account_id
+    at_once: AtOnce = request.app.state.at_once
+    await at_once.begin(request.scope, account_id)
 
 
 async def disconnected(receive: Receive) -> None:

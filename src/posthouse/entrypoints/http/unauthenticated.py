@@ -27,12 +27,14 @@ class UnauthenticatedLimit:
         self._rate = rate
         self._rates: MemoryRates[str] = MemoryRates()
 
-    def require(self, scope: Scope) -> None:
-        """Raises when the peer asked for too many pages; other requests are not counted here."""
-        if not scope["path"].startswith(_NOT_PAGES):
-            wait = self._take(scope)
-            if wait is not None:
-                raise self._too_many("", wait)
+    def require(self, scope: Scope) -> bool:
+        """Whether it asks for a page; raises when the peer asked for too many. Other requests are not counted here."""
+        if scope["path"].startswith(_NOT_PAGES):
+            return False
+        wait = self._take(scope)
+        if wait is not None:
+            raise self._too_many("", wait)
+        return True
 
     def after(self, scope: Scope, refusal: Refusal) -> Refusal:
         """What to answer instead of the refusal, whose credential was wrong if its code says so."""

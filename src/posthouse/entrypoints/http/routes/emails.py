@@ -5,9 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.openapi import responses_with
-from posthouse.entrypoints.http.route_context import json_response, services_of, timestamp
+from posthouse.entrypoints.http.route_context import begin_work, json_response, services_of, timestamp
 from posthouse.entrypoints.http.schemas import emails as schemas
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.flows.account.message_detail import StoredMessage, StoredRecipient
@@ -28,7 +27,7 @@ async def get_email(
 ) -> Response:
     services = services_of(request)
     principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
-    request.scope[ACCOUNT_ID] = principal.account_id
+    await begin_work(request, principal.account_id)
     message = await services.message_detail.message(principal.account_id, message_id, principal.mode)
     return json_response(request, _message(message))
 
