@@ -79,9 +79,11 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
 
 DOCUMENT: Final = json.loads(json.dumps(document()))
 EVERYTHING: Final = list(_operations(DOCUMENT))
-# Those for programs have tests of their own.
+# Those for programs and operators have tests of their own.
 OPERATIONS: Final = [
-    operation for operation in EVERYTHING if operation.path.startswith("/v1/") and operation.id not in role.FOR_READERS
+    operation
+    for operation in EVERYTHING
+    if operation.path.startswith("/v1/") and operation.id not in role.FOR_READERS | role.FOR_OPERATORS
 ]
 GUARDED: Final = [operation for operation in OPERATIONS if operation.id not in role.PUBLIC]
 PUBLIC: Final = [operation for operation in OPERATIONS if operation.id in role.PUBLIC]
@@ -423,7 +425,7 @@ async def test_the_service_serves_the_document_under_test(service: Service) -> N
 @pytest.mark.rule("ROLE-04")
 def test_every_operation_has_its_role_or_is_public() -> None:
     elsewhere = {operation.id for operation in EVERYTHING} - {operation.id for operation in OPERATIONS}
-    public = role.PUBLIC | role.FOR_READERS
+    public = role.PUBLIC | role.FOR_READERS | role.FOR_OPERATORS
     assert {operation.id for operation in OPERATIONS} == set(role.NEEDED) | (public - elsewhere)
 
 

@@ -18,7 +18,8 @@ import pytest
 from rich.console import Console
 
 from posthouse.cli import output
-from posthouse.cli.queue import LaneRow, Rates, counted, merged, plain, render, state_of, totals_of
+from posthouse.cli.queue import Rates, counted, plain, render, state_of, totals_of
+from posthouse.flows.operate.lane_rows import LaneRow, merged
 from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, LaneState, Monitor, QueueView
 from posthouse.store.lane_reports import report
 from tests.cli.test_cli import Terminal, environment, secrets

@@ -34,6 +34,7 @@ from tests.support.database_checks import database_faults
 from tests.support.http_answer import Answer, check_every_answer
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally
 from tests.support.nameserver import Nameserver
+from tests.support.operator_login import operator_login
 from tests.support.server_process import ServerProcess
 from tests.support.service import ABSENT, Service, Tenant
 from tools.write_openapi import document
@@ -159,16 +160,21 @@ class Bench:
     tokens: dict[Role, str]
     # A test key.
     reader: str
+    operator: str
     tally: Tally = field(default_factory=Tally)
     succeeded: set[str] = field(default_factory=set)
 
     def headers(self, operation: Operation, role: Role = Role.OWNER) -> dict[str, str]:
         if operation.id in roles.PUBLIC:
             return {}
+        if operation.id in roles.FOR_OPERATORS and role is Role.OWNER:
+            return {"Authorization": self.operator}
         return {"Authorization": self.reader if operation.id in roles.FOR_READERS else self.tokens[role]}
 
     def existing(self, operation: Operation) -> dict[str, str]:
         """What of the account's a path leads to: the newest that its collection lists."""
+        if operation.id in roles.FOR_OPERATORS:
+            return {}  # the account under test is not to be suspended
         collection, _, rest = operation.path.partition("/{")
         if not rest:
             return {}
@@ -252,7 +258,9 @@ async def prepared(server: ServerProcess) -> Bench:
     for method, path, body in made:
         answer = await tenant.call(method, path, body)
         assert answer.status in {200, 201, 202}, f"{method} {path}: {answer.raw!r}"
-    return Bench(server, service, tenant, tokens, reader)
+    # Of another account, whose own token stays a customer's.
+    _, operator = await operator_login(await service.account())
+    return Bench(server, service, tenant, tokens, reader, operator)
 
 
 def collected(faults: list[str]) -> None:

@@ -23,7 +23,7 @@ def test_members_and_above_may_send() -> None:
 
 
 def test_no_operation_is_both_public_and_for_a_role() -> None:
-    assert (role.PUBLIC | role.FOR_READERS) & set(role.NEEDED) == set()
+    assert (role.PUBLIC | role.FOR_READERS | role.FOR_OPERATORS) & set(role.NEEDED) == set()
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,13 @@ import typer
 from posthouse.cli import output
 from posthouse.cli.operator import perform
 from posthouse.cli.output import AsJson, LimitGiven, Plain
-from posthouse.cli.queue import merged
+from posthouse.flows.operate.lane_rows import listed
 from posthouse.rules import ids, lesson_text
-from posthouse.rules.standing import LaneState, stored
+from posthouse.rules.standing import stored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from posthouse.flows.operate.lanes import LaneList, StoredLesson
-    from posthouse.rules.standing import Lesson, Standing
+    from posthouse.flows.operate.lanes import StoredLesson
+    from posthouse.rules.standing import Lesson
 
 lane = typer.Typer(no_args_is_help=True)
 
@@ -32,7 +30,7 @@ AddressGiven = Annotated[
 @lane.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Show the lanes that have mail, have learnt something, or are paused: the busiest first."""
-    rows = _listed(perform(lambda services: services.lanes.all()))
+    rows = [row._asdict() for row in listed(perform(lambda services: services.lanes.all()))]
     hint = "No lane has mail, has learnt anything, or is paused."
     output.write_page(rows, _LISTED, as_json=as_json, empty=hint)
 
@@ -133,41 +131,6 @@ def pin(
     else:
         done = perform(lambda services: services.lanes.pin(name, rate, address))
     _write(done, f"{done.place.lane}: {lesson_text.said(done)}.", as_json=as_json)
-
-
-def _listed(found: "LaneList") -> list[Plain]:
-    reports = {row.lane: row for row in merged(found.reports, {})}
-    learnt: dict[str, list[Standing]] = {}
-    for row in found.standings:
-        learnt.setdefault(row.place.lane, []).append(row.standing)
-    pauses = {row.lane: row for row in found.pauses}
-    rows: list[Plain] = []
-    for name in sorted(reports.keys() | learnt.keys() | pauses.keys()):
-        report, standings, paused = reports.get(name), learnt.get(name, []), pauses.get(name)
-        strictest = min(standings, key=lambda standing: standing.per_second, default=None)
-        rows.append(
-            {
-                "lane": name,
-                "state": "paused" if paused else _state(standings),
-                "waiting": report.waiting if report else 0,
-                "in_flight": report.in_flight if report else 0,
-                "per_second": None if strictest is None else round(strictest.per_second, 3),
-                "pinned": any(standing.is_pinned for standing in standings),
-                "since": paused.since if paused else None,
-                "reason": paused.reason if paused else None,
-                "last_reply": report.last_reply if report else None,
-            }
-        )
-    return sorted(rows, key=lambda row: (row["state"] != "paused", -int(str(row["waiting"])), str(row["lane"])))
-
-
-def _state(standings: "Sequence[Standing]") -> str:
-    """Of several addresses', the gravest."""
-    states = {standing.state for standing in standings}
-    for state in (LaneState.BLOCKED, LaneState.RESTING):
-        if state in states:
-            return state
-    return LaneState.OPEN
 
 
 def _write(done: "Lesson", text: str, *, as_json: bool) -> None:

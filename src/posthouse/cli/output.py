@@ -38,7 +38,7 @@ def account(row: "AccountRow") -> Plain:
         "id": ids.text(ids.ACCOUNT, row.id),
         "name": row.name,
         "available": row.available,
-        "state": "closed" if row.closed_at else "suspended" if row.suspended_at else "active",
+        "state": row.state,
         "suspended_at": row.suspended_at,
         "suspended_reason": row.suspended_reason,
         "closed_at": row.closed_at,

@@ -4,11 +4,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
-from uuid import UUID
 
 import typer
 
@@ -17,6 +14,7 @@ from posthouse.cli.confirmation import DryRun, Yes, confirm
 from posthouse.cli.length import length
 from posthouse.cli.operator import perform, text_of
 from posthouse.cli.output import AsJson, Plain
+from posthouse.flows.operate.lane_rows import LaneRow, Part, merged
 from posthouse.mail.reply import printable
 from posthouse.rules.queue_change import QueueChange
 from posthouse.rules.refusal import Refusal
@@ -35,34 +33,15 @@ PAUSE_SECONDS: Final = 1.0
 _FRAME_LINES: Final = 8
 _REPLY_CHARACTERS: Final = 60
 
-# A worker's share of a lane.
-_Part = tuple[UUID, str]
-
-
-@dataclass(frozen=True, slots=True)
-class LaneRow:
-    """A lane as all workers together see it; `per_second` is None until two reports were seen."""
-
-    lane: str
-    workers: int
-    waiting: int
-    in_flight: int
-    connections: int
-    delivered_total: int
-    deferred_total: int
-    per_second: float | None
-    paused_until: datetime | None
-    last_reply: str | None
-
 
 class Rates:
     """Mails delivered a second, from one report to the next."""
 
     def __init__(self) -> None:
-        self._seen: dict[_Part, tuple[LaneReport, float | None]] = {}
+        self._seen: dict[Part, tuple[LaneReport, float | None]] = {}
 
-    def observe(self, reports: "Sequence[LaneReport]") -> Mapping[_Part, float | None]:
-        seen: dict[_Part, tuple[LaneReport, float | None]] = {}
+    def observe(self, reports: "Sequence[LaneReport]") -> Mapping[Part, float | None]:
+        seen: dict[Part, tuple[LaneReport, float | None]] = {}
         for report in reports:
             part = report.worker_id, report.state.lane
             before, rate = self._seen.get(part, (report, None))
@@ -239,31 +218,6 @@ def _print(view: "QueueView", rows: "Sequence[LaneRow]") -> None:
     from rich.console import Console
 
     Console(highlight=False, width=None if sys.stdout.isatty() else output.PIPE_WIDTH).print(render(view, rows))
-
-
-def merged(reports: "Sequence[LaneReport]", rates: Mapping[_Part, float | None]) -> list[LaneRow]:
-    """The lanes, each once, the busiest first."""
-    rows = []
-    by_lane = sorted(reports, key=lambda report: report.state.lane)
-    for lane, group in groupby(by_lane, key=lambda report: report.state.lane):
-        parts = sorted(group, key=lambda report: report.reported_at, reverse=True)
-        states = [part.state for part in parts]
-        known = [rate for part in parts if (rate := rates.get((part.worker_id, lane))) is not None]
-        rows.append(
-            LaneRow(
-                lane=lane,
-                workers=len(parts),
-                waiting=sum(state.waiting for state in states),
-                in_flight=sum(state.in_flight for state in states),
-                connections=sum(state.connections for state in states),
-                delivered_total=sum(state.delivered_total for state in states),
-                deferred_total=sum(state.deferred_total for state in states),
-                per_second=sum(known) if known else None,
-                paused_until=max((state.paused_until for state in states if state.paused_until), default=None),
-                last_reply=next((state.last_reply for state in states if state.last_reply), None),
-            )
-        )
-    return sorted(rows, key=lambda row: (-(row.waiting + row.in_flight), -(row.per_second or 0), row.lane))
 
 
 def render(view: "QueueView", rows: "Sequence[LaneRow]") -> "RenderableType":

@@ -1,13 +1,14 @@
 """Commands about users of the dashboard: an account's members."""
 
 import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from posthouse.cli import output
 from posthouse.cli.operator import perform, perform_for, service_url
-from posthouse.cli.output import AccountGiven, AsJson, LimitGiven
+from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Role
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from posthouse.rules.ids import AccountId
 
 user = typer.Typer(no_args_is_help=True)
+
+
+class OnOff(StrEnum):
+    ON = "on"
+    OFF = "off"
+
 
 UserGiven = Annotated[str, typer.Argument(metavar="ADDRESS", help="The address that they log in with.")]
 MemberGiven = Annotated[
@@ -141,6 +148,27 @@ def login_link(email: UserGiven, as_json: AsJson = False) -> None:
     if as_json:
         return output.write_json({"email": email, "url": url})
     return output.write_line(url)
+
+
+@user.command("operator")
+def set_operator(
+    email: Annotated[
+        str | None, typer.Argument(metavar="ADDRESS", help="The address that they log in with; none shows who is.")
+    ] = None,
+    state: Annotated[OnOff | None, typer.Argument(help="Whether they are an operator from now on.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a user operate the service in the dashboard, or no longer; they need a second factor for it."""
+    if email is None or state is None:
+        rows: list[Plain] = [
+            {"email": address, "since": since} for address, since in perform(lambda services: services.operators.all())
+        ]
+        none = "There are none: `posthouse user operator ADDRESS on` makes one."
+        return output.write_page(rows, ("email", "since"), as_json=as_json, empty=none)
+    is_operator = state is OnOff.ON
+    perform(lambda services: services.operators.set_operator(email, is_operator=is_operator))
+    said = "is an operator. They need a second factor." if is_operator else "is no longer an operator."
+    return output.write_done(f"{email} {said}", {"email": email, "operator": is_operator}, as_json=as_json)
 
 
 def _password(from_stdin: bool) -> str:

@@ -8,6 +8,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -23,6 +24,7 @@ from posthouse.compose.garbage_collection import collect_rarely
 from posthouse.compose.keys import sealer, unsubscribe_keys
 from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.monitoring import monitored
+from posthouse.compose.operator import OperatorServices
 from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
 from posthouse.compose.stream import open_stream, tickets
 from posthouse.compose.switch_interval import prefer_event_loop
@@ -50,6 +52,7 @@ from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
+from posthouse.flows.operate.operators import Operators
 from posthouse.flows.shared.shared_database import SharedDatabase
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.rules.rate_limit import Rate
@@ -175,6 +178,11 @@ def _application(
                     rate=Rate(settings.limits.writes_per_second, settings.limits.writes_burst),
                     disk_space=disk_space,
                 ),
+                operators=Operators(
+                    database=database, clock=clock, chance=chance, token_secrets=settings.secrets.jwt_secrets
+                ),
+                operator_flows=partial(OperatorServices, settings, database, clock),
+                now=clock.now,
                 tracer=tracer,
             )
 

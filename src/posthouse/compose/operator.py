@@ -11,6 +11,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.compose import account
 from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, learn_time, open_database, require_tables
 from posthouse.config import Settings
+from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.refusal import Refusal
 from posthouse.store.postgres import Database
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.doctor import Doctor
     from posthouse.flows.operate.lanes import Lanes
     from posthouse.flows.operate.monitor import Monitor
+    from posthouse.flows.operate.operators import Operators
     from posthouse.flows.operate.provider_delays import ProviderDelays
     from posthouse.flows.operate.queue_changes import QueueChanges
     from posthouse.flows.operate.relays import Relays
@@ -51,7 +53,9 @@ CONNECTIONS_MAX: Final = 2
 class OperatorServices:
     """Each service is imported and made when a command asks for it: all of them take a second to import."""
 
-    def __init__(self, settings: Settings, database: Database, clock: DatabaseClock) -> None:
+    def __init__(self, settings: Settings, database: Database, clock: DatabaseClock, actor: Actor = OPERATOR) -> None:
+        """`actor` is who the operator's log names."""
+        self._actor = actor
         self._settings = settings
         self._database = database
         self._clock = clock
@@ -68,6 +72,7 @@ class OperatorServices:
             peppers=self._settings.secrets.peppers,
             sender_account=self._settings.service.sender_account,
             sandbox_domain=self._sandbox_domain,
+            actor=self._actor,
         )
 
     @cached_property
@@ -231,7 +236,11 @@ class OperatorServices:
         from posthouse.flows.operate.lanes import Lanes
 
         return Lanes(
-            database=self._database, clock=self._clock, chance=self._chance, lane_limits=self._settings.lanes.limits
+            database=self._database,
+            clock=self._clock,
+            chance=self._chance,
+            lane_limits=self._settings.lanes.limits,
+            actor=self._actor,
         )
 
     @cached_property
@@ -245,7 +254,14 @@ class OperatorServices:
             chance=self._chance,
             resolver=resolver(self._settings),
             retries=self._settings.delivery.retry_schedule,
+            actor=self._actor,
         )
+
+    @cached_property
+    def operators(self) -> "Operators":
+        from posthouse.flows.operate.operators import Operators
+
+        return Operators(database=self._database, clock=self._clock, chance=self._chance)
 
     @cached_property
     def restores(self) -> "Restores":

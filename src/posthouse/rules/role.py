@@ -27,6 +27,25 @@ PUBLIC: Final = frozenset(
 # For programs, admitted as GET /emails/{id} is: by an API key with the read scope, among others. No role is needed.
 FOR_READERS: Final = frozenset({"waitForMessage"})
 
+# For users with the operator's flag, whatever their role (`rules/operator.py`).
+FOR_OPERATORS: Final = frozenset(
+    {
+        "operatorOverview",
+        "operatorListLanes",
+        "operatorGetLane",
+        "operatorPauseLane",
+        "operatorResumeLane",
+        "operatorUndoLesson",
+        "operatorChangeQueue",
+        "operatorListAccounts",
+        "operatorSuspendAccount",
+        "operatorResumeAccount",
+        "operatorListAddresses",
+        "operatorHealth",
+        "operatorLog",
+    }
+)
+
 # What concerns the user alone, in any role and without the second factor that an account requires.
 OWN: Final = (
     "logout",

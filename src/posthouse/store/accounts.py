@@ -33,6 +33,10 @@ class AccountRow:
     display_name: str | None = None
 
     @property
+    def state(self) -> str:
+        return "closed" if self.closed_at else "suspended" if self.suspended_at else "active"
+
+    @property
     def shown_name(self) -> str:
         """The name that its owners chose, else the operator's."""
         return self.display_name or self.name

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from posthouse.rules.ids import AccountId, SessionId, UserId
+from posthouse.rules.operator import OperatorSession
 from posthouse.store.accounts import touch
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
@@ -39,6 +40,13 @@ class RenewableSession:
     renewed_at: datetime | None
 
 
+_OF_OPERATOR: Final = """
+SELECT u.id AS user_id, u.email, s.id AS session_id, s.created_at AS began_at,
+    u.operator_since IS NOT NULL AS is_operator, EXISTS (
+        SELECT FROM second_factors f WHERE f.user_id = u.id AND f.confirmed_at IS NOT NULL) AS has_second_factor
+FROM sessions s JOIN users u ON u.id = s.user_id
+WHERE s.id = $1 AND s.user_id = $2 AND s.revoked_at IS NULL AND s.expires_at > $3
+"""
 # The lock makes a change of the password wait, or this for the change, which then finds another hash: no session
 # is begun with a password that is no longer the user's.
 _INSERT: Final = statement("""
@@ -164,3 +172,11 @@ async def _touch_each(tx: Connection, ended: Sequence[Row], now: datetime) -> No
     # In order: two transactions that touch the same accounts must not deadlock.
     for account_id in sorted({row["account_id"] for row in ended}):
         await touch(tx, account_id, now)
+
+
+async def of_operator(
+    connection: Connection, session_id: SessionId, user_id: UserId, now: datetime
+) -> OperatorSession | None:
+    """Read without a cache: what an operator loses is lost at once."""
+    row = await connection.fetchrow(_OF_OPERATOR, session_id, user_id, now)
+    return None if row is None else OperatorSession(**row)

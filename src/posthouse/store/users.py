@@ -113,6 +113,11 @@ locked AS (
 UPDATE memberships m SET last_seen_at = greatest(m.last_seen_at, l.at)
 FROM locked l WHERE m.account_id = l.account_id AND m.user_id = l.user_id
 """
+_SET_OPERATOR: Final = """
+UPDATE users SET operator_since = CASE WHEN $2::timestamptz IS NULL THEN NULL ELSE coalesce(operator_since, $2) END
+WHERE email = $1 RETURNING 1
+"""
+_OPERATORS: Final = "SELECT email, operator_since FROM users WHERE operator_since IS NOT NULL ORDER BY email"
 _REPLACE_HASH: Final = """
 UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNING id
 """
@@ -120,6 +125,15 @@ UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNI
 
 def _member(row: Row) -> MemberRow:
     return MemberRow(**{**dict(row), "role": Role(row["role"])})
+
+
+async def set_operator(tx: Connection, email: str, since: datetime | None) -> bool:
+    """False when there is no such user. The first time of an operator stays."""
+    return await tx.fetchval(_SET_OPERATOR, email, since) is not None
+
+
+async def operators(connection: Connection) -> list[tuple[str, datetime]]:
+    return [(row["email"], row["operator_since"]) for row in await connection.fetch(_OPERATORS)]
 
 
 async def insert(tx: Connection, user: UserRow) -> bool:

@@ -36,6 +36,7 @@ from posthouse.entrypoints.http.routes import (
     message_retry,
     message_search,
     next_message,
+    operator,
     service,
     sessions,
     suppressions,
@@ -75,6 +76,7 @@ _FAMILIES: Final = (
     health,
     service,
     captured,
+    operator,
     dashboard,
     docs_page,
 )
@@ -109,6 +111,7 @@ def create_app(
             application.state.services = services
             application.state.reader = reader
             application.state.at_once = at_once
+            application.state.last_check = operator.LastCheck()
             send_endpoint.services = services
             least = connections_max // CONNECTIONS_PART_LEAST
             connections: FairShare[str] = FairShare(connections_max, least=least)

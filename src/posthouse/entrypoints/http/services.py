@@ -1,7 +1,10 @@
 """The flows that the HTTP entry point translates to."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
+from posthouse.entrypoints.http.operator_flows import FlowsOf
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.dry_run import DryRun
 from posthouse.flows.accept.intake import Intake
@@ -26,6 +29,7 @@ from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
+from posthouse.flows.operate.operators import Operators
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.traces import Tracer
 
@@ -78,6 +82,9 @@ class Services:
     suppression: Suppressions
     dry_run: DryRun
     writes: Writes
+    operators: Operators
+    operator_flows: FlowsOf
+    now: Callable[[], datetime]
     tracer: Tracer | None = None
 
     def stop_waiting(self) -> None:

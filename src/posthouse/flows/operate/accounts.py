@@ -14,9 +14,10 @@ from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_credential import CredentialGenerator, NewCredential
 from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.rules import ids, input_checks
 from posthouse.rules import reputation as reputation_rules
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.pepper import Peppers
@@ -104,7 +105,10 @@ class Accounts:
         peppers: Peppers,
         sender_account: str = "",
         sandbox_domain: "SandboxDomain | None" = None,
+        actor: Actor = OPERATOR,
     ) -> None:
+        """In the account's log its owners read of "the operator"; the operator's log names the `actor`."""
+        self._operator_log = None if actor == OPERATOR else OperatorLog(chance, actor)
         self._database = database
         self._clock = clock
         self._chance = chance
@@ -141,6 +145,11 @@ class Accounts:
             found += page
             is_more = len(page) == LIST_MAX
         return found
+
+    async def page(self, after_name: str, limit: int) -> Sequence[AccountRow]:
+        """In the order of their names."""
+        async with self._database.connection() as connection:
+            return await accounts.page(connection, after_name, limit)
 
     async def account(self, account: str) -> AccountDetail:
         async with self._database.connection() as connection:
@@ -323,6 +332,8 @@ class Accounts:
         self, tx: Connection, account: AccountRow, action: str, now: datetime, detail: Detail | None = None
     ) -> None:
         await self._audit_log.note(tx, account.id, OPERATOR, action, account.name, now, detail)
+        if self._operator_log is not None:
+            await self._operator_log.note(tx, action, account.name, now, detail)
 
 
 async def _account(connection: Connection, given: str) -> AccountRow:

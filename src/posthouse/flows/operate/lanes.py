@@ -9,6 +9,7 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.rules import standing as rules
+from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.lane import PROVIDERS, LaneLimits
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.standing import Change, Lesson, Place, Standing
@@ -46,10 +47,18 @@ class LaneList:
 
 
 class Lanes:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, lane_limits: LaneLimits) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        lane_limits: LaneLimits,
+        actor: Actor = OPERATOR,
+    ) -> None:
         self._database = database
         self._clock = clock
-        self._log = OperatorLog(chance)
+        self._log = OperatorLog(chance, actor)
         self._limits = lane_limits
 
     async def log(self, lane: str | None, count: int) -> Sequence[StoredLesson]:

@@ -15,6 +15,7 @@ from posthouse.flows.shared.lane_by_servers import lane_by_servers
 from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.flows.shared.result_event import result_event
 from posthouse.rules import ids, outcome
+from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import lane_by_name
 from posthouse.rules.outcome import GivenUp
@@ -55,13 +56,14 @@ class QueueChanges:
         chance: Chance,
         resolver: Resolver,
         retries: Schedule = DELIVERY,
+        actor: Actor = OPERATOR,
     ) -> None:
         self._database = database
         self._clock = clock
         self._chance = chance
         self._resolver = resolver
         self._retries = retries
-        self._log = OperatorLog(chance)
+        self._log = OperatorLog(chance, actor)
 
     async def select(self, chosen: Chosen, *, or_all: bool = False) -> QueueSelection:
         """The mail that is in the queue now; what is accepted later is not part of it.

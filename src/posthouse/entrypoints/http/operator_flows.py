@@ -1,0 +1,33 @@
+"""The flows of the operator's routes: those of the commands, with the name of who uses them for the log."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from posthouse.flows.operate.accounts import Accounts
+from posthouse.flows.operate.addresses import Addresses
+from posthouse.flows.operate.doctor import Doctor
+from posthouse.flows.operate.lanes import Lanes
+from posthouse.flows.operate.monitor import Monitor
+from posthouse.flows.operate.provider_delays import ProviderDelays
+from posthouse.flows.operate.queue_changes import QueueChanges
+from posthouse.rules.actor import Actor
+
+
+class OperatorFlows(Protocol):
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def addresses(self) -> Addresses: ...
+    @property
+    def doctor(self) -> Doctor: ...
+    @property
+    def lanes(self) -> Lanes: ...
+    @property
+    def monitor(self) -> Monitor: ...
+    @property
+    def provider_delays(self) -> ProviderDelays: ...
+    @property
+    def queue_changes(self) -> QueueChanges: ...
+
+
+FlowsOf = Callable[[Actor], OperatorFlows]

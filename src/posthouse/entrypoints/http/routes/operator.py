@@ -1,0 +1,384 @@
+"""The operator's routes: the queue, lanes, accounts, addresses, health and the log of the whole installation.
+
+The same flows as the commands. A customer's token is refused, whatever its role.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http.openapi import json_body, responses_with
+from posthouse.entrypoints.http.operator_flows import OperatorFlows
+from posthouse.entrypoints.http.route_context import (
+    Cursor,
+    PageSize,
+    body_of,
+    json_response,
+    page_size,
+    services_of,
+    timestamp,
+)
+from posthouse.entrypoints.http.schemas import operator as schemas
+from posthouse.flows.operate.accounts import AccountRow
+from posthouse.flows.operate.lane_rows import ListedLane, listed
+from posthouse.flows.operate.lanes import StoredLesson
+from posthouse.flows.operate.monitor import BoundedCount, OperatorLogEntry
+from posthouse.flows.operate.queue_changes import Chosen
+from posthouse.rules import ids, lesson_text
+from posthouse.rules.check_up import DoctorCheck
+from posthouse.rules.refusal import invalid
+
+router = APIRouter()
+
+READ_ERRORS: Final = (400, 401, 403, 404, 500, 503)
+CHANGE_ERRORS: Final = (400, 401, 403, 404, 409, 413, 500, 503)
+CHANGES_SHOWN: Final = 20
+LESSONS_SHOWN: Final = 20
+LESSON_MAX: Final = 2**63 - 1
+OLDER_THAN_SECONDS_MAX: Final = 366 * 24 * 3600
+# Checks ask other servers: within this time the last result is shown again.
+CHECKED_FOR: Final = timedelta(seconds=30)
+
+LaneName = Annotated[str, Path(description="A provider's name, such as google, or a domain.")]
+AccountName = Annotated[str, Path(description="Its name or id.")]
+
+
+async def flows_of(request: Request) -> OperatorFlows:
+    """The flows, for an operator who logged in; everyone else is refused."""
+    services = services_of(request)
+    actor = await services.operators.admit(request.headers.get("authorization"))
+    return services.operator_flows(actor)
+
+
+@router.get(
+    "/v1/operator/overview",
+    operation_id="operatorOverview",
+    summary="The queue, the lanes and the latest changes of the installation",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorOverview, *READ_ERRORS),
+)
+async def overview(request: Request) -> Response:
+    flows = await flows_of(request)
+    view, lanes = await flows.monitor.queue(), await flows.lanes.all()
+    backlog = view.backlog
+    return json_response(
+        request,
+        {
+            "at": timestamp(view.at),
+            "due": _count(backlog.due),
+            "leased": _count(backlog.leased),
+            "claimed": _count(backlog.claimed),
+            "later": _count(backlog.later),
+            "held": _count(backlog.held),
+            "oldest_due_at": timestamp(backlog.oldest_due_at),
+            "workers": len({report.worker_id for report in view.reports}),
+            "lanes": [_lane(row) for row in listed(lanes)],
+            "delays": [
+                {"provider": found.provider, "since": timestamp(found.since), **found.delay._asdict()}
+                for found in await flows.provider_delays.known()
+            ],
+            "changes": [_entry(entry) for entry in await flows.monitor.operator_log(CHANGES_SHOWN)],
+        },
+    )
+
+
+@router.get(
+    "/v1/operator/lanes",
+    operation_id="operatorListLanes",
+    summary="The lanes that have mail, have learnt something, or are paused",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorLanes, *READ_ERRORS),
+)
+async def list_lanes(request: Request) -> Response:
+    flows = await flows_of(request)
+    return json_response(request, {"lanes": [_lane(row) for row in listed(await flows.lanes.all())]})
+
+
+@router.get(
+    "/v1/operator/lanes/{lane}",
+    operation_id="operatorGetLane",
+    summary="What holds for a lane, and the replies that it learnt it from",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorLaneDetail, *READ_ERRORS),
+)
+async def get_lane(request: Request, lane: LaneName) -> Response:
+    flows = await flows_of(request)
+    view = await flows.lanes.explain(lane, LESSONS_SHOWN)
+    return json_response(
+        request,
+        {
+            "lane": view.lane,
+            "begins_at": view.begins_at,
+            "standings": [
+                {
+                    "address": found.place.ip,
+                    "domain": found.place.domain,
+                    "lines": list(lesson_text.described(found.standing, view.at)),
+                }
+                for found in view.standings
+            ],
+            "lessons": [_lesson(found) for found in view.lessons],
+        },
+    )
+
+
+@router.post(
+    "/v1/operator/lanes/{lane}/pause",
+    operation_id="operatorPauseLane",
+    summary="Begin no session with a lane until it is resumed",
+    tags=["Operator"],
+    openapi_extra=json_body(schemas.PauseRequest),
+    responses=responses_with(200, schemas.LaneChanged, *CHANGE_ERRORS),
+)
+async def pause_lane(request: Request, lane: LaneName) -> Response:
+    flows = await flows_of(request)
+    given = await body_of(request, schemas.PauseRequest)
+    await flows.lanes.pause(lane, given.reason)
+    return json_response(request, {"lane": lane, "state": "paused"})
+
+
+@router.post(
+    "/v1/operator/lanes/{lane}/resume",
+    operation_id="operatorResumeLane",
+    summary="End a lane's pause",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.LaneChanged, *CHANGE_ERRORS),
+)
+async def resume_lane(request: Request, lane: LaneName) -> Response:
+    flows = await flows_of(request)
+    await flows.lanes.resume(lane)
+    return json_response(request, {"lane": lane, "state": "open"})
+
+
+@router.post(
+    "/v1/operator/lessons/{id}/undo",
+    operation_id="operatorUndoLesson",
+    summary="Put a lane back to what it was before a lesson",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.LaneChanged, *CHANGE_ERRORS),
+)
+async def undo_lesson(
+    request: Request,
+    lesson: Annotated[
+        str,
+        Path(
+            alias="id",
+            description="The lesson's number.",
+            json_schema_extra={"type": "integer", "minimum": 1, "maximum": LESSON_MAX},
+        ),
+    ],
+) -> Response:
+    flows = await flows_of(request)
+    if not (lesson.isascii() and lesson.isdigit() and 1 <= int(lesson[:20]) <= LESSON_MAX):
+        raise invalid("A lesson's number is a whole number, as GET /v1/operator/lanes/{lane} shows it.")
+    done = await flows.lanes.undo(int(lesson))
+    return json_response(request, {"lane": done.place.lane, "state": done.after.state})
+
+
+@router.post(
+    "/v1/operator/queue",
+    operation_id="operatorChangeQueue",
+    summary="Retry, hold, release or cancel mail that is not final; by default it only counts",
+    tags=["Operator"],
+    openapi_extra=json_body(schemas.QueueChangeRequest),
+    responses=responses_with(200, schemas.QueueChanged, *CHANGE_ERRORS),
+)
+async def change_queue(request: Request) -> Response:
+    flows = await flows_of(request)
+    given = await body_of(request, schemas.QueueChangeRequest)
+    if given.older_than_seconds is not None and not 1 <= given.older_than_seconds <= OLDER_THAN_SECONDS_MAX:
+        raise invalid(f"`older_than_seconds` is a number from 1 to {OLDER_THAN_SECONDS_MAX}.")
+    age = None if given.older_than_seconds is None else timedelta(seconds=given.older_than_seconds)
+    account_id = None if given.account is None else await flows.accounts.account_id(given.account)
+    chosen = Chosen(given.message, account_id, given.destination, given.lane, age)
+    selection = await flows.queue_changes.select(chosen)
+    count = await flows.queue_changes.count(given.change, selection)
+    recipients = count.recipients
+    if not given.dry_run:
+        recipients = await flows.queue_changes.apply(given.change, selection, _described(given))
+    content = {"recipients": recipients, "being_tried": count.being_tried, "is_done": not given.dry_run}
+    return json_response(request, content)
+
+
+@router.get(
+    "/v1/operator/accounts",
+    operation_id="operatorListAccounts",
+    summary="All accounts, in the order of their names",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorAccounts, *READ_ERRORS),
+)
+async def list_accounts(request: Request, limit: PageSize = "50", cursor: Cursor = None) -> Response:
+    flows = await flows_of(request)
+    count = page_size(limit)
+    rows = await flows.accounts.page(cursor or "", count + 1)
+    is_more = len(rows) > count
+    content = {
+        "accounts": [_account(row) for row in rows[:count]],
+        "next_cursor": rows[count - 1].name if is_more else None,
+    }
+    return json_response(request, content)
+
+
+@router.post(
+    "/v1/operator/accounts/{account}/suspend",
+    operation_id="operatorSuspendAccount",
+    summary="Stop an account from sending; its mail is held",
+    tags=["Operator"],
+    openapi_extra=json_body(schemas.SuspendRequest),
+    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
+)
+async def suspend_account(request: Request, account: AccountName) -> Response:
+    flows = await flows_of(request)
+    given = await body_of(request, schemas.SuspendRequest)
+    return json_response(request, {"account": _account(await flows.accounts.suspend(account, given.reason))})
+
+
+@router.post(
+    "/v1/operator/accounts/{account}/resume",
+    operation_id="operatorResumeAccount",
+    summary="Let a suspended account send again, and send what was held",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
+)
+async def resume_account(request: Request, account: AccountName) -> Response:
+    flows = await flows_of(request)
+    return json_response(request, {"account": _account(await flows.accounts.resume(account))})
+
+
+@router.get(
+    "/v1/operator/addresses",
+    operation_id="operatorListAddresses",
+    summary="The addresses that mail leaves from, and what the last check found",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorAddresses, *READ_ERRORS),
+)
+async def list_addresses(request: Request) -> Response:
+    flows = await flows_of(request)
+    rows = [
+        {
+            "ip": str(row.ip),
+            "hostname": row.hostname,
+            "pool": row.pool,
+            "state": row.state,
+            "listed_by": list(row.listed_by),
+            "findings": list(row.findings),
+            "checked_at": timestamp(row.checked_at),
+            "warms_up_since": timestamp(row.warms_up_since),
+        }
+        for row in await flows.addresses.list_addresses()
+    ]
+    return json_response(request, {"addresses": rows})
+
+
+@dataclass(slots=True)
+class LastCheck:
+    """Of this process: several pages and operators share one check."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    at: datetime | None = None
+    checks: list[DoctorCheck] = field(default_factory=list)
+
+
+@router.get(
+    "/v1/operator/health",
+    operation_id="operatorHealth",
+    summary="What `posthouse doctor` finds, and what to do about it",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorHealth, *READ_ERRORS),
+)
+async def health(request: Request) -> Response:
+    flows = await flows_of(request)
+    last: LastCheck = request.app.state.last_check
+    async with last.lock:
+        now = services_of(request).now()
+        if last.at is None or now - last.at > CHECKED_FOR:
+            last.checks = list(await flows.doctor.check_up())
+            last.at = now
+    checks = [
+        {
+            "check": check.name,
+            "is_well": check.is_well,
+            "severity": check.severity,
+            "found": check.found,
+            "why": check.why,
+            "advice": check.advice,
+        }
+        for check in last.checks
+    ]
+    return json_response(request, {"checked_at": timestamp(last.at), "checks": checks})
+
+
+@router.get(
+    "/v1/operator/log",
+    operation_id="operatorLog",
+    summary="What operators changed, newest first",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorLog, *READ_ERRORS),
+)
+async def log(request: Request, limit: PageSize = "50") -> Response:
+    flows = await flows_of(request)
+    entries = await flows.monitor.operator_log(page_size(limit))
+    return json_response(request, {"entries": [_entry(entry) for entry in entries]})
+
+
+def _count(count: BoundedCount) -> dict[str, Any]:
+    return {"count": count.number, "is_more": count.is_more}
+
+
+def _lane(row: ListedLane) -> dict[str, Any]:
+    return {**row._asdict(), "since": timestamp(row.since)}
+
+
+def _lesson(found: StoredLesson) -> dict[str, Any]:
+    lesson = found.lesson
+    message_id = lesson.refused.message_id
+    return {
+        "id": found.id,
+        "at": timestamp(lesson.at),
+        "address": lesson.place.ip,
+        "kind": lesson.kind,
+        "what": lesson_text.said(lesson),
+        "reply": lesson.refused.reply,
+        "message": None if message_id is None else ids.text(ids.MESSAGE, message_id),
+        "until": timestamp(lesson.until),
+    }
+
+
+def _account(row: AccountRow) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.ACCOUNT, row.id),
+        "name": row.name,
+        "state": row.state,
+        "available": row.available,
+        "suspended_at": timestamp(row.suspended_at),
+        "suspended_reason": row.suspended_reason,
+        "created_at": timestamp(row.created_at),
+    }
+
+
+def _entry(found: OperatorLogEntry) -> dict[str, Any]:
+    entry = found.entry
+    return {
+        "at": timestamp(entry.at),
+        "actor": entry.actor.name,
+        "action": entry.action,
+        "target": entry.target,
+        "account": found.account,
+        "detail": dict(entry.detail),
+    }
+
+
+def _described(given: schemas.QueueChangeRequest) -> str:
+    """The selection in words, for the operator's log."""
+    named = {
+        "message": given.message,
+        "account": given.account,
+        "destination": given.destination,
+        "lane": given.lane,
+        "older than": None if given.older_than_seconds is None else f"{given.older_than_seconds} s",
+    }
+    return ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)

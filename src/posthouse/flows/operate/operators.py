@@ -1,0 +1,52 @@
+"""Operators with a login: who they are, and their admission to the operator's routes."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.operator_log import OperatorLog
+from posthouse.rules import credential, input_checks, operator, token
+from posthouse.rules.actor import Actor
+from posthouse.rules.credential import BearerToken
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import sessions, users
+from posthouse.store.postgres import Database
+
+
+class Operators:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, token_secrets: Sequence[str] = ()) -> None:
+        """Without secrets no token is known."""
+        self._database = database
+        self._clock = clock
+        self._log = OperatorLog(chance)
+        self._token_secrets = token_secrets
+
+    async def admit(self, authorization: str | None) -> Actor:
+        """The operator whose login it is; raises for every other credential."""
+        given = credential.parse_authorization(authorization)
+        now = self._clock.now()
+        claims = None
+        if isinstance(given, BearerToken):
+            claims = token.read(given.jwt, secrets=self._token_secrets, now=now)
+        if claims is not None:
+            async with self._database.connection() as connection:
+                session = await sessions.of_operator(connection, claims.session_id, claims.user_id, now)
+            if session is not None:
+                operator.require(session, now)
+                return Actor(session.user_id, session.email)
+        raise Refusal(Code.UNAUTHORIZED, "This needs the token of an operator's login: POST /v1/auth/login gives one.")
+
+    async def set_operator(self, email: str, *, is_operator: bool) -> None:
+        async with self._database.transaction() as tx:
+            now = self._clock.now()
+            address = input_checks.user_address(email)
+            if not await users.set_operator(tx, address, now if is_operator else None):
+                raise Refusal(Code.NOT_FOUND, f"There is no user {email!r}: `posthouse user list` shows an account's.")
+            action = "operator.granted" if is_operator else "operator.withdrawn"
+            await self._log.note(tx, action, address, now)
+
+    async def all(self) -> list[tuple[str, datetime]]:
+        """Their addresses, and since when."""
+        async with self._database.connection() as connection:
+            return await users.operators(connection)

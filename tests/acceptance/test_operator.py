@@ -1,0 +1,193 @@
+"""The operator's routes: who is let in, what they show, and what they change."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from posthouse.rules import ids, role
+from posthouse.rules.operator import SESSION_MAX
+from tests.acceptance.test_tenancy import DOCUMENT
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.operator_login import add_second_factor, operator_login, set_operator
+from tests.support.service import ABSENT, PASSWORD, Service, Tenant
+
+ROUTES: Final = [
+    (declared["operationId"], method.upper(), path)
+    for path, methods in DOCUMENT["paths"].items()
+    for method, declared in methods.items()
+    if path.startswith("/v1/operator/")
+]
+PLACES: Final = {"{lane}": "example.org", "{id}": "1", "{account}": "someone"}
+
+
+async def call(
+    service: Service, method: str, path: str, authorization: str | None, body: Mapping[str, Any] | None = None
+) -> Answer:
+    for name, value in PLACES.items():
+        path = path.replace(name, value)
+    headers = {} if authorization is None else {"Authorization": authorization}
+    json_body: Any = ABSENT if method == "GET" else body or {}
+    return await service.request(method, path, headers=headers, json=json_body)
+
+
+async def get(service: Service, name: str, authorization: str) -> Any:
+    answer = await call(service, "GET", f"/v1/operator/{name}", authorization)
+    assert answer.status == 200, answer.raw
+    return answer.body
+
+
+async def change(service: Service, name: str, authorization: str, **body: Any) -> Any:
+    answer = await call(service, "POST", f"/v1/operator/{name}", authorization, body)
+    assert answer.status == 200, answer.raw
+    return answer.body
+
+
+@pytest.mark.rule("OPR-01")
+def test_every_route_of_the_operator_is_in_the_table_of_roles() -> None:
+    assert {operation for operation, _, _ in ROUTES} == role.FOR_OPERATORS
+
+
+@pytest.mark.rule("OPR-01")
+@pytest.mark.parametrize(("operation", "method", "path"), ROUTES, ids=[route[0] for route in ROUTES])
+async def test_no_credential_of_a_customer_is_let_in(tenant: Tenant, operation: str, method: str, path: str) -> None:
+    service = tenant.service
+    for authorization in (
+        None,
+        tenant.basic,
+        await tenant.key("live", may_read=True),
+        await tenant.key("test", may_read=True),
+        await tenant.forged(secret="another secret, as long as one should be"),
+    ):
+        assert (await call(service, method, path, authorization)).status == 401, authorization
+    for each in ("viewer", "member", "admin", "owner"):
+        answer = await call(service, method, path, await tenant.jwt(each))
+        assert (answer.status, answer.code) == (403, "forbidden"), each
+
+
+@pytest.mark.rule("OPR-02")
+@pytest.mark.parametrize(("operation", "method", "path"), ROUTES, ids=[route[0] for route in ROUTES])
+async def test_an_operator_needs_a_second_factor_and_a_login_of_today(
+    tenant: Tenant, operation: str, method: str, path: str
+) -> None:
+    service = tenant.service
+    email = await tenant.user("owner")
+    token = f"Bearer {(await service.login(email, PASSWORD)).body['token']}"
+    await set_operator(service, email)
+    answer = await call(service, method, path, token)
+    assert answer.is_refusal(403, "forbidden", "second factor")
+    await add_second_factor(service, email)
+    assert (await call(service, method, path, token)).status not in (401, 403)
+    older = (
+        "UPDATE sessions SET created_at = sessions.created_at - $2::interval"
+        " FROM users WHERE email = $1 AND user_id = users.id"
+    )
+    await service.sql(older, email, SESSION_MAX)
+    assert (await call(service, method, path, token)).is_refusal(401, "unauthorized", "log in again")
+
+
+@pytest.mark.rule("OPR-03")
+async def test_a_withdrawn_flag_and_an_ended_session_count_at_once(tenant: Tenant) -> None:
+    service = tenant.service
+    email, token = await operator_login(tenant)
+    await get(service, "overview", token)
+    await set_operator(service, email, is_operator=False)
+    assert (await call(service, "GET", "/v1/operator/overview", token)).status == 403
+    await set_operator(service, email)
+    await get(service, "overview", token)
+    await service.request("POST", "/v1/auth/logout", headers={"Authorization": token})
+    assert (await call(service, "GET", "/v1/operator/overview", token)).status == 401
+
+
+@pytest.mark.rule("OPR-04")
+async def test_the_overview_counts_the_queue_of_all_accounts(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(tenant)
+    before = await get(service, "overview", token)
+    for sender in (tenant, await service.account()):
+        await sender.accepts(sender.mail(to=[f"r{number}@example.org" for number in range(5)]))
+    after = await get(service, "overview", token)
+    waiting = [sum(view[name]["count"] for name in ("due", "leased", "claimed", "later")) for view in (before, after)]
+    assert waiting[1] - waiting[0] == 10
+    assert after["oldest_due_at"]
+
+
+@pytest.mark.rule("OPR-05")
+async def test_a_lane_is_paused_shown_and_resumed_and_the_log_names_the_operator(tenant: Tenant) -> None:
+    service = tenant.service
+    email, token = await operator_login(tenant)
+    lane = f"{tenant.unique}.example.org"
+    await change(service, f"lanes/{lane}/pause", token, reason="they asked for it")
+    (shown,) = [row for row in (await get(service, "lanes", token))["lanes"] if row["lane"] == lane]
+    assert (shown["state"], shown["reason"]) == ("paused", "they asked for it")
+    assert (await get(service, f"lanes/{lane}", token))["lane"] == lane
+    await change(service, f"lanes/{lane}/resume", token)
+    assert all(row["lane"] != lane for row in (await get(service, "lanes", token))["lanes"])
+    entries = [entry for entry in (await get(service, "log", token))["entries"] if entry["target"] == lane]
+    assert [(entry["action"], entry["actor"]) for entry in entries] == [("lane.resumed", email), ("lane.paused", email)]
+
+
+@pytest.mark.rule("OPR-06")
+async def test_mail_is_counted_first_then_held_released_and_cancelled(tenant: Tenant) -> None:
+    service = tenant.service
+    _, token = await operator_login(tenant)
+    sent = await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
+    available = await tenant.available()
+
+    async def change_queue(what: str, **given: Any) -> Any:
+        return await change(service, "queue", token, change=what, message=sent["id"], **given)
+
+    counted = await change_queue("hold")
+    assert (counted["recipients"], counted["is_done"]) == (2, False)
+    assert (await change_queue("release"))["recipients"] == 0
+    assert (await change_queue("hold", dry_run=False))["recipients"] == 2
+    assert (await change_queue("release", dry_run=False))["recipients"] == 2
+    assert (await change_queue("cancel", dry_run=False))["recipients"] == 2
+    message = (await tenant.get(sent["id"])).body
+    assert (message["status"], message["billing_status"]) == ("failed", "released")
+    assert await tenant.available() == available + 2
+    refused = await call(service, "POST", "/v1/operator/queue", token, {"change": "cancel"})
+    assert refused.is_refusal(400, "invalid_request", "Say which mail")
+
+
+@pytest.mark.rule("OPR-07")
+async def test_accounts_are_listed_suspended_and_resumed(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    names: list[str] = []
+    cursor = ""
+    while True:
+        page = await get(service, f"accounts?limit=2&cursor={cursor}", token)
+        names += [account["name"] for account in page["accounts"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = page["next_cursor"]
+    assert tenant.unique in names
+    assert len(set(names)) == len(names)
+    account = ids.text(ids.ACCOUNT, tenant.id)
+    suspended = await change(service, f"accounts/{account}/suspend", token, reason="spam")
+    assert (suspended["account"]["state"], suspended["account"]["suspended_reason"]) == ("suspended", "spam")
+    assert (await tenant.send()).code == "account_suspended"
+    again = await call(service, "POST", f"/v1/operator/accounts/{account}/suspend", token, {"reason": "spam"})
+    assert again.is_refusal(409, "conflict")
+    resumed = await change(service, f"accounts/{account}/resume", token)
+    assert resumed["account"]["state"] == "active"
+    await eventually(tenant.send, lambda answer: answer.status == 202)
+    # Its owners read of the operator, not of the person.
+    seen = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
+    actors = [entry["actor"]["name"] for entry in seen if entry["action"] in ("account.suspended", "account.resumed")]
+    assert actors == ["operator", "operator"]
+    assert email not in json.dumps(seen)
+    logged = [entry for entry in (await get(service, "log", token))["entries"] if entry["target"] == tenant.unique]
+    assert email in {entry["actor"] for entry in logged}
+
+
+@pytest.mark.rule("OPR-08")
+async def test_health_is_what_the_doctor_finds(tenant: Tenant) -> None:
+    _, token = await operator_login(tenant)
+    first = await get(tenant.service, "health", token)
+    assert {check["severity"] for check in first["checks"]} <= {"ok", "warning", "critical"}
+    assert all(check["advice"] for check in first["checks"] if not check["is_well"])
+    # Checks ask other servers: two pages share one.
+    assert (await get(tenant.service, "health", token))["checked_at"] == first["checked_at"]
+    assert (await get(tenant.service, "addresses", token))["addresses"] == []
