@@ -14,7 +14,7 @@ from posthouse.clock import Clock
 from posthouse.flows.shared.lane_by_servers import lane_by_servers
 from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.flows.shared.result_event import result_event
-from posthouse.rules import ids, outcome
+from posthouse.rules import ids, input_checks, outcome
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import lane_by_name
@@ -81,7 +81,7 @@ class QueueChanges:
             MessageId(ids.lowest_id(before)),
             chosen.account_id,
             None if message_id is None else MessageId(message_id),
-            None if chosen.destination is None else [chosen.destination.strip().lower()],
+            None if chosen.destination is None else [input_checks.domain_name(chosen.destination)],
         )
         if chosen.lane is None:
             return selection

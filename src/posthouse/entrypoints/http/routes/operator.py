@@ -30,7 +30,7 @@ from posthouse.flows.operate.monitor import BoundedCount, OperatorLogEntry
 from posthouse.flows.operate.queue_changes import Chosen
 from posthouse.rules import ids, lesson_text
 from posthouse.rules.check_up import DoctorCheck
-from posthouse.rules.refusal import invalid
+from posthouse.rules.refusal import invalid, unreadable_cursor
 
 router = APIRouter()
 
@@ -214,6 +214,8 @@ async def change_queue(request: Request) -> Response:
 async def list_accounts(request: Request, limit: PageSize = "50", cursor: Cursor = None) -> Response:
     flows = await flows_of(request)
     count = page_size(limit)
+    if cursor is not None and "\0" in cursor:
+        raise unreadable_cursor()
     rows = await flows.accounts.page(cursor or "", count + 1)
     is_more = len(rows) > count
     content = {
