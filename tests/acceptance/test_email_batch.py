@@ -253,3 +253,33 @@ async def test_a_large_attachment_for_many_is_transferred_once_and_sent_in_steps
     assert (await tenant.counts())["messages"] == 40
     refused = await post(tenant, body | {"all": True})
     assert (refused.status, refused.code) == (413, "payload_too_large")
+
+
+@pytest.mark.rule("BAT-02")
+async def test_an_email_that_fails_fails_no_other(service: Service) -> None:
+    tenant = await service.account()
+    await service.sql(
+        "CREATE OR REPLACE FUNCTION refuse_poison() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'poison'; END $$"
+    )
+    await service.sql(
+        "CREATE OR REPLACE TRIGGER poison BEFORE INSERT ON messages FOR EACH ROW"
+        " WHEN (NEW.subject = 'poison') EXECUTE FUNCTION refuse_poison()"
+    )
+    emails = mails(tenant, 4)
+    emails[2]["subject"] = "poison"
+    key = tenant.new_key()
+    first = await results(tenant, {"emails": emails}, key)
+    assert [answer.get("code", "accepted") for answer in first] == [
+        "accepted",
+        "accepted",
+        "internal_error",
+        "accepted",
+    ]
+    await service.sql("DROP TRIGGER poison ON messages")
+    second = await results(tenant, {"emails": emails}, key)
+    assert [answer["id"] for answer in (second[0], second[1], second[3])] == [
+        answer["id"] for answer in (first[0], first[1], first[3])
+    ]
+    assert second[2]["status"] == "queued"
+    assert (await tenant.counts())["messages"] == 4

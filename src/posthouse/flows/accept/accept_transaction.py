@@ -72,8 +72,29 @@ class AcceptTransaction:
     async def accept_part(
         self, entries: Sequence[PreparedMessage], bulk: Bulk
     ) -> Sequence[AcceptedMessage | BaseException]:
-        """Messages of a bulk request, in one transaction; its key is remembered with the first of them."""
-        return await self._together(entries, bulk=bulk)
+        """Messages of a bulk request, in one transaction; its key is remembered with the first of them.
+
+        Where that fails, one by one, so that none fails because of another; unless all or none are wanted.
+        """
+        try:
+            return await self._together(entries, bulk=bulk)
+        except (Refusal, NotAllAcceptedError):
+            raise
+        except Exception:
+            if bulk.is_all or len(entries) == 1:
+                raise
+        answers: list[AcceptedMessage | BaseException] = []
+        for entry in entries:
+            before = sum(isinstance(answer, AcceptedMessage) for answer in answers)
+            try:
+                answers += await self._together(
+                    [entry], bulk=bulk._replace(accepted_count=bulk.accepted_count + before)
+                )
+            except Refusal:
+                raise
+            except Exception as fault:
+                answers.append(fault)
+        return answers
 
     async def _apart(
         self, groups: Sequence[Sequence[PreparedMessage]]

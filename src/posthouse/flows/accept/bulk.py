@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+import structlog
+
 from posthouse import crash
 from posthouse.clock import Clock
 from posthouse.flows.accept.accept_transaction import AcceptTransaction, Bulk, NotAllAcceptedError
@@ -28,8 +30,11 @@ from posthouse.store.postgres import Database
 # Of one transaction, unless it takes all: other mail of the account waits while it is written.
 PART_EMAILS_MAX: Final = 50
 PART_BYTES_MAX: Final = 8 * limits.MIB
+FAULT: Final = "The service failed on this email; it has been logged. Repeat the request to try it again."
 # After so many emails, other requests have their turn.
 EMAILS_A_TURN: Final = 5
+
+log = structlog.get_logger(__name__)
 
 Prepare = Callable[[Principal, IdempotencyKey, Draft, bytes], Awaitable[PreparedMessage]]
 
@@ -223,7 +228,8 @@ class _BulkAcceptance:
             if isinstance(answer, Refusal):
                 self._refuse(index, answer)
             elif isinstance(answer, BaseException):
-                raise answer
+                log.error("email_not_accepted", index=index, exc_info=answer)
+                self._refuse(index, Refusal(Code.INTERNAL_ERROR, FAULT))
             else:
                 self._results[index] = AcceptedEmail(draft, answer)
                 accepted += not answer.is_replay
