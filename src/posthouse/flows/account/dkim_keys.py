@@ -4,12 +4,12 @@ One is made at a time, and accounts take turns. A few RSA keys are made ahead, s
 with the first request, so that a process that makes none does nothing.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from posthouse.flows.shared.background_tasks import BackgroundTasks
+from posthouse.flows.shared.low_priority import in_low_priority
 from posthouse.flows.shared.turns import Turns
 from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair
@@ -41,7 +41,7 @@ class DkimKeys:
 
     async def _made(self, holder: AccountId | None) -> KeyPair:
         async with self._turns.turn(holder):
-            return await asyncio.to_thread(self._make)
+            return await in_low_priority(self._make)
 
     def _refill(self) -> None:
         if not self._is_refilling and len(self._ready) < self._ahead:

@@ -19,6 +19,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.login_delays import LoginDelays
+from posthouse.flows.shared.low_priority import in_low_priority
 from posthouse.flows.shared.shared_database import count_for
 from posthouse.flows.shared.turns import Turns
 from posthouse.rules import credential, limits, rate_limit, totp
@@ -156,16 +157,16 @@ class Passwords:
         # Made slow on purpose: not on the event loop, and never inside a transaction.
         with self._checks.place(network):
             async with self._checks.turn(network):
-                return await asyncio.to_thread(self._hasher.hash, password)
+                return await in_low_priority(self._hasher.hash, password)
 
     async def _is_right(self, password_hash: str | None, password: str, network: str) -> bool:
         """An unknown user is checked against a dummy hash: the time taken must not reveal whether a user exists."""
         async with self._checks.turn(network):
             # Made at the first check.
             if not self._dummy_hash:
-                self._dummy_hash = await asyncio.to_thread(self._hasher.hash, self._dummy_password)
+                self._dummy_hash = await in_low_priority(self._hasher.hash, self._dummy_password)
             try:
-                return await asyncio.to_thread(self._hasher.verify, password_hash or self._dummy_hash, password)
+                return await in_low_priority(self._hasher.verify, password_hash or self._dummy_hash, password)
             except (VerificationError, InvalidHashError):
                 return False
 
