@@ -25,6 +25,15 @@ async def start_second_http(whole_service: WholeService) -> None:
     whole_service.running[HTTP[1]] = await whole_service.processes.start_http()
 
 
+async def replace_all(whole_service: WholeService) -> None:
+    """Each process is replaced by one with the settings of now."""
+    for name in BESIDE:
+        await replace_beside(whole_service, name)
+    for name in HTTP:
+        await replace_in_turn(whole_service, name)
+    whole_service.processes.check()
+
+
 async def replace_beside(whole_service: WholeService, name: str) -> None:
     """The new process works beside the old one, at the same ports, before the old one gets SIGTERM."""
     old = whole_service.running[name]
