@@ -42,6 +42,9 @@ ONE_PROCESS: Final = "HTTP, 1 process, 1,000 accounts"
 ONE_PROCESS_HOT: Final = "HTTP, 1 process, one account"
 TWO_PROCESSES: Final = "HTTP, 2 processes, 1,000 accounts"
 TWO_PROCESSES_HOT: Final = "HTTP, 2 processes, one account"
+BULK: Final = "HTTP, 1 process, 100 emails a request"
+# As many as a process works on at a time.
+BULK_CONNECTIONS: Final = 4
 
 ONE_PROCESS_MIN: Final = 0.60
 TWO_PROCESSES_MIN: Final = 0.90
@@ -50,6 +53,8 @@ HOT_DIFFERENCE_MAX: Final = 0.20
 TWO_PROCESSES_OF_BATCHES_MIN: Final = 0.30
 PYTHON_US_MAX: Final = 450
 PYTHON_TO_ASGI_MAX: Final = 1.6
+# Of the processor time of single requests.
+BULK_MAX: Final = 0.6
 
 _COLOURS: Final = {"Python": BLUE, "PostgreSQL": PALE_BLUE}
 
@@ -77,6 +82,15 @@ def _http(name: str, processes: int, accounts: int, *, keeps_alive: bool = True)
         data.clear()
         with wrk_load.http_server(data.environment, data.workplace, processes) as server:
             return _load(server, data, processes, accounts, seconds, keeps_alive=keeps_alive)
+
+    return Phase(name, BLUE, run)
+
+
+def _bulk(name: str, emails: int) -> Phase:
+    def run(data: Dataset, seconds: int) -> Measured:
+        data.clear()
+        with wrk_load.http_server(data.environment, data.workplace) as server:
+            return _load(server, data, 1, ACCOUNTS, seconds, emails=emails)
 
     return Phase(name, BLUE, run)
 
@@ -111,32 +125,60 @@ PHASES: Final = (
     _http(ONE_PROCESS_HOT, processes=1, accounts=1),
     _http(TWO_PROCESSES, processes=2, accounts=ACCOUNTS),
     _http(TWO_PROCESSES_HOT, processes=2, accounts=1),
+    _bulk(BULK, emails=100),
     _http("HTTP, 1 process, a connection for each request", processes=1, accounts=ACCOUNTS, keeps_alive=False),
     _http("HTTP, 2 processes, a connection for each request", processes=2, accounts=ACCOUNTS, keeps_alive=False),
 )
 
 
 def _load(
-    server: HttpServer, data: Dataset, processes: int, accounts: int, seconds: int, *, keeps_alive: bool = True
+    server: HttpServer,
+    data: Dataset,
+    processes: int,
+    accounts: int,
+    seconds: int,
+    *,
+    keeps_alive: bool = True,
+    emails: int = 1,
 ) -> Measured:
-    """Messages accepted over HTTP; raises unless every message answered with 202 is stored."""
+    """Messages accepted over HTTP, so many with a request; raises unless every one that was answered is stored."""
     requests = [
-        wrk_load.post(sender.basic, message.fields(sender.domain), server.port, keeps_alive=keeps_alive)
+        wrk_load.post(sender.basic, _body(sender.domain, emails), server.port, _path(emails), keeps_alive=keeps_alive)
         for sender in data.senders[:accounts]
     ]
+    connections = CONNECTIONS if emails == 1 else BULK_CONNECTIONS
     runs, answered = 0, 0
     # Until each process has most probably met every account: what is unknown is looked up first.
     while runs == 0 or (answered < WARM_REQUESTS * accounts * processes and runs < seconds):
         runs += 1
-        answered += wrk_load.measure(server, data.cluster.pid, requests, name=f"warm{runs}", seconds=1).count
+        warm = wrk_load.measure(
+            server, data.cluster.pid, requests, name=f"warm{runs}", seconds=1, connections=connections
+        )
+        answered += warm.count
     wal_bytes = data.wal_bytes()
-    measured = wrk_load.measure(server, data.cluster.pid, requests, seconds=seconds)
+    measured = wrk_load.measure(server, data.cluster.pid, requests, seconds=seconds, connections=connections)
     time.sleep(SETTLE_SECONDS)
     wal_bytes = data.wal_bytes() - wal_bytes
     answered += measured.count
     # Every run may end with one request in flight on each connection.
-    data.require_messages(answered, answered + (runs + 1) * CONNECTIONS)
-    return replace(measured, figures={**measured.figures, WAL_KB: wal_bytes / measured.count / 1024})
+    data.require_messages(answered * emails, (answered + (runs + 1) * connections) * emails)
+    count = measured.count * emails
+    return replace(
+        measured,
+        count=count,
+        server_us={part: cost / emails for part, cost in measured.server_us.items()},
+        load_us=measured.load_us / emails,
+        figures={**measured.figures, WAL_KB: wal_bytes / count / 1024},
+    )
+
+
+def _path(emails: int) -> str:
+    return "/emails" if emails == 1 else "/emails/batch"
+
+
+def _body(domain: str, emails: int) -> dict[str, Any]:
+    single = message.fields(domain)
+    return dict(single) if emails == 1 else {"emails": [single] * emails}
 
 
 def measure(run: Run) -> Report:
@@ -191,8 +233,13 @@ def goals(rows: Runs) -> list[Goal]:
     one_of_batches = report.ratio(rows[ONE_PROCESS], rows[BATCHES]) or 0.0
     python_us = report.costs(rows[ONE_PROCESS])["Python"]
     to_asgi = report.ratio(rows[ONE_PROCESS], rows[ASGI], lambda run: run.server_us["Python"]) or 0.0
+    bulk = report.ratio(rows[BULK], rows[ONE_PROCESS], lambda run: run.cpu_us) or 0.0
     return [
         *found,
+        goal(
+            bulk <= BULK_MAX,
+            f"100 emails a request at {BULK_MAX:.0%} or less of their processor time alone: {bulk:.0%}",
+        ),
         goal(
             of_batches >= TWO_PROCESSES_OF_BATCHES_MIN,
             f"two processes at {TWO_PROCESSES_OF_BATCHES_MIN:.0%} or more of bare PostgreSQL in batches of 50: "

@@ -56,8 +56,10 @@ _LIMITS: Final = {
 
 _TABLES: Final = ("messages", "recipients", "bodies", "ledger", "schedule", "idempotency")
 
+# A bulk request has a key of its own besides those of its messages.
 _COUNTS: Final = f"""
-SELECT {", ".join(f"(SELECT count(*) FROM {table}) AS {table}" for table in _TABLES)},
+SELECT {", ".join(f"(SELECT count(*) FROM {table}) AS {table}" for table in _TABLES[:-1])},
+       (SELECT count(DISTINCT message_id) FROM idempotency) AS keys,
        (SELECT sum({CREDITS} - available)::bigint FROM accounts) AS spent
 """
 

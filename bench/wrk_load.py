@@ -100,12 +100,14 @@ def started(
         yield HttpServer(process, port, log)
 
 
-def post(authorization: str, fields: Mapping[str, object], port: int, *, keeps_alive: bool = True) -> str:
-    """POST /emails as two Lua strings: up to its Idempotency-Key, and from there on."""
+def post(
+    authorization: str, fields: Mapping[str, object], port: int, path: str = "/emails", *, keeps_alive: bool = True
+) -> str:
+    """A POST as two Lua strings: up to its Idempotency-Key, and from there on."""
     body = json.dumps(fields)
     head = CRLF.join(
         [
-            "POST /emails HTTP/1.1",
+            f"POST {path} HTTP/1.1",
             f"Host: 127.0.0.1:{port}",
             f"Authorization: {authorization}",
             f"Connection: {'keep-alive' if keeps_alive else 'close'}",

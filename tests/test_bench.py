@@ -59,7 +59,7 @@ def test_accept_measures_every_phase(tmp_path: Path) -> None:
     page = page_of(tmp_path, "accept", "--quick")
 
     rows = rows_of(page, "bare", "raw ASGI", "HTTP")
-    assert [row.count("|") for row in rows] == [10] * 13, page
+    assert [row.count("|") for row in rows] == [10] * 14, page
     assert is_plot(tmp_path / "accept.png")
 
 
