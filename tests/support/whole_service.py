@@ -358,11 +358,12 @@ class WholeService:
     def _logs(self) -> str:
         return "\n".join(f"{name} logged:\n{part.said()[-1500:]}" for name, part in self.running.items())
 
-    async def audit(self) -> dict[str, Any]:
-        """The audit with all three outside logs; call it when the service is idle."""
+    async def audit(self, sender: Path | None = None, receiver: Path | None = None) -> dict[str, Any]:
+        """The audit with all three outside logs, or others in their place; call it when the service is idle."""
         self.sender_log.flush()
         self.webhook_log.flush()
-        logs = ["--sender", self.sender_log.name, "--receiver", self.processes.log, "--webhooks", self.webhook_log.name]
+        logs = ["--sender", sender or self.sender_log.name, "--receiver", receiver or self.processes.log]
+        logs += ["--webhooks", self.webhook_log.name]
         # Straight to the database, around any proxy.
         settings = {**self.processes.settings, "DATABASE__URL": self.processes.database_url}
         own = environment(self.processes.database_url, **settings)
