@@ -49,7 +49,9 @@ OVERVIEW: Final = {
     "Now": [
         Graph("Parts", "short", [Query("count by (part) (posthouse_part)", "{{part}}")], is_number=True),
         Graph("Not ready", "short", [Query("count(posthouse_ready == 0) or vector(0)")], is_number=True),
+        Graph("Without NATS", "short", [Query("count(posthouse_stream_connected == 0) or vector(0)")], is_number=True),
         Graph("Oldest due", "s", [Query("max(posthouse_queue_oldest_due_seconds)")], is_number=True),
+        Graph("Held after a restore", "short", [Query("max(posthouse_queue_held_after_restore)")], is_number=True),
         Graph("Days of partitions ahead", "short", [Query("max(posthouse_partitions_days_ahead)")], is_number=True),
     ],
     "Accepting": [
@@ -207,7 +209,7 @@ DASHBOARDS: Final = {
 
 WIDTH: Final = 8
 HEIGHT: Final = 8
-NUMBER_WIDTH: Final = 6
+NUMBER_WIDTH: Final = 4
 NUMBER_HEIGHT: Final = 4
 
 

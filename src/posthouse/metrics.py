@@ -277,6 +277,12 @@ QUEUE_OLDEST: Final = Gauge(
     "posthouse_queue_oldest_due_seconds",
     "For how long the longest due recipient has been due without a ticket. Measured by dispatch.",
 )
+HELD_AFTER_RESTORE: Final = Gauge(
+    "The queue",
+    "posthouse_queue_held_after_restore",
+    "Recipients that are held since PostgreSQL was restored, until an operator decides; counted no further than "
+    "10,000. Measured by dispatch.",
+)
 WEBHOOK_QUEUE: Final = Gauge(
     "The queue",
     "posthouse_webhook_queue",
@@ -295,6 +301,11 @@ STREAM_PENDING: Final = Gauge(
     "posthouse_stream_pending",
     f"Messages of the stream, each of up to 16 tickets, that are not acknowledged. {_KIND} Measured by dispatch.",
     ("kind",),
+)
+STREAM_CONNECTED: Final = Gauge(
+    "The queue",
+    "posthouse_stream_connected",
+    "1 while this process is connected to NATS and its streams are there, otherwise 0. Absent with a stream in memory.",
 )
 TICKETS: Final = Counter(
     "The queue", "posthouse_tickets_published_total", f"Tickets that this process published. {_KIND}", ("kind",)

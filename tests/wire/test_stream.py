@@ -12,6 +12,7 @@ import pytest
 from nats.js import JetStreamContext
 from structlog.testing import capture_logs
 
+from posthouse import metrics
 from posthouse.wire.stream import Stream, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.jetstream import JetStream
 from posthouse.wire.stream.memory import MemoryStream
@@ -315,8 +316,10 @@ async def test_an_unreachable_server_at_the_start_is_waited_for(stack: contextli
         for number in range(10):
             stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
         assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 1.5) == []
+        assert metrics.STREAM_CONNECTED.values == {(): 0}
         server.start()
         assert len(await fetched(stream, 10)) == 10
+        assert metrics.STREAM_CONNECTED.values == {(): 1}
     await eventually(lambda: stream.counts.confirmed == 10)
     assert stream.counts.dropped == 0
     assert [line["event"] for line in said] == ["stream_away", "stream_back"]
@@ -339,6 +342,7 @@ async def test_the_backlog_of_an_unreachable_server_is_the_last_known(
     assert time.monotonic() - began_at < 4
     nats.kill()
     await eventually(lambda: not stream.is_ready)
+    await eventually(lambda: metrics.STREAM_CONNECTED.values == {(): 0})
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     assert await stream.backlog(TicketKind.DELIVER) == 6
     nats.wipe()

@@ -95,6 +95,12 @@ SELECT width_bucket(('x' || lpad(left(replace(message_id::text, '-', ''), 12), 1
     count(*)
 FROM {_HELD} GROUP BY 1 ORDER BY 1 DESC
 """
+# Operators hold until the same time; the rest of the schedule is not read, and nothing before a restore.
+_COUNT: Final = f"""
+SELECT count(*) FROM (
+    SELECT FROM schedule WHERE next_at = $1 AND held_by = '{RESTORE}'
+        AND (SELECT restored_at IS NOT NULL FROM trusted_timeline) LIMIT $2) held
+"""
 _LAST: Final = "SELECT restored_at, restored_to FROM trusted_timeline"
 
 
@@ -177,6 +183,12 @@ async def trust_restored(tx: Connection, now: datetime) -> int | None:
     """Everything is held: how many recipients, up to COUNTED_MAX. None if another process said so first."""
     held: int | None = await tx.fetchval(*_TRUST_RESTORED.bind(now=now))
     return held
+
+
+async def count_held(connection: Connection, limit: int) -> int:
+    """How many recipients are held after a restore, no further than the limit."""
+    number: int = await connection.fetchval(_COUNT, NEVER, limit)
+    return number
 
 
 async def held(connection: Connection, now: datetime, ages: Sequence[timedelta], rows_max: int) -> HeldAfterRestore:

@@ -9,9 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from posthouse import metrics
 from posthouse.chance import SeededChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.database import learn_time
+from posthouse.flows.operate.figures import QueueFigures
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges
 from posthouse.flows.operate.restore import RestoreCheck, Restores
@@ -72,6 +74,10 @@ class Site:
         async with self.flow.steps.database.connection() as connection:
             return await restore.is_trusted(connection)
 
+    async def held_by_metrics(self) -> float:
+        await QueueFigures(database=self.flow.steps.database, clock=self.clock).run()
+        return metrics.HELD_AFTER_RESTORE.values[()]
+
     def arrived(self) -> list[str]:
         return sorted(mail.recipient for mail in self.flow.receiver.accepted)
 
@@ -118,6 +124,7 @@ async def test_without_a_process_that_ran_before_everything_is_held_and_new_mail
     await site.restored()
     assert await site.is_trusted()
     assert await site.sql(SCHEDULE) == [("restore", 2)]
+    assert await site.held_by_metrics() == 2
     site.flow.clock.advance(seconds=60)
     await site.flow.steps.accept(["new@example.org"])
     await site.flow.run_due()
@@ -149,7 +156,9 @@ async def test_held_mail_is_released_by_choice_and_the_rest_cancelled(site: Site
     assert await changes.apply(QueueChange.RELEASE_RESTORED, chosen, "a test") == 1
     await site.flow.run_due()
     assert site.arrived() == ["a@example.org"]
+    assert await site.held_by_metrics() == 2
     assert await changes.apply(QueueChange.CANCEL, everything, "a test") == 2
+    assert await site.held_by_metrics() == 0
     assert await site.sql("SELECT count(*) FROM schedule") == [(0,)]
 
 

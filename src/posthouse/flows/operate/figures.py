@@ -10,7 +10,7 @@ from posthouse.clock import Clock
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.rules import ids
 from posthouse.rules.limits import PARTITION_DAYS_AHEAD
-from posthouse.store import backlog, delivery_schedule, partitions, search_index
+from posthouse.store import backlog, delivery_schedule, partitions, restore, search_index
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 
@@ -28,6 +28,7 @@ class QueueFigures:
             for figure in (
                 metrics.QUEUE,
                 metrics.QUEUE_OLDEST,
+                metrics.HELD_AFTER_RESTORE,
                 metrics.WEBHOOK_QUEUE,
                 metrics.WEBHOOK_QUEUE_OLDEST,
                 metrics.WORKERS,
@@ -40,10 +41,12 @@ class QueueFigures:
             now = self._clock.now()
             mail = await backlog.backlog(connection, now, now + self._ticket_lease)
             webhooks, webhooks_oldest_due_at = await backlog.due_webhooks(connection, now)
+            restored = await restore.count_held(connection, backlog.COUNTED_MAX)
             workers = await delivery_schedule.living_workers(connection, now)
         for state in ("due", "leased", "claimed", "later", "held"):
             metrics.QUEUE.set(getattr(mail, state).number, state)
         metrics.QUEUE_OLDEST.set((now - (mail.oldest_due_at or now)).total_seconds())
+        metrics.HELD_AFTER_RESTORE.set(restored)
         metrics.WEBHOOK_QUEUE.set(webhooks.number)
         metrics.WEBHOOK_QUEUE_OLDEST.set((now - (webhooks_oldest_due_at or now)).total_seconds())
         metrics.WORKERS.set(workers)

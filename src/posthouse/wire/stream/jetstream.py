@@ -15,6 +15,7 @@ from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import BadRequestError, NotFoundError
 
+from posthouse import metrics
 from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
 from posthouse.wire.stream.publisher import Publisher
@@ -74,6 +75,7 @@ class JetStream:
         cls, servers: Sequence[str], settings: StreamSettings | None = None, *, name: str = "posthouse"
     ) -> "JetStream":
         stream = cls(settings)
+        metrics.STREAM_CONNECTED.set(0)
         stream._keeping = asyncio.create_task(keep_connected(servers, name, stream._serve))
         return stream
 
@@ -151,6 +153,7 @@ class JetStream:
             await self._publisher.attach(client)
             await self._establish(client, jetstream)
             outage.over()
+            metrics.STREAM_CONNECTED.set(1)
             while not client.is_closed:
                 await self._publisher.step()
                 if self._publisher.stuck:
@@ -162,6 +165,7 @@ class JetStream:
                     await asyncio.sleep(ELECTION_SECONDS)
         finally:
             self._client = None
+            metrics.STREAM_CONNECTED.set(0)
             self._publisher.detach()
             for puller in self._pullers.values():
                 puller.detach()
