@@ -142,6 +142,10 @@ run: ## The service with a PostgreSQL and a demo account of its own, in .posthou
 bench: ## Measure the accept path; writes bench/RESULTS.md and a plot
 	$(BIN)/python bench/accept.py
 
+.PHONY: bench-bodies
+bench-bodies: ## Measure what bodies cost PostgreSQL, as they are and compressed; writes into bench/RESULTS.md
+	$(BIN)/python bench/bodies.py
+
 bench-deliver: ## Measure the delivery path beside Postfix and Haraka (as root); writes bench/RESULTS.md and a plot
 	$(BIN)/python bench/deliver.py
 

@@ -60,12 +60,14 @@ def missing() -> str | None:
     return "pgbench is missing: it comes with PostgreSQL (Debian, Ubuntu: `apt install postgresql-contrib`)"
 
 
-def run(data: Dataset, *, batch: int, clients: int, seconds: int) -> Measured:
+def run(data: Dataset, *, batch: int, clients: int, seconds: int, mail: bytes | None = None) -> Measured:
     """Messages accepted in transactions of `batch`; raises unless every one of them is stored."""
     data.clear()
     wal_bytes = data.wal_bytes()
     with metered({"PostgreSQL": [data.cluster.pid]}) as used:
-        said, latencies_ms = _pgbench(data, batch, clients, seconds)
+        said, latencies_ms = _pgbench(data, batch, clients, seconds, mail or stored_mail())
+        # The time of a backend that ended counts once PostgreSQL has waited for it.
+        data.wait_until_alone()
     wal_bytes = data.wal_bytes() - wal_bytes
     messages = int(_number(_PROCESSED, said)) * batch
     data.require_messages(messages)
@@ -188,7 +190,7 @@ def _scalar(value: object, kind: str, marks: Mapping[object, str]) -> str:
             raise TypeError(f"no SQL for {value!r}")
 
 
-def _pgbench(data: Dataset, batch: int, clients: int, seconds: int) -> tuple[str, list[float]]:
+def _pgbench(data: Dataset, batch: int, clients: int, seconds: int, mail: bytes) -> tuple[str, list[float]]:
     file = data.workplace / f"accept-{batch}.sql"
     file.write_text(script(batch, datetime.now(UTC)))
     log = data.workplace / "pgbench-log"
@@ -206,7 +208,7 @@ def _pgbench(data: Dataset, batch: int, clients: int, seconds: int) -> tuple[str
             "--log",
             f"--log-prefix={log}",
             "--define=turn=0",
-            f"--define=mime={_escaped(stored_mail())}",
+            f"--define=mime={_escaped(mail)}",
             data.url,
         ],
         env={**os.environ, "PGOPTIONS": _options()},

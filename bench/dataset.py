@@ -29,6 +29,7 @@ CREDITS: Final = 1_000_000_000
 DELIVERED_SECONDS_MAX: Final = 120.0
 DATABASE: Final = "bench"
 MIGRATE_SECONDS_MAX: Final = 120
+REAPED_SECONDS: Final = 0.2
 
 # Ids end in a number of six digits, so that pgbench, which can only count, can name them.
 NUMBER_MIN: Final = 100_000
@@ -67,6 +68,10 @@ _UNBALANCED: Final = """
 SELECT count(*) FROM accounts
 WHERE available <> (SELECT sum(amount) FROM grants WHERE account_id = accounts.id)
     - (SELECT coalesce(sum(amount), 0) FROM ledger WHERE account_id = accounts.id AND kind = 'reserve')
+"""
+
+_OTHERS: Final = """
+SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 """
 
 _REFILL: Final = """
@@ -126,6 +131,17 @@ class Dataset:
             await connection.execute("CHECKPOINT")
 
         with_connection(self.url, clear)
+
+    def wait_until_alone(self) -> None:
+        """Until all other connections have ended."""
+
+        async def others(connection: Any) -> int:
+            number: int = await connection.fetchval(_OTHERS)
+            return number
+
+        while with_connection(self.url, others):
+            time.sleep(0.05)
+        time.sleep(REAPED_SECONDS)
 
     def wal_bytes(self) -> int:
         """How much write-ahead log the cluster has written."""

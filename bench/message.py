@@ -1,5 +1,7 @@
 """The message that the benchmarks send: text and HTML to a single recipient, 3 KB, or 4 KB where it is delivered."""
 
+import base64
+import random
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,6 +18,7 @@ _HTML_ROW: Final = (
     '<tr><td style="padding:4px 8px">Notebook, A5, dotted, 192 pages</td><td align="right">2</td>'
     '<td align="right">EUR 17.80</td></tr>\n'
 )
+_SYLLABLES: Final = "ba co di fe gu ha in jo ka lo mi no or pe qui ra st tu un ve wi xa yo ze ing er tion al ent is"
 TEXT: Final = "Good morning,\n\n" + _TEXT_LINE * 12 + "\nThe shop\n"
 LONG_TEXT: Final = TEXT + "A neighbour may accept it for you when you are not at home; we only ask to sign.\n" * 10
 HTML: Final = (
@@ -50,3 +53,26 @@ def mail(domain: str = SENDER_DOMAIN, text: str = LONG_TEXT, host: str = "mail.e
         message_id=f"{ids.text('', ids.new_message_id(now, bytes(10)))}@{host}",
         boundary="0" * 24,
     )
+
+
+def newsletter(size: int) -> bytes:
+    """A mail of HTML, of so many bytes, that repeats itself no more than real mail does: gzip makes a third of it."""
+    chance = random.Random(size)
+    syllables = _SYLLABLES.split()
+    vocabulary = ["".join(chance.choices(syllables, k=chance.randint(1, 4))) for _ in range(2_000)]
+    frequencies = [1 / rank for rank in range(1, len(vocabulary) + 1)]
+
+    def words(count: int) -> str:
+        return " ".join(chance.choices(vocabulary, frequencies, k=count))
+
+    def row() -> str:
+        style = f"padding:{chance.randint(2, 24)}px;font-family:Arial,sans-serif;color:#{chance.randrange(1 << 24):06x}"
+        link = f"https://click.example/c/{chance.randrange(1 << 64):x}"
+        return f'<tr><td style="{style}">{words(16)}. <a href="{link}">{words(3)}</a></td></tr>\r\n'
+
+    return "".join(row() for _ in range(size // 150)).encode()[:size]
+
+
+def attachment(size: int) -> bytes:
+    """A mail of nothing but base64, of so many bytes: hardly anything can be compressed."""
+    return base64.encodebytes(random.Random(size).randbytes(size * 3 // 4)).replace(b"\n", b"\r\n")[:size]

@@ -30,7 +30,7 @@ from posthouse.compose.stream import open_stream, tickets
 from posthouse.compose.switch_interval import prefer_event_loop
 from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
-from posthouse.entrypoints.http.access_log import AccessLog
+from posthouse.entrypoints.http.access_log import AccessLog, LineWriter
 from posthouse.entrypoints.http.app import create_app
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.server import ServerOptions, serve, serve_on_running_loop
@@ -230,12 +230,8 @@ def service_info(settings: Settings) -> ServiceInfo:
 
 
 def _access_log(settings: Settings) -> AccessLog | None:
-    def write(line: str) -> None:
-        sys.stdout.write(line)
-        sys.stdout.flush()
-
     is_logged = settings.http.access_log and settings.service.log_level in ("debug", "info")
-    return AccessLog(write) if is_logged else None
+    return AccessLog(LineWriter(sys.stdout)) if is_logged else None
 
 
 def _connections_max(settings: Settings) -> int:

@@ -16,6 +16,8 @@ import binascii
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
+from math import floor
 from typing import Final, NamedTuple
 
 import pybase64
@@ -30,6 +32,9 @@ TAG_HEADER: Final = "X-Service-Tag"
 _LINE_BYTES_MAX: Final = 900
 _PARAMETER_CHARACTERS_MAX: Final = 60
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+# Mails of a sender have the same From, and those of a second the same Date.
+_SENDERS_KEPT_MAX: Final = 4_096
+_DATES_KEPT_MAX: Final = 16
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NEVER_WRITTEN: Final = frozenset({"bcc", "resent-bcc"})
 # Bytes that quoted-printable keeps; only used to estimate which encoding is shorter.
@@ -79,14 +84,14 @@ def write(content: MailContent, *, date: datetime, message_id: str, boundary: st
 def _fields(content: MailContent, date: datetime, message_id: str) -> Iterator[bytes]:
     if not _is_id(message_id):
         raise HeaderError("has a message id that is not 1 to 255 printable ASCII characters without brackets")
-    yield header_writer.mailboxes("From", (content.sender,))
+    yield _from(content.sender)
     yield header_writer.mailboxes("To", content.to)
     if content.cc:
         yield header_writer.mailboxes("Cc", content.cc)
     if content.reply_to is not None:
         yield header_writer.mailboxes("Reply-To", (content.reply_to,))
     yield header_writer.unstructured("Subject", content.subject)
-    yield f"Date: {_date(date)}\r\nMessage-ID: <{message_id}>\r\nMIME-Version: 1.0\r\n".encode()
+    yield f"Date: {_date(floor(date.timestamp()))}\r\nMessage-ID: <{message_id}>\r\nMIME-Version: 1.0\r\n".encode()
     for name, value in content.headers:
         if name.lower() in _NEVER_WRITTEN:
             raise HeaderError("names recipients that must stay hidden")
@@ -98,9 +103,15 @@ def _fields(content: MailContent, date: datetime, message_id: str) -> Iterator[b
         yield header_writer.unstructured(TAG_HEADER, tag)
 
 
-def _date(date: datetime) -> str:
+@lru_cache(_SENDERS_KEPT_MAX)
+def _from(sender: Mailbox) -> bytes:
+    return header_writer.mailboxes("From", (sender,))
+
+
+@lru_cache(_DATES_KEPT_MAX)
+def _date(second: int) -> str:
     """RFC 5322's format, in UTC; the standard library would take a sixth of the time of a whole mail."""
-    utc = date.astimezone(UTC)
+    utc = datetime.fromtimestamp(second, UTC)
     return (
         f"{_DAYS[utc.weekday()]}, {utc.day} {_MONTHS[utc.month - 1]} {utc.year:04} "
         f"{utc.hour:02}:{utc.minute:02}:{utc.second:02} +0000"
@@ -223,7 +234,14 @@ def _encoded_text(text: str, boundary: str) -> tuple[bytes, bytes]:
 
 
 def _has_short_lines(raw: bytes) -> bool:
-    return len(raw) <= _LINE_BYTES_MAX or max(map(len, raw.split(b"\n"))) <= _LINE_BYTES_MAX
+    """Whether each stretch of the text that is longer than a line may be has a line end."""
+    start = 0
+    while len(raw) - start > _LINE_BYTES_MAX:
+        end = raw.rfind(b"\n", start, start + _LINE_BYTES_MAX + 1)
+        if end < 0:
+            return False
+        start = end + 1
+    return True
 
 
 def _base64(raw: bytes) -> bytes:

@@ -3,6 +3,7 @@
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import pybase64
@@ -22,6 +23,7 @@ RESERVED_HEADERS: Final = frozenset(
     }
 )  # fmt: skip
 RESERVED_PREFIXES: Final = ("content-", "arc-", "resent-", "cfbl-")
+SENDERS_KEPT_MAX: Final = 4_096
 
 _UNSUBSCRIBE: Final = unsubscribe.HEADER.lower()
 _HEADER_NAME: Final = re.compile(r"[!-9;-~]+\Z")
@@ -128,7 +130,7 @@ def compose(
     option = _unsubscribe_option(given_headers, given_tags)
     return Draft(
         request_fields=RequestFields(sender, tuple(to), tuple(cc), tuple(bcc), reply_to, given_headers),
-        sender=_mailbox("from", sender),
+        sender=_sender(sender),
         to=boxes["to"],
         cc=boxes.get("cc", ()),
         reply_to=None if reply_to is None else _mailbox("reply_to", reply_to),
@@ -181,6 +183,12 @@ def _mailbox(field: str, given: str) -> Mailbox:
         return parse_mailbox(given)
     except AddressError as error:
         raise invalid(f"`{field}` {error}") from error
+
+
+@lru_cache(SENDERS_KEPT_MAX)
+def _sender(given: str) -> Mailbox:
+    """The mails of a sender have the same."""
+    return _mailbox("from", given)
 
 
 def _mailboxes(field: str, given: Sequence[str]) -> tuple[Mailbox, ...]:

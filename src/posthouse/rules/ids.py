@@ -51,19 +51,17 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 def new_id(now: datetime, random: bytes) -> UUID:
     """An id for something created at `now`; `random` is ten bytes."""
-    milliseconds = (now - _EPOCH) // _MILLISECOND
-    chance = int.from_bytes(random, "big")
-    return UUID(
-        int=milliseconds << 80
-        | 0x7 << 76
-        | (chance & 0xFFF) << 64
-        | 0b10 << 62
-        | (chance >> 12) & 0x3FFF_FFFF_FFFF_FFFF
-    )
+    return UUID(int=_new_number(now, random))
 
 
 def new_message_id(now: datetime, random: bytes) -> MessageId:
-    return MessageId(UUID(int=new_id(now, random).int & ~_RECIPIENT_MASK))
+    return MessageId(UUID(int=_new_number(now, random) & ~_RECIPIENT_MASK))
+
+
+def _new_number(now: datetime, random: bytes) -> int:
+    milliseconds = (now - _EPOCH) // _MILLISECOND
+    chance = int.from_bytes(random, "big")
+    return milliseconds << 80 | 0x7 << 76 | (chance & 0xFFF) << 64 | 0b10 << 62 | (chance >> 12) & 0x3FFF_FFFF_FFFF_FFFF
 
 
 def recipient_id(message_id: MessageId, position: int) -> UUID:

@@ -171,6 +171,11 @@ class ControlCache:
     async def credential(self, username: str) -> CachedCredential | None:
         return await self._recall(("credential", username), _load_credential, username)
 
+    def known_credential(self, username: str) -> CachedCredential | None:
+        """Without asking the database: None also when it is not known."""
+        entry = self._known.get(("credential", username))
+        return entry[1] if entry is not None and self._is_current() else None  # type: ignore[return-value]
+
     async def credential_of(self, account_id: AccountId, credential_id: CredentialId) -> CachedCredential | None:
         """The same by its id, for sessions that logged in with it; None once it is revoked."""
         key = "credential_of", account_id, credential_id

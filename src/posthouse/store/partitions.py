@@ -20,8 +20,8 @@ TABLES: Final = (
     "catalogue",
 )
 
-# A mail of ordinary size stays in its row, uncompressed: half the cost of PostgreSQL's own choice to
-# compress anything over 2 KB and to put it into a second table.
+# A mail of ordinary size stays in its row: half the cost of PostgreSQL's own choice to put what is over 2 KB into a
+# second table. Where it can be compressed, it is (decision record 0060).
 # What is written again soon after finds room for its new version on the same page.
 _SETTINGS: Final = {
     "bodies": "WITH (toast_tuple_target = 8160)",
@@ -29,6 +29,8 @@ _SETTINGS: Final = {
     "attempts": "WITH (fillfactor = 50)",
     "webhook_deliveries": "WITH (fillfactor = 50)",
 }
+
+_COMPRESSED: Final = "WITH (toast_tuple_target = 1024)"
 
 # The name of a day that was reduced to its stragglers ends so (see `stragglers`).
 _REDUCED: Final = "_stragglers"
@@ -44,6 +46,10 @@ _DETACHED: Final = rf"""
 SELECT relname AS name FROM pg_class
 WHERE relkind = 'r' AND NOT relispartition AND relnamespace = current_schema()::regnamespace
   AND relname ~ '^({"|".join(TABLES)})_\d{{8}}({_REDUCED})?$'
+"""
+
+_ARE_BODIES_COMPRESSED: Final = """
+SELECT attcompression = 'l' FROM pg_attribute WHERE attrelid = 'bodies'::regclass AND attname = 'mime'
 """
 
 FOLD_SECONDS_MAX: Final = 600.0
@@ -120,9 +126,10 @@ async def create(tx: Connection, partition: Partition) -> None:
 
 async def create_apart(tx: Connection, partition: Partition) -> None:
     # Names and bounds come from a date and a fixed list: nothing of a request is in these statements.
-    await tx.execute(
-        f"CREATE TABLE {partition.name} (LIKE {partition.table} INCLUDING ALL) {_SETTINGS.get(partition.table, '')}"
-    )
+    settings = _SETTINGS.get(partition.table, "")
+    if partition.table == "bodies" and await tx.fetchval(_ARE_BODIES_COMPRESSED):
+        settings = _COMPRESSED
+    await tx.execute(f"CREATE TABLE {partition.name} (LIKE {partition.table} INCLUDING ALL) {settings}")
 
 
 async def attach(tx: Connection, partition: Partition) -> None:

@@ -1,5 +1,6 @@
 """Access lines: each answered request is one, without what its path or query may give away."""
 
+import asyncio
 import json
 import logging
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from posthouse.compose.logging_setup import _JsonFormatter
-from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE, AccessLog
+from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE, AccessLog, LineWriter
 from posthouse.entrypoints.http.responses import IS_HEAD, REQUEST_ID_TEXT
 from posthouse.rules import ids
 
@@ -71,6 +72,19 @@ def test_an_unknown_address_is_not_repeated() -> None:
 
 def test_head_is_named_although_routes_see_get() -> None:
     assert line("/healthz", **{IS_HEAD: True})["method"] == "HEAD"
+
+
+async def test_lines_of_requests_that_are_answered_together_are_written_at_once() -> None:
+    written: list[str] = []
+    stream = SimpleNamespace(write=written.append, flush=lambda: written.append("flushed"))
+    writer = LineWriter(stream)  # type: ignore[arg-type]
+    for numbers in ("12", "3"):
+        for number in numbers:
+            writer(f"{number}\n")
+        assert not written
+        await asyncio.sleep(0)
+        assert written == ["".join(f"{number}\n" for number in numbers), "flushed"]
+        written.clear()
 
 
 @pytest.mark.parametrize("fault", [None, ValueError("no such thing")])

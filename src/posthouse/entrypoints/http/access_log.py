@@ -5,9 +5,10 @@ and messages are named by the ids that people see. It is written without the ste
 several times as long.
 """
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
 
 import pydantic_core
 from starlette.types import Scope
@@ -44,6 +45,24 @@ class AccessLog:
             "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         }
         self._write(pydantic_core.to_json(line).decode() + "\n")
+
+
+class LineWriter:
+    """Writes the lines of requests that are answered together, as those of a batch are, in one piece."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._lines.append(line)
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, []
+        self._stream.write("".join(lines))
+        self._stream.flush()
 
 
 def route_of(scope: Scope) -> str | None:

@@ -87,6 +87,8 @@ class BoundedConnection(HttpToolsProtocol):
         cycle = self.cycle
         super().data_received(data)
         if self._is_reading_head:
+            # Most heads arrive whole, and need no timer.
+            self._start_timer(HEAD_SECONDS_MAX)
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self.send_400_response("The request's head is too large.")
@@ -105,7 +107,6 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._head_bytes = 0
         self._is_reading_head = True
-        self._start_timer(HEAD_SECONDS_MAX)
 
     def on_headers_complete(self) -> None:
         self._is_reading_head = False
@@ -122,6 +123,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._is_reading_body = False
         self._stop_timer()
+        self.scope[responses.IS_BODY_HERE] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -76,21 +76,21 @@ class Frame:
         request_id_text = ids.text(ids.REQUEST, request_id)
         scope[responses.REQUEST_ID] = request_id
         scope[responses.REQUEST_ID_TEXT] = request_id_text
-        id_header = (b"x-request-id", request_id_text.encode())
+        frame_headers = ((b"x-request-id", request_id_text.encode()), *self._own_headers)
+        scope[responses.FRAME_HEADERS] = frame_headers
+        scope[responses.STATUS] = 0
         is_private = scope["path"].startswith("/v1/")
         is_send = scope["path"] == "/emails" and scope["method"] == "POST"
-        status = 0
         began_at = time.perf_counter()
         if is_private and self._expects_no_proxy and any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
             self._expects_no_proxy = False
             log.warning("unnamed_proxy", client=scope.get("client"), advice=_NAME_THE_PROXY)
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
                 self._at_once.end(scope)
-                status = message["status"]
-                message["headers"] = [*message["headers"], id_header, *self._own_headers]
+                scope[responses.STATUS] = message["status"]
+                message["headers"] = [*message["headers"], *frame_headers]
                 if is_private:
                     others = [header for header in message["headers"] if header[0] != _NO_STORE[0]]
                     message["headers"] = [*others, _NO_STORE]
@@ -99,7 +99,7 @@ class Frame:
         try:
             check_authorization(scope)
             if is_send:
-                await self._send_endpoint(scope, receive, send_with_id)
+                await self._send_endpoint(scope, receive, send)
             else:
                 if self._unauthenticated.require(scope):
                     await self._at_once.begin(scope, network_of(scope))
@@ -117,11 +117,12 @@ class Frame:
             log.exception("fault", request_id=request_id_text, route=route_of(scope), fault=type(fault).__name__)
             if is_send:
                 metrics.ACCEPTS.count("http", Code.INTERNAL_ERROR.value)
-            if not status:
+            if not scope[responses.STATUS]:
                 await self._refuse(scope, receive, send_with_id, responses.FAULT)
         finally:
             self._at_once.end(scope)
             seconds = time.perf_counter() - began_at
+            status: int = scope[responses.STATUS]
             _count(scope["path"], status, seconds, is_send=is_send)
             if self._access_log is not None:
                 self._access_log(scope, status, seconds)

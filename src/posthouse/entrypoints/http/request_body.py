@@ -50,20 +50,33 @@ class BodyReader:
             raise invalid("The body must be JSON in UTF-8.")
 
     async def read(
-        self, receive: Receive, bytes_max: int = limits.HTTP_BODY_BYTES_MAX, request: RequestInProgress | None = None
+        self,
+        receive: Receive,
+        bytes_max: int = limits.HTTP_BODY_BYTES_MAX,
+        request: RequestInProgress | None = None,
+        *,
+        is_here: bool = False,
     ) -> bytes:
-        """The body; with a request of an account, its bytes are counted as that account's."""
+        """The body; with a request of an account, its bytes are counted as that account's.
+
+        A body that is here already, as most small ones are, needs no timer.
+        """
+        if is_here:
+            return await self._read(receive, bytes_max, request)
         try:
             # The first byte counts too: a client that sends nothing must not be waited for.
             async with asyncio.timeout(READ_SECONDS_MAX):
-                event = await receive()
-                body: bytes = event.get("body", b"")
-                if event["type"] == "http.disconnect":
-                    raise Disconnected
-                if event.get("more_body"):
-                    return await self._read_rest(receive, body, bytes_max, request)
+                return await self._read(receive, bytes_max, request)
         except TimeoutError:
             raise invalid(f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.") from None
+
+    async def _read(self, receive: Receive, bytes_max: int, request: RequestInProgress | None) -> bytes:
+        event = await receive()
+        body: bytes = event.get("body", b"")
+        if event["type"] == "http.disconnect":
+            raise Disconnected
+        if event.get("more_body"):
+            return await self._read_rest(receive, body, bytes_max, request)
         if len(body) > bytes_max:
             raise _body_too_large(bytes_max)
         return body
@@ -96,14 +109,17 @@ class BodyReader:
 
 
 def parsed(body: bytes, structure_max: int = STRUCTURE_MAX, entries_max: int = ENTRIES_MAX) -> dict[str, Any]:
-    _check_structure(body, structure_max)
+    # Each value takes a byte at least: small bodies can't have too many.
+    if len(body) > structure_max:
+        _check_structure(body, structure_max)
     try:
         content = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise invalid(f"The body is not valid JSON: {error}.") from error
     if not isinstance(content, dict):
         raise invalid("The body must be a JSON object.")
-    check_entries(content, entries_max)
+    if len(body) > entries_max:
+        check_entries(content, entries_max)
     return content
 
 

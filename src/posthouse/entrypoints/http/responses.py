@@ -1,6 +1,6 @@
 """JSON responses, and the error object that every refusal and fault becomes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pydantic_core
@@ -13,6 +13,11 @@ from posthouse.rules.refusal import Code, Refusal
 
 REQUEST_ID: Final = "posthouse.request_id"
 REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
+# True once all of the body has arrived.
+IS_BODY_HERE: Final = "posthouse.is_body_here"
+# The frame's headers of the response, and its status once it is sent: see `send_json`.
+FRAME_HEADERS: Final = "posthouse.frame_headers"
+STATUS: Final = "posthouse.status"
 # True for a HEAD request, which routes see as GET: an endless response must not begin.
 IS_HEAD: Final = "posthouse.is_head"
 # In the state that the lifespan gives to connections.
@@ -20,6 +25,8 @@ REQUEST_IDS: Final = "posthouse.request_ids"
 CONNECTIONS: Final = "posthouse.connections"
 # Called when the server begins to stop, before it waits for the requests that it has.
 ON_STOP: Final = "posthouse.on_stop"
+
+Header = tuple[bytes, bytes]
 
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,
@@ -35,6 +42,10 @@ def request_id_of(scope: Scope) -> RequestId:
 def request_id_text(scope: Scope) -> str:
     text: str = scope[REQUEST_ID_TEXT]
     return text
+
+
+def is_body_here(scope: Scope) -> bool:
+    return IS_BODY_HERE in scope
 
 
 def encoded(content: Mapping[str, Any]) -> bytes:
@@ -62,12 +73,16 @@ def error_response(scope: Scope, refusal: Refusal, status: int | None = None) ->
 
 
 async def send_json(
-    send: Send, status: int, content: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    scope: Scope, send: Send, status: int, content: Mapping[str, Any], headers: Iterable[Header]
 ) -> None:
-    """Without a Response object, for the hot path."""
+    """Without a Response object and without the frame around `send`, for the hot path."""
     body = encoded(content)
-    lines = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if headers:
-        lines += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    lines = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *headers,
+        *scope[FRAME_HEADERS],
+    ]
+    scope[STATUS] = status
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,6 @@
 """POST /emails, without the router: headers, body, draft, intake, 202."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -54,7 +54,7 @@ class SendEndpoint:
         key = idempotency_key(headers)
         request_id = responses.request_id_of(scope)
         async with self._reader.in_progress.request(principal.account_id, headers) as request:
-            body = await self._reader.read(receive, request=request)
+            body = await self._reader.read(receive, request=request, is_here=responses.is_body_here(scope))
             crash.point("accept.read")
             await request.begin_work(body)
             if len(body) > limits.THREAD_BODY_BYTES_MIN:
@@ -69,7 +69,7 @@ class SendEndpoint:
             span.note({traces.RECIPIENTS: accepted.recipient_count, traces.IS_REPLAY: accepted.is_replay or None})
         content = content_of(draft, accepted, responses.request_id_text(scope))
         scope[MESSAGE] = content["id"]
-        await responses.send_json(send, 202, content, headers_of(accepted))
+        await responses.send_json(scope, send, 202, content, _header_lines(accepted))
         crash.point("accept.answered")
 
 
@@ -127,6 +127,11 @@ def idempotency_key(headers: Mapping[bytes, bytes]) -> str:
 
 def headers_of(accepted: AcceptedMessage) -> Mapping[str, str]:
     return {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
+
+
+def _header_lines(accepted: AcceptedMessage) -> Iterator[responses.Header]:
+    for name, value in headers_of(accepted).items():
+        yield name.lower().encode(), value.encode()
 
 
 def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from posthouse.clock import Clock
 from posthouse.flows.accept.last_used import LastUsed
+from posthouse.flows.accept.verified_headers import VerifiedHeaders
 from posthouse.flows.shared.principal import Member, Principal
 from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import credential, role, token
@@ -31,13 +32,22 @@ class Admission:
         self._clock = clock
         self._peppers = peppers
         self._token_secrets = token_secrets
+        self._verified = VerifiedHeaders(control_cache, peppers.active.key)
 
     async def sender(self, authorization: str | None, peer: str) -> Principal:
+        verified = self._verified.credential(authorization)
+        if verified is not None:
+            _require_permitted(peer, verified.allowed_networks)
+            return self._used(verified, peer, None)
         match credential.parse_authorization(authorization):
             case BasicCredentials() as given:
                 known, password_hash = await self._matched(given)
                 _require_permitted(peer, known.allowed_networks)
-                return self._by_credential(known, peer, given.password, password_hash)
+                rehash = self._rehash(given.password, password_hash)
+                # A previous password and an old pepper end at their own time, not with the credential.
+                if authorization is not None and password_hash == known.secret_hash and rehash is None:
+                    self._verified.add(authorization, given.username, known)
+                return self._used(known, peer, rehash)
             case ApiKeySecret() as given:
                 key, rehash = await self._api_key(given)
                 if not key.may_send:
@@ -131,7 +141,9 @@ class Admission:
         return known.secret_hash, known.previous_hash
 
     def _by_credential(self, known: CachedCredential, peer: str, password: str, password_hash: bytes) -> Principal:
-        rehash = self._rehash(password, password_hash)
+        return self._used(known, peer, self._rehash(password, password_hash))
+
+    def _used(self, known: CachedCredential, peer: str, rehash: Rehash | None) -> Principal:
         self._last_used.of_credential(known.account_id, known.id, self._clock.now(), peer or None, rehash)
         return Principal(known.account_id, known.id, Mode.LIVE)
 
