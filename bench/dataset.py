@@ -254,7 +254,7 @@ class EmptyServices:
     _count: int = 0
 
     @asynccontextmanager
-    async def prepared(self, settings: Mapping[str, Any]) -> AsyncIterator[ServiceProcesses]:
+    async def prepared(self, settings: Mapping[str, Any], stream: str = "nats") -> AsyncIterator[ServiceProcesses]:
         """Without any process yet."""
         self._count += 1
         name = f"phase_{self._count}"
@@ -262,5 +262,7 @@ class EmptyServices:
         directory.mkdir()
         await asyncio.to_thread(self.cluster.create_database, name, DATABASE)
         chosen = {**_DEFAULTS, **settings}
-        async with prepare_processes(self.cluster.url(name), directory, keeps_mail=False, **chosen) as processes:
+        async with prepare_processes(
+            self.cluster.url(name), directory, stream=stream, keeps_mail=False, **chosen
+        ) as processes:
             yield processes

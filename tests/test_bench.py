@@ -79,6 +79,16 @@ def test_deliver_measures_each_relay(tmp_path: Path) -> None:
 
 
 @pytest.mark.rare
+@needs_sink
+def test_low_load_measures_each_rate_and_the_idle_service(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "low_load", "--quick", "--rates", "0,10")
+
+    assert [row.count("|") for row in rows_of(page, "idle, a second", "10 mails/s")] == [9, 9], page
+    assert "no query of the idle service more often" in page
+    assert is_plot(tmp_path / "low-load.png")
+
+
+@pytest.mark.rare
 def test_isolation_measures_dead_and_alive_and_a_slow_lane(tmp_path: Path) -> None:
     page = page_of(tmp_path, "isolation", "--quick")
 
@@ -103,7 +113,7 @@ def test_submission_measures_each_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("benchmark", "words", "known"),
     [
-        ("deliver", "bare,sendmail", "bare,postfix,haraka,posthouse,unsigned"),
+        ("deliver", "bare,sendmail", "bare,postfix,haraka,posthouse,rsa,unsigned"),
         ("submission", "sendmail", "postfix,haraka,posthouse"),
     ],
 )
