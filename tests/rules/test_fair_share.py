@@ -100,3 +100,16 @@ def test_a_whole_that_is_taken_in_parts_fits_however_many_others_there_are() -> 
         assert share.take(f"other {number}")
     assert all(share.take("first") for _ in range(10))
     assert not share.take("first")
+
+
+@given(
+    some.integers(1, 20),
+    some.integers(0, 5),
+    some.lists(some.tuples(some.sampled_from("abcd"), some.integers(1, 4)), max_size=20),
+)
+def test_the_most_is_what_a_holder_with_room_may_have(capacity: int, least: int, taken: list[tuple[str, int]]) -> None:
+    share: FairShare[str] = FairShare(capacity, least=least)
+    for holder, units in taken:
+        share.take(holder, units)
+    for holder in "abcde":
+        assert (share.held(holder) < share.most) is share.has_room(holder)

@@ -36,6 +36,41 @@ async def state(steps: DeliverySteps) -> list[Any]:
     return [await steps.fetch(f"SELECT xmin::text, ctid::text, t::text FROM {table} t ORDER BY 3") for table in tables]
 
 
+# Days
+
+
+@pytest.mark.parametrize("hours_later", [0, 1, 30, 60])
+async def test_mail_of_two_days_is_claimed_and_recorded_together(steps: DeliverySteps, hours_later: int) -> None:
+    """Where all of a batch is of one recent day, only that day's partitions are asked."""
+    now = steps.clock.now()
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    steps.clock.advance(midnight - now - timedelta(minutes=1))
+    await steps.accept()
+    steps.clock.advance(timedelta(minutes=2))
+    await steps.accept()
+    steps.clock.advance(timedelta(hours=hours_later))
+    first, second = await steps.claim(await steps.lease())
+    assert first.message.mime is not None
+    assert second.message.mime is not None
+    recorded = await steps.record(*[steps.outcome(claimed, DeliveryResult.DELIVERED) for claimed in (first, second)])
+    assert len(recorded.counted) == 2
+    assert await steps.fetch("SELECT status, count(*) FROM messages GROUP BY 1") == [("delivered", 2)]
+
+
+@pytest.mark.parametrize("hours_later", [0, 1, 30, 60])
+async def test_mail_of_one_day_is_claimed_and_recorded_whenever_that_is(steps: DeliverySteps, hours_later: int) -> None:
+    await steps.accept(2)
+    steps.clock.advance(timedelta(hours=hours_later))
+    claimed = await steps.claim(await steps.lease())
+    recorded = await steps.record(*[steps.outcome(each, DeliveryResult.BOUNCED) for each in claimed])
+    assert len(recorded.counted) == 2
+    assert await steps.fetch("SELECT status, count(*) FROM recipients GROUP BY 1") == [("bounced", 2)]
+    assert await steps.fetch("SELECT kind, count(*) FROM ledger GROUP BY 1 ORDER BY 1") == [
+        ("release", 2),
+        ("reserve", 1),
+    ]
+
+
 # Claims
 
 

@@ -8,23 +8,34 @@ from types import ModuleType
 from typing import Any
 
 from posthouse.rules.ids import lowest_id
+from posthouse.store.day_statement import DayStatement
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.statement import Statement
 
 
 def statements(*modules: ModuleType) -> dict[str, str]:
-    """The modules' statements, by module and name."""
+    """The modules' statements, by module and name; those on a day's partition also as they are today."""
     return {
-        f"{module.__name__.rpartition('.')[2]}.{name}": text
+        f"{module.__name__.rpartition('.')[2]}.{name}{suffix}": text
         for module in modules
         for name, value in vars(module).items()
-        for text in [value.text if isinstance(value, Statement) else value]
+        for suffix, text in _texts(value)
         if name.isupper()
         and isinstance(text, str)
         and any(verb in text for verb in ("SELECT", "UPDATE", "DELETE"))
         # A part of statements has names where these have numbers.
         and not re.search(r"(?<![:\w]):[a-z]", text)
     }
+
+
+def _texts(value: object) -> list[tuple[str, object]]:
+    match value:
+        case Statement():
+            return [("", value.text)]
+        case DayStatement():
+            return [("", value.of(None).text), (", one day", value.of(datetime.now(UTC).date()).text)]
+        case _:
+            return [("", value)]
 
 
 async def scans(database: Database, statement: str, *, analysed: str = "") -> list[dict[str, Any]]:

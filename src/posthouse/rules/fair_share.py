@@ -41,6 +41,15 @@ class FairShare(Generic[Holder]):
     def taken(self) -> int:
         return self._taken
 
+    @property
+    def most(self) -> int:
+        """How many units a holder may have once it has taken one more; 0 while none is free."""
+        free_after = self._capacity - self._taken - 1
+        if free_after < 0:
+            return 0
+        share = MOST_PART * self._capacity / max(1, len(self._held))
+        return max(1, self._least, int(min(FREE_FACTOR * free_after, share)))
+
     def held(self, holder: Holder) -> int:
         return self._held.get(holder, 0)
 

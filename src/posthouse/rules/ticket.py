@@ -9,7 +9,7 @@ tickets is its domain, our address if they have to leave from the one of the att
 and the time at which they bounce if a block of that address holds them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -101,9 +101,14 @@ def encode(ticket: Ticket) -> bytes:
             assert_never(ticket)
 
 
+def _uuid(data: bytes) -> UUID:
+    return UUID(bytes=data)
+
+
 def decode(
     data: bytes,
     *,
+    to_uuid: Callable[[bytes], UUID] = _uuid,
     sender: str | None = None,
     source: str | None = None,
     is_list: bool = False,
@@ -118,8 +123,8 @@ def decode(
         if not destination.isascii() or fence > FENCE_MAX:
             return None
         return DeliveryTicket(
-            AccountId(UUID(bytes=account_id)),
-            MessageId(UUID(bytes=message_id)),
+            AccountId(to_uuid(account_id)),
+            MessageId(to_uuid(message_id)),
             position,
             fence,
             destination.decode(),
@@ -133,7 +138,7 @@ def decode(
         _, account_id, webhook_delivery_id, fence = _notification.unpack(data)
         if fence > FENCE_MAX:
             return None
-        return WebhookTicket(AccountId(UUID(bytes=account_id)), UUID(bytes=webhook_delivery_id), fence)
+        return WebhookTicket(AccountId(to_uuid(account_id)), to_uuid(webhook_delivery_id), fence)
     return None
 
 
@@ -155,10 +160,10 @@ def pack(tickets: Sequence[Ticket], lane: str | None = None) -> bytes:
     return bytes([_SEVERAL_1]) + b"".join([len(ticket).to_bytes(2, "big") + ticket for ticket in encoded])
 
 
-def unpack(data: bytes) -> list[Ticket]:
+def unpack(data: bytes, to_uuid: Callable[[bytes], UUID] = _uuid) -> list[Ticket]:
     """The tickets that this version can read, in their order."""
     if not data or data[0] != _SEVERAL_1:
-        ticket = decode(data)
+        ticket = decode(data, to_uuid=to_uuid)
         return [] if ticket is None else [ticket]
     found: list[Ticket] = []
     lane: str | None = None
@@ -170,7 +175,9 @@ def unpack(data: bytes) -> list[Ticket]:
     while at < len(data) and len(found) < TOGETHER_MAX:
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
         entry = data[at + 2 : end] if end <= len(data) else b""
-        ticket = decode(entry, sender=sender, source=source, is_list=is_list, bounce_at=bounce_at, lane=lane)
+        ticket = decode(
+            entry, to_uuid=to_uuid, sender=sender, source=source, is_list=is_list, bounce_at=bounce_at, lane=lane
+        )
         if ticket is not None:
             found.append(ticket)
         elif entry[:1] == bytes([_LANE_1]):

@@ -7,7 +7,7 @@ connection, and of two tickets for one recipient the second finds the fence chan
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -16,9 +16,9 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_schedule, restore
+from posthouse.store.day_statement import DayStatement, common_day
 from posthouse.store.delivery_schedule import RecipientKey, id_bounds
 from posthouse.store.postgres import Connection
-from posthouse.store.statement import statement
 
 # A body that comes along with its claim: hundreds are in memory at a time.
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -83,7 +83,7 @@ class ClaimedRecipient:
 
 
 # Nearly all mail belongs to no list, and then unsubscriptions are not read.
-_CLAIM: Final = statement(f"""
+_CLAIM: Final = DayStatement(f"""
 WITH asked AS MATERIALIZED (
     SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
         leaver.email IS NOT NULL AS has_left,
@@ -100,7 +100,7 @@ WITH asked AS MATERIALIZED (
         FROM schedule WHERE ctid = due.place) now
     CROSS JOIN LATERAL ({delivery_schedule.SUSPENDED_TIME}) suspended
     CROSS JOIN LATERAL (
-        SELECT email FROM recipients
+        SELECT email FROM <recipients>
         WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
           AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient
     LEFT JOIN LATERAL (
@@ -119,7 +119,7 @@ WITH asked AS MATERIALIZED (
         asked.email, attempt_count, schedule.held, asked.suspended, asked.is_suppressed, asked.has_left,
         coalesce(asked.is_over, false) AS is_over, bounce_at, first_code, first_response
 ), started AS (
-    INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at)
+    INSERT INTO <attempts> (account_id, message_id, position, fence, worker_id, started_at)
     SELECT account_id, message_id, position, fence, :worker_id, :now FROM claimed WHERE NOT is_suppressed
         AND NOT is_over
 )
@@ -127,15 +127,15 @@ SELECT * FROM claimed
 """)
 
 # The length of a body is known without reading it.
-_MESSAGES: Final = statement("""
+_MESSAGES: Final = DayStatement("""
 SELECT wanted.account_id, message.*, body.mime_bytes, body.mime
 FROM unnest(:account_ids::uuid[], :message_ids::uuid[]) wanted(account_id, id)
 CROSS JOIN LATERAL (
-    SELECT id, source, sender, envelope_sender, subject, created_at, mailing_list, one_click, trace FROM messages
+    SELECT id, source, sender, envelope_sender, subject, created_at, mailing_list, one_click, trace FROM <messages>
     WHERE account_id = wanted.account_id AND id = wanted.id AND id >= :lowest AND id <= :highest LIMIT 1) message
 LEFT JOIN LATERAL (
     SELECT octet_length(mime) AS mime_bytes, CASE WHEN octet_length(mime) <= :body_bytes_max THEN mime END AS mime
-    FROM bodies
+    FROM <bodies>
     WHERE account_id = wanted.account_id AND message_id = wanted.id
       AND message_id >= :lowest AND message_id <= :highest LIMIT 1) body ON true
 """)
@@ -160,9 +160,10 @@ async def claim(
     if not places:
         return []
     low, high = id_bounds(places)
-    messages = await _messages(tx, places, low, high)
+    day = common_day(low, high, now)
+    messages = await _messages(tx, places, low, high, day)
     rows = await tx.fetch(
-        *_CLAIM.bind(
+        *_CLAIM.of(day).bind(
             worker_id=worker_id,
             now=now,
             until=until,
@@ -188,12 +189,12 @@ async def claim(
 
 
 async def _messages(
-    tx: Connection, keys: Iterable[RecipientKey], low: MessageId, high: MessageId
+    tx: Connection, keys: Iterable[RecipientKey], low: MessageId, high: MessageId, day: date | None
 ) -> dict[tuple[AccountId, MessageId], ClaimedMessage]:
     """Each message once, with its body, which is nearly always needed."""
     wanted = list(dict.fromkeys(key[:2] for key in keys))
     found = await tx.fetch(
-        *_MESSAGES.bind(
+        *_MESSAGES.of(day).bind(
             lowest=low,
             highest=high,
             body_bytes_max=BODY_BYTES_MAX,

@@ -19,7 +19,7 @@ same lookup, picks the partition.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -31,6 +31,7 @@ from posthouse.rules.rescue import Hold
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
+from posthouse.store.day_statement import DayStatement, common_day
 from posthouse.store.delivery_schedule import Place, RecipientKey, id_bounds
 from posthouse.store.postgres import Connection, required, storable
 from posthouse.store.statement import statement
@@ -135,7 +136,7 @@ class RecordedOutcomes(NamedTuple):
 
 
 # Without the range of ids: where a range has pruned partitions, PostgreSQL 18.4 drops a row that it had to wait for.
-_LOCK: Final = statement("""
+_LOCK: Final = DayStatement("""
 SELECT number, place, open_count, delivered_count, released_count, recipient_count, credits_reserved,
        NULL::smallint AS attempt_count
 FROM (
@@ -144,7 +145,7 @@ FROM (
         wanted(account_id, id, number)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, open_count, delivered_count, released_count, recipient_count, credits_reserved
-        FROM messages
+        FROM <messages>
         WHERE account_id = wanted.account_id AND id = wanted.id
         LIMIT 1 FOR NO KEY UPDATE) message) messages
 UNION ALL
@@ -160,8 +161,8 @@ FROM (
         LIMIT 1 FOR NO KEY UPDATE) due) schedule
 """)
 
-_CHANGE: Final = statement("""
-UPDATE recipients SET status = given.status, billing_status = given.billing_status,
+_CHANGE: Final = DayStatement("""
+UPDATE <recipients> AS recipients SET status = given.status, billing_status = given.billing_status,
     attempt_count = given.attempt_count, last_smtp_code = given.code, last_smtp_response = given.response,
     delivered_at = CASE given.status WHEN 'delivered' THEN :now::timestamptz END,
     bounced_at = CASE given.status WHEN 'bounced' THEN :now::timestamptz END,
@@ -173,7 +174,7 @@ FROM (
         :codes::smallint[], :responses::text[])
         asked(number, account_id, message_id, position, status, billing_status, attempt_count, code, response)
     CROSS JOIN LATERAL (
-        SELECT ctid AS place, message_id AS place_id FROM recipients
+        SELECT ctid AS place, message_id AS place_id FROM <recipients>
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
           AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient) given
 WHERE recipients.ctid = given.place AND recipients.message_id = given.place_id
@@ -181,10 +182,10 @@ WHERE recipients.ctid = given.place AND recipients.message_id = given.place_id
 RETURNING given.number
 """)
 
-_WRITE: Final = statement("""
+_WRITE: Final = DayStatement("""
 WITH folded AS (
-    UPDATE messages SET open_count = given.open, delivered_count = given.delivered, released_count = given.released,
-        status = given.status, billing_status = given.billing_status
+    UPDATE <messages> AS messages SET open_count = given.open, delivered_count = given.delivered,
+        released_count = given.released, status = given.status, billing_status = given.billing_status
     FROM unnest(:folded_places::tid[], :folded_ids::uuid[], :open_counts::smallint[], :delivered_counts::smallint[],
         :released_counts::smallint[], :statuses::text[], :billing_statuses::text[])
         given(place, id, open, delivered, released, status, billing_status)
@@ -194,17 +195,19 @@ WITH folded AS (
     SELECT * FROM unnest(:attempt_account_ids::uuid[], :attempt_message_ids::uuid[], :attempt_positions::smallint[],
         :attempt_fences::integer[], :results::text[], :are_ambiguous::boolean[],
         :exchanges::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[],
-        :sources::text[], :relays::text[], :remarks::text[])
+        :sources::text[], :relays::text[], :remarks::text[],
+        :ledger_kinds::text[], :event_ids::uuid[], :event_types::text[], :event_bodies::bytea[])
         outcome(account_id, message_id, position, fence, result, is_ambiguous,
-            exchange, address, tls, stage, code, response, source, relay, remark)
+            exchange, address, tls, stage, code, response, source, relay, remark,
+            ledger_kind, event_id, event_type, event_body)
 ), tried AS (
-    UPDATE attempts SET finished_at = :now, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
+    UPDATE <attempts> AS attempts SET finished_at = :now, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
         exchange = attempt.exchange, address = attempt.address, tls = attempt.tls, stage = attempt.stage,
         code = attempt.code, response = attempt.response, source = attempt.source,
         relay = attempt.relay, remark = attempt.remark
     FROM (
         SELECT place, place_id, given.* FROM given CROSS JOIN LATERAL (
-            SELECT ctid AS place, message_id AS place_id FROM attempts
+            SELECT ctid AS place, message_id AS place_id FROM <attempts>
             WHERE account_id = given.account_id AND message_id = given.message_id AND position = given.position
               AND fence = given.fence AND message_id >= :lowest AND message_id <= :highest LIMIT 1) started) attempt
     WHERE attempts.ctid = attempt.place AND attempts.message_id = attempt.place_id
@@ -224,16 +227,12 @@ WITH folded AS (
     WHERE schedule.ctid = later.place
     RETURNING 1
 ), closed AS (
-    INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
-    SELECT account_id, message_id, position, kind, 1, :now
-    FROM unnest(:ledger_account_ids::uuid[], :ledger_message_ids::uuid[], :ledger_positions::smallint[],
-        :ledger_kinds::text[]) entry(account_id, message_id, position, kind)
+    INSERT INTO <ledger> (account_id, message_id, position, kind, amount, at)
+    SELECT account_id, message_id, position, ledger_kind, 1, :now FROM given WHERE ledger_kind IS NOT NULL
 ), announced AS (
     INSERT INTO events (account_id, id, message_id, position, type, created_at, body)
-    SELECT account_id, id, message_id, position, type, :now, body
-    FROM unnest(:event_account_ids::uuid[], :event_ids::uuid[], :event_message_ids::uuid[],
-        :event_positions::smallint[], :event_types::text[], :event_bodies::bytea[])
-        event(account_id, id, message_id, position, type, body)
+    SELECT account_id, event_id, message_id, position, event_type, :now, event_body
+    FROM given WHERE event_id IS NOT NULL
 )
 SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM postponed),
     ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY(:webhook_account_ids::uuid[]) AND enabled)
@@ -305,8 +304,9 @@ async def record(
     if not batch:
         return RecordedOutcomes((), ())
     low, high = id_bounds(batch)
-    messages, schedule = await _lock(tx, batch)
-    changed = await _change(tx, batch, messages, schedule, now, low, high)
+    day = common_day(low, high, now)
+    messages, schedule = await _lock(tx, batch, day)
+    changed = await _change(tx, batch, messages, schedule, now, low, high, day)
     closed = [outcome for outcome in changed.values() if outcome.result.is_final]
     for outcome in closed:
         messages[outcome.key[:2]].close(outcome)
@@ -337,14 +337,16 @@ def _in_order(outcomes: Iterable[DeliveryOutcome]) -> dict[RecipientKey, Deliver
     return dict(sorted(batch.items(), key=itemgetter(0)))
 
 
-async def _lock(tx: Connection, batch: Mapping[RecipientKey, DeliveryOutcome]) -> tuple[_Messages, _Schedule]:
+async def _lock(
+    tx: Connection, batch: Mapping[RecipientKey, DeliveryOutcome], day: date | None
+) -> tuple[_Messages, _Schedule]:
     """The messages that may become final, then the schedule's rows whose fence still matches."""
     keys = list(batch)
     ends = list(dict.fromkeys(key[:2] for key, outcome in batch.items() if outcome.result.is_final))
     messages: _Messages = {}
     schedule: _Schedule = {}
     rows = await tx.fetch(
-        *_LOCK.bind(
+        *_LOCK.of(day).bind(
             closing_account_ids=[account_id for account_id, _ in ends],
             closing_message_ids=[message_id for _, message_id in ends],
             account_ids=[key[0] for key in keys],
@@ -369,6 +371,7 @@ async def _change(
     now: datetime,
     low: MessageId,
     high: MessageId,
+    day: date | None,
 ) -> dict[RecipientKey, DeliveryOutcome]:
     """Give the recipients their new states; return those that were really changed."""
     keys = [
@@ -379,7 +382,7 @@ async def _change(
     if not keys:
         return {}
     rows = await tx.fetch(
-        *_CHANGE.bind(
+        *_CHANGE.of(day).bind(
             now=now,
             lowest=low,
             highest=high,
@@ -413,10 +416,11 @@ async def _write(
     states = [message_state(counts.open, counts.delivered, counts.released, counts.total) for _, counts in folded]
     attempts = batch.values()
     struck, later = _schedule_changes(batch, schedule, changed)
-    charged = [outcome for outcome in closed if messages[outcome.key[:2]].credits]
-    announced = [(outcome, outcome.event) for outcome in closed if outcome.event is not None]
+    # For each attempt, if its recipient was changed.
+    kinds = [_ledger_kind(outcome, messages) if key in changed else None for key, outcome in batch.items()]
+    events = [outcome.event if key in changed else None for key, outcome in batch.items()]
     row = await tx.fetchrow(
-        *_WRITE.bind(
+        *_WRITE.of(common_day(low, high, now)).bind(
             now=now,
             lowest=low,
             highest=high,
@@ -450,16 +454,10 @@ async def _write(
             bounce_at=[outcome.hold and outcome.hold.bounce_at for _, outcome, _ in later],
             first_codes=[outcome.code if outcome.hold else None for _, outcome, _ in later],
             first_responses=[storable(outcome.response or "") if outcome.hold else None for _, outcome, _ in later],
-            ledger_account_ids=[outcome.account_id for outcome in charged],
-            ledger_message_ids=[outcome.message_id for outcome in charged],
-            ledger_positions=[outcome.position for outcome in charged],
-            ledger_kinds=["release" if outcome.releases_credit else "settle" for outcome in charged],
-            event_account_ids=[outcome.account_id for outcome, _ in announced],
-            event_ids=[event.id for _, event in announced],
-            event_message_ids=[outcome.message_id for outcome, _ in announced],
-            event_positions=[outcome.position for outcome, _ in announced],
-            event_types=[event.type for _, event in announced],
-            event_bodies=[event.body for _, event in announced],
+            ledger_kinds=kinds,
+            event_ids=[event and event.id for event in events],
+            event_types=[event and event.type for event in events],
+            event_bodies=[event and event.body for event in events],
             webhook_account_ids=list({delivery.account_id for delivery in deliveries}),
         )
     )
@@ -486,6 +484,13 @@ def _schedule_changes(
             # Final now; or found final or gone, and then it must not be tried again.
             struck.append(place)
     return struck, later
+
+
+def _ledger_kind(outcome: DeliveryOutcome, messages: _Messages) -> str | None:
+    """How the credit of a recipient that was changed is accounted for; None if there is none, or it stays reserved."""
+    if not outcome.result.is_final or not messages[outcome.key[:2]].credits:
+        return None
+    return "release" if outcome.releases_credit else "settle"
 
 
 def _next_source(outcome: DeliveryOutcome) -> str | None:

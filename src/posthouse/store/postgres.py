@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 import asyncpg
+from asyncpg.pgproto import pgproto
 
 from posthouse import metrics
 from posthouse.rules.disk_space import no_room
@@ -155,6 +157,12 @@ def advice(fault: BaseException | None) -> str:
 def storable(text: str | None, characters_max: int | None = None) -> str | None:
     """PostgreSQL takes no NUL and no lone surrogate, and one bad text would fail a whole batch."""
     return None if text is None else text[:characters_max].replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def fast_uuid(data: bytes) -> UUID:
+    """The client's own kind of UUID, as rows have it: it is faster to make, to compare, to hash and to send."""
+    made: UUID = pgproto.UUID(data)
+    return made
 
 
 class Database:

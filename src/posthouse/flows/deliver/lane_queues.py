@@ -370,6 +370,8 @@ class LaneQueues:
 
     def _paused_by(self, lane: str, destination: str) -> str | None:
         """A domain can be paused by itself, also in the lane of its provider."""
+        if not self._paused:
+            return None
         return next((name for name in (lane, destination) if name in self._paused), None)
 
     def end_session(self, bundle: Bundle) -> None:
@@ -387,7 +389,8 @@ class LaneQueues:
             self.advance(self._queues[key])
 
     def _advance_over_share(self) -> None:
-        for account_id in list(self._over_share):
+        for account_id in list(self._sessions.with_room(self._over_share, is_unproven=False)):
+            # One before it may have taken the room.
             if not self._sessions.has_room(account_id, is_unproven=False):
                 continue
             # An account that goes on waiting has its next turn after the others, as has each of its lanes.
@@ -430,10 +433,7 @@ class LaneQueues:
     def _next_account(self, queue: LaneQueue) -> AccountId | None:
         """Whose turn it is among the accounts that may have another session."""
         is_unproven = not queue.lane.answers
-        for account_id in queue.bundles.accounts():
-            if self._sessions.has_room(account_id, is_unproven=is_unproven):
-                return account_id
-        return None
+        return next(self._sessions.with_room(queue.bundles.accounts(), is_unproven=is_unproven), None)
 
     def _has_allowance(self, queue: LaneQueue) -> bool:
         """Whether a mail may go now; if not, more is asked for, or what waits goes another way."""

@@ -5,6 +5,7 @@ under any number of domains, so sessions in lanes that have not answered are sha
 the other lanes.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from posthouse.rules.fair_share import FairShare
@@ -28,6 +29,17 @@ class SessionShares:
 
     def has_room(self, account_id: AccountId, *, is_unproven: bool) -> bool:
         return self._sessions.has_room(account_id) and (not is_unproven or self._unproven.has_room(account_id))
+
+    def with_room(self, accounts: Iterable[AccountId], *, is_unproven: bool) -> Iterator[AccountId]:
+        """Those of the accounts that may have another session now."""
+        # The same for all of them: only what each has is looked up.
+        most = self._sessions.most
+        most_unproven = self._unproven.most
+        for account_id in accounts:
+            if self._sessions.held(account_id) < most and (
+                not is_unproven or self._unproven.held(account_id) < most_unproven
+            ):
+                yield account_id
 
     def begin(self, account_id: AccountId, *, is_unproven: bool) -> None:
         """Begin a session for which there is room."""

@@ -18,6 +18,7 @@ from posthouse.rules.ticket import (
     pack,
     unpack,
 )
+from posthouse.store.postgres import fast_uuid
 from posthouse.wire.stream import Stream, StreamMessage, TicketKind
 
 # How long a ticket may be in the stream before the schedule takes it for lost and dispatch publishes another.
@@ -175,7 +176,7 @@ class HeldTickets(Generic[TicketT]):
             await item.message.release(delay_seconds)
 
     async def _items(self, message: StreamMessage, now: float) -> list[Item[TicketT]]:
-        found = [ticket for ticket in unpack(message.payload) if isinstance(ticket, self._kind)]
+        found = [ticket for ticket in unpack(message.payload, fast_uuid) if isinstance(ticket, self._kind)]
         if not found:
             await message.ack()
         if len(found) <= 1:
