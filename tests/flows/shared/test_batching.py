@@ -8,9 +8,11 @@ import pytest
 
 from posthouse.flows.shared.batching import TIMEOUTS_MAX, Batcher, together_or_apart
 from posthouse.rules import limits
+from posthouse.rules.linger import Linger
 from posthouse.rules.refusal import Code, Refusal
 
 MIB = limits.MIB
+HOUR = 3600.0
 
 
 @dataclass(slots=True)
@@ -94,6 +96,33 @@ async def test_an_item_larger_than_a_batch_goes_alone(works: Works, batcher: "Ba
     works.gate.set()
     await asyncio.gather(*begun(batcher, 1), *begun(batcher, 2, size=limits.BATCH_BYTES_MAX + 1), *begun(batcher, 3))
     assert works.batches == [[1], [2], [3]]
+
+
+async def test_a_batch_that_lingers_takes_what_comes_until_it_is_hurried(works: Works) -> None:
+    batcher = Batcher(works, linger=Linger(0.0, HOUR))
+    works.gate.set()
+    tasks = begun(batcher, 1)
+    await turns()
+    tasks += begun(batcher, 2, 3)
+    await turns()
+    assert works.batches == []
+
+    batcher.hurry()
+
+    assert await asyncio.gather(*tasks) == [1, 4, 9]
+    assert works.batches == [[1, 2, 3]]
+
+
+async def test_a_batch_that_is_full_lingers_no_longer(works: Works) -> None:
+    batcher = Batcher(works, items_max=3, linger=Linger(0.0, HOUR))
+    works.gate.set()
+    tasks = begun(batcher, 1, 2)
+    await turns()
+    assert works.batches == []
+
+    tasks += begun(batcher, 3)
+
+    assert await asyncio.gather(*tasks) == [1, 4, 9]
 
 
 async def test_an_item_that_fails_fails_alone(works: Works, batcher: "Batcher[int, int]") -> None:

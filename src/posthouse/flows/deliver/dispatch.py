@@ -53,9 +53,14 @@ class Dispatch:
         self._tickets = tickets
         self._worker_lease_seconds = worker_lease.total_seconds()
         self._at_once = dict.fromkeys(TicketKind, DISPATCHED_AT_ONCE_MIN)
+        self._was_idle = dict.fromkeys(TicketKind, False)
         self._anyway_at = dict.fromkeys(TicketKind, clock.monotonic())
         self._sure_since: float | None = None
         self._last_check: tuple[datetime, float] | None = None
+
+    def is_idle(self, kind: TicketKind) -> bool:
+        """Whether nothing was due in the last step."""
+        return self._was_idle[kind]
 
     async def step(self) -> int:
         """Lease due mail, commit, publish; how many. As many as DISPATCHED_AT_ONCE_MIN means that there may be more."""
@@ -71,6 +76,7 @@ class Dispatch:
         lease_due: Callable[[Connection, datetime, datetime, int], Awaitable[Sequence[Ticket]]],
         points: tuple[str, str, str],
     ) -> int:
+        self._was_idle[kind] = False
         backlog = await self._tickets.backlog(kind)
         metrics.STREAM_PENDING.set(backlog, KIND_NAMES[kind])
         room = BACKLOG_MAX - backlog
@@ -94,6 +100,7 @@ class Dispatch:
                 self._tickets.publish(due[start : start + PUBLISHED_AT_ONCE_MAX])
                 await asyncio.sleep(0)
             crash.point(points[2])
+        self._was_idle[kind] = not due
         return len(due)
 
     def _room_anyway(self, kind: TicketKind) -> int:

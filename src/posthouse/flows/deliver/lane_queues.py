@@ -179,7 +179,8 @@ class LaneQueues:
     `forward` sends those of a lane to the shard where it lives. `routes_of` says by which routes an account's mail
     leaves, those of its overflow after its own: empty, as the machine sends by itself; None, not now. What no route
     may send takes the relay of `relay_of`, if any. `allowances` bound what some routes and relays may send.
-    `hold` keeps back the tickets of a lane that an operator paused.
+    `hold` keeps back the tickets of a lane that an operator paused; `hurry` says that mail waits for what is being
+    claimed.
     """
 
     def __init__(
@@ -204,12 +205,14 @@ class LaneQueues:
         standing_of: Callable[[Place], Standing | None] = lambda _: None,
         learnt: Callable[[Lesson], None] = lambda _: None,
         hold: Callable[[list[Item], str], None] = lambda _items, _lane: None,
+        hurry: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._chance = chance
         self._standing_of = standing_of
         self._learnt = learnt
         self._hold = hold
+        self._hurry = hurry
         self._paused: Set[str] = frozenset()
         self._shards = LaneShards(lane_limits, leases.places)
         self._own_lane = own_lane
@@ -657,7 +660,11 @@ class LaneQueues:
         self._waiting.give_back(bundle.account_id, len(bundle.items))
 
     def _wait(self, queue: LaneQueue, later: Later, now: float) -> None:
-        if later.seconds is None or queue.timer is not None:
+        if later.seconds is None:
+            # All its connections are in use, some perhaps by mail that is still being claimed.
+            self._hurry()
+            return
+        if queue.timer is not None:
             return
         if queue.route is not None and queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED:
             # Another address may have room; what finds none is postponed on entering.

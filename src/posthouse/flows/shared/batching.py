@@ -1,15 +1,17 @@
 """Batches: the items that arrived while the last batch was running are the next batch.
 
-Without a timer: a single item starts at once. Under load the batches grow by themselves, and all items of a batch
-share the cost of a transaction (round trips, locks, fsync).
+Without a timer, unless no client waits: a single item starts at once. Under load the batches grow by themselves, and
+all items of a batch share the cost of a transaction (round trips, locks, fsync).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from posthouse.rules import limits
+from posthouse.rules.linger import Linger
 from posthouse.rules.refusal import Code, Refusal
 
 # So many items of a batch may time out by themselves before the rest is refused.
@@ -28,11 +30,13 @@ class Batcher(Generic[Item, Result]):
         *,
         items_max: int = limits.BATCH_ITEMS_MAX,
         waiting_max: int = limits.WAITING_ITEMS_MAX,
-        linger_seconds: float = 0.0,
+        linger: Linger | None = None,
     ) -> None:
-        """With `linger_seconds`, a batch that is not full waits so long for more. For work without a waiting client."""
+        """With `linger`, a batch that is not full waits for more, as long as that says."""
         self._work = work
-        self._linger_seconds = linger_seconds
+        self._linger = linger
+        # Ends the wait of the batch that lingers.
+        self._enough = asyncio.Event()
         self._items_max = items_max
         self._waiting_max = waiting_max
         self._waiting: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
@@ -45,9 +49,17 @@ class Batcher(Generic[Item, Result]):
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, size_bytes, answer))
         self._waiting_bytes += size_bytes
+        if self._linger is not None:
+            self._linger.note(asyncio.get_running_loop().time())
+            if len(self._waiting) >= self._items_max:
+                self._enough.set()
         if self._running is None:
             self._running = asyncio.create_task(self._run())
         return await answer
+
+    def hurry(self) -> None:
+        """The batch that lingers, or the next one, waits no longer than it must: more can't come before it is done."""
+        self._enough.set()
 
     async def drain(self) -> None:
         """Return when nothing waits."""
@@ -59,8 +71,9 @@ class Batcher(Generic[Item, Result]):
             # Requests that are being read at this moment can join.
             await asyncio.sleep(0)
             while self._waiting:
-                if self._linger_seconds and len(self._waiting) < self._items_max:
-                    await asyncio.sleep(self._linger_seconds)
+                if self._linger is not None and len(self._waiting) < self._items_max:
+                    await self._wait_for_more(self._linger)
+                self._enough.clear()
                 batch = self._take()
                 items = [item for item, _ in batch]
                 try:
@@ -86,6 +99,14 @@ class Batcher(Generic[Item, Result]):
                         answer.set_result(result)
         finally:
             self._running = None
+
+    async def _wait_for_more(self, linger: Linger) -> None:
+        seconds = linger.seconds(asyncio.get_running_loop().time())
+        await asyncio.sleep(linger.seconds_min)
+        if seconds > linger.seconds_min:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds - linger.seconds_min):
+                    await self._enough.wait()
 
     def _refuse(self, answers: Sequence[asyncio.Future[Result]], refusal: Refusal) -> None:
         for answer in answers:

@@ -27,6 +27,7 @@ from posthouse.flows.shared.batching import Batcher, submit_until_taken, togethe
 from posthouse.flows.shared.tickets import HeldTickets, Item, TicketT
 from posthouse.flows.shared.worker_lease import SendPermit, WorkerLease
 from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.linger import Linger
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.ticket import Ticket
 from posthouse.store.postgres import Connection, Database
@@ -150,7 +151,8 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         database: Database,
         clock: Clock,
         chance: Chance,
-        linger_seconds: float,
+        claim_linger: Linger,
+        record_linger: Linger,
         worker_lease: timedelta = WORKER_LEASE,
         renewals: Database | None = None,
     ) -> None:
@@ -160,10 +162,8 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         self._clock = clock
         self._lease = WorkerLease(database=renewals or database, clock=clock, chance=chance, lease=worker_lease)
         self._held: HeldTickets[TicketT] = HeldTickets(kind, clock.monotonic)
-        self._claiming: Batcher[Sequence[TicketT], list[ClaimedT]] = Batcher(
-            self._claim_batch, linger_seconds=linger_seconds
-        )
-        self._recording: Batcher[Sequence[OutcomeT], None] = Batcher(self._record_batch, linger_seconds=linger_seconds)
+        self._claiming: Batcher[Sequence[TicketT], list[ClaimedT]] = Batcher(self._claim_batch, linger=claim_linger)
+        self._recording: Batcher[Sequence[OutcomeT], None] = Batcher(self._record_batch, linger=record_linger)
         self._postponing: Batcher[Sequence[Postponement[TicketT]], None] = Batcher(self._postpone_batch)
         # By their keys without the fence.
         self._known: dict[tuple[object, ...], ClaimedT] = {}
@@ -179,6 +179,11 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
     def room(self) -> int:
         """How many more tickets this worker can hold."""
         return 0 if self.is_stopping else self._held.room
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether this worker holds no ticket."""
+        return self._held.is_empty
 
     def permit(self, seconds_max: float) -> SendPermit:
         """To be made before the claim, so that the claim is no older than its permit."""
@@ -211,6 +216,10 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         Of a group whose members go alone, only the first is claimed.
         """
         return await self._claiming.submit(tickets, 0)
+
+    def hurry(self) -> None:
+        """Others wait until what is being claimed is done."""
+        self._claiming.hurry()
 
     async def record(self, outcomes: Sequence[OutcomeT]) -> None:
         """However long PostgreSQL is away: what was sent can't be withdrawn, so its outcome must be recorded."""

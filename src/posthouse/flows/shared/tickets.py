@@ -144,6 +144,10 @@ class HeldTickets(Generic[TicketT]):
     def room(self) -> int:
         return HELD_MAX - len(self._held)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._held
+
     async def take(self, messages: Iterable[StreamMessage]) -> list[Item[TicketT]]:
         """The tickets of these messages. A ticket that is held already, or can't be read, is dropped."""
         now = self._monotonic()

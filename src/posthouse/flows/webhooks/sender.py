@@ -30,6 +30,7 @@ from posthouse.rules import endpoint_state, event, ids, retry, trace_context
 from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.linger import Linger
 from posthouse.rules.rate_limit import RateWait
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
@@ -122,7 +123,8 @@ class WebhookSender:
             database=database,
             clock=clock,
             chance=chance,
-            linger_seconds=LINGER_SECONDS,
+            claim_linger=Linger(LINGER_SECONDS),
+            record_linger=Linger(LINGER_SECONDS),
             worker_lease=worker_lease,
             renewals=renewals,
         )
