@@ -28,7 +28,7 @@ from bench.report import BLUE, PALE_BLUE, Goal, Plot, Report, Rows, goal
 from bench.smtp_sink import Sink
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
-from tests.support.rate_load import post, request
+from tests.support.rate_load import CONNECTIONS, post, request
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses
 from tools.private_postgres import PrivatePostgres, free_port
@@ -154,7 +154,9 @@ class Bench:
             for number in range(mails)
         ]
         began = asyncio.get_running_loop().time()
-        sent = await post(processes.parts[0].port, requests, per_second=per_second)
+        # Few, so that each is used before the server closes it.
+        connections = max(1, min(CONNECTIONS, round(per_second / 2)))
+        sent = await post(processes.parts[0].port, requests, per_second=per_second, connections=connections)
         if not sent.is_well:
             raise BenchError(f"not every request was accepted: {sent.answers}")
         await processes.wait_until_all_final(RECORDED_SECONDS_MAX)
