@@ -52,6 +52,17 @@ async def test_entries_are_read_back_newest_first_and_by_their_account_alone(dat
         assert [list(entry) for entry in lists] == [[made[2]], [], [made[3], made[2]]]
 
 
+async def test_new_entries_are_added_to_those_that_are_there(database: Database) -> None:
+    account_id = AccountId(uuid4())
+    message_id = MessageId(lowest_id(SettableClock().now()))
+    first, second, third = (IndexEntry(account_id, term, message_id) for term in (-1, 2, 3))
+    async with database.transaction() as tx:
+        for entries in ([], [second, first, second], [second, third], [third]):
+            await search_index.enter_new(tx, entries)
+        found = await tx.fetch("SELECT account_id, term, message_id FROM catalogue ORDER BY term")
+    assert [IndexEntry(*row) for row in found] == [first, second, third]
+
+
 async def test_how_far_it_has_come_is_one_row(database: Database) -> None:
     first, second, third = (lowest_id(SettableClock().now().replace(year=year)) for year in (2030, 2031, 2032))
     async with database.transaction() as tx:

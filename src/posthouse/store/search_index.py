@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
+import asyncpg
+
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, lowest_id
 from posthouse.store import open_transactions
 from posthouse.store.postgres import Connection
@@ -129,6 +131,19 @@ async def new_messages(connection: Connection, since: UUID, before: UUID, limit:
 async def new_results(connection: Connection, since: UUID, before: UUID, limit: int) -> list[NewResult]:
     """The results of all accounts' events between the two, the oldest first."""
     return [NewResult(*row) for row in await connection.fetch(NEW_RESULTS, since, before, limit)]
+
+
+async def enter_new(tx: Connection, entries: Sequence[IndexEntry]) -> None:
+    """Entries of messages that are most probably not in the index yet; those that are stay as they are.
+
+    COPY writes rows by the page, and marks none as speculative: a third less write-ahead log than `enter`.
+    """
+    records = sorted(set(entries))
+    try:
+        async with tx.transaction():
+            await tx.copy_records_to_table("catalogue", columns=IndexEntry._fields, records=records)
+    except asyncpg.UniqueViolationError:
+        await enter(tx, records)
 
 
 async def enter(tx: Connection, entries: Sequence[IndexEntry]) -> None:

@@ -73,7 +73,7 @@ class SearchIndexer:
             found = await search_index.new_messages(connection, since, before, self._batch)
             since = self._next(before, [message.id for message in found])
             async with connection.transaction():
-                await search_index.enter(connection, [entry for message in found for entry in _entries(message)])
+                await search_index.enter_new(connection, [entry for message in found for entry in _entries(message)])
                 await search_index.messages_entered(connection, since)
             total += len(found)
         return total
