@@ -123,3 +123,23 @@ async def test_a_step_that_fails_is_logged_and_tried_again() -> None:
     seen = tries
     await asyncio.sleep(0.02)
     assert tries == seen
+
+
+async def test_a_step_pauses_longer_while_there_is_nothing_to_do_and_goes_on_when_there_is() -> None:
+    steps = asked = 0
+    is_idle = True
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    def ask() -> bool:
+        nonlocal asked
+        asked += 1
+        return is_idle
+
+    async with repeated(step, pause_seconds=0.001, idle_seconds=3600.0, is_idle=ask):
+        await eventually(lambda: asked > 5)
+        assert steps == 1
+        is_idle = False
+        await eventually(lambda: steps > 2)

@@ -13,7 +13,7 @@ from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, credentials
-from posthouse.store.control_cache import ControlCache
+from posthouse.store.control_cache import UNUSED_SECONDS_MAX, ControlCache
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
@@ -77,6 +77,27 @@ async def test_what_is_old_is_asked_anew_though_nothing_was_forgotten(
     await operator.revoke_credential(account.id, account.credential.id)
     clock.advance(seconds=CONTROL_CACHE_SECONDS)
     assert await cache.credential(account.credential.username) is None
+
+
+async def test_a_cache_that_is_not_used_asks_for_no_changes_and_believes_nothing(
+    database_url: str, operator: Operator, account: MadeAccount, clock: SettableClock
+) -> None:
+    username = account.credential.username
+    async with DatabaseProxy(database_url) as relay, open_database(relay.url) as database:
+        cache = ControlCache(database, clock.monotonic)
+        await cache.forget_changes()
+        assert await cache.credential(username) is not None
+        await relay.cut()
+        clock.advance(seconds=UNUSED_SECONDS_MAX + 1)
+        await cache.forget_changes()  # or it would fail
+    async with open_database(database_url) as database:
+        cache = ControlCache(database, clock.monotonic)
+        await cache.forget_changes()
+        assert await cache.credential(username) is not None
+        clock.advance(seconds=UNUSED_SECONDS_MAX + 1)
+        await cache.forget_changes()
+        await operator.revoke_credential(account.id, account.credential.id)
+        assert await cache.credential(username) is None
 
 
 async def test_the_unknown_is_never_remembered(cache: ControlCache, operator: Operator, account: MadeAccount) -> None:

@@ -11,7 +11,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import may_connect, opportunistic_tls, resolver, verified_tls
 from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
 from posthouse.compose.keys import return_path_keys, sealer, unsubscribe_keys
-from posthouse.compose.periodic_checks import refreshed, synchronized
+from posthouse.compose.periodic_checks import refreshed
 from posthouse.compose.stream import shard_leases, tickets
 from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
@@ -33,8 +33,7 @@ SHARDS_BUCKET: Final = "SHARDS"
 SWITCH_SECONDS: Final = 0.0002
 
 
-async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
-    clock = DatabaseClock()
+async def run_delivery(settings: Settings, stream: Stream, clock: DatabaseClock, stop: asyncio.Event) -> None:
     chance = SystemChance()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
@@ -55,7 +54,6 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
         carrier = await stack.enter_async_context(_open_carrier(settings, names, chance))
         leases = await shard_leases(settings, chance, SHARDS_BUCKET, TicketKind.DELIVER)
         stack.push_async_callback(leases.close)
-        await stack.enter_async_context(synchronized(settings, clock, database))
         await stack.enter_async_context(refreshed(control_cache))
         delivery = Delivery(
             database=database,

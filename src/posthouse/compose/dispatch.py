@@ -5,7 +5,6 @@ from typing import Final
 
 from posthouse.clock import DatabaseClock
 from posthouse.compose.database import open_database
-from posthouse.compose.periodic_checks import synchronized
 from posthouse.compose.stream import tickets
 from posthouse.config import Settings
 from posthouse.entrypoints import workers
@@ -15,12 +14,10 @@ from posthouse.wire.stream import Stream
 CONNECTIONS_MAX: Final = 2
 
 
-async def run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event, *, with_webhooks: bool) -> None:
-    clock = DatabaseClock()
-    async with (
-        open_database(settings, connections_max=CONNECTIONS_MAX, clock=clock) as database,
-        synchronized(settings, clock, database),
-    ):
+async def run_dispatch(
+    settings: Settings, stream: Stream, clock: DatabaseClock, stop: asyncio.Event, *, with_webhooks: bool
+) -> None:
+    async with open_database(settings, connections_max=CONNECTIONS_MAX, clock=clock) as database:
         dispatch = Dispatch(
             database=database,
             clock=clock,

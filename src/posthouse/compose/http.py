@@ -91,10 +91,12 @@ def serve_http(settings: Settings, address: tuple[str, int], processes: int) -> 
     serve(APPLICATION, ServerOptions(*address, settings.http.trusted_proxies, settings.service.log_level), processes)
 
 
-async def run_http(settings: Settings, stream: Stream | None, address: tuple[str, int], stop: asyncio.Event) -> None:
-    """Serve HTTP beside other parts of the service."""
+async def run_http(
+    settings: Settings, stream: Stream | None, clock: DatabaseClock, address: tuple[str, int], stop: asyncio.Event
+) -> None:
+    """Serve HTTP beside other parts of the service, whose clock it shares."""
     options = ServerOptions(*address, settings.http.trusted_proxies, settings.service.log_level)
-    if not await serve_on_running_loop(_application(settings, lambda: nullcontext(stream)), options, stop):
+    if not await serve_on_running_loop(_application(settings, lambda: nullcontext(stream), clock), options, stop):
         raise CannotListen(
             f"HTTP can't be served at {options.host}, port {options.port}; the log says why. Choose another "
             "address with --host and --port, or http.host and http.port."
@@ -104,9 +106,10 @@ async def run_http(settings: Settings, stream: Stream | None, address: tuple[str
 def _application(
     settings: Settings,
     open_stream: Callable[[], AbstractAsyncContextManager[Stream | None]],
+    shared_clock: DatabaseClock | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> Frame:
-    clock = DatabaseClock()
+    clock = shared_clock or DatabaseClock()
     chance = SystemChance()
 
     @asynccontextmanager
@@ -120,7 +123,8 @@ def _application(
             database = await stack.enter_async_context(
                 open_database(settings, connections_max=for_others, clock=clock, kind=SharedDatabase)
             )
-            await stack.enter_async_context(synchronized(settings, clock, intake_database))
+            if shared_clock is None:
+                await stack.enter_async_context(synchronized(settings, clock, intake_database))
             control_cache = await stack.enter_async_context(refreshed(ControlCache(intake_database, clock.monotonic)))
             last_used = await stack.enter_async_context(accept.open_last_used(database))
             disk_space = await stack.enter_async_context(checked_disk_space(settings, database))

@@ -8,7 +8,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import resolver
 from posthouse.compose.database import open_database
 from posthouse.compose.keys import return_path_keys
-from posthouse.compose.periodic_checks import checked_disk_space, synchronized
+from posthouse.compose.periodic_checks import checked_disk_space
 from posthouse.compose.smtp_server import serve_smtp
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.inbound import Inbound
@@ -19,11 +19,9 @@ from posthouse.flows.inbound.reports import Reports
 CONNECTIONS_MAX: Final = 4
 
 
-async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
-    clock = DatabaseClock()
+async def run_inbound(settings: Settings, clock: DatabaseClock, stop: asyncio.Event) -> None:
     async with (
         open_database(settings, connections_max=CONNECTIONS_MAX, clock=clock) as database,
-        synchronized(settings, clock, database),
         checked_disk_space(settings, database) as disk_space,
     ):
         inbound = Inbound(

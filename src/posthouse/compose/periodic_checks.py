@@ -9,7 +9,7 @@ import structlog
 from posthouse import metrics
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
-from posthouse.compose.database import learn_time_of
+from posthouse.compose.database import learn_time_of, open_database
 from posthouse.config import Settings
 from posthouse.config.storage import AUTO
 from posthouse.entrypoints.workers import repeated
@@ -25,6 +25,17 @@ CLOCK_PAUSE_SECONDS: Final = 5.0
 CONTROL_CACHE_PAUSE_SECONDS: Final = 1.0
 # Mail that arrives between two checks must still fit on the disk.
 DISK_SPACE_PAUSE_SECONDS: Final = 3.0
+
+
+@asynccontextmanager
+async def service_clock(settings: Settings) -> AsyncIterator[DatabaseClock]:
+    """Service time for all parts of a process, over a connection of its own."""
+    clock = DatabaseClock()
+    async with (
+        open_database(settings, connections_max=1, clock=clock) as database,
+        synchronized(settings, clock, database),
+    ):
+        yield clock
 
 
 @asynccontextmanager

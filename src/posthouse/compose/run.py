@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import nullcontext
 
+from posthouse.clock import DatabaseClock
 from posthouse.compose.garbage_collection import collect_rarely
 from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.monitoring import monitored
+from posthouse.compose.periodic_checks import service_clock
 from posthouse.compose.stream import open_stream
 from posthouse.config import Settings
 from posthouse.wire.stream import Stream
@@ -29,8 +31,9 @@ async def run(
         open_stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)
         if needs_stream
         else nullcontext() as stream,
+        service_clock(settings) as clock,
     ):
-        running = [*_parts(settings, parts, stream, http_address, stop)]
+        running = [*_parts(settings, parts, stream, clock, http_address, stop)]
         collect_rarely()
         ends = await asyncio.gather(*(_then_stop(part, stop) for part in running), return_exceptions=True)
     for end in ends:
@@ -43,44 +46,47 @@ def _parts(
     settings: Settings,
     parts: frozenset[str],
     stream: Stream | None,
+    clock: DatabaseClock,
     http_address: tuple[str, int] | None,
     stop: asyncio.Event,
 ) -> Iterator[Part]:
     if http_address is not None:
         from posthouse.compose.http import run_http
 
-        yield run_http(settings, stream, http_address, stop)
+        yield run_http(settings, stream, clock, http_address, stop)
     if "submission" in parts:
         from posthouse.compose.submission import run_submission
 
-        yield run_submission(settings, stream, stop)
+        yield run_submission(settings, stream, clock, stop)
     if "inbound" in parts:
         from posthouse.compose.inbound import run_inbound
 
-        yield run_inbound(settings, stop)
+        yield run_inbound(settings, clock, stop)
     if stream is not None:
-        yield from _stream_parts(settings, parts, stream, stop)
+        yield from _stream_parts(settings, parts, stream, clock, stop)
     if "upkeep" in parts:
         from posthouse.compose.upkeep import run_upkeep
 
-        yield run_upkeep(settings, stop)
+        yield run_upkeep(settings, clock, stop)
 
 
-def _stream_parts(settings: Settings, parts: frozenset[str], stream: Stream, stop: asyncio.Event) -> Iterator[Part]:
+def _stream_parts(
+    settings: Settings, parts: frozenset[str], stream: Stream, clock: DatabaseClock, stop: asyncio.Event
+) -> Iterator[Part]:
     if "dispatch" in parts:
         from posthouse.compose.dispatch import run_dispatch
 
         # Only parts in this process read a stream in its memory.
         with_webhooks = bool(settings.stream.addresses) or "notification" in parts
-        yield run_dispatch(settings, stream, stop, with_webhooks=with_webhooks)
+        yield run_dispatch(settings, stream, clock, stop, with_webhooks=with_webhooks)
     if "delivery" in parts:
         from posthouse.compose.delivery import run_delivery
 
-        yield run_delivery(settings, stream, stop)
+        yield run_delivery(settings, stream, clock, stop)
     if "notification" in parts:
         from posthouse.compose.webhooks import run_webhooks
 
-        yield run_webhooks(settings, stream, stop)
+        yield run_webhooks(settings, stream, clock, stop)
 
 
 async def _then_stop(part: Part, stop: asyncio.Event) -> None:

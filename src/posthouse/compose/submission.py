@@ -7,7 +7,7 @@ from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose import accept
 from posthouse.compose.database import open_database
-from posthouse.compose.periodic_checks import checked_disk_space, refreshed, synchronized
+from posthouse.compose.periodic_checks import checked_disk_space, refreshed
 from posthouse.compose.smtp_server import serve_smtp
 from posthouse.compose.switch_interval import prefer_event_loop
 from posthouse.compose.tracing import open_tracer
@@ -18,13 +18,11 @@ from posthouse.store.control_cache import ControlCache
 from posthouse.wire.stream import Stream
 
 
-async def run_submission(settings: Settings, stream: Stream | None, stop: asyncio.Event) -> None:
-    clock = DatabaseClock()
+async def run_submission(settings: Settings, stream: Stream | None, clock: DatabaseClock, stop: asyncio.Event) -> None:
     chance = SystemChance()
     prefer_event_loop()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings, clock=clock))
-        await stack.enter_async_context(synchronized(settings, clock, database))
         control_cache = await stack.enter_async_context(refreshed(ControlCache(database, clock.monotonic)))
         last_used = await stack.enter_async_context(accept.open_last_used(database))
         disk_space = await stack.enter_async_context(checked_disk_space(settings, database))

@@ -32,8 +32,7 @@ USAGE_PAUSE_SECONDS: Final = 60.0
 ALERTS_PAUSE_SECONDS: Final = 60.0
 
 
-async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
-    clock = DatabaseClock()
+async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Event) -> None:
     chance = SystemChance()
     async with open_database(
         settings, connections_max=CONNECTIONS_MAX, statement_seconds_max=MAINTENANCE_SECONDS_MAX, clock=clock

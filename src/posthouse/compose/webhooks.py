@@ -13,7 +13,6 @@ from posthouse.compose import accept
 from posthouse.compose.connections import may_connect, resolver, target_of
 from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
 from posthouse.compose.keys import sealer
-from posthouse.compose.periodic_checks import synchronized
 from posthouse.compose.stream import shard_leases
 from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
@@ -27,8 +26,7 @@ CONNECTIONS_MAX: Final = 6
 SHARDS_BUCKET: Final = "NOTIFY_SHARDS"
 
 
-async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
-    clock = DatabaseClock()
+async def run_webhooks(settings: Settings, stream: Stream, clock: DatabaseClock, stop: asyncio.Event) -> None:
     chance = SystemChance()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
@@ -37,7 +35,6 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             )
         )
         renewals = await stack.enter_async_context(open_database(settings, connections_max=1))
-        await stack.enter_async_context(synchronized(settings, clock, database))
         leases = await shard_leases(settings, chance, SHARDS_BUCKET, TicketKind.NOTIFY)
         stack.push_async_callback(leases.close)
         client = HttpWebhookClient(

@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 AFTER_FAILURE_SECONDS: Final = 1.0
 
 DISPATCH_SECONDS: Final = 1.0
+# After a step that found nothing.
+DISPATCH_IDLE_SECONDS: Final = 2.0
 RECLAIM_SECONDS: Final = 2.0
 
 FETCHED_AT_ONCE_MAX: Final = 500
@@ -36,20 +38,43 @@ REPORT_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 2.0
 # What a lane learnt is known to all workers within two of these.
 STANDINGS_SECONDS: Final = 1.0
+# While there is no mail. A report is shown for ten seconds; what an operator changed is known within five.
+REPORT_IDLE_SECONDS: Final = 6.0
+ROUTES_IDLE_SECONDS: Final = 4.0
+STANDINGS_IDLE_SECONDS: Final = 2.0
 DRAIN_SECONDS_MAX: Final = 15.0
 
 
-async def repeat(step: Callable[[], Awaitable[object]], *, pause_seconds: float) -> None:
-    """Perform the step until cancelled; a step that fails is logged and tried again."""
+async def repeat(
+    step: Callable[[], Awaitable[object]],
+    *,
+    pause_seconds: float,
+    idle_seconds: float = 0.0,
+    is_idle: Callable[[], bool] = lambda: False,
+) -> None:
+    """Perform the step until cancelled; a step that fails is logged and tried again.
+
+    While it `is_idle`, the pause is longer, and ends soon after that has changed.
+    """
     while True:
         await _performed(step)
         await asyncio.sleep(pause_seconds)
+        paused = pause_seconds
+        while is_idle() and paused < idle_seconds:
+            await asyncio.sleep(min(pause_seconds, idle_seconds - paused))
+            paused += pause_seconds
 
 
 @asynccontextmanager
-async def repeated(step: Callable[[], Awaitable[object]], *, pause_seconds: float) -> AsyncIterator[None]:
+async def repeated(
+    step: Callable[[], Awaitable[object]],
+    *,
+    pause_seconds: float,
+    idle_seconds: float = 0.0,
+    is_idle: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[None]:
     """Repeat the step while the body of the `async with` runs."""
-    task = asyncio.create_task(repeat(step, pause_seconds=pause_seconds))
+    task = asyncio.create_task(repeat(step, pause_seconds=pause_seconds, idle_seconds=idle_seconds, is_idle=is_idle))
     try:
         yield
     finally:
@@ -87,8 +112,18 @@ async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_webhooks
             pass
 
     async with (
-        repeated(dispatch_mail, pause_seconds=DISPATCH_SECONDS),
-        repeated(dispatch_webhooks, pause_seconds=DISPATCH_SECONDS),
+        repeated(
+            dispatch_mail,
+            pause_seconds=DISPATCH_SECONDS,
+            idle_seconds=DISPATCH_IDLE_SECONDS,
+            is_idle=lambda: dispatch.is_idle(TicketKind.DELIVER),
+        ),
+        repeated(
+            dispatch_webhooks,
+            pause_seconds=DISPATCH_SECONDS,
+            idle_seconds=DISPATCH_IDLE_SECONDS,
+            is_idle=lambda: dispatch.is_idle(TicketKind.NOTIFY),
+        ),
         repeated(dispatch.reclaim, pause_seconds=RECLAIM_SECONDS),
     ):
         await stop.wait()
@@ -104,9 +139,21 @@ async def run_delivery(
 ) -> None:
     """`leases` are those of the delivery flow."""
     async with (
-        repeated(delivery.report, pause_seconds=REPORT_SECONDS),
-        repeated(delivery.read_routes, pause_seconds=ROUTES_SECONDS),
-        repeated(delivery.synchronize_standings, pause_seconds=STANDINGS_SECONDS),
+        repeated(
+            delivery.report, pause_seconds=REPORT_SECONDS, idle_seconds=REPORT_IDLE_SECONDS, is_idle=delivery.is_idle
+        ),
+        repeated(
+            delivery.read_routes,
+            pause_seconds=ROUTES_SECONDS,
+            idle_seconds=ROUTES_IDLE_SECONDS,
+            is_idle=delivery.is_idle,
+        ),
+        repeated(
+            delivery.synchronize_standings,
+            pause_seconds=STANDINGS_SECONDS,
+            idle_seconds=STANDINGS_IDLE_SECONDS,
+            is_idle=delivery.is_idle,
+        ),
     ):
         await _work(delivery, TicketKind.DELIVER, stream, leases, delivery.note_shards, worker_lease, stop)
 

@@ -3,7 +3,8 @@
 Every change to an account's control rows moves `accounts.changed_at` in the same transaction. Each
 process asks once a second which accounts changed lately and drops what it cached of them, so a
 revocation holds everywhere within seconds while the hot path asks PostgreSQL nothing. If that question
-goes unanswered for longer than the cache may be old, nothing in the cache is used.
+goes unanswered for longer than the cache may be old, nothing in the cache is used; so it need not be asked
+while the cache is not used.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -24,6 +25,8 @@ from posthouse.store.postgres import Connection, Database, Row, required
 ENTRIES_MAX: Final = 100_000
 # Nothing is cached for longer than this.
 REMEMBERED_SECONDS_MAX: Final = 60
+# After so long without use, changes are not read any more, and nothing in the cache is used until they are.
+UNUSED_SECONDS_MAX: Final = 10
 # A change that was stamped before its transaction committed is still seen if it commits within this.
 COMMIT_SECONDS_MAX: Final = 15
 
@@ -140,10 +143,14 @@ class ControlCache:
         self._emptied_at = float("-inf")
         self._checked_at = float("-inf")
         self._changes_read_to: datetime | None = None
+        self._used_at = monotonic()
 
     async def forget_changes(self) -> None:
         """Drop what changed since the last call; `workers` calls it every second."""
         asked_at = self._monotonic()
+        if asked_at - self._used_at > UNUSED_SECONDS_MAX:
+            self._checked_at = float("-inf")
+            return
         read_to = self._changes_read_to
         since = _NEVER if read_to is None else read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
         async with self._database.connection() as connection:
@@ -220,7 +227,7 @@ class ControlCache:
     def is_known_suspended(self, account_id: AccountId) -> bool:
         """Without asking the database: False also when it is not known."""
         entry = self._known.get(("suspended", account_id))
-        return entry is not None and entry[1] is True and self._is_current()
+        return self._is_current() and entry is not None and entry[1] is True
 
     async def published_template(self, account_id: AccountId, alias: str) -> Template | None:
         return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
@@ -231,7 +238,9 @@ class ControlCache:
             return await templates.renamed(connection, account_id, alias)
 
     def _is_current(self) -> bool:
-        return self._monotonic() - self._checked_at < CONTROL_CACHE_SECONDS
+        """Whether what is known may be used, which is wanted now."""
+        self._used_at = self._monotonic()
+        return self._used_at - self._checked_at < CONTROL_CACHE_SECONDS
 
     async def _recall(
         self,
@@ -240,7 +249,7 @@ class ControlCache:
         *arguments: object,
     ) -> Known:
         entry = self._known.get(key)
-        if entry is not None and self._is_current():
+        if self._is_current() and entry is not None:
             return entry[1]  # type: ignore[return-value]
         checked_at = self._checked_at
         async with self._database.connection() as connection:
