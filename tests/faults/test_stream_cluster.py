@@ -17,10 +17,10 @@ from tools.private_postgres import free_port
 AWAY_SECONDS = 6.0
 BETWEEN_SECONDS = 4.0
 FINAL_SECONDS_MAX = 150.0
-# Tickets on their way from or to a server that dies are published again after this.
+# Tickets on their way to a worker from a server that dies are sent again long before dispatch publishes others.
 TICKET_LEASE_SECONDS = 60
-PUBLISHED_AGAIN = """
-SELECT avg((extract(epoch FROM a.finished_at - m.created_at) >= $1)::int)::float
+SECONDS = """
+SELECT percentile_cont(ARRAY[0.5, 0.99, 1.0]) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - m.created_at))
 FROM attempts a JOIN messages m ON m.account_id = a.account_id AND m.id = a.message_id
 """
 
@@ -74,8 +74,9 @@ async def test_each_of_three_servers_may_die_under_load(new_database: Callable[[
         accepted = posting.answers.total()
         assert dict(posting.answers) == {202: accepted}, "accepting failed while a server was away"
         await processes.wait_until_all_final(FINAL_SECONDS_MAX)
-        again = await processes.service.value(PUBLISHED_AGAIN, TICKET_LEASE_SECONDS)
-        print(f"{accepted} messages, all accepted; {again:.2%} of their tickets were published again")
+        seconds = await processes.service.value(SECONDS)
+        print(f"{accepted} messages, all accepted; p50, p99, slowest: {seconds}")
+        assert seconds[-1] < TICKET_LEASE_SECONDS, "a ticket was lost until dispatch published another"
         assert await processes.broken_promises() == {}
         assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
 

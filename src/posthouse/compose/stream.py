@@ -12,8 +12,10 @@ from posthouse.rules.stream_check import StreamServer
 from posthouse.wire.stream import Leases, Stream, StreamSettings, TicketKind, without_password
 from posthouse.wire.stream.memory import AllShards, MemoryStream
 
-# Workers confirm every 20 seconds that they still hold a ticket; after this, a lost worker's ticket is sent again.
-ACK_WAIT_SECONDS: Final = 90.0
+# Workers confirm every few seconds that they still hold a ticket. One that was lost on its way, with the server that
+# carried it, or that a lost worker held, is sent again after this. A worker that stands still for longer gets its
+# tickets twice, and drops the second.
+ACK_WAIT_SECONDS: Final = 12.0
 WORKER_NAME_BYTES: Final = 8
 
 

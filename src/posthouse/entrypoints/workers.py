@@ -33,7 +33,7 @@ FULL_SECONDS: Final = 0.02
 # Part of a worker's lease: several renewals may fail before it ends.
 RENEW_PART: Final = 1 / 6
 # Several heartbeats fit before a held ticket would be sent again.
-HEARTBEAT_SECONDS: Final = 20.0
+HEARTBEAT_SECONDS: Final = 3.0
 REPORT_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 2.0
 # What a lane learnt is known to all workers within two of these.

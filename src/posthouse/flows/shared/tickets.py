@@ -25,7 +25,7 @@ from posthouse.wire.stream import Stream, StreamMessage, TicketKind
 LEASE: Final = timedelta(seconds=60)
 # Tickets that one worker holds.
 HELD_MAX: Final = 20_000
-HEARTBEAT_AFTER_SECONDS: Final = 15.0
+HEARTBEAT_AFTER_SECONDS: Final = 2.0
 
 # As the metrics name them.
 KIND_NAMES: Final = {TicketKind.DELIVER: "mail", TicketKind.NOTIFY: "webhook"}
@@ -124,9 +124,6 @@ class TicketShare:
     async def ack(self) -> None:
         await self.shared.answer(None)
 
-    async def working(self) -> None:
-        await self.shared.message.working()
-
     async def release(self, delay_seconds: float = 0.0) -> None:
         await self.shared.answer(delay_seconds)
 
@@ -162,12 +159,16 @@ class HeldTickets(Generic[TicketT]):
         return taken
 
     async def heartbeat(self) -> None:
-        """Keep the stream from giving held tickets to another worker."""
+        """Keep the stream from giving held tickets to another worker: a sign for each message, not for each ticket."""
         now = self._monotonic()
+        signed: set[int] = set()
         for ticket, (item, since) in list(self._held.items()):
             if now - since >= HEARTBEAT_AFTER_SECONDS and ticket in self._held:
                 self._held[ticket] = item, now
-                await item.message.working()
+                message = item.message.shared.message if isinstance(item.message, TicketShare) else item.message
+                if id(message) not in signed:
+                    signed.add(id(message))
+                    await message.working()
 
     async def acknowledge(self, items: Iterable[Item[TicketT]]) -> None:
         for item in items:
