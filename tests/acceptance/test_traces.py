@@ -142,6 +142,21 @@ async def test_a_mail_has_one_trace_from_the_request_to_the_webhook_over_all_pro
 
 
 @pytest.mark.rule("HTTP-17")
+async def test_a_replayed_webhook_is_in_the_trace_of_its_mail(database_url: str, tmp_path: Path) -> None:
+    async with running(database_url, tmp_path, TRACING__SHARE="1") as (processes, collector, receiver, _):
+        tenant = await processes.service.account()
+        await with_webhook(tenant, receiver)
+        answer = await tenant.send(tenant.mail(to=f"ada@{DESTINATION}"), headers={"traceparent": TRACEPARENT})
+        assert answer.status == 202
+        await collected(collector, "webhook")
+        (delivery,) = (await tenant.call("GET", "/v1/webhook/deliveries")).body["deliveries"]
+        replayed = await tenant.call("POST", f"/v1/webhook/deliveries/{delivery['id']}/replay")
+        assert replayed.status == 202, replayed.raw
+        spans = await collected(collector, "webhook", "webhook")
+    assert [span.trace_id for span in spans if span.name == "webhook"] == [TRACE, TRACE]
+
+
+@pytest.mark.rule("HTTP-17")
 async def test_a_trace_has_every_attempt_and_mail_over_smtp_has_one_too(database_url: str, tmp_path: Path) -> None:
     async with running(database_url, tmp_path, TRACING__SHARE="1") as (processes, collector, _, listeners):
         tenant = await processes.service.account()

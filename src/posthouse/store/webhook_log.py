@@ -112,8 +112,10 @@ WITH wanted AS MATERIALIZED (
         :positions::smallint[]) given(id, replay_of, event_id, type, message_id, position)
     CROSS JOIN LATERAL (SELECT url FROM webhook_endpoints WHERE account_id = :account_id AND enabled LIMIT 1) endpoint
 ), due AS (
-    INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)
-    SELECT :account_id, id, event_id, :now, :now, :max_attempts FROM wanted
+    INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts, trace)
+    SELECT :account_id, id, event_id, :now, :now, :max_attempts,
+        (SELECT trace FROM messages WHERE account_id = :account_id AND id = wanted.message_id)
+    FROM wanted
 )
 INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts, replay_of,
     created_at, next_attempt_at)

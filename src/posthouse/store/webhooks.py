@@ -179,8 +179,10 @@ _ENTER: Final = statement("""
 WITH endpoint AS MATERIALIZED (
     SELECT url FROM webhook_endpoints WHERE account_id = :account_id AND enabled
 ), due AS (
-    INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)
-    SELECT :account_id, :id, :event_id, :next_at, :now, :max_attempts FROM endpoint
+    INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts, trace)
+    SELECT :account_id, :id, :event_id, :next_at, :now, :max_attempts,
+        (SELECT trace FROM messages WHERE account_id = :account_id AND id = :message_id)
+    FROM endpoint
 )
 INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts, replay_of,
     created_at, next_attempt_at)

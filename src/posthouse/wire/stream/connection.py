@@ -31,7 +31,7 @@ class Outage:
 
     def __init__(self, name: str, servers: Sequence[str]) -> None:
         self._log = log.bind(connection=name, servers=[without_password(server) for server in servers])
-        self._away = False
+        self._away: bool | None = None  # None: it was not reached yet
 
     def noticed(self, cause: object) -> None:
         if not self._away:
@@ -39,7 +39,8 @@ class Outage:
         self._away = True
 
     def over(self) -> None:
-        self._log.info("stream_back" if self._away else "stream_ready")
+        if self._away is not False:
+            self._log.info("stream_back" if self._away else "stream_ready")
         self._away = False
 
 

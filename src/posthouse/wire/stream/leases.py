@@ -138,12 +138,12 @@ class ShardLeases:
     async def _serve(self, client: Client, outage: Outage) -> None:
         jetstream = client.jetstream(timeout=ANSWER_SECONDS_MAX)
         bucket = await self._opened(jetstream)
-        outage.over()
         self._gone.clear()
         try:
             while not self._closing.is_set():
                 began_at = self._monotonic()
                 seconds = await self._renew_all(client, bucket)
+                outage.over()  # not before: while a leader is elected, a bucket can be opened and not written
                 await wait_for(self._closing, began_at + seconds * RENEW_PART - self._monotonic())
             await self._release_all(jetstream, bucket)
         finally:
