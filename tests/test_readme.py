@@ -197,6 +197,15 @@ def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> N
     assert '"code"' not in seen
 
 
+def test_the_page_on_keys_for_programs_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "keys-for-programs.md")
+    assert '"events":[' in seen
+    assert '"email":"moved@example.net"' in seen
+    assert "lacks the scope `templates`" in seen
+    assert seen.count('"status":"queued"') == 1
+    assert "sends from demo.example alone" in seen
+
+
 def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "receive-webhooks.md")
     assert (started[0].directory / ".posthouse" / "webhook.secret").read_text().startswith("whsec_")
@@ -324,6 +333,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "addresses-and-pools",
                 "dashboard",
                 "first-server",
+                "keys-for-programs",
                 "operate",
                 "receive-webhooks",
                 "send-mail",

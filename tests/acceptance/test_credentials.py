@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from posthouse.rules import ids, limits
+from posthouse.rules.credential import Scope
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, StartService, Tenant, basic
@@ -348,3 +349,112 @@ async def test_changes_are_in_the_audit_log_without_secrets(tenant: Tenant) -> N
         "credential.created", "key.created", "credential.rotated", "credential.revoked", "key.rotated", "key.revoked",
     ]  # fmt: skip
     assert not [secret for secret in secrets if secret.encode() in log.raw]
+
+
+async def feed(tenant: Tenant, authorization: str) -> Answer:
+    return await tenant.service.request("GET", "/v1/events", headers={"Authorization": authorization})
+
+
+@pytest.mark.rule("SCOPE-01")
+async def test_keys_from_before_are_refused_with_the_same_words(tenant: Tenant) -> None:
+    texts = set()
+    for path in ("/v1/events", "/v1/webhook"):
+        answer = await tenant.service.request("GET", path, headers={"Authorization": await tenant.key(may_read=True)})
+        assert answer.is_refusal(401, "unauthorized")
+        texts.add(answer.body["error"])
+    assert texts == {"This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one."}
+    refused = await feed(tenant, await tenant.scoped_key(Scope.TEMPLATES))
+    assert refused.is_refusal(401, "unauthorized", "`events`")
+
+
+@pytest.mark.rule("SCOPE-01")
+async def test_a_program_key_does_not_send_or_read_mail(tenant: Tenant) -> None:
+    key = await tenant.scoped_key(*[scope for scope in Scope if scope not in (Scope.SEND, Scope.READ)])
+    await tenant.refuses(tenant.mail(), 403, "forbidden", "send scope", authorization=key)
+    sent = await tenant.accepts()
+    assert (await tenant.get(sent["id"], authorization=key)).is_refusal(401, "unauthorized", "read scope")
+
+
+@pytest.mark.rule("SCOPE-04")
+async def test_a_test_key_has_no_scope_for_the_account(tenant: Tenant) -> None:
+    for scope in ("events", "messages", "templates", "suppressions", "domains", "endpoints"):
+        body = {"name": "x", "mode": "test", "scopes": ["send", scope]}
+        assert (await tenant.call("POST", "/v1/keys", body)).is_refusal(400, "invalid_request", "scopes", scope)
+
+
+@pytest.mark.rule("SCOPE-05")
+async def test_a_bound_key_sends_from_its_domains_alone(tenant: Tenant) -> None:
+    other = f"xn--bcher-kva.{tenant.unique}.example.com"
+    await tenant.service.operator.add_verified_domain(tenant.id, other)
+    made = await tenant.call(
+        "POST", "/v1/keys", {"name": "x", "scopes": ["send", "read"], "sender_domains": [other.upper() + "."]}
+    )
+    assert made.status == 201, made.raw
+    assert made.body["key"]["sender_domains"] == [other]
+    assert (await listed(tenant, "keys"))[made.body["key"]["id"]]["sender_domains"] == [other]
+    key = f"Bearer {made.body['secret']}"
+    await tenant.refuses(tenant.mail(), 403, "forbidden", tenant.domain, authorization=key)
+    spelled = other.replace("xn--bcher-kva", "Bücher")
+    mine = await tenant.accepts(tenant.mail(from_=f"Shop <a@{spelled}>"), authorization=key)
+    emails = [tenant.mail(), tenant.mail(from_=f"a@{other}")]
+    headers = {"Authorization": key, "Idempotency-Key": tenant.new_key()}
+    together = await tenant.service.request("POST", "/emails/batch", headers=headers, json={"emails": emails})
+    assert together.status == 200, together.raw
+    assert [result.get("code") for result in together.body["results"]] == ["forbidden", None]
+    theirs = await tenant.accepts()
+    assert (await tenant.get(mine["id"], authorization=key)).status == 200
+    unknown = await tenant.get("em_01jbz3qk8e0000000000000000", authorization=key)
+    hidden = await tenant.get(theirs["id"], authorization=key)
+    assert hidden.is_refusal(404, "not_found")
+    assert hidden.body["error"] == unknown.body["error"]
+    rotated = await tenant.call("POST", f"/v1/keys/{made.body['key']['id']}/rotate", {})
+    assert rotated.body["key"]["sender_domains"] == [other]
+    await tenant.refuses(tenant.mail(), 403, "forbidden", authorization=f"Bearer {rotated.body['secret']}")
+
+
+@pytest.mark.rule("SCOPE-05")
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"sender_domains": ["no domain"]}, "name"),
+        ({"sender_domains": [f"d{number}.example" for number in range(21)]}, "sender_domains"),
+        ({"sender_domains": ["shop.example"], "scopes": ["send", "messages"]}, "sender_domains"),
+        ({"sender_domains": "shop.example"}, "sender_domains"),
+        ({"sender_domains": [7]}, "sender_domains"),
+    ],
+)
+async def test_a_wrong_binding_is_refused(regular: Tenant, fields: dict[str, object], named: str) -> None:
+    answer = await regular.call("POST", "/v1/keys", {"name": "x", **fields})
+    assert answer.is_refusal(400, "invalid_request", named)
+
+
+@pytest.mark.rule("SCOPE-06")
+async def test_networks_expiry_and_revocation_hold_for_programs(tenant: Tenant) -> None:
+    elsewhere = await new_key(tenant, scopes=["events"], allowed_networks=["192.0.2.0/24"])
+    assert (await feed(tenant, f"Bearer {elsewhere['secret']}")).is_refusal(401, "unauthorized", "127.0.0.1")
+    key = await new_key(tenant, scopes=["events"])
+    authorization = f"Bearer {key['secret']}"
+    assert (await feed(tenant, authorization)).status == 200
+    rotated = await tenant.call("POST", f"/v1/keys/{key['key']['id']}/rotate", {"overlap_seconds": 3600})
+    assert rotated.body["key"]["scopes"] == ["events"]
+    assert (await feed(tenant, f"Bearer {rotated.body['secret']}")).status == 200
+    await tenant.call("DELETE", f"/v1/keys/{key['key']['id']}")
+
+    async def status() -> int:
+        return (await feed(tenant, authorization)).status
+
+    await eventually(status, lambda found: found == 401)
+
+
+@pytest.mark.rule("SCOPE-07")
+async def test_the_log_names_the_key_that_changed_something(tenant: Tenant) -> None:
+    key = await new_key(tenant, scopes=["suppressions"])
+    answer = await tenant.service.request(
+        "POST",
+        "/v1/suppressions",
+        headers={"Authorization": f"Bearer {key['secret']}"},
+        json={"email": "grace@example.org"},
+    )
+    assert answer.status == 201, answer.raw
+    log = await tenant.call("GET", "/v1/audit-log?action=suppression.added")
+    assert log.body["entries"][0]["actor"] == {"name": key["key"]["id"], "user_id": None}

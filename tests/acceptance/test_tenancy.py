@@ -18,8 +18,8 @@ import pytest
 import pytest_asyncio
 from argon2 import PasswordHasher
 
-from posthouse.rules import ids, role, totp
-from posthouse.rules.credential import Role
+from posthouse.rules import ids, role, scope, totp
+from posthouse.rules.credential import Role, Scope
 from tests.support.service import ABSENT, PASSWORD, Service, Tenant
 from tools.write_openapi import document
 
@@ -40,6 +40,7 @@ class Operation:
     query: tuple[str, ...]
     is_public: bool
     is_json: bool
+    key_scopes: tuple[str, ...]
 
     @property
     def has_id(self) -> bool:
@@ -74,6 +75,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
                 query=tuple(name["name"] for name in declaration.get("parameters", []) if name["in"] == "query"),
                 is_public=declaration["security"] == [],
                 is_json=any("application/json" in response["content"] for response in _done(declaration)),
+                key_scopes=tuple(name for way in declaration["security"] for name in way.get("apiKey", ())),
             )
 
 
@@ -86,6 +88,7 @@ OPERATIONS: Final = [
     if operation.path.startswith("/v1/") and operation.id not in role.FOR_READERS | role.FOR_OPERATORS
 ]
 GUARDED: Final = [operation for operation in OPERATIONS if operation.id not in role.PUBLIC]
+SCOPED: Final = [operation for operation in GUARDED if operation.id in scope.NEEDED]
 PUBLIC: Final = [operation for operation in OPERATIONS if operation.id in role.PUBLIC]
 
 
@@ -334,6 +337,9 @@ class Setup:
     here: Tenant
     there: Tenant
     strangers: Mapping[str, str | None]
+    # API keys of either account, each with one scope.
+    keys: Mapping[Scope, str]
+    their_keys: Mapping[Scope, str]
     made: list[str] = field(default_factory=list)
 
     async def ask(
@@ -406,7 +412,8 @@ async def setup(service: Service) -> Setup:
         "an SMTP password": here.basic,
         "a token that is none": "Bearer eyJhbGciOiJub25lIn0.e30.",
     }
-    setup = Setup(here, there, strangers)
+    keys, their_keys = [{scope: await tenant.scoped_key(scope) for scope in Scope} for tenant in (here, there)]
+    setup = Setup(here, there, strangers, keys, their_keys)
     # Two, so that every list has a second page.
     for maker in [*MAKERS.values(), *MAKERS.values()]:
         setup.made.append(await maker.make(here))
@@ -489,6 +496,56 @@ async def test_each_role_may_do_what_the_table_permits(setup: Setup, operation: 
         else:
             reply = await setup.valid_call(operation, setup.here, await setup.here.jwt(member_role))
         assert 200 <= reply.status < 300, f"{operation.id} as {member_role}: {reply.status} {reply.raw[:300]!r}"
+
+
+# Scopes.
+
+
+@pytest.mark.rule("SCOPE-03")
+def test_every_operation_of_the_scope_table_exists_and_names_its_scope() -> None:
+    assert {operation.id for operation in EVERYTHING} >= set(scope.NEEDED)
+    assert {operation.id for operation in EVERYTHING if operation.key_scopes} == {item.id for item in SCOPED}
+    for operation in SCOPED:
+        assert operation.key_scopes == (scope.NEEDED[operation.id].value,)
+        assert operation.id in role.NEEDED
+
+
+@pytest.mark.rule("SCOPE-01")
+@each(GUARDED)
+async def test_a_key_opens_the_operations_of_its_scope_alone(setup: Setup, operation: Operation) -> None:
+    unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
+    for given, key in setup.keys.items():
+        if scope.NEEDED.get(operation.id) is given:
+            reply = await setup.valid_call(operation, setup.here, key)
+            assert 200 <= reply.status < 300, f"{operation.id} with {given}: {reply.status} {reply.raw[:300]!r}"
+            continue
+        for sent in (right_body(operation, setup.here), {"data": b"\0 not what was asked for"}):
+            reply = await setup.ask(operation, unknown, key, **sent)
+            assert (reply.status, reply.content.get("code")) == (401, "unauthorized"), given
+
+
+@pytest.mark.rule("SCOPE-02")
+@each([operation for operation in SCOPED if operation.has_id])
+async def test_a_key_finds_nothing_of_another_account(setup: Setup, operation: Operation) -> None:
+    maker = maker_of(operation)
+    theirs = await maker.make(setup.here)
+    before = await everything_of(setup.here)
+    key = setup.their_keys[scope.NEEDED[operation.id]]
+    replies = []
+    for given in (theirs, maker.unknown):
+        reply = await setup.ask(operation, with_id(operation, given), key, **right_body(operation, setup.there))
+        assert (reply.status, reply.content.get("code")) == (404, "not_found"), reply.raw
+        replies.append(json.dumps(reply.content).replace(given, "<id>"))
+    assert replies[0] == replies[1]
+    assert await everything_of(setup.here) == before
+
+
+@pytest.mark.rule("SCOPE-02")
+@each([operation for operation in SCOPED if operation.method == "GET" and not operation.has_id])
+async def test_a_list_shows_a_key_its_own_account_alone(setup: Setup, operation: Operation) -> None:
+    key = setup.their_keys[scope.NEEDED[operation.id]]
+    shown = (await setup.ask(operation, operation.path, key)).raw.decode()
+    assert [made_id for made_id in setup.made if made_id in shown] == []
 
 
 # Accounts.

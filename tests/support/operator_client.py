@@ -113,13 +113,21 @@ class Operator:
         await self.credentials.revoke_credential(AccountId(account), given, OPERATOR, even_the_last=True)
 
     async def create_key(
-        self, account: UUID, credential: UUID, *, mode: str = "live", may_read: bool = False
+        self,
+        account: UUID,
+        credential: UUID,
+        *,
+        mode: str = "live",
+        may_read: bool = False,
+        scopes: Sequence[Scope] = (),
+        sender_domains: tuple[str, ...] = (),
     ) -> MadeKey:
         made = await self.credentials.create_key(
             AccountId(account),
             OPERATOR,
             mode=Mode(mode),
-            scopes=[Scope.SEND, Scope.READ] if may_read else [Scope.SEND],
+            scopes=scopes or ([Scope.SEND, Scope.READ] if may_read else [Scope.SEND]),
+            sender_domains=sender_domains,
             given_credential=ids.text(ids.CREDENTIAL, credential),
         )
         return MadeKey(made.key.id, made.secret)

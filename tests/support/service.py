@@ -25,6 +25,7 @@ import jwt
 from posthouse.config import Settings
 from posthouse.flows.account import passwords
 from posthouse.rules import ids
+from posthouse.rules.credential import Scope
 from posthouse.rules.pepper import FIRST, Pepper, Peppers
 from tests.support.http_answer import Answer, check_every_answer, read_answer
 from tests.support.operator_client import MadeCredential, Operator
@@ -216,6 +217,13 @@ class Tenant:
         """A new API key, as the value of an Authorization header."""
         made = await self.service.operator.create_key(
             self.id, credential_id or self.credential_id, mode=mode, may_read=may_read
+        )
+        return f"Bearer {made.secret}"
+
+    async def scoped_key(self, *scopes: Scope, sender_domains: tuple[str, ...] = ()) -> str:
+        """The same, with these scopes alone."""
+        made = await self.service.operator.create_key(
+            self.id, self.credential_id, scopes=scopes, sender_domains=sender_domains
         )
         return f"Bearer {made.secret}"
 

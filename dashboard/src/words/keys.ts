@@ -20,7 +20,12 @@ export const text = words({
   modes: { live: 'Live', test: 'Test' },
   modeHelp: { live: 'Mail is sent and costs credits.', test: 'Delivery is simulated: no mail leaves, no credit is used.' },
   scopes: 'May',
-  scopeNames: { send: 'send mail', read: 'read messages' },
+  scopeNames: {
+    send: 'send mail', read: 'read messages', events: 'read events', messages: 'list and retry messages', templates: 'change templates',
+    suppressions: 'change suppressions', domains: 'change domains', endpoints: 'change endpoints',
+  },
+  scopesHelp: 'The last six are for programs that use the API under /v1; a test key has none of them.',
+  boundTo: (domains: string) => `only from ${domains}`,
   credential: 'Credential',
   credentialHelp: 'The key ends with its credential.',
   defaultCredential: 'The default credential',

@@ -12,6 +12,7 @@ from posthouse.cli.output import AccountGiven, AsJson, LimitGiven
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.limits import OVERLAP_SECONDS
+from posthouse.rules.scope import sender_domains
 
 credential = typer.Typer(no_args_is_help=True)
 key = typer.Typer(no_args_is_help=True)
@@ -19,7 +20,7 @@ key = typer.Typer(no_args_is_help=True)
 Overlap = Annotated[int, typer.Option(metavar="SECONDS", help="How long the old secret stays valid: 0 to 604800.")]
 
 _CREDENTIAL_COLUMNS = ("id", "username", "name", "state", "is_default", "allowed_networks", "last_used_at")
-_KEY_COLUMNS = ("id", "hint", "name", "mode", "may_read", "state", "expires_at", "last_used_at")
+_KEY_COLUMNS = ("id", "hint", "name", "mode", "scopes", "state", "expires_at", "last_used_at")
 
 
 @credential.command("list")
@@ -101,6 +102,14 @@ def create_key(
     name: Annotated[str, typer.Option(help="What it is for.")] = "",
     test: Annotated[bool, typer.Option("--test", help="For tests: no mail is sent, no credit is used.")] = False,
     read: Annotated[bool, typer.Option("--read", help="May also read messages, not only send.")] = False,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(help="What it may do, and nothing else; may be repeated. Default: send."),
+    ] = None,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DOMAIN", help="May send from here alone, and read that mail alone; may be repeated."),
+    ] = None,
     credential: Annotated[
         str | None,
         typer.Option(help="The credential it belongs to: username or id. Default: the default credential."),
@@ -116,6 +125,7 @@ def create_key(
 ) -> None:
     """Make an API key."""
     expires_at = _expiry(expires)
+    scopes = [*(scope or [Scope.SEND]), *([Scope.READ] if read else [])]
     made = perform_for(
         account,
         lambda services, at: services.credentials.create_key(
@@ -123,7 +133,8 @@ def create_key(
             OPERATOR,
             name=name,
             mode=Mode.TEST if test else Mode.LIVE,
-            scopes=[Scope.SEND, Scope.READ] if read else [Scope.SEND],
+            scopes=[given for given in Scope if given in scopes],
+            sender_domains=sender_domains(domain),
             given_credential=credential,
             allowed_networks=allow or (),
             expires_at=expires_at,
@@ -135,7 +146,7 @@ def create_key(
         {
             "id": output.key(made.key)["id"],
             "key": made.secret,
-            "may_read": made.key.may_read,
+            "scopes": ", ".join(made.key.scopes),
             "expires": made.key.expires_at,
         }
     )

@@ -88,6 +88,8 @@ def key(row: "ApiKeyRow") -> Plain:
         "mode": row.mode,
         "may_send": row.may_send,
         "may_read": row.may_read,
+        "scopes": [scope.value for scope in row.scopes],
+        "sender_domains": list(row.sender_domains),
         "allowed_networks": [str(network) for network in row.allowed_networks],
         "last_used_at": row.last_used_at,
         "last_used_from": row.last_used_from,

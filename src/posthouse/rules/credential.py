@@ -20,10 +20,16 @@ class Mode(StrEnum):
 
 
 class Scope(StrEnum):
-    """The permissions of an API key."""
+    """The permissions of an API key; `rules/scope` says which operations each opens."""
 
     SEND = "send"
     READ = "read"
+    EVENTS = "events"
+    MESSAGES = "messages"
+    TEMPLATES = "templates"
+    SUPPRESSIONS = "suppressions"
+    DOMAINS = "domains"
+    ENDPOINTS = "endpoints"
 
 
 class Role(StrEnum):
@@ -85,7 +91,7 @@ def scopes(given: Sequence[str] | None) -> Sequence[Scope]:
         return (Scope.SEND,)
     wrong = [name for name in given if name not in list(Scope)]
     if wrong or not given:
-        raise invalid(f"`scopes` has at least one of {' and '.join(Scope)}, and no other.")
+        raise invalid(f"`scopes` has at least one of {', '.join(Scope)}, and no other.")
     return tuple([scope for scope in Scope if scope in given])
 
 

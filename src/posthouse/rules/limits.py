@@ -69,6 +69,7 @@ PASSWORD_CHARACTERS_MIN: Final = 12
 PASSWORD_CHARACTERS_MAX: Final = 256
 CREDENTIALS_MAX: Final = 100
 KEYS_MAX: Final = 1_000
+KEY_DOMAINS_MAX: Final = 20
 # High enough for every user: a rotated key gets its full lifetime again.
 KEY_DAYS_MAX: Final = 3_660
 # Long enough to look up in the lists what a key in an old log was.

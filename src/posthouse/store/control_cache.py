@@ -13,11 +13,12 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeVar
 
-from posthouse.rules.credential import Mode, Role
+from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.template import Template
 from posthouse.store import accounts, templates
+from posthouse.store.credentials import known_scopes
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Connection, Database, Row, required
 
@@ -48,8 +49,8 @@ FROM credentials WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
 """
 
 _API_KEY: Final = """
-SELECT k.account_id, k.id, k.credential_id, k.mode, k.may_send, k.may_read, k.expires_at,
-       k.allowed_networks AS own_networks, c.allowed_networks,
+SELECT k.account_id, k.id, k.credential_id, k.mode, k.may_send, k.may_read, k.other_scopes, k.sender_domains,
+       k.expires_at, k.allowed_networks AS own_networks, c.allowed_networks,
        coalesce(k.revoked_at, c.revoked_at) AS revoked_at
 FROM api_keys k JOIN credentials c ON c.account_id = k.account_id AND c.id = k.credential_id
 WHERE k.secret_hash = $1
@@ -111,6 +112,8 @@ class CachedApiKey:
     expires_at: datetime | None
     own_networks: Networks
     allowed_networks: Networks
+    other_scopes: tuple[Scope, ...] = ()
+    sender_domains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +312,8 @@ def _api_key(row: Row) -> CachedApiKey:
         expires_at=row["expires_at"],
         own_networks=tuple(row["own_networks"]),
         allowed_networks=tuple(row["allowed_networks"]),
+        other_scopes=known_scopes(row["other_scopes"]),
+        sender_domains=tuple(row["sender_domains"]),
     )
 
 

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from posthouse.rules.credential import Mode
+from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store.accounts import touch
 from posthouse.store.postgres import Connection, Row, required, storable
@@ -56,6 +56,15 @@ class ApiKeyRow:
     last_used_at: datetime | None = None
     last_used_from: str | None = None
     replaced_by: ApiKeyId | None = None
+    # Those for /v1, beside `send` and `read`.
+    other_scopes: tuple[Scope, ...] = ()
+    # From which alone it may send; none: from all of the account.
+    sender_domains: tuple[str, ...] = ()
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        may = {Scope.SEND: self.may_send, Scope.READ: self.may_read}
+        return (*[scope for scope, is_given in may.items() if is_given], *self.other_scopes)
 
 
 class Rehash(NamedTuple):
@@ -87,7 +96,7 @@ last_used_from
 """
 _KEY_COLUMNS: Final = """
 account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at, may_send,
-allowed_networks, last_used_at, last_used_from, replaced_by
+allowed_networks, last_used_at, last_used_from, replaced_by, other_scopes, sender_domains
 """
 
 _INSERT_CREDENTIAL: Final = statement("""
@@ -146,9 +155,9 @@ WHERE account_id = :account_id AND id = :credential_id AND revoked_at IS NULL
 _INSERT_KEY: Final = statement("""
 INSERT INTO api_keys
     (account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at, may_send,
-     allowed_networks, secret_hash)
+     allowed_networks, other_scopes, sender_domains, secret_hash)
 VALUES (:account_id, :id, :credential_id, :hint, :name, :mode, :may_read, :created_at, :expires_at, :revoked_at,
-    :may_send, :allowed_networks, :secret_hash)
+    :may_send, :allowed_networks, :other_scopes, :sender_domains, :secret_hash)
 """)
 _KEYS: Final = f"""
 SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id LIMIT $2
@@ -226,8 +235,20 @@ def _credential(row: Row) -> CredentialRow:
 
 def _key(row: Row) -> ApiKeyRow:
     values = dict(row)
-    mode, networks = Mode(values.pop("mode")), tuple(values.pop("allowed_networks"))
-    return ApiKeyRow(**values, mode=mode, allowed_networks=networks)
+    return ApiKeyRow(
+        **values
+        | {
+            "mode": Mode(row["mode"]),
+            "allowed_networks": tuple(row["allowed_networks"]),
+            "other_scopes": known_scopes(row["other_scopes"]),
+            "sender_domains": tuple(row["sender_domains"]),
+        }
+    )
+
+
+def known_scopes(stored: Sequence[str]) -> tuple[Scope, ...]:
+    """Without those that a newer version stored."""
+    return tuple([scope for scope in Scope if scope in stored])
 
 
 async def insert_credential(tx: Connection, row: CredentialRow, secret_hash: bytes, now: datetime) -> None:
@@ -334,6 +355,8 @@ async def insert_key(tx: Connection, row: ApiKeyRow, secret_hash: bytes, now: da
             revoked_at=row.revoked_at,
             may_send=row.may_send,
             allowed_networks=list(row.allowed_networks),
+            other_scopes=list(row.other_scopes),
+            sender_domains=list(row.sender_domains),
             secret_hash=secret_hash,
         )
     )

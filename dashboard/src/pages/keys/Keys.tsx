@@ -72,6 +72,7 @@ function Row({ shown, now, onRotate, onRevoke }: { readonly shown: Key; readonly
         <Group gap="xs"><Code>{shown.hint}</Code><Text size="sm" c="dimmed">{list(shown.scopes.map((scope) => text.scopeNames[scope]))}</Text></Group>
         <Text size="sm" c="dimmed" className={classes.break}>
           {shown.last_used_at === null ? <>{text.created} <Ago at={shown.created_at} /></> : <Use used={shown.last_used_at} address={shown.last_used_from} />}
+          {(shown.sender_domains ?? []).length > 0 && ` · ${text.boundTo(list(shown.sender_domains ?? []))}`}
           {shown.allowed_networks.length > 0 && ` · ${text.fromNetworks(list(shown.allowed_networks))}`}
         </Text>
         <Ends shown={shown} state={state} />

@@ -1,6 +1,7 @@
 import { Button, Checkbox, Group, Modal, SegmentedControl, Select, Stack, Text, Textarea, TextInput, Title } from '@mantine/core'
 import { useState } from 'react'
 import { useList, useRead, useWrite } from '../../api/queries'
+import type { components } from '../../api/schema'
 import { useService } from '../../api/service'
 import { SecretOnce } from '../../parts/Copy'
 import { SendSnippets } from '../../parts/Snippets'
@@ -13,6 +14,9 @@ import { text as shared } from '../../words/parts'
 const DAY_MS = 24 * 60 * 60 * 1000
 const EXPIRY_DAYS = { never: null, month: 30, quarter: 90, year: 365 } as const
 type Expiry = keyof typeof EXPIRY_DAYS
+type Scope = components['schemas']['Key']['scopes'][number]
+const SCOPES = Object.keys(text.scopeNames) as Scope[]
+const IN_TESTS: readonly Scope[] = ['send', 'read']
 
 export function NewKey({ onClose }: { readonly onClose: () => void }) {
   const [name, setName] = useState('')
@@ -26,7 +30,7 @@ export function NewKey({ onClose }: { readonly onClose: () => void }) {
     const days = EXPIRY_DAYS[expiry]
     return api.POST('/v1/keys', {
       body: {
-        name: name.trim(), mode, scopes: scopes as ('send' | 'read')[], credential_id: credential, allowed_networks: networksOf(networks),
+        name: name.trim(), mode, scopes: mode === 'test' ? IN_TESTS.filter((scope) => scopes.includes(scope)) : scopes as Scope[], credential_id: credential, allowed_networks: networksOf(networks),
         expires_at: days === null ? null : new Date(Date.now() + days * DAY_MS).toISOString(),
       },
     })
@@ -43,10 +47,9 @@ export function NewKey({ onClose }: { readonly onClose: () => void }) {
               <SegmentedControl value={mode} onChange={(chosen) => setMode(chosen === 'test' ? 'test' : 'live')} data={[{ value: 'live', label: text.modes.live }, { value: 'test', label: text.modes.test }]} aria-label={text.mode} />
               <Text size="xs" c="dimmed">{text.modeHelp[mode]}</Text>
             </Stack>
-            <Checkbox.Group label={text.scopes} value={scopes} onChange={setScopes} withAsterisk>
+            <Checkbox.Group label={text.scopes} description={text.scopesHelp} value={scopes} onChange={setScopes} withAsterisk>
               <Group mt={4}>
-                <Checkbox value="send" label={text.scopeNames.send} />
-                <Checkbox value="read" label={text.scopeNames.read} />
+                {SCOPES.map((scope) => <Checkbox key={scope} value={scope} label={text.scopeNames[scope]} disabled={mode === 'test' && !IN_TESTS.includes(scope)} />)}
               </Group>
             </Checkbox.Group>
             <Select

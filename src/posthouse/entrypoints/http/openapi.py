@@ -11,7 +11,7 @@ from posthouse.entrypoints.http.schemas.emails import SendRequest, SendResponse
 from posthouse.entrypoints.http.schemas.events import Event
 from posthouse.entrypoints.http.schemas.shapes import Error
 from posthouse.entrypoints.refusals import REPLIES
-from posthouse.rules import event, limits, retry, role
+from posthouse.rules import event, limits, retry, role, scope
 
 API_VERSION: Final = "1.0.0"
 _REFERENCE: Final = "#/components/schemas/{model}"
@@ -186,12 +186,17 @@ def openapi(application: FastAPI) -> dict[str, Any]:
             for response in operation["responses"].values():
                 if "application/json" in response["content"]:
                     response["content"].pop("text/plain", None)
-            is_for_logins = path.startswith("/v1/") and operation["operationId"] not in role.FOR_READERS
-            schemes = ["dashboard"] if is_for_logins else list(_SECURITY)
-            operation.setdefault("security", [{scheme: []} for scheme in schemes])
+            operation.setdefault("security", _security(path, operation["operationId"]))
     document["webhooks"] = {"event": {"post": _event_operation()}}
     document["components"] = {"schemas": _schemas(), "securitySchemes": _SECURITY}
     return document
+
+
+def _security(path: str, operation_id: str) -> list[dict[str, list[str]]]:
+    if not path.startswith("/v1/") or operation_id in role.FOR_READERS:
+        return [{scheme: []} for scheme in _SECURITY]
+    needed = scope.NEEDED.get(operation_id)
+    return [{"dashboard": []}] if needed is None else [{"dashboard": []}, {"apiKey": [needed.value]}]
 
 
 def _schemas() -> dict[str, Any]:

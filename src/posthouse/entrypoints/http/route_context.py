@@ -14,10 +14,11 @@ from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.at_once import AtOnce
 from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
+from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.shared.page import Page
-from posthouse.flows.shared.principal import Member
-from posthouse.rules import role
+from posthouse.flows.shared.principal import Caller, Member
+from posthouse.rules import role, scope
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import invalid
 
@@ -53,15 +54,31 @@ async def member_of(request: Request) -> Member:
 
     Everything but reading counts as a change, of which an account may make so many at a time.
     """
-    services = services_of(request)
-    member = await services.admission.member(request.headers.get("authorization"))
+    member = await services_of(request).admission.member(request.headers.get("authorization"))
     await begin_work(request, member.account_id)
     operation = _require_allowed(request, member)
+    _check_request(request, member, operation)
+    return member
+
+
+async def caller_of(request: Request) -> Caller:
+    """The logged-in member, or a program whose API key has the scope of the route's operation."""
+    operation: str = request.scope["route"].operation_id
+    caller = await services_of(request).admission.caller(
+        request.headers.get("authorization"), peer_of(request.scope), scope.NEEDED[operation]
+    )
+    await begin_work(request, caller.account_id)
+    if isinstance(caller, Member):
+        _require_allowed(request, caller)
+    _check_request(request, caller, operation)
+    return caller
+
+
+def _check_request(request: Request, caller: Caller, operation: str) -> None:
     if request.method not in _READING:
-        services.writes.require(member.account_id, operation)
+        services_of(request).writes.require(caller.account_id, operation)
     if request.method == "POST":
         check_content_type(request.scope)
-    return member
 
 
 async def begin_work(request: Request, account_id: AccountId) -> None:

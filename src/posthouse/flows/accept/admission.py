@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from posthouse.clock import Clock
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.accept.verified_headers import VerifiedHeaders
-from posthouse.flows.shared.principal import Member, Principal
+from posthouse.flows.shared.principal import Caller, Member, Principal, Program
 from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import credential, role, token
-from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode
+from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode, Scope
 from posthouse.rules.ids import SessionId
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
@@ -114,7 +114,7 @@ class Admission:
         """The same, for a task that does nothing on the member's account."""
         given = credential.parse_authorization(authorization)
         if not isinstance(given, BearerToken):
-            raise _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
+            raise _login_needed()
         membership, session_id = await self._membership(given)
         return Member(
             membership.account_id,
@@ -124,6 +124,22 @@ class Admission:
             session_id,
             membership.lacks_second_factor,
         )
+
+    async def caller(self, authorization: str | None, peer: str, scope: Scope) -> Caller:
+        """A member with a dashboard login, or a program with an API key that has the scope."""
+        given = credential.parse_authorization(authorization)
+        if not isinstance(given, ApiKeySecret):
+            return await self.member(authorization)
+        key, rehash = await self._api_key(given)
+        if not key.other_scopes:
+            raise _login_needed()
+        if scope not in key.other_scopes:
+            raise _unauthorized(f"This API key lacks the scope `{scope}`: use one that has it.")
+        if not _is_permitted(peer, key.own_networks, key.allowed_networks):
+            raise _unauthorized(f"This credential may not be used from {peer}.")
+        self._by_key(key, peer, rehash)
+        count_for(key.account_id)
+        return Program(key.account_id, key.id)
 
     async def _matched(self, given: BasicCredentials) -> tuple[CachedCredential, bytes]:
         """The credential, and the stored hash that the given password matches."""
@@ -149,7 +165,7 @@ class Admission:
 
     def _by_key(self, known: KnownKey, peer: str, rehash: Rehash | None) -> Principal:
         self._last_used.of_key(known.account_id, known.id, self._clock.now(), peer or None, rehash)
-        return Principal(known.account_id, known.credential_id, known.mode)
+        return Principal(known.account_id, known.credential_id, known.mode, sender_domains=known.sender_domains)
 
     async def _api_key(self, given: ApiKeySecret) -> tuple[KnownKey, Rehash | None]:
         # Found by its keyed hash, so the time of the search reveals nothing about the key.
@@ -189,6 +205,10 @@ def _require_permitted(peer: str, *lists: Networks) -> None:
             Code.FORBIDDEN,
             f"This credential may not be used from {peer}: add that address to its allow-list.",
         )
+
+
+def _login_needed() -> Refusal:
+    return _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
 
 
 def _unauthorized(text: str) -> Refusal:

@@ -9,7 +9,7 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.accept.accept_transaction import AcceptTransaction
 from posthouse.flows.accept.bulk import BulkIntake, BulkRequest, BulkResult
-from posthouse.flows.accept.preparation import Preparation
+from posthouse.flows.accept.preparation import Preparation, require_bound
 from posthouse.flows.accept.refused import RefusedRequests
 from posthouse.flows.accept.replay import AcceptedMessage as AcceptedMessage
 from posthouse.flows.accept.replay import durable_replay, in_progress
@@ -222,6 +222,7 @@ class Intake:
         request_id: RequestId,
         source: Source,
     ) -> PreparedMessage:
+        require_bound(principal.sender_domains, draft.sender)
         await self._preparation.require(
             principal.account_id, [draft.sender], draft.recipients, one_click=draft.one_click
         )

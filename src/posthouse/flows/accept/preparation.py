@@ -113,3 +113,12 @@ class Preparation:
             # The template's subject isn't used, so its variables aren't needed.
             found = replace(found, subject=None)
         return template.render(found, draft.variables, bytes_max=limits.MIME_BYTES_MAX)
+
+
+def require_bound(domains: Sequence[str], sender: Mailbox) -> None:
+    """Refuse a sender outside the domains that the API key is bound to."""
+    if domains and sender.domain not in domains:
+        raise Refusal(
+            Code.FORBIDDEN,
+            f"This API key sends from {', '.join(domains)} alone, not from {sender.domain!r}: use another key.",
+        )

@@ -15,7 +15,7 @@ from posthouse.flows.shared.new_credential import CredentialGenerator
 from posthouse.flows.shared.new_credential import NewCredential as NewCredential
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of
-from posthouse.rules import credential, ids, input_checks, limits
+from posthouse.rules import credential, ids, input_checks, limits, scope
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
@@ -145,12 +145,14 @@ class Credentials:
         given_credential: str | None = None,
         allowed_networks: Sequence[str] = (),
         expires_at: datetime | None = None,
+        sender_domains: tuple[str, ...] = (),
     ) -> NewKey:
         """An API key of the given credential (username or id), or of the account's default credential."""
         name = input_checks.name("A key's name", name or f"{mode} key")
         networks = input_checks.networks(allowed_networks)
         if not scopes:
-            raise invalid("`scopes` is empty: a key may `send`, `read`, or both.")
+            raise invalid(f"`scopes` is empty: a key has at least one of {', '.join(Scope)}.")
+        scope.require_combination(mode, scopes, sender_domains)
         now = self._clock.now()
         if expires_at is not None and expires_at <= now:
             raise invalid("The key would have expired before it exists: give a time to come.")
@@ -176,6 +178,8 @@ class Credentials:
                 revoked_at=None,
                 may_send=Scope.SEND in scopes,
                 allowed_networks=networks,
+                other_scopes=tuple([given for given in scopes if given not in scope.FOR_MAIL]),
+                sender_domains=sender_domains,
             )
             made = await self._add_key(tx, like, now)
             await self._audit_log.note(tx, account_id, actor, "key.created", _key_text(made.key), now, _about(made.key))

@@ -1,5 +1,6 @@
 """A message's status and history, and its content while that is kept."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,6 +11,7 @@ from posthouse.flows.shared.large_mail import in_turn
 from posthouse.flows.shared.snapshot import snapshot
 from posthouse.flows.shared.turns import Turns
 from posthouse.mail import render
+from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.render import Attachment as Attachment
 from posthouse.mail.render import AttachmentInfo as AttachmentInfo
 from posthouse.mail.render import HeaderField as HeaderField
@@ -55,15 +57,20 @@ class MessageDetail:
             at_once_max=LARGE_AT_ONCE_MAX, in_progress_max=LARGE_IN_PROGRESS_MAX, work="Many large mails are read"
         )
 
-    async def message(self, account_id: AccountId, given_id: str, mode: Mode = Mode.LIVE) -> StoredMessage:
+    async def message(
+        self, account_id: AccountId, given_id: str, mode: Mode = Mode.LIVE, domains: Sequence[str] = ()
+    ) -> StoredMessage:
         """The account's message; another account's is not found, exactly like an unknown id.
 
-        So is live mail for a test key, which is kept in places that see no customer's data.
+        So is live mail for a test key, which is kept in places that see no customer's data; and mail from another
+        domain, for a key that is bound to `domains`.
         """
         message_id = message_id_of(given_id)
         async with self._database.connection() as connection:
             found = await messages.message(connection, account_id, message_id)
         if found is None or (mode is Mode.TEST and found.source != Source.TEST):
+            raise no_message()
+        if domains and _domain_of(found.sender) not in domains:
             raise no_message()
         return found
 
@@ -136,6 +143,14 @@ class MessageDetail:
             f"The content of this message is no longer stored: it was kept until {last:%Y-%m-%d}, {days} after the day "
             "on which the message was accepted. Its history is still at GET /v1/messages/{id}.",
         )
+
+
+def _domain_of(sender: str) -> str | None:
+    """As an A-label; None for a text that can't be read."""
+    try:
+        return parse_mailbox(sender).domain
+    except AddressError:
+        return None
 
 
 def message_id_of(given: str) -> MessageId:

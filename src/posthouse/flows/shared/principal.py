@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from posthouse.rules import ids
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Mode, Role
-from posthouse.rules.ids import AccountId, CredentialId, SessionId, UserId
+from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.store.acceptance import IdempotencyKey
 
 
@@ -20,6 +21,8 @@ class Principal(NamedTuple):
     password_hashes: tuple[bytes, ...] = ()
     # Of a login: the account's first credential, which stays the same when the default credential is replaced.
     scope_id: CredentialId | None = None
+    # Of an API key that is bound to them; none: all domains of the account.
+    sender_domains: tuple[str, ...] = ()
 
     def key(self, text: str) -> IdempotencyKey:
         return IdempotencyKey(self.account_id, self.scope_id or self.credential_id, text)
@@ -40,6 +43,21 @@ class Member:
     @property
     def actor(self) -> Actor:
         return Actor(self.user_id, self.email)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An API key, used under /v1 for what its scopes permit."""
+
+    account_id: AccountId
+    key_id: ApiKeyId
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(None, ids.text(ids.API_KEY, self.key_id))
+
+
+Caller = Member | Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from posthouse.entrypoints.http.route_context import (
 )
 from posthouse.entrypoints.http.schemas import credentials as schemas
 from posthouse.flows.account.credentials import ApiKeyRow, CredentialRow
-from posthouse.rules import credential, ids, input_checks, limits
-from posthouse.rules.credential import Scope
+from posthouse.rules import credential, ids, input_checks, limits, scope
 
 router = APIRouter()
 
@@ -123,6 +122,7 @@ async def create_key(request: Request) -> Response:
         scopes=credential.scopes(body.scopes),
         given_credential=body.credential_id,
         allowed_networks=body.allowed_networks or (),
+        sender_domains=scope.sender_domains(body.sender_domains),
         expires_at=None if body.expires_at is None else input_checks.moment("expires_at", body.expires_at),
     )
     return json_response(request, {"key": _key(made.key), "secret": made.secret}, 201)
@@ -180,13 +180,14 @@ def _credential(row: CredentialRow) -> dict[str, Any]:
 
 
 def _key(row: ApiKeyRow) -> dict[str, Any]:
-    may = {Scope.SEND: row.may_send, Scope.READ: row.may_read}
+    bound = {"sender_domains": row.sender_domains} if row.sender_domains else {}
     return {
         "id": ids.text(ids.API_KEY, row.id),
         "hint": row.hint,
         "name": row.name,
         "mode": row.mode,
-        "scopes": [scope for scope, is_given in may.items() if is_given],
+        "scopes": row.scopes,
+        **bound,
         "credential_id": ids.text(ids.CREDENTIAL, row.credential_id),
         "allowed_networks": [str(network) for network in row.allowed_networks],
         "created_at": timestamp(row.created_at),

@@ -11,8 +11,8 @@ from posthouse.entrypoints.http.route_context import (
     Cursor,
     PageSize,
     body_of,
+    caller_of,
     json_response,
-    member_of,
     page_response,
     page_size,
     services_of,
@@ -44,8 +44,8 @@ async def list_domains(
     limit: PageSize = str(PAGE_DEFAULT),
     cursor: Cursor = None,
 ) -> Response:
-    member = await member_of(request)
-    page = await services_of(request).domains.page(member.account_id, page_size(limit), cursor)
+    caller = await caller_of(request)
+    page = await services_of(request).domains.page(caller.account_id, page_size(limit), cursor)
     return page_response(request, "domains", page, _summary)
 
 
@@ -59,9 +59,9 @@ async def list_domains(
     responses=responses_with(201, schemas.DomainResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def add_domain(request: Request) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, schemas.DomainRequest)
-    view = await services_of(request).domains.add(member.account_id, body.name, member.actor)
+    view = await services_of(request).domains.add(caller.account_id, body.name, caller.actor)
     return json_response(request, {"domain": _domain(view)}, 201)
 
 
@@ -73,8 +73,8 @@ async def add_domain(request: Request) -> Response:
     responses=responses_with(200, schemas.DomainResponse, 401, 404, 500, 503),
 )
 async def get_domain(request: Request, name: _Name) -> Response:
-    member = await member_of(request)
-    return json_response(request, {"domain": _domain(await services_of(request).domains.get(member.account_id, name))})
+    caller = await caller_of(request)
+    return json_response(request, {"domain": _domain(await services_of(request).domains.get(caller.account_id, name))})
 
 
 @router.post(
@@ -85,8 +85,8 @@ async def get_domain(request: Request, name: _Name) -> Response:
     responses=responses_with(200, schemas.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def verify_domain(request: Request, name: _Name) -> Response:
-    member = await member_of(request)
-    checked = await services_of(request).domains.verify(member.account_id, name, member.actor)
+    caller = await caller_of(request)
+    checked = await services_of(request).domains.verify(caller.account_id, name, caller.actor)
     return json_response(request, {"domain": _domain(checked.view)})
 
 
@@ -98,8 +98,8 @@ async def verify_domain(request: Request, name: _Name) -> Response:
     responses=responses_with(200, schemas.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def rotate_domain_keys(request: Request, name: _Name) -> Response:
-    member = await member_of(request)
-    view = await services_of(request).domains.rotate(member.account_id, name, member.actor)
+    caller = await caller_of(request)
+    view = await services_of(request).domains.rotate(caller.account_id, name, caller.actor)
     return json_response(request, {"domain": _domain(view)})
 
 
@@ -111,8 +111,8 @@ async def rotate_domain_keys(request: Request, name: _Name) -> Response:
     responses=responses_with(200, DeletedResponse, 401, 403, 404, 429, 500, 503),
 )
 async def remove_domain(request: Request, name: _Name) -> Response:
-    member = await member_of(request)
-    await services_of(request).domains.remove(member.account_id, name, member.actor)
+    caller = await caller_of(request)
+    await services_of(request).domains.remove(caller.account_id, name, caller.actor)
     return json_response(request, {"deleted": True})
 
 

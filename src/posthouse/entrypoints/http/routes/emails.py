@@ -28,7 +28,9 @@ async def get_email(
     services = services_of(request)
     principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
     await begin_work(request, principal.account_id)
-    message = await services.message_detail.message(principal.account_id, message_id, principal.mode)
+    message = await services.message_detail.message(
+        principal.account_id, message_id, principal.mode, principal.sender_domains
+    )
     return json_response(request, _message(message))
 
 

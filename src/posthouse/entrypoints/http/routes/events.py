@@ -11,8 +11,8 @@ from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     MessageFilter,
     PageSize,
+    caller_of,
     json_response,
-    member_of,
     page_size,
     services_of,
 )
@@ -45,9 +45,9 @@ async def list_events(
         str | None, Query(description="`next_cursor` of the page before: only later events are listed.")
     ] = None,
 ) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     page = await services_of(request).webhook_endpoint.events(
-        member.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
+        caller.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
     )
     content = {
         "events": [pydantic_core.from_json(event.body) for event in page.items],

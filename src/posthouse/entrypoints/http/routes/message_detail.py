@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from posthouse.entrypoints.http.attachment import attachment_response
 from posthouse.entrypoints.http.openapi import responses_with
-from posthouse.entrypoints.http.route_context import json_response, member_of, services_of, timestamp
+from posthouse.entrypoints.http.route_context import caller_of, json_response, services_of, timestamp
 from posthouse.entrypoints.http.schemas.message_detail import MessageContentResponse, MessageDetailResponse
 from posthouse.flows.account.message_detail import (
     DeliveryAttempt,
@@ -40,8 +40,8 @@ _MessageId = Annotated[str, Path(alias="id", description="The id from the send r
     responses=responses_with(200, MessageDetailResponse, 401, 404, 500, 503),
 )
 async def get_message(request: Request, message_id: _MessageId) -> Response:
-    member = await member_of(request)
-    detail = await services_of(request).message_detail.detail(member.account_id, message_id)
+    caller = await caller_of(request)
+    detail = await services_of(request).message_detail.detail(caller.account_id, message_id)
     return json_response(request, {"message": _detail(detail)})
 
 
@@ -53,8 +53,8 @@ async def get_message(request: Request, message_id: _MessageId) -> Response:
     responses=responses_with(200, MessageContentResponse, 401, 404, 500, 503),
 )
 async def get_message_content(request: Request, message_id: _MessageId) -> Response:
-    member = await member_of(request)
-    rendered = await services_of(request).message_detail.content(member.account_id, message_id)
+    caller = await caller_of(request)
+    rendered = await services_of(request).message_detail.content(caller.account_id, message_id)
     content = {"content": content_fields(rendered)}
     if len(rendered.text or "") + len(rendered.html or "") < THREAD_BODY_BYTES_MIN:
         return json_response(request, content)
@@ -70,8 +70,8 @@ async def get_message_content(request: Request, message_id: _MessageId) -> Respo
     responses=responses_with(200, "message/rfc822", 401, 404, 500, 503),
 )
 async def get_message_raw(request: Request, message_id: _MessageId) -> Response:
-    member = await member_of(request)
-    raw = await services_of(request).message_detail.raw(member.account_id, message_id)
+    caller = await caller_of(request)
+    raw = await services_of(request).message_detail.raw(caller.account_id, message_id)
     # A browser that opens it must not run what the message contains.
     headers = {
         "Content-Disposition": f'attachment; filename="{message_id}.eml"',
@@ -94,10 +94,10 @@ async def get_message_attachment(
     message_id: _MessageId,
     part: Annotated[str, Path(description="The `part` that the message's content lists.", examples=["1"])],
 ) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     # What is no number is no part.
     number = int(part) if part.isascii() and part.isdigit() and len(part) < 5 else -1
-    attachment = await services_of(request).message_detail.attachment(member.account_id, message_id, number)
+    attachment = await services_of(request).message_detail.attachment(caller.account_id, message_id, number)
     return attachment_response(attachment, download.content_type(attachment.info.content_type))
 
 

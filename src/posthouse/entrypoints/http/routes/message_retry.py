@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import json_body, responses_with
-from posthouse.entrypoints.http.route_context import body_of, json_response, member_of, services_of
+from posthouse.entrypoints.http.route_context import body_of, caller_of, json_response, services_of
 from posthouse.entrypoints.http.schemas.message_retry import RetryRequest, RetryResponse
 from posthouse.rules import ids
 from posthouse.rules.retry_request import PER_MESSAGE_MAX, RATE
@@ -32,10 +32,10 @@ that; a request that moves nothing counts for nothing.
 async def retry_message(
     request: Request, message_id: Annotated[str, Path(alias="id", description="The id from the send response.")]
 ) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, RetryRequest)
     retried = await services_of(request).message_retry.retry(
-        member.account_id, member.actor, message_id, body.recipient
+        caller.account_id, caller.actor, message_id, body.recipient
     )
     shown = [
         {

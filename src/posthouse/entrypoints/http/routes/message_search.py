@@ -12,7 +12,7 @@ from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     PAGE_MAX,
-    member_of,
+    caller_of,
     page_response,
     page_size,
     services_of,
@@ -75,11 +75,11 @@ _FILTERS: Final = tuple(field.name for field in fields(SearchFilters))
     responses=responses_with(200, MessageListResponse, 400, 401, 500, 503),
 )
 async def list_messages(request: Request) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     given = request.query_params
     filters = SearchFilters(*[given.get(name) for name in _FILTERS])
     limit = page_size(given.get("limit", str(PAGE_DEFAULT)))
-    page = await services_of(request).message_search.page(member.account_id, filters, limit, given.get("cursor"))
+    page = await services_of(request).message_search.page(caller.account_id, filters, limit, given.get("cursor"))
     return page_response(request, "messages", page, _listed)
 
 
@@ -94,11 +94,11 @@ async def list_messages(request: Request) -> Response:
     responses=responses_with(200, CSV_TYPE, 400, 401, 429, 500, 503),
 )
 async def export_messages(request: Request) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     services, given = services_of(request), request.query_params
     filters = SearchFilters(*[given.get(name) for name in _FILTERS])
-    read = partial(services.message_search.page, member.account_id, filters)
-    return CsvExport(services.exports, member.account_id, _FILE, read, given.get("cursor"))
+    read = partial(services.message_search.page, caller.account_id, filters)
+    return CsvExport(services.exports, caller.account_id, _FILE, read, given.get("cursor"))
 
 
 @lru_cache(CREDENTIAL_IDS_CACHED_MAX)

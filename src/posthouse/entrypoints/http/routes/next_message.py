@@ -75,7 +75,9 @@ async def wait_for_message(request: Request) -> Response:
     principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
     request.scope[ACCOUNT_ID] = principal.account_id
     message_id = ids.text(ids.MESSAGE, await _awaited(request, principal))
-    message = await services.message_detail.message(principal.account_id, message_id, principal.mode)
+    message = await services.message_detail.message(
+        principal.account_id, message_id, principal.mode, principal.sender_domains
+    )
     content = await services.message_detail.content(principal.account_id, message_id)
     return await asyncio.to_thread(_response, request, message, content)
 

@@ -18,8 +18,8 @@ from posthouse.entrypoints.http.route_context import (
     Cursor,
     PageSize,
     body_of,
+    caller_of,
     json_response,
-    member_of,
     page_response,
     page_size,
     services_of,
@@ -100,9 +100,9 @@ async def list_suppressions(
     limit: PageSize = str(PAGE_DEFAULT),
     cursor: Cursor = None,
 ) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     page = await services_of(request).suppression.page(
-        member.account_id, page_size(limit), cursor, email=email, search=search, reason=reason
+        caller.account_id, page_size(limit), cursor, email=email, search=search, reason=reason
     )
     return page_response(request, "suppressions", page, _suppression)
 
@@ -118,9 +118,9 @@ async def list_suppressions(
     | {200: responses_with(200, SuppressionResponse)[200]},
 )
 async def add_suppression(request: Request) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, SuppressionRequest)
-    row, is_new = await services_of(request).suppression.add(member.account_id, member.actor, body.email, body.note)
+    row, is_new = await services_of(request).suppression.add(caller.account_id, caller.actor, body.email, body.note)
     return json_response(request, {"suppression": _suppression(row)}, 201 if is_new else 200)
 
 
@@ -139,10 +139,10 @@ async def add_suppression(request: Request) -> Response:
     responses=responses_with(200, PROGRESS_TYPE, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def import_suppressions(request: Request) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     _check_file(request)
     suppression = services_of(request).suppression
-    file_import = await suppression.begin_import(member.account_id, member.actor)
+    file_import = await suppression.begin_import(caller.account_id, caller.actor)
     return _ImportResponse(suppression, file_import, responses.request_id_text(request.scope))
 
 
@@ -155,8 +155,8 @@ async def import_suppressions(request: Request) -> Response:
     responses=responses_with(200, CSV_TYPE, 401, 403, 500, 503),
 )
 async def export_suppressions(request: Request) -> Response:
-    member = await member_of(request)
-    batches = services_of(request).suppression.export(member.account_id)
+    caller = await caller_of(request)
+    batches = services_of(request).suppression.export(caller.account_id)
     # The first batch is read before the response starts, so that an unreachable PostgreSQL is still a 503.
     first: list[SuppressionRow] = await anext(batches, [])
     headers = {**_NO_STORE, "Content-Disposition": 'attachment; filename="suppressions.csv"'}
@@ -174,9 +174,9 @@ async def export_suppressions(request: Request) -> Response:
 async def remove_suppression(
     request: Request, email: Annotated[str, Path(description="The address.", examples=["ada@example.net"])]
 ) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     why = request.query_params.get("reason", "")
-    await services_of(request).suppression.remove(member.account_id, member.actor, email, why)
+    await services_of(request).suppression.remove(caller.account_id, caller.actor, email, why)
     return json_response(request, {"deleted": True})
 
 

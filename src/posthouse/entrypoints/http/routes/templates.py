@@ -12,8 +12,8 @@ from posthouse.entrypoints.http.route_context import (
     Cursor,
     PageSize,
     body_of,
+    caller_of,
     json_response,
-    member_of,
     page_response,
     page_size,
     services_of,
@@ -44,8 +44,8 @@ async def list_templates(
     limit: PageSize = str(PAGE_DEFAULT),
     cursor: Cursor = None,
 ) -> Response:
-    member = await member_of(request)
-    page = await services_of(request).templates.page(member.account_id, cursor, page_size(limit))
+    caller = await caller_of(request)
+    page = await services_of(request).templates.page(caller.account_id, cursor, page_size(limit))
     return page_response(request, "templates", page, _template)
 
 
@@ -59,10 +59,10 @@ async def list_templates(
     responses=responses_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def create_template(request: Request) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, schemas.TemplateRequest, TEMPLATE_BODY_BYTES_MAX)
     created = await services_of(request).templates.create(
-        member.account_id, body.alias, body.name, _content(body), member.actor, publish=body.publish
+        caller.account_id, body.alias, body.name, _content(body), caller.actor, publish=body.publish
     )
     return json_response(request, {"template": _template(created)}, 201)
 
@@ -75,8 +75,8 @@ async def create_template(request: Request) -> Response:
     responses=responses_with(200, schemas.TemplateDetailResponse, 401, 404, 500, 503),
 )
 async def get_template(request: Request, alias: str) -> Response:
-    member = await member_of(request)
-    found, versions = await services_of(request).templates.template(member.account_id, alias)
+    caller = await caller_of(request)
+    found, versions = await services_of(request).templates.template(caller.account_id, alias)
     return json_response(request, {"template": {**_template(found), "versions": [_version(row) for row in versions]}})
 
 
@@ -89,9 +89,9 @@ async def get_template(request: Request, alias: str) -> Response:
     responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 async def rename_template(request: Request, alias: str) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, schemas.RenameTemplateRequest)
-    renamed = await services_of(request).templates.rename(member.account_id, alias, body.alias, body.name, member.actor)
+    renamed = await services_of(request).templates.rename(caller.account_id, alias, body.alias, body.name, caller.actor)
     return json_response(request, {"template": _template(renamed)})
 
 
@@ -103,8 +103,8 @@ async def rename_template(request: Request, alias: str) -> Response:
     responses=responses_with(200, DeletedResponse, 401, 403, 404, 429, 500, 503),
 )
 async def delete_template(request: Request, alias: str) -> Response:
-    member = await member_of(request)
-    await services_of(request).templates.delete(member.account_id, alias, member.actor)
+    caller = await caller_of(request)
+    await services_of(request).templates.delete(caller.account_id, alias, caller.actor)
     return json_response(request, {"deleted": True})
 
 
@@ -118,10 +118,10 @@ async def delete_template(request: Request, alias: str) -> Response:
     responses=responses_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 async def create_template_version(request: Request, alias: str) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, schemas.TemplateVersionRequest, TEMPLATE_BODY_BYTES_MAX)
     grown = await services_of(request).templates.add_version(
-        member.account_id, alias, _content(body), member.actor, publish=body.publish
+        caller.account_id, alias, _content(body), caller.actor, publish=body.publish
     )
     return json_response(request, {"template": _template(grown), "version": grown.latest_version}, 201)
 
@@ -135,9 +135,9 @@ async def create_template_version(request: Request, alias: str) -> Response:
     responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 429, 500, 503),
 )
 async def publish_template(request: Request, alias: str) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, schemas.PublishRequest)
-    published = await services_of(request).templates.publish(member.account_id, alias, body.version, member.actor)
+    published = await services_of(request).templates.publish(caller.account_id, alias, body.version, caller.actor)
     return json_response(request, {"template": _template(published)})
 
 
@@ -150,12 +150,12 @@ async def publish_template(request: Request, alias: str) -> Response:
     responses=responses_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 429, 500, 503),
 )
 async def preview_template(request: Request, alias: str) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     body = await body_of(request, schemas.PreviewRequest, TEMPLATE_BODY_BYTES_MAX)
     flow = services_of(request).templates
     draft = _content(body)
     if draft == Template(None, None, None):
-        preview = await flow.preview(member.account_id, alias, body.version, body.variables)
+        preview = await flow.preview(caller.account_id, alias, body.version, body.variables)
     elif body.version is not None:
         raise invalid("Give either `version` or the content of a draft, not both.")
     else:

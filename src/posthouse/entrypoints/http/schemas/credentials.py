@@ -98,6 +98,13 @@ class KeyRequest(Request):
         str | None, described("The credential it belongs to; the account's default credential if absent.")
     ] = None
     allowed_networks: GivenNetworks = None
+    sender_domains: Annotated[
+        list[str] | None,
+        described(
+            "The domains that it may send from, and whose messages it reads, if not all of the account.",
+            maxItems=limits.KEY_DOMAINS_MAX,
+        ),
+    ] = None
     expires_at: Annotated[
         str | None,
         described("When the key expires, RFC 3339, at most ten years ahead; never if absent.", format="date-time"),
@@ -134,6 +141,9 @@ class Key(BaseModel):
         list[str],
         described("What the key may do.", items={"type": "string", "enum": [scope.value for scope in Scope]}),
     ]
+    sender_domains: Annotated[
+        list[str] | None, described("The domains that it is bound to; absent if it is bound to none.")
+    ] = None
     credential_id: str
     allowed_networks: Annotated[
         list[str], described("The networks it may be used from, besides those of its credential. Empty: from anywhere.")
