@@ -104,7 +104,7 @@ CREATE TEMPORARY TABLE entry AS
 SELECT day.*, recipients.text AS email, seconds.text AS second_email, senders.text AS sender_text,
     credentials.text::uuid AS credential_id, templates.text AS template_text,
     CASE WHEN rare_tag IS NULL THEN ARRAY[tags.text] ELSE ARRAY[tags.text, rare_tags.text] END AS tag_texts,
-    replace(subjects.text, '{}', orders.text) AS subject_text,
+    replace(subjects.text, '{}', orders.text) AS subject_text, orders.text AS order_text,
     recipients.terms || CASE WHEN is_second AND seconds.number <> recipients.number THEN seconds.terms ELSE '{}' END
         || senders.terms || tags.terms || coalesce(rare_tags.terms, '{}') || coalesce(templates.terms, '{}')
         || credentials.terms || subjects.terms || orders.terms || sources.terms || statuses.terms AS terms
@@ -124,10 +124,11 @@ JOIN pool_status statuses ON statuses.text = status
 
 _MESSAGES: Final = """
 INSERT INTO {name} (account_id, id, credential_id, request_id, source, status, billing_status, sender,
-    envelope_sender, subject, tags, template, recipient_count, credits_reserved, open_count, delivered_count,
+    envelope_sender, subject, tags, template, metadata, recipient_count, credits_reserved, open_count, delivered_count,
     released_count, created_at)
 SELECT account_id, id, credential_id, id, source, status, CASE status WHEN 'failed' THEN 'released' ELSE 'settled' END,
-    sender_text, sender_text, subject_text, tag_texts, template_text, size, size, 0,
+    sender_text, sender_text, subject_text, tag_texts, template_text,
+    json_build_object('campaign', tag_texts[1], 'order', order_text), size, size, 0,
     CASE status WHEN 'failed' THEN 0 WHEN 'partial' THEN 1 ELSE size END,
     CASE status WHEN 'failed' THEN size WHEN 'partial' THEN 1 ELSE 0 END, created_at
 FROM (SELECT *, CASE WHEN is_second THEN 2 ELSE 1 END AS size FROM entry) entry
@@ -254,13 +255,19 @@ def pools() -> dict[str, list[tuple[str, list[int]]]]:
     senders = [f"{name}@shop0.example" for name in (*SENDERS, *(f"rare{number}" for number in range(RARE_SENDERS)))]
     return {
         "recipient": of(SearchField.RECIPIENT, [recipient(number) for number in range(RECIPIENTS)]),
-        "order": of(SearchField.WORD, [order(number) for number in range(ORDERS)]),
+        "order": [
+            (text, [search.term(SearchField.WORD, text), search.metadata_term("order", text)])
+            for text in [order(number) for number in range(ORDERS)]
+        ],
         "subject": [
             (text, [search.term(SearchField.WORD, word) for word in search.words(text.replace("{}", " "))])
             for text in SUBJECTS
         ],
         "sender": of(SearchField.SENDER, senders),
-        "tag": of(SearchField.TAG, [*TAGS, *(rare_tag(number) for number in range(RARE_TAGS))]),
+        "tag": [
+            *((text, [search.term(SearchField.TAG, text), search.metadata_term("campaign", text)]) for text in TAGS),
+            *of(SearchField.TAG, [rare_tag(number) for number in range(RARE_TAGS)]),
+        ],
         "template": of(SearchField.TEMPLATE, TEMPLATES),
         "credential": [(str(uuid), [search.term(SearchField.CREDENTIAL, uuid.hex)]) for uuid in CREDENTIALS],
         "source": of(SearchField.SOURCE, ("api", "smtp", "test")),

@@ -14,6 +14,7 @@ from posthouse.rules import ids, search
 from posthouse.rules.search import SearchFilters
 
 PAGES: Final = 400
+METADATA: Final = "metadata."
 # How many messages of an archive are read by their ids.
 IDS: Final = 4_000
 
@@ -58,6 +59,7 @@ class Queries:
             *self._first_and_deep("no filter", [{}]),
             Search("time: an hour, a day, a week", tuple(_path(self._times()) for _ in range(PAGES))),
             *(search for name, values in known.items() for search in self._single(name, values)),
+            *self._single("metadata.order", self._orders()),
             *(search for name, groups in subjects.items() for search in self._words(name, groups)),
             *(search for pair in itertools.combinations(known, 2) for search in self._pairs(known, *pair)),
             self._search("all filters at once, common values", [everything]),
@@ -99,8 +101,13 @@ class Queries:
             "tag": Values(data.TAGS, some(data.RARE_TAGS, data.rare_tag), ("nonesuch",)),
             "template": Values(data.TEMPLATES, (), ("nonesuch",)),
             "source": Values(("api", "smtp"), ("test",)),
+            "metadata.campaign": Values(data.TAGS, (), ("nonesuch",)),
             "credential_id": Values(tuple(credentials[:3]), (credentials[3],), (unknown,)),
         }
+
+    def _orders(self) -> Values:
+        orders = [search_dataset.order(self.chance.randrange(search_dataset.ORDERS)) for _ in range(PAGES)]
+        return Values((), tuple(orders), ("1",))
 
     def _single(self, name: str, values: Values) -> list[Search]:
         found = []
@@ -139,7 +146,12 @@ class Queries:
     def _deep(self, asked: Mapping[str, str]) -> str:
         """A page that begins anywhere, as it does for a reader after very many pages."""
         position = ids.lowest_id(self._some_time())
-        return _path({**asked, "cursor": search.search_query(SearchFilters(**asked)).cursor(position)})
+        pairs = {name: value for name, value in asked.items() if name.startswith(METADATA)}
+        filters = SearchFilters(
+            **{name: value for name, value in asked.items() if name not in pairs},
+            metadata=tuple((name.removeprefix(METADATA), value) for name, value in pairs.items()),
+        )
+        return _path({**asked, "cursor": search.search_query(filters).cursor(position)})
 
     def _some_time(self) -> datetime:
         return self.archive.start + (self.archive.end - self.archive.start) * self.chance.random()

@@ -206,6 +206,12 @@ def test_the_page_on_keys_for_programs_works_as_written(started: tuple[Clone, st
     assert "sends from demo.example alone" in seen
 
 
+def test_the_page_on_metadata_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "metadata.md")
+    assert seen.count('"metadata":{"order":"1001","shop":"north"}') == 2
+    assert '"code"' not in seen
+
+
 def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "receive-webhooks.md")
     assert (started[0].directory / ".posthouse" / "webhook.secret").read_text().startswith("whsec_")
@@ -334,6 +340,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "dashboard",
                 "first-server",
                 "keys-for-programs",
+                "metadata",
                 "operate",
                 "receive-webhooks",
                 "send-mail",

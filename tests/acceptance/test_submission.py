@@ -426,6 +426,14 @@ CONTENTS: Final[dict[str, tuple[str, Callable[[Tenant], bytes]]]] = {
     "a line break in an encoded word": (
         "550 5.6.0", lambda sender: raw_mail(sender, "=?utf-8?q?a=0D=0ABcc:_x@y.example?=")),
     "one click without a list": ("550 5.6.0", lambda sender: raw_mail(sender, "x", "X-Service-Unsubscribe: one-click")),
+    "metadata with a wrong name": ("550 5.6.0", lambda sender: raw_mail(sender, "x", "X-Service-Metadata-a@b: x")),
+    "metadata without a name": ("550 5.6.0", lambda sender: raw_mail(sender, "x", "X-Service-Metadata-: x")),
+    "metadata that is too long": (
+        "550 5.6.0", lambda sender: raw_mail(sender, "x", f"X-Service-Metadata-a: {'x' * 501}")),
+    "metadata that is given twice": (
+        "550 5.6.0", lambda sender: raw_mail(sender, "x", *["X-Service-Metadata-a: x"] * 2)),
+    "too much metadata": (
+        "550 5.6.0", lambda sender: raw_mail(sender, "x", *[f"X-Service-Metadata-n{n}: x" for n in range(21)])),
     "51 Received fields": ("554 5.4.6", lambda sender: raw_mail(sender, "x", *["Received: by a"] * 51)),
     "a signed mail that breaks the limits": (
         "554 5.6.0", lambda sender: raw_mail(
@@ -436,6 +444,23 @@ CONTENTS: Final[dict[str, tuple[str, Callable[[Tenant], bytes]]]] = {
     "more than 10 MiB once it is fit for every server": (
         "552 5.3.4", lambda sender: raw_mail(sender, "x", body=("ü" * 38 + "\r\n") * (9 * 1024 * 1024 // 78))),
 }  # fmt: skip
+
+
+@pytest.mark.rule("META-06", "META-02")
+async def test_metadata_fields_are_removed_and_shown(
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
+) -> None:
+    to = f"with.pairs@{ONE}"
+    raw = raw_mail(
+        sender, "Hello", "X-Service-Metadata-order: 1001", "x-service-METADATA-Shop: =?utf-8?q?Z=C3=BCrich?="
+    )
+    async with listeners.session(sender) as line:
+        message = await final(processes, sender, await _given(line, raw, [to]))
+    assert message["metadata"] == {"order": "1001", "Shop": "Zürich"}
+    (copy,) = copies(processes, to)
+    assert b"metadata-" not in copy.message.lower()
+    assert b"1001" not in copy.message
+    assert [b"metadata" in json.dumps(data).encode() for data in await event_data(processes, message)] == [False]
 
 
 @pytest.mark.rule("SUB-07", "SUB-13", "SUB-16", "SUB-17", "SUB-18")

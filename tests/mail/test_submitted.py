@@ -192,6 +192,22 @@ def test_header_values_are_returned() -> None:
     assert b"unsubscribe : one-click" not in submitted.content.lower()
 
 
+def test_metadata_is_read_and_removed() -> None:
+    submitted = taken(
+        b"From: ada@example.com\r\nX-Service-Metadata-Order: 1001\r\nx-service-metadata-shop.a:\r\n =?utf-8?q?Z=C3=BCrich?=\r\n"
+        b"X-Service-Metadata-long: " + b"x" * 600 + b"\r\nX-Service-Metadata: kept\r\n\r\nHi\r\n"
+    )  # fmt: skip
+    assert submitted.metadata == {"Order": "1001", "shop.a": "Z\u00fcrich", "long": "x" * 501}
+    assert b"metadata-" not in submitted.content.lower()
+    assert b"X-Service-Metadata: kept\r\n" in submitted.content
+    assert taken(b"From: ada@example.com\r\n\r\n").metadata == {}
+
+
+def test_metadata_is_given_once() -> None:
+    with pytest.raises(SubmittedMailError, match="two fields X-Service-Metadata-a"):
+        taken(b"From: ada@example.com\r\nX-Service-Metadata-a: 1\r\nX-Service-metadata-a: 1\r\n\r\n")
+
+
 def test_texts_are_truncated_and_printable() -> None:
     submitted = taken(
         b"From: ada@example.com\r\nSubject: =?utf-8?q?a=09b=1Bc=E2=80=A8d?=\r\n " + b"word \r\n " * 400 + b"end\r\n"

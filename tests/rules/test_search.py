@@ -46,6 +46,7 @@ def test_a_message_is_found_by_each_of_its_parts() -> None:
         template="order-shipped",
         source="api",
         credential_id=CREDENTIAL,
+        metadata={"order": "1001", "Shop": "north"},
     )
     credential = ids.text(ids.CREDENTIAL, CREDENTIAL)
     for filters in (
@@ -58,6 +59,8 @@ def test_a_message_is_found_by_each_of_its_parts() -> None:
         SearchFilters(source="api"),
         SearchFilters(credential_id=credential),
         SearchFilters(tag="vip", subject="order", source="api"),
+        SearchFilters(metadata=(("order", "1001"),)),
+        SearchFilters(metadata=(("Shop", "north"), ("order", "1001")), tag="vip"),
     ):
         assert search_query(filters).has(found, "queued"), filters
     for filters in (
@@ -65,6 +68,9 @@ def test_a_message_is_found_by_each_of_its_parts() -> None:
         SearchFilters(subject="shipped"),
         SearchFilters(source="smtp"),
         SearchFilters(tag="Order", subject="no"),
+        SearchFilters(metadata=(("order", "north"),)),
+        SearchFilters(metadata=(("shop", "north"),)),
+        SearchFilters(metadata=(("order", "1001"), ("order", "1002"))),
     ):
         assert not search_query(filters).has(found, "queued"), filters
 

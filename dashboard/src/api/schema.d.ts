@@ -821,7 +821,8 @@ export interface paths {
          * The account's messages, newest first, filtered if you wish
          * @description Newest first. A message must match all given filters. The search does a bounded amount of work per page, so a page
          *     with filters may hold fewer messages than `limit`, even none, and not be the last: continue until `next_cursor` is
-         *     null. `status` finds a change of status up to a minute later.
+         *     null. `status` finds a change of status up to a minute later. `metadata.<name>=<value>` finds messages with that pair of
+         *     metadata, as in `metadata.order=1001`; several may be given.
          */
         get: operations["listMessages"];
         put?: never;
@@ -3086,6 +3087,14 @@ export interface components {
              */
             from: string | null;
             /**
+             * Metadata
+             * @description The message's, in `GET /v1/events` alone; absent if it has none, and in webhooks.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
+            /**
              * Recipient Id
              * @description Distinguishes two addresses of a message.
              * @default null
@@ -3426,7 +3435,13 @@ export interface components {
              * Scopes
              * @description What the key may do.
              */
-            scopes: ("send" | "read")[];
+            scopes: ("send" | "read" | "events" | "messages" | "templates" | "suppressions" | "domains" | "endpoints")[];
+            /**
+             * Sender Domains
+             * @description The domains that it is bound to; absent if it is bound to none.
+             * @default null
+             */
+            sender_domains: string[] | null;
         };
         /**
          * KeyListResponse
@@ -3518,6 +3533,12 @@ export interface components {
              * @default null
              */
             scopes: string[] | null;
+            /**
+             * Sender Domains
+             * @description The domains that it may send from, and whose messages it reads, if not all of the account.
+             * @default null
+             */
+            sender_domains: string[] | null;
         };
         /**
          * KeyResponse
@@ -3724,6 +3745,14 @@ export interface components {
             from: string;
             /** Id */
             id: string;
+            /**
+             * Metadata
+             * @description Absent if none was given.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
             /**
              * Recipient Count
              * @description The number of all recipients.
@@ -4005,6 +4034,14 @@ export interface components {
             from: string;
             /** Id */
             id: string;
+            /**
+             * Metadata
+             * @description Absent if none was given.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
             /** Recipient Count */
             recipient_count: number;
             /** Recipients */
@@ -4154,6 +4191,14 @@ export interface components {
              * @description Whether older entries are omitted: at most 2,000 attempts and 500 webhook deliveries are listed.
              */
             is_shortened: boolean;
+            /**
+             * Metadata
+             * @description Absent if none was given.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
             /** Recipient Count */
             recipient_count: number;
             /** Recipients */
@@ -5713,6 +5758,14 @@ export interface components {
              * @default null
              */
             html: string | null;
+            /**
+             * Metadata
+             * @description Pairs for your own programs, never in the mail: shown by GET and in `GET /v1/events`, and a filter of the list. A name has 1 to 64 letters, digits and `_ . -`.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
             /**
              * Reply To
              * @description A single address. A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`).

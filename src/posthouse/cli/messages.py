@@ -259,6 +259,7 @@ def _heading(timeline: "Timeline") -> Iterator[TimelineLine]:
         "subject": timeline.subject,
         "template": timeline.template,
         "tags": ", ".join(timeline.tags),
+        "metadata": ", ".join([f"{name}={value}" for name, value in timeline.metadata.items()]),
         "recipients": str(timeline.recipient_count),
         "credits": f"{charged}, {timeline.billing_status}" if charged else "none: a test key's mail costs nothing",
     }
@@ -395,6 +396,7 @@ def plain(timeline: "Timeline") -> Plain:
         "envelope_sender": timeline.envelope_sender,
         "subject": timeline.subject,
         "tags": timeline.tags,
+        "metadata": timeline.metadata,
         "template": timeline.template,
         "recipient_count": timeline.recipient_count,
         "credits_reserved": timeline.credits_reserved,

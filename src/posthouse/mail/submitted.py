@@ -10,7 +10,7 @@ colon and blank lines of white space, which old programs write: they are removed
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Final, NamedTuple
@@ -26,6 +26,8 @@ RECEIVED_MAX: Final = 50
 TEXT_CHARACTERS_MAX: Final = 998
 TAGS_MAX: Final = 100
 TAG_CHARACTERS_MAX: Final = 128
+# One more than may be stored, so that a longer value is noticed.
+_METADATA_CHARACTERS_READ: Final = 501
 _NAME_CHARACTERS_SHOWN: Final = 60
 # The largest header, or mail to re-encode, that the event loop can process itself.
 _LIGHT_BYTES_MAX: Final = 8 * 1024
@@ -43,6 +45,8 @@ _READ: Final = frozenset(
         b"list-unsubscribe", b"list-unsubscribe-post", b"x-service-tag", b"authentication-results", *_REMOVED,
     }
 )  # fmt: skip
+# What follows is a name of metadata; such fields are removed.
+_METADATA: Final = b"x-service-metadata-"
 # All but TAB, CR and LF: some programs end a line or a string at these.
 _CONTROLS: Final = bytes([*range(9), 11, 12, *range(14, 32), 127])
 
@@ -61,6 +65,7 @@ class SubmittedMail(NamedTuple):
     sender_text: str
     subject: str
     tags: tuple[str, ...]
+    metadata: Mapping[str, str]
     to: frozenset[str]
     cc: frozenset[str]
     unsubscribe: str | None
@@ -102,6 +107,7 @@ def prepare(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> Su
         sender_text=address_fields.display_text(sender)[:TEXT_CHARACTERS_MAX],
         subject=_text(values[b"subject"][0], TEXT_CHARACTERS_MAX) if b"subject" in values else "",
         tags=_tags(values.get(b"x-service-tag", ())),
+        metadata=_metadata(values[_METADATA]) if _METADATA in values else {},
         to=_named(values.get(b"to", ())),
         cc=_named(values.get(b"cc", ())),
         unsubscribe=_text(unsubscribe[0], TEXT_CHARACTERS_MAX) if unsubscribe else None,
@@ -150,6 +156,10 @@ def _amended(head: bytes, hostname: str) -> tuple[dict[bytes, list[bytes]], byte
             values.setdefault(lowered, []).append(rest)
             if lowered in _REMOVED or (lowered == b"authentication-results" and _is_ours(rest, hostname)):
                 gone.add(index)
+        elif lowered.startswith(_METADATA):
+            # Names are in the case that they are written in.
+            values.setdefault(_METADATA, []).append(b"%b:%b" % (name[len(_METADATA) :], rest))
+            gone.add(index)
         elif lowered.startswith(b"cfbl-"):
             # RFC 9477: we set the complaint address, since we process the complaints.
             gone.add(index)
@@ -219,6 +229,17 @@ def _tags(fields: Sequence[bytes]) -> tuple[str, ...]:
     if not fields:
         return ()
     return tuple(filter(None, [_text(rest, TAG_CHARACTERS_MAX) for rest in fields[:TAGS_MAX]]))
+
+
+def _metadata(fields: Sequence[bytes]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for field in fields:
+        name, _, rest = field.partition(b":")
+        text = name.decode("ascii")
+        if text in pairs:
+            raise SubmittedMailError(f"The mail has two fields X-Service-Metadata-{text[:100]}; write it once")
+        pairs[text] = _text(rest, _METADATA_CHARACTERS_READ)
+    return pairs
 
 
 def _named(fields: Sequence[bytes]) -> frozenset[str]:

@@ -12,6 +12,7 @@ from posthouse.mail import header_writer as mail_headers
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
 from posthouse.mail.mime import Attachment, MailContent
 from posthouse.rules import limits, media_types, unsubscribe
+from posthouse.rules.metadata import check as check_metadata
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import RenderedTemplate, VariableValue, check_alias
 
@@ -80,6 +81,7 @@ class Draft(NamedTuple):
     attachments: tuple[Attachment, ...]
     mailing_list: str | None
     one_click: bool
+    metadata: Mapping[str, str]
 
     def mail_content(self, rendered: RenderedTemplate | None) -> MailContent:
         """The content to write as MIME: the draft's own, or that of its rendered template."""
@@ -116,6 +118,7 @@ def compose(
     tags: Sequence[str] = (),
     attachments: Sequence[AttachmentRequest] = (),
     decode: Decode | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> Draft:
     """The draft of a well-formed request, or a Refusal that names the field and the fix.
 
@@ -145,6 +148,7 @@ def compose(
         attachments=(decode or decode_attachments)(tuple(attachments)),
         mailing_list=option.mailing_list,
         one_click=option.one_click,
+        metadata=check_metadata(metadata) if metadata else {},
     )
 
 

@@ -7,7 +7,7 @@ sides are normalised here and nowhere else.
 import re
 import unicodedata
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,6 +17,7 @@ from uuid import UUID
 
 from posthouse.rules import ids, limits
 from posthouse.rules.message import MessageStatus, Source
+from posthouse.rules.metadata import check_pair
 from posthouse.rules.refusal import invalid, unreadable_cursor
 
 WORD_CHARACTERS_MIN: Final = 2
@@ -45,6 +46,7 @@ class SearchField(StrEnum):
     SOURCE = "source"
     CREDENTIAL = "credential"
     STATUS = "status"
+    METADATA = "metadata"
 
 
 def term(field: SearchField, value: str) -> int:
@@ -76,6 +78,7 @@ def terms_of(
     template: str | None,
     source: str,
     credential_id: UUID,
+    metadata: Mapping[str, str] | None = None,
 ) -> set[int]:
     """The terms a message is indexed under when it is accepted; its status is added once it is final."""
     found = {
@@ -88,7 +91,13 @@ def terms_of(
     found.update([term(SearchField.TAG, tag) for tag in tags or ()])
     if template is not None:
         found.add(term(SearchField.TEMPLATE, template))
+    if metadata:
+        found.update([metadata_term(name, value) for name, value in metadata.items()])
     return found
+
+
+def metadata_term(name: str, value: str) -> int:
+    return term(SearchField.METADATA, f"{name}\0{value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,7 @@ class SearchFilters:
     after: str | None = None
     before: str | None = None
     request_id: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,11 @@ def search_query(filters: SearchFilters) -> SearchQuery:
         if credential_id is None:
             raise invalid("`credential_id` is the id of an SMTP credential, as in `credential_id` of a message.")
         terms.add(term(SearchField.CREDENTIAL, credential_id.hex))
+    if len(filters.metadata) > limits.METADATA_MAX:
+        raise invalid(f"`metadata` has {len(filters.metadata)} filters: at most {limits.METADATA_MAX} are allowed.")
+    for name, value in filters.metadata:
+        check_pair(name, value)
+        terms.add(metadata_term(name, value))
     lowest = _LOWEST if filters.after is None else time_bound("after", filters.after)
     before = _HIGHEST if filters.before is None else time_bound("before", filters.before)
     request_id = None

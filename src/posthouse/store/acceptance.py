@@ -66,6 +66,8 @@ class PreparedMessage(NamedTuple):
     one_click: bool = False
     # The trace that it belongs to, if it is traced.
     trace: bytes | None = None
+    # As JSON text.
+    metadata: str | None = None
 
     @property
     def is_list(self) -> bool:
@@ -186,9 +188,10 @@ WITH charged AS (
         :body_hashes::bytea[], :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[],
         :envelope_senders::text[], :subjects::text[], :tags::text[], :templates::text[],
         :recipient_counts::smallint[], :credits::smallint[], :mimes::bytea[], :mailing_lists::text[],
-        :one_clicks::boolean[], :traces::bytea[])
+        :one_clicks::boolean[], :traces::bytea[], :metadata::text[])
         entry(account_id, credential_id, scope_id, key, body_hash, message_id, request_id, source, sender,
-            envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click, trace)
+            envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click, trace,
+            metadata)
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
     SELECT account_id, scope_id, key, body_hash, message_id, :keys_expire_at::timestamptz
@@ -196,10 +199,10 @@ WITH charged AS (
 ), kept AS (
     INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
         tags, template, recipient_count, credits_reserved, open_count, created_at, mailing_list, one_click,
-        trace)
+        trace, metadata)
     SELECT account_id, message_id, credential_id, request_id, source, sender, envelope_sender, subject,
         string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, :now::timestamptz,
-        mailing_list, one_click, trace
+        mailing_list, one_click, trace, metadata::json
     FROM accepted
 ), embodied AS (
     INSERT INTO bodies (account_id, message_id, mime) SELECT account_id, message_id, mime FROM accepted
@@ -330,6 +333,7 @@ def write_call(
         mailing_lists=[entry.mailing_list for entry in entries],
         one_clicks=[entry.one_click for entry in entries],
         traces=[entry.trace for entry in entries],
+        metadata=[entry.metadata for entry in entries],
         recipient_account_ids=[entry.account_id for entry, _, _ in recipients],
         recipient_message_ids=[entry.message_id for entry, _, _ in recipients],
         positions=[position for _, position, _ in recipients],

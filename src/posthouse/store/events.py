@@ -28,6 +28,7 @@ class StoredEvent:
     id: UUID
     type: str
     body: bytes = field(repr=False)
+    message_id: MessageId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,11 @@ class EventRange:
 
 
 _AFTER: Final = statement("""
-SELECT id, type, body FROM events WHERE account_id = :account_id AND id > :after AND id < :before
+SELECT id, type, body, message_id FROM events WHERE account_id = :account_id AND id > :after AND id < :before
 ORDER BY id LIMIT :limit
 """)
 _AFTER_OF_TYPE: Final = statement("""
-SELECT id, type, body FROM events WHERE account_id = :account_id AND id > :after AND id < :before
+SELECT id, type, body, message_id FROM events WHERE account_id = :account_id AND id > :after AND id < :before
     AND type = :event_type ORDER BY id LIMIT :limit
 """)
 _AFTER_SO_MANY: Final = statement("""
@@ -63,7 +64,7 @@ _OF_MESSAGE: Final = statement("""
 SELECT event.*
 FROM unnest(:positions::smallint[], :lowest_ids::uuid[], :highest_ids::uuid[]) asked(position, lowest, highest)
 CROSS JOIN LATERAL (
-    SELECT id, type, body FROM events
+    SELECT id, type, body, message_id FROM events
     WHERE account_id = :account_id AND id >= asked.lowest AND id < asked.highest
       AND message_id = :message_id AND position = asked.position
     ORDER BY id DESC LIMIT 1) event

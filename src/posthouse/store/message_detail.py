@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.mail.reply import Reply, enhanced_of
-from posthouse.rules import explanation, ids, usage, wait_reason
+from posthouse.rules import explanation, ids, metadata, usage, wait_reason
 from posthouse.rules.explanation import Explanation, RemarkExplanation
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.outcome import Stage
@@ -195,6 +195,7 @@ class Timeline:
     recipient_count: int
     credits_reserved: int
     created_at: datetime
+    metadata: Mapping[str, str]
     recipients: tuple[RecipientTimeline, ...]
     # Those that are about none of the recipients.
     reports: tuple[MessageReport, ...]
@@ -249,7 +250,7 @@ SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, s
     (SELECT name FROM credentials WHERE account_id = accounts.id AND id = message.credential_id) AS credential_name
 FROM accounts CROSS JOIN LATERAL (
     SELECT id, credential_id, request_id, source, status, billing_status, sender, envelope_sender, subject,
-        coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at
+        coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at, metadata
     FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
 """
 # Reads each account's part of the one day that the id names: some microseconds an account.
@@ -341,7 +342,7 @@ async def _timeline(tx: Connection, message: Row | None, now: datetime) -> Timel
     events = await _events(tx, key, spans, sendings[:SENDINGS_SHOWN_MAX])
     reports = [MessageReport(**row) for row in await tx.fetch(_REPORTS, *key)]
     return Timeline(
-        **{**message, "tags": tuple(message["tags"])},
+        **{**message, "tags": tuple(message["tags"]), "metadata": metadata.read(message["metadata"])},
         recipients=tuple(
             [
                 RecipientTimeline(

@@ -40,6 +40,8 @@ class MessageListRow(NamedTuple):
     credential_id: CredentialId
     billing_status: str
     created_at: datetime
+    # As JSON text.
+    metadata: str | None = None
 
 
 class UnindexedMessage(NamedTuple):
@@ -54,6 +56,7 @@ class UnindexedMessage(NamedTuple):
     tags: Sequence[str] | None
     template: str | None
     credential_id: CredentialId
+    metadata: str | None = None
 
 
 NEWEST: Final = statement("""
@@ -86,7 +89,7 @@ SELECT id, status, source, sender,
     ARRAY(SELECT email FROM recipients
           WHERE account_id = :account_id AND message_id = messages.id AND message_id >= :lowest
               AND message_id < :before) AS recipients,
-    subject, tags, template, credential_id
+    subject, tags, template, credential_id, metadata
 FROM messages WHERE account_id = :account_id AND id >= :lowest AND id < :before ORDER BY id DESC LIMIT :limit
 """)
 
@@ -104,7 +107,7 @@ _SHOWN: Final = """
               WHERE account_id = :account_id AND message_id = asked.id AND message_id >= :lowest
                   AND message_id <= :highest
                 AND position < :recipients_max) AS recipients,
-        recipient_count, subject, tags, template, credential_id, billing_status, created_at
+        recipient_count, subject, tags, template, credential_id, billing_status, created_at, metadata
     FROM messages WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1
 """
 

@@ -1,10 +1,11 @@
 """Messages and their recipients, as they are read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from posthouse.rules import metadata
 from posthouse.rules.ids import AccountId, MessageId, RequestId
 from posthouse.store.postgres import Connection
 
@@ -33,6 +34,7 @@ class StoredMessage:
     recipient_count: int
     credits_reserved: int
     created_at: datetime
+    metadata: Mapping[str, str]
     recipients: tuple[StoredRecipient, ...]
 
 
@@ -48,7 +50,8 @@ class Receipt:
 
 
 _MESSAGE: Final = """
-SELECT id, status, source, sender, subject, billing_status, recipient_count, credits_reserved, created_at
+SELECT id, status, source, sender, subject, billing_status, recipient_count, credits_reserved, created_at,
+    metadata
 FROM messages WHERE account_id = $1 AND id = $2
 """
 
@@ -56,6 +59,12 @@ _RECIPIENTS: Final = """
 SELECT position, email, status, billing_status, attempt_count, last_smtp_code, last_smtp_response,
        delivered_at, bounced_at
 FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
+"""
+
+# The bounds keep PostgreSQL from opening the partitions of other days.
+_METADATA: Final = """
+SELECT id, metadata FROM messages
+WHERE account_id = $1 AND id = ANY($2::uuid[]) AND id >= $3 AND id <= $4 AND metadata IS NOT NULL
 """
 
 _RECEIPT: Final = """
@@ -74,7 +83,20 @@ async def message(connection: Connection, account_id: AccountId, message_id: Mes
     if row is None:
         return None
     recipients = await connection.fetch(_RECIPIENTS, account_id, message_id)
-    return StoredMessage(**row, recipients=tuple([StoredRecipient(**recipient) for recipient in recipients]))
+    return StoredMessage(
+        **{**row, "metadata": metadata.read(row["metadata"])},
+        recipients=tuple([StoredRecipient(**recipient) for recipient in recipients]),
+    )
+
+
+async def metadata_of(
+    connection: Connection, account_id: AccountId, message_ids: Collection[MessageId]
+) -> dict[MessageId, dict[str, str]]:
+    """Of those that have any."""
+    if not message_ids:
+        return {}
+    found = await connection.fetch(_METADATA, account_id, list(message_ids), min(message_ids), max(message_ids))
+    return {message_id: metadata.read(pairs) for message_id, pairs in found}
 
 
 async def receipt(connection: Connection, account_id: AccountId, message_id: MessageId) -> Receipt | None:

@@ -31,6 +31,8 @@ class NewMessage(NamedTuple):
     template: str | None
     source: str
     credential_id: CredentialId
+    # As JSON text.
+    metadata: str | None
 
 
 class NewResult(NamedTuple):
@@ -66,14 +68,14 @@ WHERE inhparent = CAST('messages' AS regclass) AND NOT inhdetachpending
 # takes some microseconds an account.
 NEW_MESSAGES: Final = """
 SELECT found.account_id, found.id, message.sender, recipient.emails, message.subject, message.tags, message.template,
-    message.source, message.credential_id
+    message.source, message.credential_id, message.metadata
 FROM (
     SELECT accounts.id AS account_id, new.id
     FROM accounts CROSS JOIN LATERAL (
         SELECT id FROM messages WHERE account_id = accounts.id AND id >= $1 AND id < $2 ORDER BY id LIMIT $3) new
     ORDER BY new.id LIMIT $3) found
 CROSS JOIN LATERAL (
-    SELECT sender, subject, tags, template, source, credential_id FROM messages
+    SELECT sender, subject, tags, template, source, credential_id, metadata FROM messages
     WHERE account_id = found.account_id AND id = found.id AND id >= $1 AND id < $2 LIMIT 1) message
 CROSS JOIN LATERAL (
     SELECT array_agg(email) AS emails FROM recipients

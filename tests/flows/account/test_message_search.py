@@ -41,7 +41,7 @@ class SearchFlow:
     def account_id(self) -> AccountId:
         return AccountId(self.steps.sender.account_id)
 
-    async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page[MessageListRow]:
+    async def page(self, limit: int = 50, cursor: str | None = None, **filters: Any) -> Page[MessageListRow]:
         return await self.archive.page(self.account_id, SearchFilters(**filters), limit, cursor)
 
     async def all(self, limit: int = 50, **filters: Any) -> list[MessageId]:

@@ -54,6 +54,7 @@ def draft_in(content: Mapping[str, Any], decode: Decode | None = None) -> Draft:
             for item in body.attachments or ()
         ],
         decode=decode,
+        metadata=body.metadata,
     )
 
 

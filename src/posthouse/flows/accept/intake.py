@@ -21,7 +21,7 @@ from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
 from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
-from posthouse.rules import fingerprint, ids, limits, unsubscribe
+from posthouse.rules import fingerprint, ids, limits, metadata, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.fingerprint import Fingerprint
@@ -167,18 +167,18 @@ class Intake:
         )
         senders = [submitted.sender, *filter(None, [submitted.sender_field])]
         addressed = _addressed(recipients, submitted)
-        require = partial(
-            self._preparation.require, principal.account_id, senders, addressed, one_click=choice.one_click
-        )
-        try:
-            await require()
+
+        async def require() -> None:
+            await self._preparation.require(principal.account_id, senders, addressed, one_click=choice.one_click)
+            metadata.check(submitted.metadata)
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large()
+
+        try:
+            await require()
         except Refusal as refusal:
             await self._refused.replay_or_raise(principal, None, b"", refusal)
             await require()
-            if len(submitted.content) > limits.MIME_BYTES_MAX:
-                raise too_large() from None
         entry = PreparedMessage(
             account_id=principal.account_id,
             credential_id=principal.credential_id,
@@ -199,6 +199,7 @@ class Intake:
             routed_to=self._captured_by,
             mailing_list=choice.mailing_list,
             one_click=choice.one_click,
+            metadata=metadata.stored(submitted.metadata),
         )
         return await self._submit(entry, span)
 
@@ -252,6 +253,7 @@ class Intake:
             routed_to=self._simulator_domain if is_test else self._captured_by,
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
+            metadata=metadata.stored(draft.metadata),
         )
 
     async def _recall(self, key: IdempotencyKey, body_hash: bytes) -> AcceptedMessage:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from posthouse.clock import Clock
 from posthouse.flows.shared.page import Page
-from posthouse.rules import ids, search
+from posthouse.rules import ids, metadata, search
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import MessageStatus
 from posthouse.rules.search import SearchFilters, SearchQuery
@@ -210,5 +210,6 @@ def _is_wanted(message: UnindexedMessage, wanted: SearchQuery) -> bool:
         template=message.template,
         source=message.source,
         credential_id=message.credential_id,
+        metadata=metadata.read(message.metadata),
     )
     return wanted.has(terms, message.status)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.clock import Clock
-from posthouse.rules import search
+from posthouse.rules import metadata, search
 from posthouse.rules.ids import lowest_id, time_of
 from posthouse.rules.search import SearchField
 from posthouse.store import advisory_lock, search_index
@@ -117,5 +117,6 @@ def _entries(message: NewMessage) -> list[IndexEntry]:
         template=message.template,
         source=message.source,
         credential_id=message.credential_id,
+        metadata=metadata.read(message.metadata),
     )
     return [IndexEntry(message.account_id, term, message.id) for term in terms]

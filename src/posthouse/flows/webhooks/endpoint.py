@@ -4,7 +4,7 @@ A secret is returned once, when it is created. A ping or a replay only adds a we
 webhook sender sends it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -29,9 +29,10 @@ from posthouse.rules.search import time_bound
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.rules.webhook_url import WebhookTarget
-from posthouse.store import events, webhook_log, webhooks
+from posthouse.store import events, messages, webhook_log, webhooks
 from posthouse.store.audit_log import Detail
-from posthouse.store.events import EventRange, StoredEvent
+from posthouse.store.events import EventRange
+from posthouse.store.events import StoredEvent as StoredEvent
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_log import EndpointHealth as EndpointHealth
@@ -78,9 +79,13 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class EventPage(Page[StoredEvent]):
-    """`next_cursor` is where to read on, now or later; None only while there was nothing to read."""
+    """`next_cursor` is where to read on, now or later; None only while there was nothing to read.
+
+    `metadata` is that of the events' messages, if they have any.
+    """
 
     has_more: bool
+    metadata: Mapping[MessageId, Mapping[str, str]]
 
 
 class WebhookEndpoint:
@@ -344,11 +349,14 @@ class WebhookEndpoint:
                 ]
                 shown = found[:limit]
                 stretch = EventRange(shown, shown[-1].id if shown else position, is_all=len(found) <= limit)
+            about_mail = {stored.message_id for stored in stretch.events if stored.message_id is not None}
+            metadata = await messages.metadata_of(connection, account_id, about_mail)
         is_at_beginning = stretch.read_to == events.BEGINNING
         return EventPage(
             stretch.events,
             None if is_at_beginning else ids.text(ids.EVENT, stretch.read_to),
             has_more=not stretch.is_all,
+            metadata=metadata,
         )
 
     async def _swept(self, account_id: AccountId, sweep: Callable[[Connection, AccountId], Awaitable[int]]) -> bool:

@@ -45,6 +45,7 @@ def _message(message: StoredMessage) -> dict[str, Any]:
         "recipient_count": message.recipient_count,
         "credits_reserved": message.credits_reserved,
         "created_at": timestamp(message.created_at),
+        **({"metadata": message.metadata} if message.metadata else {}),
         "recipients": [_recipient(message, recipient) for recipient in message.recipients],
     }
 

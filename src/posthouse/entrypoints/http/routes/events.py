@@ -1,6 +1,7 @@
 """The route that lists events, for accounts that fetch them instead of receiving a webhook."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import pydantic_core
 from fastapi import APIRouter, Query, Request
@@ -17,7 +18,9 @@ from posthouse.entrypoints.http.route_context import (
     services_of,
 )
 from posthouse.entrypoints.http.schemas import events as schemas
+from posthouse.flows.webhooks.endpoint import StoredEvent
 from posthouse.rules.event import EventType
+from posthouse.rules.ids import MessageId
 
 router = APIRouter()
 
@@ -50,8 +53,16 @@ async def list_events(
         caller.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
     )
     content = {
-        "events": [pydantic_core.from_json(event.body) for event in page.items],
+        "events": [_event(event, page.metadata) for event in page.items],
         "next_cursor": page.next_cursor,
         "has_more": page.has_more,
     }
     return json_response(request, content)
+
+
+def _event(event: StoredEvent, metadata: Mapping[MessageId, Mapping[str, str]]) -> dict[str, Any]:
+    """As it is sent to a webhook, and with its message's metadata."""
+    content: dict[str, Any] = pydantic_core.from_json(event.body)
+    if event.message_id is not None and event.message_id in metadata:
+        content["data"]["metadata"] = metadata[event.message_id]
+    return content

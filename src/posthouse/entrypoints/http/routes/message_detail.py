@@ -121,6 +121,7 @@ def _detail(detail: Detail) -> dict[str, Any]:
         },
         "tags": timeline.tags,
         "template": timeline.template,
+        **({"metadata": timeline.metadata} if timeline.metadata else {}),
         "headers": None if detail.headers is None else [field._asdict() for field in detail.headers],
         "recipients": [_recipient(timeline, recipient) for recipient in timeline.recipients],
         "reports": _reports(timeline.reports),

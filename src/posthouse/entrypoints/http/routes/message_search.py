@@ -5,6 +5,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
@@ -19,7 +20,7 @@ from posthouse.entrypoints.http.route_context import (
 )
 from posthouse.entrypoints.http.schemas.message_search import MessageListResponse
 from posthouse.flows.account.message_search import MessageListRow
-from posthouse.rules import ids
+from posthouse.rules import ids, metadata
 from posthouse.rules.ids import CredentialId
 from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, SearchFilters
@@ -31,7 +32,8 @@ CREDENTIAL_IDS_CACHED_MAX: Final = 1_000
 _DESCRIPTION: Final = """\
 Newest first. A message must match all given filters. The search does a bounded amount of work per page, so a page
 with filters may hold fewer messages than `limit`, even none, and not be the last: continue until `next_cursor` is
-null. `status` finds a change of status up to a minute later.
+null. `status` finds a change of status up to a minute later. `metadata.<name>=<value>` finds messages with that pair of
+metadata, as in `metadata.order=1001`; several may be given.
 """
 
 
@@ -62,7 +64,8 @@ _PARAMETERS: Final = [
     _parameter("limit", "1 to 100.", type="integer", minimum=1, maximum=PAGE_MAX, default=PAGE_DEFAULT),
     _parameter("cursor", "`next_cursor` of the page before, which had the same filters."),
 ]
-_FILTERS: Final = tuple(field.name for field in fields(SearchFilters))
+_METADATA: Final = "metadata."
+_FILTERS: Final = tuple(field.name for field in fields(SearchFilters) if field.name != "metadata")
 
 
 @router.get(
@@ -77,7 +80,7 @@ _FILTERS: Final = tuple(field.name for field in fields(SearchFilters))
 async def list_messages(request: Request) -> Response:
     caller = await caller_of(request)
     given = request.query_params
-    filters = SearchFilters(*[given.get(name) for name in _FILTERS])
+    filters = _filters(given)
     limit = page_size(given.get("limit", str(PAGE_DEFAULT)))
     page = await services_of(request).message_search.page(caller.account_id, filters, limit, given.get("cursor"))
     return page_response(request, "messages", page, _listed)
@@ -96,9 +99,15 @@ async def list_messages(request: Request) -> Response:
 async def export_messages(request: Request) -> Response:
     caller = await caller_of(request)
     services, given = services_of(request), request.query_params
-    filters = SearchFilters(*[given.get(name) for name in _FILTERS])
+    filters = _filters(given)
     read = partial(services.message_search.page, caller.account_id, filters)
     return CsvExport(services.exports, caller.account_id, _FILE, read, given.get("cursor"))
+
+
+def _filters(given: QueryParams) -> SearchFilters:
+    pairs = [(name[len(_METADATA) :], value) for name, value in given.multi_items() if name.startswith(_METADATA)]
+    filters: dict[str, Any] = {name: given.get(name) for name in _FILTERS}
+    return SearchFilters(**filters, metadata=tuple(pairs))
 
 
 @lru_cache(CREDENTIAL_IDS_CACHED_MAX)
@@ -121,6 +130,7 @@ def _listed(message: MessageListRow) -> dict[str, Any]:
         "billing_status": message.billing_status,
         # PostgreSQL's times are in UTC already.
         "created_at": f"{message.created_at.isoformat(timespec='milliseconds')[:-6]}Z",
+        **({} if message.metadata is None else {"metadata": metadata.read(message.metadata)}),
     }
 
 

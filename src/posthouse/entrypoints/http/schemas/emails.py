@@ -21,6 +21,7 @@ from posthouse.rules.template import VariableValue
 # Limits that only document, like those of `described`.
 GivenAddress = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": GIVEN_CHARACTERS_MAX})]
 Tag = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": limits.TAG_CHARACTERS_MAX})]
+MetadataValue = Annotated[str, Field(json_schema_extra={"maxLength": limits.METADATA_VALUE_CHARACTERS_MAX})]
 HeaderValue = Annotated[str, Field(json_schema_extra={"maxLength": limits.HEADER_VALUE_BYTES_MAX})]
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
 _SENDER: Final = f"{_ADDRESS} Must belong to a verified domain of the account."
@@ -121,6 +122,15 @@ class SendRequest(Request):
             maxItems=limits.ATTACHMENTS_MAX,
         ),
     ] = None
+    metadata: Annotated[
+        dict[str, MetadataValue] | None,
+        described(
+            "Pairs for your own programs, never in the mail: shown by GET and in `GET /v1/events`, and a filter of the "
+            "list. A name has 1 to 64 letters, digits and `_ . -`.",
+            maxProperties=limits.METADATA_MAX,
+            propertyNames={"pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+        ),
+    ] = None
 
 
 _OptionalSender = Annotated[GivenAddress | None, Field(alias="from", description=_SENDER)]
@@ -208,4 +218,5 @@ class Message(Response):
     recipient_count: int
     credits_reserved: int
     created_at: Timestamp
+    metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
     recipients: list[Recipient]

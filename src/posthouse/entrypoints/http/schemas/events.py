@@ -15,6 +15,9 @@ class EventData(BaseModel):
     subject: str | None = Field(default=None, description="At most 200 characters of it.")
     smtp_code: int | None = Field(default=None, description="From the destination's server.")
     smtp_response: str | None = Field(default=None, description="At most 500 characters of it.")
+    metadata: dict[str, str] | None = Field(
+        default=None, description="The message's, in `GET /v1/events` alone; absent if it has none, and in webhooks."
+    )
     test: bool | None = Field(default=None, description="`true` in `webhook.test`, absent elsewhere.")
 
 

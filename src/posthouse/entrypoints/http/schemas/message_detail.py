@@ -239,6 +239,7 @@ class MessageDetail(BaseModel):
     credential: MessageCredential
     tags: list[str]
     template: str | None
+    metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
     headers: Annotated[
         list[MessageHeader] | None, described("The most important headers; null when the content is no longer stored.")
     ]

@@ -38,6 +38,7 @@ class ListedMessage(BaseModel):
     credential_id: Annotated[str, described("The SMTP credential it was sent with, or the credential of its API key.")]
     billing_status: BillingStatus
     created_at: Timestamp
+    metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
 
 
 class MessageListResponse(Response):
