@@ -194,6 +194,8 @@ def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> N
     assert '"subject":"Welcome, Ada"' in seen
     assert '"published_version":2' in seen
     assert '"deleted":true' in seen
+    assert '"html":"<ul><li>Tea,</li><li>Cup</li></ul>Due tomorrow"' in seen
+    assert re.search(r"^hello +1 +created +", seen, re.MULTILINE)
     assert '"code"' not in seen
 
 

@@ -264,7 +264,7 @@ async def test_a_wrong_password_and_a_wrong_token_are_reported() -> None:
             await followed(server, 1, Login(LOGIN.email, "wrong"))
         assert server.logins == 1
         server.refusals = [(401, {})]
-        with pytest.raises(FeedClosed, match="use the token of a new login, not an API key"):
+        with pytest.raises(FeedClosed, match="use that of a new login, an API key with the scope `events`, or --email"):
             await followed(server, 1, "ph_live_abc")
         server.refusals = [(404, {})]
         with pytest.raises(FeedClosed, match=r"does not show its events: Not now\."):

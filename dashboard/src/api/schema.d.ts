@@ -2061,6 +2061,14 @@ export interface components {
              */
             html: string | null;
             /**
+             * Metadata
+             * @description Pairs for your own programs, never in the mail: shown by GET and in `GET /v1/events`, and a filter of the list. A name has 1 to 64 letters, digits and `_ . -`.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
+            /**
              * Reply To
              * @description A single address. A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`).
              * @default null
@@ -2098,11 +2106,11 @@ export interface components {
             to: string | string[] | null;
             /**
              * Variables
-             * @description Values for the template's `{{name}}` placeholders; only together with `template`.
+             * @description Values for the template's `{{name}}` placeholders; only together with `template`. Strings, numbers, booleans and null; for a template of the engine `handlebars` also lists and objects, 64 KiB in all.
              * @default null
              */
             variables: {
-                [key: string]: string | number | boolean | null;
+                [key: string]: unknown;
             } | null;
         };
         /** BatchError */
@@ -3037,6 +3045,11 @@ export interface components {
             /** Would Accept */
             would_accept: boolean;
         };
+        /**
+         * Engine
+         * @enum {string}
+         */
+        Engine: "plain" | "handlebars";
         /** Error */
         Error: {
             code: components["schemas"]["Code"];
@@ -4876,6 +4889,13 @@ export interface components {
          */
         PreviewRequest: {
             /**
+             * Engine
+             * @description `plain` by default: placeholders alone. `handlebars` can choose and repeat: `{{#if}}`, `{{#unless}}`, `{{#each}}`, `{{{raw}}}`.
+             * @default null
+             * @enum {unknown}
+             */
+            engine: "plain" | "handlebars" | null;
+            /**
              * Html
              * @description May hold `{{name}}` placeholders; values are HTML-escaped.
              * @default null
@@ -4899,7 +4919,7 @@ export interface components {
              * @default {}
              */
             variables: {
-                [key: string]: string | number | boolean | null;
+                [key: string]: unknown;
             };
             /**
              * Version
@@ -5803,11 +5823,11 @@ export interface components {
             to: string | string[];
             /**
              * Variables
-             * @description Values for the template's `{{name}}` placeholders; only together with `template`.
+             * @description Values for the template's `{{name}}` placeholders; only together with `template`. Strings, numbers, booleans and null; for a template of the engine `handlebars` also lists and objects, 64 KiB in all.
              * @default null
              */
             variables: {
-                [key: string]: string | number | boolean | null;
+                [key: string]: unknown;
             } | null;
         };
         /** SendResponse */
@@ -6196,6 +6216,13 @@ export interface components {
              */
             alias: string;
             /**
+             * Engine
+             * @description `plain` by default: placeholders alone. `handlebars` can choose and repeat: `{{#if}}`, `{{#unless}}`, `{{#each}}`, `{{{raw}}}`.
+             * @default null
+             * @enum {unknown}
+             */
+            engine: "plain" | "handlebars" | null;
+            /**
              * Html
              * @description May hold `{{name}}` placeholders; values are HTML-escaped.
              * @default null
@@ -6258,6 +6285,11 @@ export interface components {
              * @description RFC 3339, UTC.
              */
             created_at: string;
+            /**
+             * @description Absent if it is `plain`.
+             * @default null
+             */
+            engine: components["schemas"]["Engine"] | null;
             /** Html */
             html: string | null;
             /** Subject */
@@ -6281,6 +6313,13 @@ export interface components {
          *     }
          */
         TemplateVersionRequest: {
+            /**
+             * Engine
+             * @description `plain` by default: placeholders alone. `handlebars` can choose and repeat: `{{#if}}`, `{{#unless}}`, `{{#each}}`, `{{{raw}}}`.
+             * @default null
+             * @enum {unknown}
+             */
+            engine: "plain" | "handlebars" | null;
             /**
              * Html
              * @description May hold `{{name}}` placeholders; values are HTML-escaped.

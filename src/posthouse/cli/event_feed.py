@@ -57,7 +57,7 @@ class _Unavailable(RuntimeError):  # noqa: N818 (reads as what it says)
         self.seconds = seconds
 
 
-def _is_private(url: str) -> bool:
+def is_private(url: str) -> bool:
     """Whether a password can't be read on the way."""
     parts = urlsplit(url)
     with suppress(ValueError):
@@ -86,7 +86,7 @@ class Feed:
 
     async def events(self, back: timedelta) -> AsyncIterator[dict[str, Any]]:
         """Every event since `back` ago, oldest first, without end. A service that is down at the start ends it."""
-        if not _is_private(self._url):
+        if not is_private(self._url):
             raise FeedClosed(f"{self._url} would receive a password in cleartext: name it with https://.")
         try:
             if isinstance(self._access, Login):
@@ -123,7 +123,9 @@ class Feed:
             await self._log_in(self._access)
             answer = await self._ask("GET", "/v1/events", params=parameters)
         if answer.status == 401:
-            raise FeedClosed("the token was refused: use the token of a new login, not an API key, or give --email.")
+            raise FeedClosed(
+                "the token was refused: use that of a new login, an API key with the scope `events`, or --email."
+            )
         if answer.status != 200 or not isinstance(answer.body.get("events"), list):
             raise FeedClosed(f"{self._url} does not show its events: {answer.error}")
         return answer

@@ -37,6 +37,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "domain": Family("domains", "domain", "Domains: what an account may send from."),
     "credential": Family("credentials", "credential", "SMTP credentials: a username and a password."),
     "key": Family("credentials", "key", "API keys; each belongs to an SMTP credential."),
+    "template": Family("templates", "template", "Templates: send files of a build pipeline to a service."),
     "user": Family("users", "user", "Users of the dashboard."),
     "message": Family("messages", "message", "Messages: a list, a timeline, the content in a browser."),
     "queue": Family("queue", "queue", "The queue: what waits, and why; try it now, hold, release or cancel it."),

@@ -14,7 +14,7 @@ from posthouse.mail.mime import Attachment, MailContent
 from posthouse.rules import limits, media_types, unsubscribe
 from posthouse.rules.metadata import check as check_metadata
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.template import RenderedTemplate, VariableValue, check_alias
+from posthouse.rules.template import RenderedTemplate, Variables, check_alias
 
 RESERVED_HEADERS: Final = frozenset(
     {
@@ -75,7 +75,7 @@ class Draft(NamedTuple):
     text: str | None
     html: str | None
     template: str | None
-    variables: Mapping[str, VariableValue]
+    variables: Variables
     headers: tuple[tuple[str, str], ...]
     tags: tuple[str, ...]
     attachments: tuple[Attachment, ...]
@@ -113,7 +113,7 @@ def compose(
     text: str | None = None,
     html: str | None = None,
     template: str | None = None,
-    variables: Mapping[str, VariableValue] | None = None,
+    variables: Variables | None = None,
     headers: Mapping[str, str] | None = None,
     tags: Sequence[str] = (),
     attachments: Sequence[AttachmentRequest] = (),
@@ -157,7 +157,7 @@ def _check_content(
     text: str | None,
     html: str | None,
     template: str | None,
-    variables: Mapping[str, VariableValue] | None,
+    variables: Variables | None,
     attachments: Sequence[AttachmentRequest],
 ) -> None:
     if template is not None:
@@ -174,7 +174,7 @@ def _check_content(
         _check_variables(variables)
 
 
-def _check_variables(variables: Mapping[str, VariableValue]) -> None:
+def _check_variables(variables: Variables) -> None:
     if len(variables) > limits.VARIABLES_MAX:
         raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
     for name, value in variables.items():

@@ -47,6 +47,9 @@ WARMUP_RECIPIENTS_BY_DAY: Final = (
 TEMPLATE_PART_CHARACTERS_MAX: Final = 256 * 1024
 # Rendering happens before anything is charged, so placeholders per part are bounded.
 TEMPLATE_PLACEHOLDERS_MAX: Final = 1_000
+# Of a request, if its template has the engine `handlebars`; the object itself is the first level.
+VARIABLES_BYTES_MAX: Final = 64 * 1024
+VARIABLES_LEVELS_MAX: Final = 8
 TEMPLATES_MAX: Final = 1_000
 TEMPLATE_NAME_CHARACTERS_MAX: Final = 200
 TEMPLATE_VERSION_MAX: Final = 2**31 - 1

@@ -1,5 +1,8 @@
 """Templates: text with `{{ name }}` placeholders, without code, loops or nesting.
 
+That is the engine `plain`. A version may have the engine `handlebars` instead, which can choose and repeat
+(`rules/handlebars`).
+
 A part is split once into text and placeholder names; rendering replaces the names by values and joins. Values are
 not parsed, so a value that looks like a placeholder stays as it is; the work is linear in the output, whose size is
 known in advance.
@@ -9,13 +12,16 @@ import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from html import escape
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from posthouse.rules import limits
+from posthouse.rules import handlebars, limits
+from posthouse.rules.handlebars import VariableTree
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 VariableValue: TypeAlias = str | int | float | bool | None
+Variables: TypeAlias = Mapping[str, VariableTree]
 
 # Matches every `{{`; a name and `}}` must follow, or the group stays empty and the placeholder is malformed. The
 # classes are possessive, so that no input causes backtracking.
@@ -24,11 +30,23 @@ _ALIAS: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
+class Engine(StrEnum):
+    PLAIN = "plain"
+    HANDLEBARS = "handlebars"
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     subject: str | None
     text: str | None
     html: str | None
+    engine: Engine = Engine.PLAIN
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Those that it has."""
+        given = {"subject": self.subject, "text": self.text, "html": self.html}
+        return {field: source for field, source in given.items() if source is not None}
 
     @property
     def size_bytes(self) -> int:
@@ -70,15 +88,20 @@ def check(template: Template) -> None:
     _check_part("html", template.html, limits.TEMPLATE_PART_CHARACTERS_MAX)
     if template.subject and _CONTROL.search(template.subject):
         raise invalid("The template's `subject` holds a control character (such as a line break): remove it.")
+    if template.engine is Engine.PLAIN:
+        _check_placeholders(template)
+    used = len(placeholders(template))
+    if used > limits.VARIABLES_MAX:
+        raise invalid(f"The template uses {used} variables: at most {limits.VARIABLES_MAX} can be given, so use fewer.")
+
+
+def _check_placeholders(template: Template) -> None:
     for field, tokens in _split(template).items():
         if len(tokens) // 2 > limits.TEMPLATE_PLACEHOLDERS_MAX:
             raise invalid(
                 f"The template's `{field}` has {len(tokens) // 2} placeholders: "
                 f"at most {limits.TEMPLATE_PLACEHOLDERS_MAX} are allowed."
             )
-    used = len(placeholders(template))
-    if used > limits.VARIABLES_MAX:
-        raise invalid(f"The template uses {used} variables: at most {limits.VARIABLES_MAX} can be given, so use fewer.")
 
 
 def excess_versions(stored: Sequence[StoredVersion], used: Container[int], bytes_over: int) -> list[StoredVersion]:
@@ -101,31 +124,51 @@ def excess_versions(stored: Sequence[StoredVersion], used: Container[int], bytes
 def variables(template: Template) -> dict[str, list[str]]:
     """The parts in which each variable is used, in order of first use; none of a template that is malformed."""
     try:
-        parts = _split(template)
+        parts = _used_by_part(template)
     except Refusal:
         return {}
-    return {name: [field for field, tokens in parts.items() if name in tokens[1::2]] for name in _names(parts.values())}
+    return {name: [field for field, used in parts.items() if name in used] for name in placeholders(template)}
 
 
 def placeholders(template: Template) -> tuple[str, ...]:
     """The names in the template, in order of first use: subject, text, html."""
-    return _names(_split(template).values())
+    return tuple(dict.fromkeys(name for used in _used_by_part(template).values() for name in used))
 
 
-def render(template: Template, variables: Mapping[str, VariableValue], *, bytes_max: int) -> RenderedTemplate:
+def _used_by_part(template: Template) -> dict[str, Sequence[str]]:
+    if template.engine is Engine.HANDLEBARS:
+        return {field: handlebars.names(parsed) for field, parsed in _parsed(template).items()}
+    return {field: tokens[1::2] for field, tokens in _split(template).items()}
+
+
+def engine(given: str | None) -> Engine:
+    """The given engine; plain by default."""
+    if given is None:
+        return Engine.PLAIN
+    if given not in list(Engine):
+        raise invalid(f"`engine` is {' or '.join(Engine)}.")
+    return Engine(given)
+
+
+def render(template: Template, variables: Variables, *, bytes_max: int, is_quick: bool = False) -> RenderedTemplate:
     """The template with values for its placeholders; `bytes_max` bounds all parts together, as UTF-8.
+
+    With `is_quick`, raises `handlebars.Slow` if it takes more than a few milliseconds.
 
     If a request has its own subject, pass a template with subject None: the request then needs no variables for the
     unused subject.
     """
     if len(variables) > limits.VARIABLES_MAX:
         raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
+    if template.engine is Engine.HANDLEBARS:
+        return _render_handlebars(template, variables, bytes_max, is_quick=is_quick)
+    plain = {name: _plain(name, value) for name, value in variables.items()}
     parts = _split(template)
     names = _names(parts.values())
-    if missing := [name for name in names if name not in variables]:
+    if missing := [name for name in names if name not in plain]:
         raise invalid(f"`variables` lacks what the template uses: add {', '.join(missing)}.")
 
-    raw = {name: _spelled(name, variables[name]) for name in names}
+    raw = {name: _spelled(name, plain[name]) for name in names}
     _check_subject_values(parts.get("subject", []), raw)
     raw_bytes = {name: _utf8_bytes(f"`variables.{name}`", value) for name, value in raw.items()}
     html_names = _names([parts.get("html", [])])
@@ -142,28 +185,56 @@ def render(template: Template, variables: Mapping[str, VariableValue], *, bytes_
 
     escaped = {name: escape(raw[name]) for name in html_names}
     rendered = {field: _joined(tokens, escaped if field == "html" else raw) for field, tokens in parts.items()}
+    _check_subject_length(rendered.get("subject"))
+    return RenderedTemplate(rendered.get("subject"), rendered.get("text"), rendered.get("html"))
+
+
+def _render_handlebars(template: Template, variables: Variables, bytes_max: int, *, is_quick: bool) -> RenderedTemplate:
+    """A variable without a value is nothing, as in handlebars."""
+    if is_quick and sum(map(len, template.parts.values())) > handlebars.PARSED_CHARACTERS_MAX:
+        raise handlebars.Slow
+    handlebars.check_variables(variables, is_quick=is_quick)
+    renderer = handlebars.Renderer(variables, bytes_max, is_quick=is_quick)
+    rendered = {field: renderer.render(parsed, escapes=field == "html") for field, parsed in _parsed(template).items()}
+    for field, text in rendered.items():
+        _utf8_bytes(f"The rendered `{field}`", text)
     subject = rendered.get("subject")
+    _check_subject_length(subject)
+    if subject is not None and _CONTROL.search(subject):
+        raise invalid("The rendered `subject` holds a control character (such as a line break): remove it.")
+    return RenderedTemplate(subject, rendered.get("text"), rendered.get("html"))
+
+
+def _parsed(template: Template) -> dict[str, handlebars.Parsed]:
+    return {field: handlebars.parse(source, f"The template's `{field}`") for field, source in template.parts.items()}
+
+
+def _check_subject_length(subject: str | None) -> None:
     if subject is not None and len(subject) > limits.SUBJECT_CHARACTERS_MAX:
         raise invalid(
             f"The rendered `subject` has {len(subject)} characters, at most"
             f" {limits.SUBJECT_CHARACTERS_MAX} are allowed: shorten the variables that it uses."
         )
-    return RenderedTemplate(subject, rendered.get("text"), rendered.get("html"))
 
 
-def render_draft(
-    template: Template, variables: Mapping[str, VariableValue], *, bytes_max: int
-) -> tuple[RenderedTemplate, list[str]]:
-    """A template that is still written: variables without a value stay as they are, and are returned."""
-    missing = [name for name in placeholders(template) if name not in variables]
-    given = {name: variables[name] for name in placeholders(template) if name in variables}
+def render_draft(template: Template, variables: Variables, *, bytes_max: int) -> tuple[RenderedTemplate, list[str]]:
+    """A template that is still written: variables without a value stay as they are, and are returned.
+
+    With `handlebars` they are nothing.
+    """
+    if template.engine is Engine.HANDLEBARS:
+        absent = [name for name in placeholders(template) if name not in variables]
+        return render(template, variables, bytes_max=bytes_max), absent
+    used = placeholders(template)
+    missing = [name for name in used if name not in variables]
+    given = {name: _plain(name, value) for name, value in variables.items()}
+    given = {name: value for name, value in given.items() if name in used}
     return render(template, {**given, **{name: f"{{{{{name}}}}}" for name in missing}}, bytes_max=bytes_max), missing
 
 
 def _split(template: Template) -> dict[str, list[str]]:
     """Each present part as alternating text and names, beginning and ending with text."""
-    sources = {"subject": template.subject, "text": template.text, "html": template.html}
-    return {field: _tokens(field, source) for field, source in sources.items() if source is not None}
+    return {field: _tokens(field, source) for field, source in template.parts.items()}
 
 
 def _tokens(field: str, source: str) -> list[str]:
@@ -204,6 +275,14 @@ def _check_subject_values(tokens: list[str], values: Mapping[str, str]) -> None:
                 f"`variables.{name}` holds a control character (such as a line break), which the subject that"
                 " uses it can't carry: remove it."
             )
+
+
+def _plain(name: str, value: VariableTree) -> VariableValue:
+    if isinstance(value, list | dict):
+        raise invalid(
+            f"`variables.{name[:64]}` should be a valid string or a valid integer or a valid number or a valid boolean."
+        )
+    return value
 
 
 def _spelled(name: str, value: VariableValue) -> str:

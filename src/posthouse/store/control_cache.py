@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
-from posthouse.rules.template import Template
+from posthouse.rules.template import Engine, Template
 from posthouse.store import accounts, templates
 from posthouse.store.credentials import known_scopes
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
@@ -84,7 +84,7 @@ WHERE d.account_id = $1 AND d.name = $2 AND d.verified_at IS NOT NULL AND k.veri
 """
 
 _TEMPLATE: Final = """
-SELECT v.subject, v.text, v.html
+SELECT v.subject, v.text, v.html, v.engine
 FROM templates t JOIN template_versions v
   ON v.account_id = t.account_id AND v.alias = t.alias AND v.version = t.published_version
 WHERE t.account_id = $1 AND t.alias = $2
@@ -374,4 +374,4 @@ async def _load_template(
     row = await connection.fetchrow(_TEMPLATE, account_id, alias)
     if row is None:
         return None
-    return account_id, Template(row["subject"], row["text"], row["html"])
+    return account_id, Template(row["subject"], row["text"], row["html"], Engine(row["engine"]))

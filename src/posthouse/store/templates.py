@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from posthouse.rules.ids import AccountId
-from posthouse.rules.template import StoredVersion, Template
+from posthouse.rules.template import Engine, StoredVersion, Template
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
 
@@ -38,8 +38,8 @@ ON CONFLICT (account_id, alias) DO NOTHING RETURNING {_COLUMNS}
 """)
 
 _INSERT_VERSION: Final = statement("""
-INSERT INTO template_versions (account_id, alias, version, subject, text, html, size_bytes, created_at, author)
-VALUES (:account_id, :alias, :version, :subject, :text, :html, :size_bytes, :now, :author)
+INSERT INTO template_versions (account_id, alias, version, subject, text, html, engine, size_bytes, created_at, author)
+VALUES (:account_id, :alias, :version, :subject, :text, :html, :engine, :size_bytes, :now, :author)
 """)
 
 _NEXT_VERSION: Final = f"""
@@ -73,12 +73,12 @@ ORDER BY created_at DESC, alias DESC LIMIT :limit
 """)
 
 _VERSION: Final = """
-SELECT version, subject, text, html, created_at, author FROM template_versions
+SELECT version, subject, text, html, engine, created_at, author FROM template_versions
 WHERE account_id = $1 AND alias = $2 AND version = $3
 """
 
 _VERSIONS: Final = """
-SELECT version, subject, text, html, created_at, author FROM template_versions
+SELECT version, subject, text, html, engine, created_at, author FROM template_versions
 WHERE account_id = $1 AND alias = $2 ORDER BY version DESC LIMIT $3
 """
 
@@ -99,7 +99,7 @@ _DELETE: Final = "DELETE FROM templates WHERE account_id = $1 AND alias = $2 RET
 
 
 def _version(row: Row) -> TemplateVersionRow:
-    content = Template(row["subject"], row["text"], row["html"])
+    content = Template(row["subject"], row["text"], row["html"], Engine(row["engine"]))
     return TemplateVersionRow(row["version"], content, row["created_at"], row["author"])
 
 
@@ -124,6 +124,7 @@ async def insert_version(
             subject=content.subject,
             text=content.text,
             html=content.html,
+            engine=content.engine,
             size_bytes=content.size_bytes,
             now=now,
             author=author,

@@ -30,7 +30,7 @@ export function NewKey({ onClose }: { readonly onClose: () => void }) {
     const days = EXPIRY_DAYS[expiry]
     return api.POST('/v1/keys', {
       body: {
-        name: name.trim(), mode, scopes: mode === 'test' ? IN_TESTS.filter((scope) => scopes.includes(scope)) : scopes as Scope[], credential_id: credential, allowed_networks: networksOf(networks),
+        name: name.trim(), mode, scopes: mode === 'test' ? IN_TESTS.filter((scope) => scopes.includes(scope)) : scopes as Scope[], credential_id: credential, allowed_networks: networksOf(networks), sender_domains: null,
         expires_at: days === null ? null : new Date(Date.now() + days * DAY_MS).toISOString(),
       },
     })

@@ -11,7 +11,7 @@ import { senderDomain } from '../../rules/sender-domain'
 import { text } from '../../words/start'
 
 // May send, and nothing else: a first mail needs no choice.
-const KEY = { name: text.key.name, mode: 'live', scopes: ['send'], credential_id: null, allowed_networks: null, expires_at: null } satisfies components['schemas']['KeyRequest']
+const KEY = { name: text.key.name, mode: 'live', scopes: ['send'], credential_id: null, allowed_networks: null, sender_domains: null, expires_at: null } satisfies components['schemas']['KeyRequest']
 
 export function MakeKey({ isMade, isWaiting, onMade }: { readonly isMade: boolean; readonly isWaiting: boolean; readonly onMade: () => void }) {
   const service = useService()

@@ -55,7 +55,7 @@ function NewTemplate({ onClose }: { readonly onClose: () => void }) {
   const [name, setName] = useState('')
   const go = useGo()
   const create = useWrite(
-    (api) => api.POST('/v1/templates', { body: { alias: alias.trim(), name: name.trim() === '' ? null : name.trim(), publish: false, ...text.starter } }), ['templates'],
+    (api) => api.POST('/v1/templates', { body: { alias: alias.trim(), name: name.trim() === '' ? null : name.trim(), publish: false, engine: null, ...text.starter } }), ['templates'],
   )
   return (
     <Modal opened onClose={onClose} title={text.add} closeButtonProps={{ 'aria-label': shared.close }}>

@@ -9,11 +9,12 @@ from datetime import datetime
 from functools import partial
 
 from posthouse.flows.shared.large_mail import in_turn
+from posthouse.flows.shared.template_rendering import rendered
 from posthouse.mail import mime
 from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError
 from posthouse.mail.mime import MailContent
-from posthouse.rules import ids, limits, template, unsubscribe
+from posthouse.rules import ids, limits, unsubscribe
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -112,7 +113,7 @@ class Preparation:
         if draft.subject is not None:
             # The template's subject isn't used, so its variables aren't needed.
             found = replace(found, subject=None)
-        return template.render(found, draft.variables, bytes_max=limits.MIME_BYTES_MAX)
+        return await rendered(account_id, found, draft.variables)
 
 
 def require_bound(domains: Sequence[str], sender: Mailbox) -> None:

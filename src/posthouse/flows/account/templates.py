@@ -9,11 +9,12 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.page import Page, page_of, time_cursor, time_position
+from posthouse.flows.shared.template_rendering import rendered
 from posthouse.rules import limits, template
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
-from posthouse.rules.template import RenderedTemplate, StoredVersion, Template, VariableValue
+from posthouse.rules.template import RenderedTemplate, StoredVersion, Template, Variables
 from posthouse.store import accounts, templates
 from posthouse.store.audit_log import Detail
 from posthouse.store.postgres import Connection, Database
@@ -104,9 +105,7 @@ class Templates:
                 raise _unknown(alias)
             return found, await templates.versions(connection, account_id, alias, VERSIONS_SHOWN_MAX)
 
-    async def preview(
-        self, account_id: AccountId, alias: str, version: int | None, variables: Mapping[str, VariableValue]
-    ) -> Preview:
+    async def preview(self, account_id: AccountId, alias: str, version: int | None, variables: Variables) -> Preview:
         """The version as it would be sent: the given version, else the published, else the latest."""
         _require_alias(alias)
         async with self._database.connection() as connection:
@@ -115,17 +114,17 @@ class Templates:
                 raise _unknown(alias)
             number = version if version is not None else found.published_version or found.latest_version
             shown = await self._version(connection, account_id, alias, number)
-        rendered = template.render(shown.content, variables, bytes_max=limits.MIME_BYTES_MAX)
-        return Preview(rendered, template.variables(shown.content), [])
+        content = await rendered(account_id, shown.content, variables)
+        return Preview(content, template.variables(shown.content), [])
 
-    async def preview_draft(self, alias: str, draft: Template, variables: Mapping[str, VariableValue]) -> Preview:
+    async def preview_draft(self, alias: str, draft: Template, variables: Variables) -> Preview:
         """Content that is not stored, for a template that need not exist yet."""
         _require_alias(alias)
         template.check(draft)
         if len(variables) > limits.VARIABLES_MAX:
             raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
-        rendered, missing = template.render_draft(draft, variables, bytes_max=limits.MIME_BYTES_MAX)
-        return Preview(rendered, template.variables(draft), missing)
+        content, missing = template.render_draft(draft, variables, bytes_max=limits.MIME_BYTES_MAX)
+        return Preview(content, template.variables(draft), missing)
 
     async def rename(
         self, account_id: AccountId, alias: str, new_alias: str | None, name: str | None, actor: Actor

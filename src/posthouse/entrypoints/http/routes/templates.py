@@ -24,7 +24,7 @@ from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.flows.account.templates import TemplateRow, TemplateVersionRow
 from posthouse.rules import limits, template
 from posthouse.rules.refusal import invalid
-from posthouse.rules.template import Template
+from posthouse.rules.template import Engine, Template
 
 # Text and HTML; a character takes up to four bytes, or six as a JSON escape.
 TEMPLATE_BODY_BYTES_MAX: Final = 4 * limits.MIB
@@ -154,7 +154,7 @@ async def preview_template(request: Request, alias: str) -> Response:
     body = await body_of(request, schemas.PreviewRequest, TEMPLATE_BODY_BYTES_MAX)
     flow = services_of(request).templates
     draft = _content(body)
-    if draft == Template(None, None, None):
+    if not draft.parts:
         preview = await flow.preview(caller.account_id, alias, body.version, body.variables)
     elif body.version is not None:
         raise invalid("Give either `version` or the content of a draft, not both.")
@@ -172,7 +172,7 @@ async def preview_template(request: Request, alias: str) -> Response:
 
 
 def _content(body: schemas.TemplateParts) -> Template:
-    return Template(body.subject or None, body.text or None, body.html or None)
+    return Template(body.subject or None, body.text or None, body.html or None, template.engine(body.engine))
 
 
 def _template(row: TemplateRow) -> dict[str, Any]:
@@ -192,6 +192,7 @@ def _version(row: TemplateVersionRow) -> dict[str, Any]:
         "subject": row.content.subject,
         "text": row.content.text,
         "html": row.content.html,
+        **({} if row.content.engine is Engine.PLAIN else {"engine": row.content.engine}),
         "variables": _variables(template.variables(row.content)),
         "author": row.author,
         "created_at": timestamp(row.created_at),

@@ -1,6 +1,6 @@
 """Request and response schemas of sending a message and reading its status."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
@@ -16,7 +16,6 @@ from posthouse.entrypoints.http.schemas.shapes import (
 from posthouse.mail.address import GIVEN_CHARACTERS_MAX
 from posthouse.rules import limits
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
-from posthouse.rules.template import VariableValue
 
 # Limits that only document, like those of `described`.
 GivenAddress = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": GIVEN_CHARACTERS_MAX})]
@@ -94,9 +93,10 @@ class SendRequest(Request):
         described("Alias of a published template; not together with `text` or `html`.", pattern=ALIAS_PATTERN),
     ] = None
     variables: Annotated[
-        dict[str, VariableValue] | None,
+        dict[str, Any] | None,
         described(
-            "Values for the template's `{{name}}` placeholders; only together with `template`.",
+            "Values for the template's `{{name}}` placeholders; only together with `template`. Strings, numbers, "
+            "booleans and null; for a template of the engine `handlebars` also lists and objects, 64 KiB in all.",
             maxProperties=limits.VARIABLES_MAX,
         ),
     ] = None

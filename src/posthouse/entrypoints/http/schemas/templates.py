@@ -1,12 +1,12 @@
 """Request and response schemas of templates."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.entrypoints.http.schemas.shapes import ALIAS_PATTERN, NextCursor, Request, Response, Timestamp, described
 from posthouse.rules import limits
-from posthouse.rules.template import VariableValue
+from posthouse.rules.template import Engine
 
 
 class TemplateParts(Request):
@@ -25,6 +25,14 @@ class TemplateParts(Request):
         described(
             "May hold `{{name}}` placeholders; values are HTML-escaped.",
             maxLength=limits.TEMPLATE_PART_CHARACTERS_MAX,
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        described(
+            "`plain` by default: placeholders alone. `handlebars` can choose and repeat: `{{#if}}`, `{{#unless}}`, "
+            "`{{#each}}`, `{{{raw}}}`.",
+            enum=[*[engine.value for engine in Engine], None],
         ),
     ] = None
 
@@ -68,7 +76,7 @@ class PreviewRequest(TemplateParts):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"variables": {"name": "Ada"}}]})
 
-    variables: dict[str, VariableValue] = Field(
+    variables: dict[str, Any] = Field(
         default={},
         description="Values for the placeholders.",
         json_schema_extra={"maxProperties": limits.VARIABLES_MAX},
@@ -88,6 +96,7 @@ class TemplateVersion(BaseModel):
     subject: str | None
     text: str | None
     html: str | None
+    engine: Engine | None = Field(default=None, description="Absent if it is `plain`.")
     variables: Annotated[list[TemplateVariable], described("In order of first use.")]
     author: Annotated[
         str | None, described("The address of the member who added it, or `operator`; null if it is older than that.")
