@@ -127,5 +127,25 @@ async def test_a_step_that_fails_is_logged_and_tried_again() -> None:
     assert tries == seen
 
 
+async def test_a_step_pauses_longer_while_there_is_nothing_to_do_and_goes_on_when_there_is() -> None:
+    steps = asked = 0
+    is_idle = True
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    def ask() -> bool:
+        nonlocal asked
+        asked += 1
+        return is_idle
+
+    async with repeated(step, pause_seconds=0.001, idle_seconds=3600.0, is_idle=ask):
+        await eventually(lambda: asked > 5)
+        assert steps == 1
+        is_idle = False
+        await eventually(lambda: steps > 2)
+
+
 def test_one_heartbeat_may_be_missed_before_the_stream_sends_a_held_ticket_again() -> None:
     assert HEARTBEAT_AFTER_SECONDS + 2 * HEARTBEAT_SECONDS < ACK_WAIT_SECONDS
