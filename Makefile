@@ -54,6 +54,10 @@ test-fast: ## Without the slow ones
 test-rare: ## Each benchmark in small, and the simulation's planted faults
 	$(BIN)/pytest -m rare --ignore tests/deploy --ignore tests/dashboard
 
+.PHONY: races
+races: ## 10,000 races between a cancellation and a worker, and the audit (ten minutes)
+	$(BIN)/pytest tests/flows/account/test_unsent_mail.py -m rare --capture=no
+
 test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
 	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
 

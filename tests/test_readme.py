@@ -173,6 +173,12 @@ def test_the_page_on_many_emails_works_as_written(started: tuple[Clone, str]) ->
     assert '"http_status":400' in seen
 
 
+def test_the_page_on_mail_for_later_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "send-later.md")
+    assert seen.count('"send_at":"20') == 3
+    assert '"status":"cancelled"' in seen
+
+
 def test_the_page_on_testing_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "test-your-mail.md")
     assert '"url":"https://demo.example/confirm/7f3c"' in seen
@@ -345,6 +351,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "metadata",
                 "operate",
                 "receive-webhooks",
+                "send-later",
                 "send-mail",
                 "send-many",
                 "templates",

@@ -26,6 +26,9 @@ POINTS: Final = frozenset(
         "accept.part_written",
         "accept.before_answer",
         "accept.answered",
+        # A sender takes a message back.
+        "cancel.before_commit",
+        "cancel.after_commit",
         # A mail that is submitted over SMTP.
         "submission.authenticated",
         "submission.received",

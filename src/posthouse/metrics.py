@@ -205,7 +205,7 @@ AMBIGUOUS: Final = Counter(
 FINAL_SECONDS: Final = Histogram(
     "Delivery",
     "posthouse_final_seconds",
-    f"From acceptance to the final result of a recipient. {_PROVIDER}",
+    f"From acceptance, or from `send_at`, to the final result of a recipient. {_PROVIDER}",
     ("provider",),
     buckets=_LONG,
 )

@@ -6,15 +6,18 @@ names begin so.
 
 import argparse
 import asyncio
+import contextlib
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import uvloop
 from rich.console import Console
 
@@ -29,6 +32,7 @@ from tests.support.whole_service import WholeService, log_directory, start_whole
 # The part that passes a point, and the pass at which it dies: late enough to be busy.
 PART_OF: Final = {
     "accept": "http",
+    "cancel": "http",
     "submission": "submission",
     "dispatch": "dispatch",
     "reclaim": "dispatch",
@@ -122,6 +126,8 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
             await asyncio.sleep(5)
             await whole_service.kill("delivery")
             whole_service.start("delivery")
+        case "cancel":
+            await _cancel_mail(whole_service)
         case "feedback":
             await _send_bounce(whole_service)
         case "rescue" if point == "rescue.before_bounce":
@@ -151,6 +157,16 @@ async def _wait_for_new_worker(whole_service: WholeService) -> None:
         lambda ids: not set(ids or ()) <= set(known or ()),
         within=DEATH_SECONDS_MAX,
     )
+
+
+async def _cancel_mail(whole_service: WholeService) -> None:
+    """Mail for later is taken back; the answer may be lost with the process."""
+    await whole_service.running["http"].ready()
+    tenant = whole_service.tenants[0]
+    send_at = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
+    sent = await tenant.accepts(tenant.mail(send_at=send_at, to=f"later@{whole_service.domains[0]}"))
+    with contextlib.suppress(OSError, aiohttp.ClientError):
+        await tenant.cancel(sent["id"])
 
 
 async def _send_bounce(whole_service: WholeService) -> None:

@@ -211,3 +211,46 @@ def test_credits_balance_and_no_day_exceeds_its_limit(account: Account, requests
             number = (day - account.warmup_started_on).days
             if 0 <= number < len(account.warmup_limits):
                 assert recipients <= account.warmup_limits[number]
+
+
+def later(recipients: int, days: int) -> Charge:
+    return Charge(recipients, recipients, send_at=NOON + timedelta(days=days))
+
+
+def test_mail_for_a_later_day_counts_for_that_day_of_the_warm_up() -> None:
+    account = replace(FRESH, warmup_started_on=TODAY)
+    assert codes(account, [mail(200), later(300, 1), later(1, 1), mail(1)]) == [
+        None,
+        None,
+        Code.WARMUP_LIMITED,
+        Code.WARMUP_LIMITED,
+    ]
+    assert account.warmup_used == 200
+    assert account.warmup_ahead == {TODAY + timedelta(days=1): 300}
+    # The warm-up is over on the third day.
+    assert codes(account, [later(500, 2)]) == [None]
+
+
+def test_when_its_day_comes_it_is_counted_already() -> None:
+    account = replace(FRESH, warmup_started_on=TODAY)
+    assert codes(account, [later(299, 1), later(7, 2)]) == [None, None]
+    tomorrow = NOON + timedelta(days=1)
+    assert codes(account, [mail(2), mail(1)], tomorrow) == [Code.WARMUP_LIMITED, None]
+    assert (account.warmup_day, account.warmup_used) == (tomorrow.date(), 300)
+    assert account.warmup_ahead == {TODAY + timedelta(days=2): 7}
+
+
+def test_mail_for_later_today_counts_today() -> None:
+    account = replace(FRESH)
+    assert codes(account, [Charge(200, 200, send_at=NOON + timedelta(hours=6)), mail(1)]) == [None, Code.WARMUP_LIMITED]
+    assert not account.warmup_ahead
+
+
+def test_a_warm_up_does_not_start_with_mail_for_a_later_day() -> None:
+    account = replace(FRESH)
+    assert codes(account, [later(200, 5), later(1, 5)]) == [None, Code.WARMUP_LIMITED]
+    assert account.warmup_started_on is None
+
+
+def test_a_refusal_for_a_later_day_names_it() -> None:
+    assert "2026-03-04" in refused(replace(FRESH), later(201, 3)).text

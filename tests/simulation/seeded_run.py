@@ -28,7 +28,15 @@ from tests.support.fresh_database import fresh_database
 DOMAINS: Final = ("one.example", "two.example", "three.example")
 PATHS: Final = ("/well", "/never", "/fickle", "/fickle")
 # Points that no step of the simulation passes.
-_ELSEWHERE: Final = ("submission.", "feedback.", "upkeep.", "accept.admitted", "accept.read", "accept.before_answer")
+_ELSEWHERE: Final = (
+    "cancel.",
+    "submission.",
+    "feedback.",
+    "upkeep.",
+    "accept.admitted",
+    "accept.read",
+    "accept.before_answer",
+)
 POINTS: Final = sorted(
     point for point in crash.POINTS if not point.startswith((*_ELSEWHERE, "accept.answered", "carry.before_dot"))
 )

@@ -62,12 +62,14 @@ async def test_days_made_before_allow_released_failures_afterwards(postgres: Pri
     await partitions.create(connection, days[1])
     insert = """
         INSERT INTO recipients (account_id, message_id, position, field, email, status, billing_status,
-            delivered_at, bounced_at, failed_at)
+            delivered_at, bounced_at, failed_at, cancelled_at)
         VALUES ($1, $2, $3, 'to', '', $4, $5, CASE $4 WHEN 'delivered' THEN now() END,
-            CASE $4 WHEN 'bounced' THEN now() END, CASE $4 WHEN 'failed' THEN now() END)
+            CASE $4 WHEN 'bounced' THEN now() END, CASE $4 WHEN 'failed' THEN now() END,
+            CASE $4 WHEN 'cancelled' THEN now() END)
     """
     allowed = set()
-    states = itertools.product(("queued", "delivered", "bounced", "failed"), ("reserved", "settled", "released"))
+    statuses = ("queued", "delivered", "bounced", "failed", "cancelled")
+    states = itertools.product(statuses, ("reserved", "settled", "released"))
     for position, (status, billing) in enumerate(states):
         for day in days:
             message_id = lowest_id(partitions.bounds(day.day)[0])
@@ -75,7 +77,7 @@ async def test_days_made_before_allow_released_failures_afterwards(postgres: Pri
                 await connection.execute(insert, uuid4(), message_id, position, status, billing)
                 allowed.add((day, status, billing))
     kept = [("queued", "reserved"), ("delivered", "settled"), ("bounced", "released")]
-    expected = [*kept, ("failed", "settled"), ("failed", "released")]
+    expected = [*kept, ("failed", "settled"), ("failed", "released"), ("cancelled", "released")]
     assert allowed == {(day, *state) for day in days for state in expected}
     await connection.close()
 

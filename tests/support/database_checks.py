@@ -62,7 +62,7 @@ PROMISES: Final = {
         FROM (
             SELECT r.*, CASE r.billing_status WHEN 'released' THEN 'release' ELSE 'settle' END AS kind FROM recipients r
             JOIN messages m ON m.account_id = r.account_id AND m.id = r.message_id
-            WHERE r.status IN ('delivered', 'bounced', 'failed') AND m.credits_reserved > 0) r
+            WHERE r.status IN ('delivered', 'bounced', 'failed', 'cancelled') AND m.credits_reserved > 0) r
         FULL JOIN (SELECT * FROM ledger WHERE position >= 0) l USING (account_id, message_id, position)
         WHERE r.kind IS DISTINCT FROM l.kind
     """,

@@ -31,6 +31,7 @@ from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.nameserver import Nameserver
 from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
+from tests.support.upkeep import new_upkeep
 
 SHARDS: Final = 4
 SEED: Final = 2026
@@ -66,6 +67,11 @@ class DeliveryFlow:
             exchange = host or f"mx.{domain}"
             self.nameserver.records[domain, "MX"] = [f"10 {exchange}."]
             self.nameserver.records[exchange, "A"] = [address]
+
+    async def pass_days(self, days: float) -> None:
+        """So many days later, the tables have the partitions of then."""
+        self.clock.advance(days=days)
+        await new_upkeep(self.steps.database, self.clock).make_partitions()
 
     async def run_due(self) -> int:
         """Dispatch what is due and deliver it; how many tickets there were."""

@@ -295,6 +295,11 @@ class Tenant:
             "GET", f"/emails/{message_id}", headers={"Authorization": authorization or self.basic}
         )
 
+    async def cancel(self, message_id: str, *, authorization: str | None = None) -> Answer:
+        return await self.service.request(
+            "POST", f"/emails/{message_id}/cancel", headers={"Authorization": authorization or self.basic}
+        )
+
     async def call(
         self, method: str, path: str, json: object = ABSENT, *, role: str = "owner", **headers: str
     ) -> Answer:

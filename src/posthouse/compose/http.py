@@ -49,6 +49,7 @@ from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.progress import Progress
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.templates import Templates
+from posthouse.flows.account.unsent_mail import UnsentMail
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
@@ -171,6 +172,7 @@ def _application(
                 message_retry=MessageRetry(
                     database=database, clock=clock, chance=chance, retries=settings.delivery.retry_schedule
                 ),
+                unsent_mail=UnsentMail(database=database, clock=clock, defaults=account.account_limits(settings)),
                 captured_mail=captured_mail(settings, database, clock, chance),
                 next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
                 live=await stack.enter_async_context(_live(database, clock)),

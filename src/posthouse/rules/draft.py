@@ -3,6 +3,7 @@
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ import pybase64
 from posthouse.mail import header_writer as mail_headers
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
 from posthouse.mail.mime import Attachment, MailContent
-from posthouse.rules import limits, media_types, unsubscribe
+from posthouse.rules import limits, media_types, send_time, unsubscribe
 from posthouse.rules.metadata import check as check_metadata
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import RenderedTemplate, Variables, check_alias
@@ -82,6 +83,7 @@ class Draft(NamedTuple):
     mailing_list: str | None
     one_click: bool
     metadata: Mapping[str, str]
+    send_at: datetime | None
 
     def mail_content(self, rendered: RenderedTemplate | None) -> MailContent:
         """The content to write as MIME: the draft's own, or that of its rendered template."""
@@ -117,6 +119,7 @@ def compose(
     headers: Mapping[str, str] | None = None,
     tags: Sequence[str] = (),
     attachments: Sequence[AttachmentRequest] = (),
+    send_at: str | None = None,
     decode: Decode | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Draft:
@@ -149,6 +152,7 @@ def compose(
         mailing_list=option.mailing_list,
         one_click=option.one_click,
         metadata=check_metadata(metadata) if metadata else {},
+        send_at=None if send_at is None else send_time.parse(send_at),
     )
 
 

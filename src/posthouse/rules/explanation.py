@@ -260,6 +260,12 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
 
 # They end a message that was never tried, or say themselves that it was given up.
 _FINAL_BY_THEMSELVES: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.CANCELLED, R.ACCOUNT_SUSPENDED})
+_CANCELLED_BY_SENDER: Final = Explanation(
+    R.CANCELLED,
+    "The sender cancelled the message before it was tried.",
+    None,
+    "Nothing to do: its credit was returned.",
+)
 _GIVEN_UP: Final = "Given up after repeated tries: "
 _TRIED_AGAIN: Final = "Nothing for now: it is tried again by itself. If that doesn't help: "
 
@@ -269,6 +275,7 @@ _WAITS: Final[dict[WaitReason, DeliveryReason | None]] = {
     WaitReason.WORKER_LOST: R.WORKER_LOST,
     WaitReason.ACCOUNT_SUSPENDED: R.ACCOUNT_SUSPENDED,
     WaitReason.PAUSED: R.POSTPONED,
+    WaitReason.SCHEDULED: R.WAITING,
     WaitReason.SUPPRESSED: R.SUPPRESSED,
     WaitReason.DUE: R.WAITING,
     WaitReason.ON_ITS_WAY: R.WAITING,
@@ -286,6 +293,7 @@ _STEPS: Final[dict[WaitReason, str]] = {
     WaitReason.WORKER_LOST: "Nothing to do: another worker takes it within a minute, if one runs.",
     WaitReason.ACCOUNT_SUSPENDED: "`posthouse account resume {account}` lets it go.",
     WaitReason.PAUSED: "If all outbound mail is captured, it waits until the setting is changed.",
+    WaitReason.SCHEDULED: "Nothing to do: it is sent at its time.",
     WaitReason.SUPPRESSED: "`posthouse suppression remove {account} ADDRESS` before its next try, if its owner asks.",
     WaitReason.DUE: "If it stays: `posthouse doctor` says whether workers run, `posthouse queue top` what they do.",
     WaitReason.ON_ITS_WAY: "Nothing to do: it is with a worker, or is due again within a minute.",
@@ -403,6 +411,8 @@ def _page(lane: str, kind: RemarkKind, text: str) -> str | None:
 
 def explain(outcome: str | None, code: int | None, response: str | None) -> Explanation:
     """The explanation of an attempt's outcome, or of a recipient's status, with the last reply or our own text."""
+    if outcome == "cancelled":
+        return _CANCELLED_BY_SENDER
     return explain_result(outcome, reason_of(outcome, code, response))
 
 

@@ -17,6 +17,8 @@ class RecipientStatus(StrEnum):
     DELIVERED = "delivered"
     BOUNCED = "bounced"
     FAILED = "failed"
+    # By the sender, before it was tried.
+    CANCELLED = "cancelled"
 
 
 class BillingStatus(StrEnum):
@@ -57,7 +59,7 @@ def billing_of(status: RecipientStatus, *, is_released: bool = False) -> Billing
             return BillingStatus.RELEASED
         case RecipientStatus.DELIVERED | RecipientStatus.FAILED:
             return BillingStatus.SETTLED
-        case RecipientStatus.BOUNCED:
+        case RecipientStatus.BOUNCED | RecipientStatus.CANCELLED:
             return BillingStatus.RELEASED
         case _:
             assert_never(status)

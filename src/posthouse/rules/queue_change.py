@@ -1,6 +1,7 @@
 """What an operator can do with mail in the queue, without a change of the tables by hand.
 
-`retry` makes the next try due now, unless it would be the last; `hold` keeps mail back, and `release` ends that;
+`retry` makes the next try due now, unless it would be the last or the mail has a `send_at` ahead; `hold` keeps mail
+back, and `release` ends that;
 `release_restored` does so for what is held since a restore; `cancel` ends it as failed, and its credits are returned.
 The time for which an operator held it does not count.
 """

@@ -1,6 +1,7 @@
 """Whether an account may send this message now: its rate, then its warm-up, then its credits."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ class Account:
     """The working copy of an account's row while a batch is decided; `admit` changes it.
 
     `warmup_limits` is None for an exempt account. `warmup_used` counts the recipients accepted on
-    `warmup_day`.
+    `warmup_day`, `warmup_ahead` those accepted for later days.
     """
 
     id: AccountId
@@ -27,42 +28,44 @@ class Account:
     warmup_started_on: date | None
     warmup_day: date | None
     warmup_used: int
+    warmup_ahead: Mapping[date, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What a message costs. Test mail costs no credits and does not count for the warm-up.
 
-    `is_request` is false for a message whose request was counted with another of its bulk request.
+    `is_request` is false for a message whose request was counted with another of its bulk request. `send_at` is set if
+    it is sent later.
     """
 
     recipients: int
     credits: int
     is_request: bool = True
+    send_at: datetime | None = None
 
 
 class WarmupReading(NamedTuple):
-    """Today is day `day` of the warm-up, with `used` recipients so far; a `limit` of None means unlimited."""
+    """`on` is day `day` of the warm-up, with `used` recipients so far; a `limit` of None means unlimited."""
 
     started_on: date
-    today: date
+    on: date
     day: int
     limit: int | None
     used: int
+    # Whether `on` is after today.
+    is_ahead: bool = False
 
 
 def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
     """Charge the account for a message, or refuse it without changing the account."""
     taken = check_rate(account, now) if charge.is_request else rate_limit.reading(account.rate, account.full_at, now)
     if charge.credits:
-        warmup = warmup_reading(account, now)
+        warmup = warmup_reading(account, now, charge.send_at)
         _check_warmup(account, charge, warmup, now)
         _check_credits(account, charge, now)
         account.available -= charge.credits
-        # Counted for exempt accounts too: an account that loses its exemption continues at its real count.
-        account.warmup_started_on = warmup.started_on
-        account.warmup_day = warmup.today
-        account.warmup_used = warmup.used + charge.recipients
+        _count_warmup(account, warmup, charge.recipients)
     account.full_at = taken.full_at
     return taken
 
@@ -75,15 +78,42 @@ def check_rate(account: Account, now: datetime) -> RateReading:
     return taken
 
 
-def warmup_reading(account: Account, now: datetime) -> WarmupReading:
-    """The account's state in its warm-up, without sending."""
+def warmup_reading(account: Account, now: datetime, send_at: datetime | None = None) -> WarmupReading:
+    """The account's state in its warm-up on the day of `send_at`, if that is ahead, or today; without sending."""
     # A process whose clock is behind must not reopen the previous day.
     today = max(now.astimezone(UTC).date(), account.warmup_day or date.min)
-    started_on = account.warmup_started_on or today
-    used = account.warmup_used if account.warmup_day == today else 0
-    day = rate_limit.day_number(started_on, today)
+    on = today if send_at is None else max(today, send_at.astimezone(UTC).date())
+    # A warm-up starts with the first mail that is sent, not with the first that is accepted for later.
+    started_on = account.warmup_started_on or on
+    used = account.warmup_used if account.warmup_day == on else account.warmup_ahead.get(on, 0)
+    day = rate_limit.day_number(started_on, on)
     limit = None if account.warmup_limits is None else rate_limit.warmup_limit(day, account.warmup_limits)
-    return WarmupReading(started_on, today, day, limit, used)
+    return WarmupReading(started_on, on, day, limit, used, is_ahead=on > today)
+
+
+def _count_warmup(account: Account, warmup: WarmupReading, recipients: int) -> None:
+    """For exempt accounts too: an account that loses its exemption continues at its real count."""
+    used = warmup.used + recipients
+    if warmup.is_ahead:
+        account.warmup_ahead = {**account.warmup_ahead, warmup.on: used}
+        return
+    account.warmup_started_on = warmup.started_on
+    account.warmup_day = warmup.on
+    account.warmup_used = used
+    if account.warmup_ahead:
+        account.warmup_ahead = {day: count for day, count in account.warmup_ahead.items() if day > warmup.on}
+
+
+def move(account: Account, recipients: int, before: datetime, after: datetime, now: datetime) -> None:
+    """Count a message for the day of another `send_at`, or refuse that without changing the account."""
+    old, new = (warmup_reading(account, now, at) for at in (before, after))
+    if old.on == new.on:
+        return
+    _check_warmup(account, Charge(recipients, recipients), new, now)
+    # What should have been sent on a day before was counted then.
+    if old.on == before.astimezone(UTC).date():
+        _count_warmup(account, old, -min(recipients, old.used))
+    _count_warmup(account, new, recipients)
 
 
 def rate_headers(rate: Rate, reading: RateReading) -> dict[str, str]:
@@ -99,6 +129,14 @@ def _check_warmup(account: Account, charge: Charge, warmup: WarmupReading, now: 
     if limit is None or used + charge.recipients <= limit:
         return
     left = max(0, limit - used)
+    if warmup.is_ahead:
+        raise Refusal(
+            Code.WARMUP_LIMITED,
+            f"Day {day} of this account's warm-up, {warmup.on}, allows {limit} recipients, {left} are left and this"
+            f" message has {charge.recipients}: choose another day for `send_at`, {_or_fewer(left)}",
+            retry_after_seconds=rate_limit.seconds_to_midnight(now),
+            headers=_untaken_headers(account, now),
+        )
     raise Refusal(
         Code.WARMUP_LIMITED,
         f"Day {day} of this account's warm-up allows {limit} recipients, {left} are left today and this"

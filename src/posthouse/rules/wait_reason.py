@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from posthouse.mail.reply import printable
+from posthouse.rules import send_time
 from posthouse.rules.restore import RESTORE
 from posthouse.rules.suppression import SuppressionReason
 
@@ -20,6 +21,7 @@ class WaitReason(StrEnum):
     WORKER_LOST = "worker_lost"
     ACCOUNT_SUSPENDED = "account_suspended"
     PAUSED = "paused"
+    SCHEDULED = "scheduled"
     SUPPRESSED = "suppressed"
     DUE = "due"
     ON_ITS_WAY = "on_its_way"
@@ -58,6 +60,7 @@ class ScheduleState:
     bounce_at: datetime | None = None
     first_code: int | None = None
     first_response: str | None = None
+    send_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ def explain(
         return WaitExplanation(
             WaitReason.PAUSED, f"{held} its account, its lane or all outbound mail was paused; checked again {next_at}"
         )
+    if send_time.is_ahead(state.send_at, now):
+        return WaitExplanation(WaitReason.SCHEDULED, f"its sender wants it to be sent at {next_at}")
     if suppressed is not None:
         why, since = suppressed
         text = f"suppressed: {suppressed_for(why, since)}; it ends as bounced at the next try, {next_at}"

@@ -68,6 +68,8 @@ class PreparedMessage(NamedTuple):
     trace: bytes | None = None
     # As JSON text.
     metadata: str | None = None
+    # It is not sent before.
+    send_at: datetime | None = None
 
     @property
     def is_list(self) -> bool:
@@ -88,6 +90,8 @@ class AccountQuotaRow(NamedTuple):
     warmup_started_on: date | None
     warmup_day: date | None
     warmup_used: int
+    # JSON.
+    warmup_ahead: str | None
 
 
 class RefusedRow(NamedTuple):
@@ -109,6 +113,7 @@ class Spending(NamedTuple):
     warmup_started_on: date | None
     warmup_day: date | None
     warmup_used: int
+    warmup_ahead: str | None = None
 
 
 class RememberedKey(NamedTuple):
@@ -123,17 +128,18 @@ SELECT (SELECT array_agg(pg_try_advisory_xact_lock(number) ORDER BY place)
        NULL::uuid AS id, NULL::boolean AS is_suspended, NULL::bigint AS available,
        NULL::integer AS rate_per_second, NULL::integer AS rate_burst, NULL::timestamptz AS rate_full_at,
        NULL::boolean AS warmup_exempt, NULL::integer[] AS warmup_limits,
-       NULL::date AS warmup_started_on, NULL::date AS warmup_day, NULL::integer AS warmup_used
+       NULL::date AS warmup_started_on, NULL::date AS warmup_day, NULL::integer AS warmup_used,
+       NULL::jsonb AS warmup_ahead
 UNION ALL
 SELECT NULL, * FROM (
     SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
-           warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+           warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, warmup_ahead
     FROM accounts WHERE id = ANY($2::uuid[]) ORDER BY id FOR NO KEY UPDATE) account
 """
 
 READ: Final = """
 SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
-       warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+       warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, warmup_ahead
 FROM accounts WHERE id = $1
 """
 
@@ -178,20 +184,21 @@ WRITE: Final = statement("""
 WITH charged AS (
     UPDATE accounts SET available = available - spent.credits, rate_full_at = spent.rate_full_at,
         warmup_started_on = spent.warmup_started_on, warmup_day = spent.warmup_day,
-        warmup_used = spent.warmup_used
+        warmup_used = spent.warmup_used, warmup_ahead = spent.warmup_ahead
     FROM unnest(:spender_ids::uuid[], :spent_credits::bigint[], :rates_full_at::timestamptz[],
-        :warmups_started_on::date[], :warmup_days::date[], :warmups_used::integer[])
-        spent(account_id, credits, rate_full_at, warmup_started_on, warmup_day, warmup_used)
+        :warmups_started_on::date[], :warmup_days::date[], :warmups_used::integer[],
+        :warmups_ahead::jsonb[])
+        spent(account_id, credits, rate_full_at, warmup_started_on, warmup_day, warmup_used, warmup_ahead)
     WHERE accounts.id = spent.account_id AND accounts.id = ANY(:spender_ids::uuid[])
 ), accepted AS MATERIALIZED (
     SELECT * FROM unnest(:account_ids::uuid[], :credential_ids::uuid[], :scope_ids::uuid[], :keys::text[],
         :body_hashes::bytea[], :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[],
         :envelope_senders::text[], :subjects::text[], :tags::text[], :templates::text[],
         :recipient_counts::smallint[], :credits::smallint[], :mimes::bytea[], :mailing_lists::text[],
-        :one_clicks::boolean[], :traces::bytea[], :metadata::text[])
+        :one_clicks::boolean[], :traces::bytea[], :metadata::text[], :send_at::timestamptz[])
         entry(account_id, credential_id, scope_id, key, body_hash, message_id, request_id, source, sender,
             envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click, trace,
-            metadata)
+            metadata, send_at)
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
     SELECT account_id, scope_id, key, body_hash, message_id, :keys_expire_at::timestamptz
@@ -199,10 +206,10 @@ WITH charged AS (
 ), kept AS (
     INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
         tags, template, recipient_count, credits_reserved, open_count, created_at, mailing_list, one_click,
-        trace, metadata)
+        trace, metadata, send_at)
     SELECT account_id, message_id, credential_id, request_id, source, sender, envelope_sender, subject,
         string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, :now::timestamptz,
-        mailing_list, one_click, trace, metadata::json
+        mailing_list, one_click, trace, metadata::json, send_at
     FROM accepted
 ), embodied AS (
     INSERT INTO bodies (account_id, message_id, mime) SELECT account_id, message_id, mime FROM accepted
@@ -212,14 +219,16 @@ WITH charged AS (
 ), addressed AS MATERIALIZED (
     SELECT * FROM unnest(:recipient_account_ids::uuid[], :recipient_message_ids::uuid[], :positions::smallint[],
         :fields::text[], :emails::text[], :destinations::text[], :sender_domains::text[],
-        :are_lists::boolean[])
-        recipient(account_id, message_id, position, field, email, destination, sender, is_list)
+        :are_lists::boolean[], :recipient_send_at::timestamptz[])
+        recipient(account_id, message_id, position, field, email, destination, sender, is_list, send_at)
 ), named AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
-INSERT INTO schedule (account_id, message_id, position, destination, sender, is_list, next_at)
-SELECT account_id, message_id, position, destination, sender, is_list, :due_at::timestamptz FROM addressed
+INSERT INTO schedule (account_id, message_id, position, destination, sender, is_list, send_at, next_at)
+SELECT account_id, message_id, position, destination, sender, is_list, send_at,
+    CASE WHEN send_at > :now::timestamptz THEN send_at ELSE :due_at::timestamptz END
+FROM addressed
 """)
 
 
@@ -292,7 +301,8 @@ async def write(
 ) -> None:
     """Write accepted messages with everything that belongs to them, and what they cost.
 
-    Their recipients are due at `due_at`: now, or later where tickets for them are published at once.
+    Their recipients are due at `due_at`: now, or later where tickets for them are published at once; those with a
+    `send_at` ahead are due then.
     """
     await tx.execute(*write_call(entries, spendings, now, due_at))
 
@@ -314,6 +324,7 @@ def write_call(
         warmups_started_on=[spending.warmup_started_on for spending in spendings],
         warmup_days=[spending.warmup_day for spending in spendings],
         warmups_used=[spending.warmup_used for spending in spendings],
+        warmups_ahead=[spending.warmup_ahead for spending in spendings],
         account_ids=[entry.account_id for entry in entries],
         credential_ids=[entry.credential_id for entry in entries],
         scope_ids=[None if entry.key is None else entry.key.credential_id for entry in entries],
@@ -334,6 +345,7 @@ def write_call(
         one_clicks=[entry.one_click for entry in entries],
         traces=[entry.trace for entry in entries],
         metadata=[entry.metadata for entry in entries],
+        send_at=[entry.send_at for entry in entries],
         recipient_account_ids=[entry.account_id for entry, _, _ in recipients],
         recipient_message_ids=[entry.message_id for entry, _, _ in recipients],
         positions=[position for _, position, _ in recipients],
@@ -343,6 +355,7 @@ def write_call(
         sender_domains=[entry.sender_domain for entry, _, _ in recipients],
         # Null takes no room in the row.
         are_lists=[entry.is_list or None for entry, _, _ in recipients],
+        recipient_send_at=[entry.send_at for entry, _, _ in recipients],
     )
 
 

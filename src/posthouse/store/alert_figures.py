@@ -28,10 +28,13 @@ _AVAILABLE: Final = "SELECT id, available FROM accounts WHERE id = ANY($1::uuid[
 # By the statistics an account has few rows, which are then all read and sorted, however many it has.
 _WALK_THE_KEY: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
 _OLDEST: Final = """
-SELECT asked.account_id, oldest.message_id
+SELECT asked.account_id, oldest.message_id, oldest.send_at
 FROM unnest($1::uuid[]) asked(account_id)
 CROSS JOIN LATERAL (
-    SELECT message_id FROM schedule WHERE account_id = asked.account_id ORDER BY message_id, position LIMIT 1) oldest
+    SELECT message_id, send_at FROM (
+        SELECT message_id, send_at FROM schedule WHERE account_id = asked.account_id
+        ORDER BY message_id, position LIMIT 10000) first
+    WHERE coalesce(send_at <= $2, true) ORDER BY message_id LIMIT 1) oldest
 """
 # Unverified ones only where an alert is raised: a domain that lost its records for too long is not well again.
 _DOMAINS: Final = """
@@ -81,8 +84,10 @@ async def _complaint_share(tx: Connection, account_ids: list[AccountId], now: da
 
 async def _oldest_waiting(tx: Connection, account_ids: list[AccountId], now: datetime) -> _OfAccounts:
     await tx.execute(_WALK_THE_KEY)
-    rows = await tx.fetch(_OLDEST, account_ids)
-    return {row["account_id"]: alert.oldest_waiting(ids.time_of(row["message_id"]), now) for row in rows}
+    rows = await tx.fetch(_OLDEST, account_ids, now)
+    return {
+        row["account_id"]: alert.oldest_waiting(row["send_at"] or ids.time_of(row["message_id"]), now) for row in rows
+    }
 
 
 async def _credits_left(tx: Connection, account_ids: list[AccountId], now: datetime) -> _OfAccounts:  # noqa: ARG001

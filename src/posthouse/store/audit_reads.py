@@ -29,7 +29,7 @@ _ACCOUNTS: Final = "SELECT id, name FROM accounts WHERE id > $1 ORDER BY id LIMI
 
 _MESSAGES: Final = """
 SELECT m.account_id, m.id, m.credential_id, m.source, m.status, m.billing_status, m.sender, m.envelope_sender,
-    m.recipient_count, m.credits_reserved, m.open_count, m.delivered_count, m.released_count, m.created_at,
+    m.recipient_count, m.credits_reserved, m.open_count, m.delivered_count, m.released_count, m.created_at, m.send_at,
     EXISTS (SELECT FROM credentials c WHERE c.account_id = m.account_id AND c.id = m.credential_id) AS has_credential,
     EXISTS (SELECT FROM bodies b WHERE b.account_id = m.account_id AND b.message_id = m.id) AS has_body
 FROM messages m
@@ -47,7 +47,7 @@ WHERE t.account_id = :account_id AND t.message_id >= :lowest AND t.message_id <=
 """
 _RECIPIENTS: Final = statement(
     "SELECT message_id, position, field, email, status, billing_status, attempt_count,"
-    " coalesce(delivered_at, bounced_at, failed_at) AS final_at, last_smtp_code, last_smtp_response"
+    " coalesce(delivered_at, bounced_at, failed_at, cancelled_at) AS final_at, last_smtp_code, last_smtp_response"
     + _OF_THESE.format(table="recipients")
 )
 _ATTEMPTS: Final = statement(
@@ -76,7 +76,7 @@ FROM (
     SELECT id, message_id, position, type, created_at FROM events
     WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3) e
 LEFT JOIN LATERAL (
-    SELECT status, coalesce(delivered_at, bounced_at, failed_at) AS final_at FROM recipients
+    SELECT status, coalesce(delivered_at, bounced_at, failed_at, cancelled_at) AS final_at FROM recipients
     WHERE account_id = $1 AND message_id = e.message_id AND position = e.position LIMIT 1) r ON true
 ORDER BY e.id
 """

@@ -54,7 +54,8 @@ class ClaimedRecipient:
     """One recipient to be tried, under a fence of its own.
 
     `attempt_count` includes this attempt, and any whose worker died before it reported; `suspended` is how long the
-    account was suspended since the recipient was accepted, `held` that and how long operators kept it back. A recipient
+    account was suspended since `counts_from` (its acceptance, or its message's `send_at`), `held` that and how long
+    operators kept it back. A recipient
     that is suppressed (for all mail, or because it `has_left` the message's list), or over (its attempts, lifetime or
     time held are used up), is not to be tried: no attempt is written or counted for it, only its outcome is to be
     recorded. What a block holds has the time at which it bounces, and the first reply.
@@ -67,6 +68,7 @@ class ClaimedRecipient:
     destination: str
     email: str
     attempt_count: int
+    counts_from: datetime
     held: timedelta
     suspended: timedelta
     is_suppressed: bool
@@ -87,17 +89,17 @@ _CLAIM: Final = DayStatement(f"""
 WITH asked AS MATERIALIZED (
     SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
         leaver.email IS NOT NULL AS has_left,
-        suspended.time AS suspended, now.paused, suspended.time + now.paused AS held,
-        now.attempt_count >= :attempts_max OR suspended.time >= :hold_max::interval
-            OR due.accepted_at + :lifetime::interval + suspended.time + now.paused < :now
-            OR coalesce(now.bounce_at <= :now, false) AS is_over
+        suspended.time AS suspended, scheduled.paused, suspended.time + scheduled.paused AS held,
+        scheduled.counts_from, scheduled.attempt_count >= :attempts_max OR suspended.time >= :hold_max::interval
+            OR scheduled.counts_from + :lifetime::interval + suspended.time + scheduled.paused < :now
+            OR coalesce(scheduled.bounce_at <= :now, false) AS is_over
     FROM unnest(:places::tid[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
         :accepted_at::timestamptz[], :mailing_lists::text[])
         due(place, account_id, message_id, position, accepted_at, mailing_list)
     CROSS JOIN LATERAL (
-        SELECT attempt_count, bounce_at,
+        SELECT attempt_count, bounce_at, coalesce(send_at, due.accepted_at) AS counts_from,
             paused + CASE WHEN held_by IS NULL THEN interval '0' ELSE :now::timestamptz - held_since END AS paused
-        FROM schedule WHERE ctid = due.place) now
+        FROM schedule WHERE ctid = due.place) scheduled
     CROSS JOIN LATERAL ({delivery_schedule.SUSPENDED_TIME}) suspended
     CROSS JOIN LATERAL (
         SELECT email FROM <recipients>
@@ -116,8 +118,8 @@ WITH asked AS MATERIALIZED (
         held_since = NULL, held_by = NULL, held = asked.held, paused = asked.paused
     FROM asked WHERE schedule.ctid = asked.place AND {restore.IS_TRUSTED}
     RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
-        asked.email, attempt_count, schedule.held, asked.suspended, asked.is_suppressed, asked.has_left,
-        coalesce(asked.is_over, false) AS is_over, bounce_at, first_code, first_response
+        asked.email, attempt_count, asked.counts_from, schedule.held, asked.suspended, asked.is_suppressed,
+        asked.has_left, coalesce(asked.is_over, false) AS is_over, bounce_at, first_code, first_response
 ), started AS (
     INSERT INTO <attempts> (account_id, message_id, position, fence, worker_id, started_at)
     SELECT account_id, message_id, position, fence, :worker_id, :now FROM claimed WHERE NOT is_suppressed

@@ -39,11 +39,15 @@ from posthouse.store.webhook_schedule import NewWebhookDelivery
 
 
 class DeliveryResult(StrEnum):
-    """The result of an attempt for its recipient. `POSTPONED` was no attempt and doesn't count."""
+    """The result of an attempt for its recipient. `POSTPONED` was no attempt and doesn't count.
+
+    `CANCELLED` is the sender's doing, without an attempt and without an event.
+    """
 
     DELIVERED = "delivered"
     BOUNCED = "bounced"
     FAILED = "failed"
+    CANCELLED = "cancelled"
     DEFERRED = "deferred"
     POSTPONED = "postponed"
 
@@ -52,7 +56,8 @@ class DeliveryResult(StrEnum):
         return self in _FINAL
 
 
-_FINAL: Final = frozenset({DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED})
+_WITH_EVENT: Final = frozenset({DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED})
+_FINAL: Final = _WITH_EVENT | {DeliveryResult.CANCELLED}
 _MAY_BE_AMBIGUOUS: Final = frozenset({DeliveryResult.FAILED, DeliveryResult.DEFERRED})
 
 
@@ -70,11 +75,12 @@ class NewEvent:
 class DeliveryOutcome:
     """The result of one claim. Texts are the remote server's, made printable, or our own.
 
-    A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
-    more mail of this account. `is_released`: the credit is returned although the mail failed. `source` is our address
-    that it was tried from, and the next attempt is made from again if it `returns_to_source`; `relay` is the relay
-    that it was tried over. `remark` is what the reply says about us. With a `hold`, a block of our address holds the
-    recipient, and this was its reply. `trace` is the one that its webhook delivery belongs to, if the mail is traced.
+    A final result has its event, unless it is `CANCELLED`; any other the time of the next attempt. `suppress`: the
+    address gets no more mail of this account. `is_released`: the credit is returned although the mail failed. `source`
+    is our address that it was tried from, and the next attempt is made from again if it `returns_to_source`; `relay`
+    is the relay that it was tried over. `remark` is what the reply says about us. With a `hold`, a block of our
+    address holds the recipient, and this was its reply. `trace` is the one that its webhook delivery belongs to, if
+    the mail is traced. `counts_from` as in the claim, for the metrics.
     """
 
     account_id: AccountId
@@ -99,9 +105,11 @@ class DeliveryOutcome:
     trace: bytes | None = None
     remark: str | None = None
     hold: Hold | None = None
+    counts_from: datetime | None = None
 
     def __post_init__(self) -> None:
-        if (self.event is not None) is not self.result.is_final or (self.next_at is None) is not self.result.is_final:
+        has_event = self.result in _WITH_EVENT
+        if (self.event is not None) is not has_event or (self.next_at is None) is not self.result.is_final:
             raise ValueError(f"a final result has an event, any other a next time: {self.result}")
         if self.is_ambiguous and self.result not in _MAY_BE_AMBIGUOUS:
             raise ValueError(f"{self.result} is never ambiguous")
@@ -166,7 +174,8 @@ UPDATE <recipients> AS recipients SET status = given.status, billing_status = gi
     attempt_count = given.attempt_count, last_smtp_code = given.code, last_smtp_response = given.response,
     delivered_at = CASE given.status WHEN 'delivered' THEN :now::timestamptz END,
     bounced_at = CASE given.status WHEN 'bounced' THEN :now::timestamptz END,
-    failed_at = CASE given.status WHEN 'failed' THEN :now::timestamptz END
+    failed_at = CASE given.status WHEN 'failed' THEN :now::timestamptz END,
+    cancelled_at = CASE given.status WHEN 'cancelled' THEN :now::timestamptz END
 FROM (
     SELECT place, place_id, asked.*
     FROM unnest(:numbers::integer[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],

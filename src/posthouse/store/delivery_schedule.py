@@ -110,13 +110,13 @@ WHERE ctid = ANY(ARRAY(
 RETURNING 1
 """
 
-# Of `due`'s account since its acceptance, whatever was done with its mail meanwhile.
+# Of `due`'s account since its acceptance or its `send_at`, whatever was done with its mail meanwhile.
 SUSPENDED_TIME: Final = """
-    SELECT coalesce(sum(least(coalesce(ended_at, :now), :now) - greatest(started_at, due.accepted_at)), interval '0')
-        AS time
+    SELECT coalesce(sum(least(coalesce(ended_at, :now), :now) - greatest(started_at, scheduled.counts_from)),
+        interval '0') AS time
     FROM suspensions
     WHERE account_id = due.account_id AND started_at < :now::timestamptz
-      AND coalesce(ended_at, :now) > due.accepted_at
+      AND coalesce(ended_at, :now) > scheduled.counts_from
 """
 
 HELD_TOO_LONG: Final = statement(f"""
@@ -124,7 +124,7 @@ SELECT due.number
 FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[],
     :accepted_at::timestamptz[]) WITH ORDINALITY due(account_id, message_id, position, fence, accepted_at, number)
 CROSS JOIN LATERAL (
-    SELECT FROM schedule
+    SELECT coalesce(send_at, due.accepted_at) AS counts_from FROM schedule
     WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
       AND fence = due.fence
     LIMIT 1) scheduled

@@ -53,7 +53,7 @@ SELECT id FROM events WHERE account_id = :account_id AND id > :after AND id < :b
 """)
 
 _ENDS: Final = """
-SELECT position, coalesce(delivered_at, bounced_at, failed_at) AS final_at,
+SELECT position, coalesce(delivered_at, bounced_at, failed_at, cancelled_at) AS final_at,
     (SELECT started_at FROM attempts
      WHERE account_id = $1 AND message_id = $2 AND attempts.position = recipients.position
      ORDER BY fence DESC LIMIT 1) AS began_at

@@ -82,6 +82,7 @@ class ScheduledRecipient:
     bounce_at: datetime | None
     first_code: int | None
     first_response: str | None
+    send_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,7 @@ class Timeline:
                 row.bounce_at,
                 row.first_code,
                 row.first_response,
+                row.send_at,
             )
         return wait_reason.explain(
             place,
@@ -259,7 +261,7 @@ _MESSAGE_OF_ONE: Final = f"{_MESSAGE} WHERE accounts.id = $2"
 
 _RECIPIENTS: Final = """
 SELECT position, field, email, status, billing_status, attempt_count, last_smtp_code AS code,
-    last_smtp_response AS response, coalesce(delivered_at, bounced_at, failed_at) AS final_at
+    last_smtp_response AS response, coalesce(delivered_at, bounced_at, failed_at, cancelled_at) AS final_at
 FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
 """
 
@@ -271,7 +273,7 @@ FROM attempts WHERE account_id = $1 AND message_id = $2 ORDER BY started_at DESC
 
 _WAITING: Final = """
 SELECT position, coalesce(due_at, next_at) AS next_at, fence, worker_id, attempt_count, held_since, held_by, held,
-    bounce_at, first_code, first_response,
+    bounce_at, first_code, first_response, send_at,
     EXISTS (SELECT FROM workers WHERE workers.id = worker_id AND expires_at > $3) AS is_worker_alive
 FROM schedule WHERE account_id = $1 AND message_id = $2
 """

@@ -35,6 +35,7 @@ class StoredMessage:
     credits_reserved: int
     created_at: datetime
     metadata: Mapping[str, str]
+    send_at: datetime | None
     recipients: tuple[StoredRecipient, ...]
 
 
@@ -51,7 +52,7 @@ class Receipt:
 
 _MESSAGE: Final = """
 SELECT id, status, source, sender, subject, billing_status, recipient_count, credits_reserved, created_at,
-    metadata
+    metadata, send_at
 FROM messages WHERE account_id = $1 AND id = $2
 """
 

@@ -61,6 +61,7 @@ AND (:destinations::text[] IS NULL OR destination = ANY(:destinations))
 _MEANT: Final = """
 CASE :change::text
     WHEN 'retry' THEN held_since IS NULL AND next_at > :now AND attempt_count < :attempts_max - 1
+        AND coalesce(send_at <= :now, true)
     WHEN 'hold' THEN held_by IS DISTINCT FROM 'operator'
     WHEN 'release' THEN held_by = 'operator'
     WHEN 'release_restored' THEN held_by = 'restore'

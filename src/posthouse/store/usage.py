@@ -122,8 +122,8 @@ WHERE accepted.live > 0 OR accepted.test > 0
 """
 
 # A message's id begins with the milliseconds since 1970, which pick its partition and so its day; how long it took
-# is counted from when it was accepted. What is postponed often has many attempts, and the last has decided. The first
-# attempt has fence 1.
+# is counted from when it was accepted or was to be sent. What is postponed often has many attempts, and the last has
+# decided. The first attempt has fence 1.
 _RESULTS: Final = statement("""
 SELECT asked.account_id, result.*
 FROM unnest(:account_ids::uuid[]) asked(account_id)
@@ -131,14 +131,14 @@ CROSS JOIN LATERAL (
     SELECT to_timestamp(('x' || left(replace(message.id::text, '-', ''), 12))::bit(48)::bigint / 3600000 * 3600)
                AS hour,
            message.is_test, event.type AS kind, attempt.exchange,
-           width_bucket(extract(epoch FROM event.created_at - message.created_at)::float8, :bounds::float8[]) AS bucket,
+           width_bucket(extract(epoch FROM event.created_at - message.due_at)::float8, :bounds::float8[]) AS bucket,
            NOT message.is_test AND (event.type <> 'email.delivered' OR coalesce(attempt.fence, 0) > 1) AS is_troubled,
            count(*)
     FROM (
         SELECT message_id, position, type, created_at FROM events
         WHERE account_id = asked.account_id AND id >= :lowest AND id < :before AND message_id IS NOT NULL) event
     CROSS JOIN LATERAL (
-        SELECT id, created_at, credits_reserved = 0 AS is_test FROM messages
+        SELECT id, coalesce(send_at, created_at) AS due_at, credits_reserved = 0 AS is_test FROM messages
         WHERE account_id = asked.account_id AND id = event.message_id LIMIT 1) message
     LEFT JOIN LATERAL (
         SELECT exchange, fence FROM attempts

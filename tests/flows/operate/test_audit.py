@@ -122,6 +122,9 @@ async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(au
 
 
 DELIVERED = "(SELECT message_id FROM recipients WHERE email = 'ada@example.org')"
+CANCELLED = (
+    "UPDATE recipients SET status = 'cancelled', billing_status = 'released', delivered_at = NULL, cancelled_at = now()"
+)
 PLANTED = {
     "a deleted schedule row": ("DELETE FROM schedule", 1, FaultKind.LOST),
     "a schedule row of one who is final": (
@@ -160,6 +163,13 @@ PLANTED = {
         3,
         FaultKind.UNEXPECTED,
     ),
+    "a try before its time": (
+        "UPDATE messages SET send_at = created_at + interval '1 hour' WHERE status = 'delivered'",
+        3,
+        FaultKind.UNEXPECTED,
+    ),
+    "a cancelled recipient who was tried": (f"{CANCELLED} WHERE email = 'ada@example.org'", 3, FaultKind.UNEXPECTED),
+    "an event of one who was cancelled": (f"{CANCELLED} WHERE email = 'ada@example.org'", 6, FaultKind.UNEXPECTED),
     "a repeated send": (
         (
             "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at,"
@@ -273,6 +283,13 @@ async def test_what_a_receiving_server_saw_is_held_against_the_record(audited: A
     tally = await audited.audit(receiver=change(audited.arrivals))
     assert (promise, fault.value) in found(tally)
     assert tally.is_broken
+
+
+async def test_a_cancelled_mail_that_arrived_is_found(audited: Audited) -> None:
+    await audited.sql(f"{CANCELLED} WHERE email = 'ada@example.org'")
+    await audited.sql("DELETE FROM attempts")
+    tally = await audited.audit(receiver=audited.arrivals)
+    assert "recipient 0 is cancelled, and got it 1 times" in [row.what for row in tally.findings]
 
 
 async def test_mail_that_the_simulator_took_is_in_no_outside_log(audited: Audited) -> None:

@@ -1,6 +1,7 @@
 """JSON responses, and the error object that every refusal and fault becomes."""
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pydantic_core
@@ -86,3 +87,7 @@ async def send_json(
     scope[STATUS] = status
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})
+
+
+def timestamp(at: datetime | None) -> str | None:
+    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

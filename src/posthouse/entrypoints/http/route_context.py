@@ -1,7 +1,6 @@
 """Shared by all routes: the logged-in member, the request body, paging, and the JSON response."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Query, Request
@@ -14,6 +13,7 @@ from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.at_once import AtOnce
 from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
+from posthouse.entrypoints.http.responses import timestamp as timestamp
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.shared.page import Page
@@ -126,7 +126,3 @@ def json_response(request: Request, content: Mapping[str, Any], status: int = 20
 
 def page_response(request: Request, name: str, page: Page[Item], shown: Callable[[Item], Any]) -> Response:
     return json_response(request, {name: [shown(item) for item in page.items], "next_cursor": page.next_cursor})
-
-
-def timestamp(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -136,7 +136,7 @@ def _header_lines(accepted: AcceptedMessage) -> Iterator[responses.Header]:
 
 def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:
     echo = draft.request_fields
-    content = {
+    content: dict[str, Any] = {
         "id": ids.text(ids.MESSAGE, accepted.message_id),
         "status": MessageStatus.QUEUED.value,
         "source": source.value,
@@ -155,6 +155,8 @@ def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source:
     }
     if echo.reply_to is not None:
         content["reply_to"] = echo.reply_to
+    if draft.send_at is not None:
+        content["send_at"] = responses.timestamp(draft.send_at)
     return content
 
 

@@ -53,6 +53,7 @@ def draft_in(content: Mapping[str, Any], decode: Decode | None = None) -> Draft:
             AttachmentRequest(item.filename, item.content, item.content_type, item.content_id)
             for item in body.attachments or ()
         ],
+        send_at=body.send_at,
         decode=decode,
         metadata=body.metadata,
     )

@@ -26,6 +26,7 @@ from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.team import Team
 from posthouse.flows.account.templates import Templates
+from posthouse.flows.account.unsent_mail import UnsentMail
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
@@ -75,6 +76,7 @@ class Services:
     credentials: Credentials
     message_search: MessageSearch
     message_retry: MessageRetry
+    unsent_mail: UnsentMail
     next_message: NextMessage
     live: Live
     exports: Exports

@@ -10,7 +10,7 @@ from posthouse.flows.accept.quota_batch import QuotaBatch
 from posthouse.flows.accept.replay import AcceptedMessage, check_same, in_progress, replay
 from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.rules import ids
+from posthouse.rules import ids, send_time
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.limits import BULK_EMAILS_PER_REQUEST
 from posthouse.rules.refusal import Code, Refusal
@@ -169,7 +169,8 @@ class AcceptTransaction:
         metrics.ACCEPT_BATCH_SECONDS.observe(self._clock.monotonic() - began_at)
         metrics.CREDITS.count("reserved", by=sum(entry.credits for entry in batch.entries))
         if self._tickets is not None:
-            self._tickets.publish(_tickets(batch.entries))
+            due = [entry for entry in batch.entries if not send_time.is_ahead(entry.send_at, now)]
+            self._tickets.publish(_tickets(due))
             crash.point("accept.published")
         return answers
 

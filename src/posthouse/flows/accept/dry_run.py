@@ -13,7 +13,7 @@ from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.principal import Member, Principal
 from posthouse.mail.address import Mailbox
 from posthouse.mail.exchange import NullExchange, exchanges
-from posthouse.rules import dry_run, fingerprint, ids, lane, send_quota
+from posthouse.rules import dry_run, fingerprint, ids, lane, send_quota, send_time
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateWait
@@ -142,7 +142,8 @@ class DryRun:
         except Refusal as refusal:
             refusals.append(_lasting(refusal))
         try:
-            send_quota.admit(account, send_quota.Charge(count, count), now)
+            send_time.check(draft.send_at, now)
+            send_quota.admit(account, send_quota.Charge(count, count, send_at=draft.send_at), now)
         except Refusal as refusal:
             refusals.append(refusal)
         lanes, unreachable = await self._lanes({recipient.destination for recipient in draft.recipients})

@@ -21,7 +21,7 @@ from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
 from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
-from posthouse.rules import fingerprint, ids, limits, metadata, unsubscribe
+from posthouse.rules import fingerprint, ids, limits, metadata, send_time, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.fingerprint import Fingerprint
@@ -227,8 +227,9 @@ class Intake:
         await self._preparation.require(
             principal.account_id, [draft.sender], draft.recipients, one_click=draft.one_click
         )
-        content = await self._preparation.content(principal.account_id, draft)
         now = self._clock.now()
+        send_time.check(draft.send_at, now)
+        content = await self._preparation.content(principal.account_id, draft)
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
         written = await self._preparation.write(principal.account_id, content, message_id, now)
         # The source does not decide whether mail is only simulated: a member's test mail to themselves is delivered.
@@ -254,6 +255,7 @@ class Intake:
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
             metadata=metadata.stored(draft.metadata),
+            send_at=draft.send_at,
         )
 
     async def _recall(self, key: IdempotencyKey, body_hash: bytes) -> AcceptedMessage:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from posthouse.flows.accept.replay import AcceptedMessage
-from posthouse.flows.shared.account_limits import suspended
+from posthouse.flows.shared.account_limits import spending, suspended
 from posthouse.rules import send_quota
 from posthouse.rules.ids import AccountId
 from posthouse.store.acceptance import PreparedMessage, Spending
@@ -22,7 +22,8 @@ class QuotaBatch:
         if account.suspended:
             raise suspended()
         count = len(entry.recipients)
-        reading = send_quota.admit(account, send_quota.Charge(count, entry.credits, is_request), self._now)
+        charge = send_quota.Charge(count, entry.credits, is_request, entry.send_at)
+        reading = send_quota.admit(account, charge, self._now)
         self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
         self.entries.append(entry)
         return AcceptedMessage(
@@ -35,15 +36,4 @@ class QuotaBatch:
         )
 
     def spendings(self) -> list[Spending]:
-        return [_spending(self._accounts[account_id], spent) for account_id, spent in self._spent.items()]
-
-
-def _spending(account: send_quota.Account, spent: int) -> Spending:
-    return Spending(
-        account_id=account.id,
-        credits=spent,
-        rate_full_at=account.full_at,
-        warmup_started_on=account.warmup_started_on,
-        warmup_day=account.warmup_day,
-        warmup_used=account.warmup_used,
-    )
+        return [spending(self._accounts[account_id], spent) for account_id, spent in self._spent.items()]

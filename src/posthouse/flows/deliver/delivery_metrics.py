@@ -33,7 +33,8 @@ class DeliveryMetrics:
             if outcome.is_ambiguous:
                 metrics.AMBIGUOUS.count(provider)
             if outcome.result.is_final:
-                metrics.FINAL_SECONDS.observe((now - ids.time_of(outcome.message_id)).total_seconds(), provider)
+                since = outcome.counts_from or ids.time_of(outcome.message_id)
+                metrics.FINAL_SECONDS.observe((now - since).total_seconds(), provider)
             if outcome.result is DeliveryResult.DELIVERED:
                 metrics.UNCOMMITTED_SECONDS.observe(seconds)
 

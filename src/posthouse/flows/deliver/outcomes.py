@@ -73,7 +73,7 @@ class Outcomes:
         consequence = outcome.recipient_update(
             verdict,
             attempts=claimed.attempt_count,
-            accepted_at=claimed.message.created_at,
+            accepted_at=claimed.counts_from,
             now=now,
             random=self._chance.fraction(),
             held=claimed.held,
@@ -125,6 +125,7 @@ class Outcomes:
             ),
             remark=None if remark is None else remark.name,
             hold=hold,
+            counts_from=attempt.claimed.counts_from,
         )
 
     def dated(self, recorded: DeliveryOutcome, now: datetime) -> DeliveryOutcome:

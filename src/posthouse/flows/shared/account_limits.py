@@ -1,11 +1,14 @@
 """An account's sending limits: the service's defaults, and the account's own values where it has them."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 
 from posthouse.rules import send_quota
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store.acceptance import AccountQuotaRow
+from posthouse.store.acceptance import AccountQuotaRow, Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,29 @@ def working_copy(row: AccountQuotaRow, defaults: Defaults) -> send_quota.Account
         warmup_started_on=row.warmup_started_on,
         warmup_day=row.warmup_day,
         warmup_used=row.warmup_used,
+        warmup_ahead=_ahead(row.warmup_ahead),
     )
+
+
+def spending(account: send_quota.Account, credits_: int) -> Spending:
+    """The new values of its row."""
+    return Spending(
+        account_id=account.id,
+        credits=credits_,
+        rate_full_at=account.full_at,
+        warmup_started_on=account.warmup_started_on,
+        warmup_day=account.warmup_day,
+        warmup_used=account.warmup_used,
+        warmup_ahead=_stored(account.warmup_ahead),
+    )
+
+
+def _stored(ahead: Mapping[date, int]) -> str | None:
+    return json.dumps({day.isoformat(): count for day, count in ahead.items()}) if ahead else None
+
+
+def _ahead(stored: str | None) -> Mapping[date, int]:
+    return {} if stored is None else {date.fromisoformat(day): count for day, count in json.loads(stored).items()}
 
 
 def suspended() -> Refusal:

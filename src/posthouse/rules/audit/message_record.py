@@ -13,19 +13,23 @@ from posthouse.rules import ids
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId, CredentialId, MessageId
 
-FINAL: Final = frozenset({"delivered", "bounced", "failed"})
+CANCELLED: Final = "cancelled"
+FINAL: Final = frozenset({"delivered", "bounced", "failed", CANCELLED})
 CLOSES: Final = {"settled": "settle", "released": "release"}
 # What failed because its account was suspended for too long is released.
 BILLING: Final = {
     "delivered": frozenset({"settled"}),
     "failed": frozenset({"settled", "released"}),
     "bounced": frozenset({"released"}),
+    CANCELLED: frozenset({"released"}),
 }
 # An event may be this much older than its result, since processes' clocks differ.
 EVENT_BEFORE: Final = timedelta(seconds=7)
 EVENT_AFTER: Final = timedelta(seconds=1)
 # A claim may have been made while the suppression was being written.
 SUPPRESSION_SEEN: Final = timedelta(seconds=10)
+# By how much a worker's clock may be behind that of the process that found the mail due.
+CLOCKS_DIFFER: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class MessageRecord:
     delivered_count: int
     released_count: int
     created_at: datetime
+    send_at: datetime | None
     has_credential: bool
     has_body: bool
     recipients: Sequence[RecipientRecord]
@@ -131,6 +136,7 @@ def check_record(record: MessageRecord, tally: AuditTally) -> None:
     tally.check(Promise.DURABLE, count, _durable(record))
     finals = [recipient for recipient in record.recipients if recipient.is_final]
     tally.check(Promise.TRUE, len(finals), _true(record, finals))
+    tally.check(Promise.TRUE, count if record.send_at else 0, _at_its_time(record))
     tally.check(Promise.ONCE, count, _once(record))
     check_ledger(record, tally)
     tally.check(Promise.EVENTS, count, _events(record))
@@ -209,6 +215,9 @@ def _expected_state(recipients: Sequence[RecipientRecord]) -> tuple[int, int, in
 
 def _true(record: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[AuditFinding]:
     for recipient in finals:
+        if recipient.status == CANCELLED:
+            yield from _not_tried(record, recipient)
+            continue
         attempts = [
             attempt for attempt in record.attempts_of(recipient.position) if attempt.outcome == recipient.status
         ]
@@ -224,6 +233,19 @@ def _true(record: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[
             attempt.code in range(500, 600) or (attempt.code is None and attempt.response) for attempt in attempts
         ):
             what = f"recipient {recipient.position} is bounced, and nothing on record is permanent"
+            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
+
+
+def _not_tried(record: MessageRecord, recipient: RecipientRecord) -> Iterator[AuditFinding]:
+    if any(attempt.outcome != "postponed" for attempt in record.attempts_of(recipient.position)):
+        what = f"recipient {recipient.position} is cancelled, and was tried"
+        yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
+
+
+def _at_its_time(record: MessageRecord) -> Iterator[AuditFinding]:
+    for attempt in record.attempts:
+        if record.send_at is not None and attempt.started_at < record.send_at - CLOCKS_DIFFER:
+            what = f"recipient {attempt.position} was tried at {attempt.started_at}, before {record.send_at}"
             yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
 
 
@@ -267,7 +289,8 @@ def _ledger(record: MessageRecord) -> Iterator[AuditFinding]:
 def _events(record: MessageRecord) -> Iterator[AuditFinding]:
     for recipient in record.recipients:
         types = [event.type for event in record.events if event.position == recipient.position]
-        wanted = [f"email.{recipient.status}"] if recipient.is_final else []
+        is_announced = recipient.is_final and recipient.status != CANCELLED
+        wanted = [f"email.{recipient.status}"] if is_announced else []
         if types == wanted:
             continue
         fault = (

@@ -15,7 +15,13 @@ from uuid import UUID
 
 from posthouse.mail import encoded_words
 from posthouse.rules import event, ids, limits
-from posthouse.rules.audit.message_record import AttemptRecord, MessageRecord, RecipientRecord, unproven_attempts
+from posthouse.rules.audit.message_record import (
+    CANCELLED,
+    AttemptRecord,
+    MessageRecord,
+    RecipientRecord,
+    unproven_attempts,
+)
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.ids import CredentialId, MessageId
 
@@ -145,7 +151,7 @@ def _status_findings(
         yield AuditFinding(
             Promise.TRUE, FaultKind.LOST, record.name, f"recipient {position} is delivered, and got nothing"
         )
-    if status in ("bounced", "failed") and count > unproven_attempts(attempts):
+    if status in ("bounced", "failed", CANCELLED) and count > unproven_attempts(attempts):
         what = f"recipient {position} is {status}, and got it {count} times"
         yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
 

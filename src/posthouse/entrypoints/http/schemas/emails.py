@@ -24,6 +24,7 @@ MetadataValue = Annotated[str, Field(json_schema_extra={"maxLength": limits.META
 HeaderValue = Annotated[str, Field(json_schema_extra={"maxLength": limits.HEADER_VALUE_BYTES_MAX})]
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
 _SENDER: Final = f"{_ADDRESS} Must belong to a verified domain of the account."
+_SEND_AT: Final = "Absent if none was given."
 _TO: Final = f"One address or a list. {_ADDRESS} At most 50 unique addresses across `to`, `cc` and `bcc`."
 
 
@@ -131,6 +132,12 @@ class SendRequest(Request):
             propertyNames={"pattern": "^[A-Za-z0-9_.-]{1,64}$"},
         ),
     ] = None
+    send_at: Annotated[
+        str | None,
+        described(
+            f"The message is not sent before this time, up to {limits.SEND_AT_DAYS_MAX} days ahead.", format="date-time"
+        ),
+    ] = None
 
 
 _OptionalSender = Annotated[GivenAddress | None, Field(alias="from", description=_SENDER)]
@@ -160,6 +167,10 @@ class BatchRequest(Request):
     all: Annotated[bool, described("Accept all of the emails, or none if one is refused.")] = False
 
 
+class MoveRequest(Request):
+    send_at: Annotated[str, described(f"The new time, up to {limits.SEND_AT_DAYS_MAX} days ahead.", format="date-time")]
+
+
 class AttachmentMetadata(BaseModel):
     filename: str
     content_type: str
@@ -183,6 +194,7 @@ class SendResponse(Response):
     headers: dict[str, str]
     tags: list[str]
     attachments: list[AttachmentMetadata]
+    send_at: Timestamp | None = Field(default=None, description=_SEND_AT)
 
 
 class BatchError(Error):
@@ -220,3 +232,4 @@ class Message(Response):
     created_at: Timestamp
     metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
     recipients: list[Recipient]
+    send_at: Timestamp | None = Field(default=None, description=_SEND_AT)

@@ -1,0 +1,110 @@
+"""Mail that no worker has tried yet is cancelled by its sender, or moved to another time.
+
+One transaction decides between the sender and the workers, by the locks of the schedule's rows: a cancelled recipient
+is final and has left the schedule, a moved one has another fence, so that no ticket finds it. Otherwise nothing is
+changed.
+"""
+
+from datetime import datetime
+
+from posthouse import crash, metrics
+from posthouse.clock import Clock
+from posthouse.flows.account.message_detail import message_id_of, no_message
+from posthouse.flows.shared.account_limits import Defaults, spending, working_copy
+from posthouse.flows.shared.principal import Principal
+from posthouse.mail.address import parse_mailbox
+from posthouse.rules import search, send_quota, send_time
+from posthouse.rules.credential import Mode
+from posthouse.rules.ids import MessageId
+from posthouse.rules.message import MessageStatus, Source
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.search import SearchField
+from posthouse.store import acceptance, delivery_outcomes, messages, search_index, unsent_mail
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
+from posthouse.store.messages import StoredMessage
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.search_index import IndexEntry
+from posthouse.store.unsent_mail import LockedMessage
+
+
+class UnsentMail:
+    def __init__(self, *, database: Database, clock: Clock, defaults: Defaults) -> None:
+        self._database = database
+        self._clock = clock
+        self._defaults = defaults
+
+    async def cancel(self, principal: Principal, given_id: str) -> StoredMessage:
+        """Cancel all recipients of the message: then none of them gets it. A second time changes nothing."""
+        message_id = message_id_of(given_id)
+        async with self._database.transaction() as tx:
+            found = await self._locked(tx, principal, message_id)
+            if not await unsent_mail.is_cancelled(tx, principal.account_id, message_id):
+                _require_untried(found)
+                await self._cancel(tx, principal, message_id, found)
+            answer = await messages.message(tx, principal.account_id, message_id)
+            crash.point("cancel.before_commit")
+        crash.point("cancel.after_commit")
+        if answer is None:
+            raise no_message()
+        return answer
+
+    async def move(self, principal: Principal, given_id: str, given_time: str) -> StoredMessage:
+        """Send the message at another time than it was accepted for."""
+        message_id = message_id_of(given_id)
+        send_at = send_time.parse(given_time)
+        async with self._database.transaction() as tx:
+            found = await self._locked(tx, principal, message_id)
+            _require_untried(found)
+            if found.send_at is None:
+                raise Refusal(Code.CONFLICT, "This message has no `send_at`: it is sent as soon as possible.")
+            send_time.check(send_at, self._clock.now())
+            await unsent_mail.move(tx, principal.account_id, message_id, send_at)
+            if found.credits_reserved:
+                await self._move_warmup(tx, principal, found.recipient_count, found.send_at, send_at)
+            answer = await messages.message(tx, principal.account_id, message_id)
+        if answer is None:
+            raise no_message()
+        return answer
+
+    async def _move_warmup(
+        self, tx: Connection, principal: Principal, recipients: int, before: datetime, after: datetime
+    ) -> None:
+        """The account's row is locked last, as in `delivery_outcomes`."""
+        _, rows = await acceptance.lock(tx, [], [principal.account_id])
+        account = working_copy(rows[principal.account_id], self._defaults)
+        send_quota.move(account, recipients, before, after, self._clock.now())
+        await unsent_mail.set_warmup(tx, spending(account, 0))
+
+    async def _locked(self, tx: Connection, principal: Principal, message_id: MessageId) -> LockedMessage:
+        """As GET /emails/{id} finds it: a test key knows test mail alone, a bound one its domains'."""
+        found = await unsent_mail.lock(tx, principal.account_id, message_id)
+        if found is None or (principal.mode is Mode.TEST and found.source != Source.TEST):
+            raise no_message()
+        if principal.sender_domains and parse_mailbox(found.sender).domain not in principal.sender_domains:
+            raise no_message()
+        return found
+
+    async def _cancel(self, tx: Connection, principal: Principal, message_id: MessageId, found: LockedMessage) -> None:
+        account_id = principal.account_id
+        outcomes = [
+            DeliveryOutcome(account_id, message_id, row.position, row.fence, DeliveryResult.CANCELLED)
+            for row in found.waiting
+        ]
+        recorded = await delivery_outcomes.record(tx, outcomes, self._clock.now())
+        # The search index learns other results from their events.
+        term = search.term(SearchField.STATUS, MessageStatus.FAILED)
+        await search_index.enter(tx, [IndexEntry(account_id, term, message_id)])
+        metrics.CREDITS.count("released", by=recorded.released)
+
+
+def _require_untried(found: LockedMessage) -> None:
+    if found.is_tried:
+        raise Refusal(
+            Code.CONFLICT,
+            "A recipient of this message was tried already, or has its result: GET /emails/{id} shows it.",
+        )
+    if found.is_restored:
+        raise Refusal(
+            Code.CONFLICT,
+            "The service's database was restored, and this message may have been sent before: ask the operator.",
+        )

@@ -1,0 +1,176 @@
+"""Mail with a `send_at`: never sent before, and treated as new when it is due."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from posthouse.chance import SeededChance
+from posthouse.flows.operate.queue_changes import Chosen, QueueChanges
+from posthouse.rules.alert import AlertKind
+from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.rules.queue_change import QueueChange
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.suppression import SuppressionReason
+from posthouse.store import alert_figures, message_detail
+from posthouse.wire.dns import Resolver
+from posthouse.wire.stream import TicketKind
+from tests.support.accept_flow import new_id, new_intake
+from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
+
+MOMENT = timedelta(microseconds=1)
+
+
+@pytest.fixture
+async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
+    async with open_delivery_flow(database_url) as flow:
+        flow.serve("example.org")
+        yield flow
+
+
+async def accept_later(flow: DeliveryFlow, to: str = "ada@example.org", **ahead: float) -> MessageId:
+    at = flow.clock.now() + timedelta(**ahead)
+    return await flow.steps.accept([to], send_at=at.isoformat())
+
+
+async def move(flow: DeliveryFlow, change: QueueChange) -> int:
+    changes = QueueChanges(
+        database=flow.steps.database,
+        clock=flow.clock,
+        chance=SeededChance(7),
+        resolver=Resolver([flow.nameserver.endpoint], lookup_seconds_max=4.0, monotonic=flow.clock.monotonic),
+    )
+    chosen = Chosen(account_id=AccountId(flow.steps.sender.account_id))
+    return await changes.apply(change, await changes.select(chosen), "a test")
+
+
+async def waits_for(flow: DeliveryFlow, message_id: MessageId) -> str | None:
+    account_id = AccountId(flow.steps.sender.account_id)
+    async with flow.steps.database.transaction() as tx:
+        timeline = await message_detail.timeline(tx, account_id, message_id, flow.clock.now())
+    assert timeline is not None
+    wait = timeline.wait(timeline.recipients[0])
+    return None if wait is None else wait.reason.value
+
+
+async def test_mail_is_sent_at_its_time_and_not_a_moment_before(flow: DeliveryFlow) -> None:
+    message_id = await accept_later(flow, hours=1)
+    assert await waits_for(flow, message_id) == "scheduled"
+    assert await flow.run_due() == 0
+    flow.clock.advance(timedelta(hours=1) - MOMENT)
+    assert await flow.run_due() == 0
+    assert flow.receiver.accepted == []
+    flow.clock.advance(MOMENT)
+    assert await flow.run_due() == 1
+    assert await flow.statuses(message_id) == ["delivered"]
+
+
+async def test_a_retry_whose_time_is_long_past_is_answered_as_the_first_request(flow: DeliveryFlow) -> None:
+    accept_flow, sender = flow.steps.accept_flow, flow.steps.sender
+    draft = sender.draft(send_at=(flow.clock.now() + timedelta(hours=1)).isoformat())
+    first = await accept_flow.accept(sender, "a key", draft)
+    flow.clock.advance(hours=3)
+    again = await accept_flow.accept(sender, "a key", draft)
+    assert (again.message_id, again.is_replay) == (first.message_id, True)
+    with pytest.raises(Refusal, match="past"):
+        await accept_flow.accept(sender, "another key", draft)
+
+
+@pytest.mark.parametrize(("seconds", "tickets"), [(30, 0), (0, 1), (-60, 1)])
+async def test_a_ticket_is_published_at_once_only_for_mail_that_is_due(
+    flow: DeliveryFlow, seconds: int, tickets: int
+) -> None:
+    steps = flow.steps
+    intake = new_intake(steps.database, steps.accept_flow.control_cache, flow.clock, tickets=flow.tickets)
+    at = flow.clock.now() + timedelta(seconds=seconds)
+    draft = steps.sender.draft(["ada@example.org"], send_at=at.isoformat())
+    request_id = RequestId(new_id(flow.clock.now()))
+    await intake.accept(steps.sender.principal(), str(uuid4()), draft, intake.fingerprint(b""), request_id)
+    found = await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0)
+    assert len(found) == tickets
+    ahead = flow.tickets.lease if tickets else timedelta(seconds=seconds)
+    assert await steps.value("SELECT next_at FROM schedule") == flow.clock.now() + ahead
+
+
+async def test_the_72_hours_count_from_when_it_is_due(flow: DeliveryFlow) -> None:
+    message_id = await accept_later(flow, "450-rcpt@example.org", days=20)
+    await flow.pass_days(20)
+    assert await flow.run_due() == 1
+    assert await flow.statuses(message_id) == ["deferred"]
+    await flow.pass_days(71 / 24)
+    await flow.run_due()
+    assert await flow.statuses(message_id) == ["deferred"]
+    flow.clock.advance(hours=2)
+    await flow.run_due()
+    assert await flow.statuses(message_id) == ["failed"]
+
+
+async def test_a_suspension_before_it_is_due_does_not_count(flow: DeliveryFlow) -> None:
+    message_id = await accept_later(flow, days=20)
+    await flow.steps.suspend()
+    await flow.pass_days(10)
+    await flow.steps.resume()
+    await flow.pass_days(10)
+    assert await flow.run_due() == 1
+    assert await flow.statuses(message_id) == ["delivered"]
+
+
+async def test_mail_that_becomes_due_during_a_suspension_is_held_for_7_days_at_most(flow: DeliveryFlow) -> None:
+    message_id = await accept_later(flow, days=20)
+    await flow.pass_days(15)
+    await flow.steps.suspend()
+    await flow.pass_days(5)
+    await flow.run_due()
+    await flow.pass_days(6)
+    await flow.run_due()
+    assert await flow.statuses(message_id) == ["queued"]
+    await flow.pass_days(1)
+    await flow.run_due()
+    assert await flow.statuses(message_id) == ["failed"]
+    assert flow.receiver.accepted == []
+
+
+async def test_an_address_suppressed_meanwhile_gets_nothing(flow: DeliveryFlow) -> None:
+    message_id = await accept_later(flow, days=1)
+    await flow.steps.fetch(
+        "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'ada@example.org', $2, $3)",
+        flow.steps.sender.account_id,
+        SuppressionReason.MANUAL,
+        flow.clock.now(),
+    )
+    await flow.pass_days(1)
+    await flow.run_due()
+    assert await flow.statuses(message_id) == ["bounced"]
+    assert flow.receiver.accepted == []
+
+
+async def test_an_operator_does_not_send_it_early(flow: DeliveryFlow) -> None:
+    message_id = await accept_later(flow, hours=2)
+    assert await move(flow, QueueChange.RETRY) == 0
+    assert await move(flow, QueueChange.HOLD) == 1
+    flow.clock.advance(hours=1)
+    assert await move(flow, QueueChange.RELEASE) == 1
+    assert await flow.run_due() == 0
+    flow.clock.advance(hours=1)
+    assert await flow.run_due() == 1
+    assert await flow.statuses(message_id) == ["delivered"]
+
+
+async def test_mail_for_later_raises_no_alert_of_mail_that_waits(flow: DeliveryFlow) -> None:
+    account_id = AccountId(flow.steps.sender.account_id)
+
+    async def oldest_minutes() -> list[int]:
+        async with flow.steps.database.transaction() as tx:
+            found = await alert_figures.read(tx, {AlertKind.OLDEST_WAITING: [account_id]}, flow.clock.now())
+        return [round(reading.value or 0) for readings in found.values() for reading in readings]
+
+    await accept_later(flow, hours=10)
+    flow.clock.advance(hours=9)
+    assert await oldest_minutes() == []
+    await flow.steps.accept(["bob@example.org"])
+    flow.clock.advance(minutes=20)
+    assert await oldest_minutes() == [20]
+    await flow.run_due()
+    flow.clock.advance(minutes=50)
+    assert await oldest_minutes() == [10]
