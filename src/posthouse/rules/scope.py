@@ -9,7 +9,7 @@ from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.refusal import invalid
 
 _OPERATIONS: Final[Mapping[Scope, tuple[str, ...]]] = {
-    Scope.SEND: ("sendEmail", "sendEmailBatch"),
+    Scope.SEND: ("sendEmail", "sendEmailBatch", "cancelEmail", "moveEmail"),
     Scope.READ: ("getEmail", "waitForMessage"),
     Scope.EVENTS: ("listEvents",),
     Scope.MESSAGES: (
