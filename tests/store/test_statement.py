@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from posthouse import store
+from posthouse.store.day_statement import DayStatement
 from posthouse.store.statement import Statement, statement
 
 
@@ -77,12 +78,19 @@ MODULES = [importlib.import_module(f"posthouse.store.{name}") for _, name, _ in 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_every_call_gives_its_statement_the_names_that_it_has(module: ModuleType) -> None:
-    statements = {name: value for name, value in vars(module).items() if isinstance(value, Statement)}
+    statements = {
+        name: value.of(None) if isinstance(value, DayStatement) else value
+        for name, value in vars(module).items()
+        if isinstance(value, Statement | DayStatement)
+    }
     bound = set()
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "bind":
-            assert isinstance(node.func.value, ast.Name), ast.unparse(node)
-            name = node.func.value.id
+            named = node.func.value
+            if isinstance(named, ast.Call) and isinstance(named.func, ast.Attribute) and named.func.attr == "of":
+                named = named.func.value  # `STATEMENT.of(day).bind(…)`
+            assert isinstance(named, ast.Name), ast.unparse(node)
+            name = named.id
             given = [keyword.arg or "**" for keyword in node.keywords]
             if "**" not in given:
                 assert sorted(given) == sorted(statements[name].names), f"{name}, line {node.lineno}"

@@ -35,6 +35,30 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
+        /**
+         * Send a message at another time
+         * @description For a message that was accepted with a `send_at` and was not tried yet; otherwise the answer is 409.
+         */
+        patch: operations["moveEmail"];
+        trace?: never;
+    };
+    "/emails/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a message that was not tried yet
+         * @description With 200, none of its recipients gets it, and its credits are returned. If one of them was tried or has its result, nothing is changed, and the answer is 409.
+         */
+        post: operations["cancelEmail"];
+        delete?: never;
+        options?: never;
+        head?: never;
         patch?: never;
         trace?: never;
     };
@@ -2075,6 +2099,13 @@ export interface components {
              */
             reply_to: string | null;
             /**
+             * Send At
+             * Format: date-time
+             * @description The message is not sent before this time, up to 30 days ahead.
+             * @default null
+             */
+            send_at: string | null;
+            /**
              * Subject
              * @description Required unless a template supplies it; overrides the template's. At most 500 characters.
              * @default null
@@ -4064,6 +4095,12 @@ export interface components {
              * @description The value of the header X-Request-ID.
              */
             request_id: string;
+            /**
+             * Send At
+             * @description Absent if none was given.
+             * @default null
+             */
+            send_at: string | null;
             source: components["schemas"]["Source"];
             status: components["schemas"]["MessageStatus"];
             /** Subject */
@@ -4420,6 +4457,15 @@ export interface components {
          * @enum {string}
          */
         MessageStatus: "queued" | "delivered" | "partial" | "failed";
+        /** MoveRequest */
+        MoveRequest: {
+            /**
+             * Send At
+             * Format: date-time
+             * @description The new time, up to 30 days ahead.
+             */
+            send_at: string;
+        };
         /**
          * NewCredentialResponse
          * @example {
@@ -5265,7 +5311,7 @@ export interface components {
          * RecipientStatus
          * @enum {string}
          */
-        RecipientStatus: "queued" | "deferred" | "delivered" | "bounced" | "failed";
+        RecipientStatus: "queued" | "deferred" | "delivered" | "bounced" | "failed" | "cancelled";
         /** RecipientSuppression */
         RecipientSuppression: {
             /**
@@ -5793,6 +5839,13 @@ export interface components {
              */
             reply_to: string | null;
             /**
+             * Send At
+             * Format: date-time
+             * @description The message is not sent before this time, up to 30 days ahead.
+             * @default null
+             */
+            send_at: string | null;
+            /**
              * Subject
              * @description Required unless a template supplies it; overrides the template's. At most 500 characters.
              * @default null
@@ -5862,6 +5915,12 @@ export interface components {
              * @description The value of the header X-Request-ID.
              */
             request_id: string;
+            /**
+             * Send At
+             * @description Absent if none was given.
+             * @default null
+             */
+            send_at: string | null;
             /**
              * Source
              * @constant
@@ -6471,6 +6530,12 @@ export interface components {
              */
             request_id: string;
             /**
+             * Send At
+             * @description Absent if none was given.
+             * @default null
+             */
+            send_at: string | null;
+            /**
              * Source
              * @constant
              */
@@ -6794,7 +6859,7 @@ export interface components {
          * WaitReason
          * @enum {string}
          */
-        WaitReason: "sending" | "worker_lost" | "account_suspended" | "paused" | "suppressed" | "due" | "on_its_way" | "greylisted" | "deferred" | "blocked" | "lane_full" | "lost";
+        WaitReason: "sending" | "worker_lost" | "account_suspended" | "paused" | "scheduled" | "suppressed" | "due" | "on_its_way" | "greylisted" | "deferred" | "blocked" | "lane_full" | "lost";
         /** WarmUp */
         WarmUp: {
             /**
@@ -7438,6 +7503,248 @@ export interface operations {
             /** @description The account has nothing with that name or id. */
             404: {
                 headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    moveEmail: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id from the send response. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MoveRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    cancelEmail: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id from the send response. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;
