@@ -9,6 +9,8 @@ from hypothesis import strategies as some
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source, billing_of, message_state
 
 OPEN = {RecipientStatus.QUEUED, RecipientStatus.DEFERRED}
+# The credit of these is returned.
+RETURNED = {RecipientStatus.BOUNCED, RecipientStatus.CANCELLED}
 
 
 def folded(recipients: list[RecipientStatus]) -> tuple[MessageStatus, BillingStatus]:
@@ -16,7 +18,7 @@ def folded(recipients: list[RecipientStatus]) -> tuple[MessageStatus, BillingSta
     return message_state(
         open=sum(count[status] for status in OPEN),
         delivered=count[RecipientStatus.DELIVERED],
-        released=count[RecipientStatus.BOUNCED],
+        released=sum(count[status] for status in RETURNED),
         total=len(recipients),
     )
 
@@ -39,6 +41,9 @@ def folded(recipients: list[RecipientStatus]) -> tuple[MessageStatus, BillingSta
         ("delivered bounced queued", "queued", "reserved"),
         ("delivered failed deferred", "queued", "reserved"),
         ("bounced queued", "queued", "reserved"),
+        ("cancelled", "failed", "released"),
+        ("cancelled bounced", "failed", "released"),
+        ("delivered cancelled", "partial", "settled"),
     ],
 )
 def test_the_message_follows_its_recipients(recipients: str, status: str, billing: str) -> None:
@@ -53,8 +58,8 @@ def test_the_message_state_is_the_contracts(recipients: list[RecipientStatus]) -
     assert (status is MessageStatus.QUEUED) == still_open
     assert (billing is BillingStatus.RESERVED) == still_open
     assert (status is MessageStatus.DELIVERED) == (present == {RecipientStatus.DELIVERED})
-    assert (status is MessageStatus.FAILED) == (present <= {RecipientStatus.BOUNCED, RecipientStatus.FAILED})
-    assert (billing is BillingStatus.RELEASED) == (present == {RecipientStatus.BOUNCED})
+    assert (status is MessageStatus.FAILED) == (present <= RETURNED | {RecipientStatus.FAILED})
+    assert (billing is BillingStatus.RELEASED) == (present <= RETURNED)
 
 
 @pytest.mark.parametrize(
