@@ -205,4 +205,5 @@ def test_dashboard_takes_its_token_and_emails_take_any_credential() -> None:
     assert schemes["POST /emails"] == schemes["GET /emails/{id}"] == ["smtpCredential", "apiKey", "dashboard"]
     assert schemes["POST /v1/auth/login"] == schemes["GET /healthz"] == []
     assert schemes["POST /unsubscribe/{token}"] == schemes["GET /unsubscribe/{token}"] == []
-    assert {tuple(allowed) for name, allowed in schemes.items() if "/v1/templates" in name} == {("dashboard",)}
+    assert {tuple(allowed) for name, allowed in schemes.items() if "/v1/templates" in name} == {("dashboard", "apiKey")}
+    assert {tuple(allowed) for name, allowed in schemes.items() if "/v1/members" in name} == {("dashboard",)}
