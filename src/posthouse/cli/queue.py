@@ -16,7 +16,7 @@ from posthouse.cli.operator import perform, text_of
 from posthouse.cli.output import AsJson, Plain
 from posthouse.flows.operate.lane_rows import LaneRow, Part, merged
 from posthouse.mail.reply import printable
-from posthouse.rules.queue_change import QueueChange
+from posthouse.rules.queue_change import QueueChange, described
 from posthouse.rules.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ class Given(NamedTuple):
 
     @property
     def described(self) -> str:
-        named = zip(("message", "account", "destination", "lane", "older than"), self, strict=True)
-        return ", ".join(f"{name} {value}" for name, value in named if value is not None) or "all"
+        return described(**self._asdict())
 
 
 def _change(change: QueueChange, given: Given, *, dry_run: bool, yes: bool, as_json: bool) -> None:

@@ -18,5 +18,11 @@ class QueueChange(StrEnum):
     CANCEL = "cancel"
 
 
+def described(**chosen: str | None) -> str:
+    """What mail was chosen, in words, for the operator's log."""
+    named = [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items() if value is not None]
+    return ", ".join(named) or "all"
+
+
 # As the recipient's result and its event say it.
 CANCELLED: Final = "it was cancelled by the operator of this service"

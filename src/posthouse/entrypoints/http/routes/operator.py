@@ -30,6 +30,7 @@ from posthouse.flows.operate.monitor import BoundedCount, OperatorLogEntry
 from posthouse.flows.operate.queue_changes import Chosen
 from posthouse.rules import ids, lesson_text
 from posthouse.rules.check_up import DoctorCheck
+from posthouse.rules.queue_change import described
 from posthouse.rules.refusal import invalid, unreadable_cursor
 
 router = APIRouter()
@@ -199,7 +200,15 @@ async def change_queue(request: Request) -> Response:
     count = await flows.queue_changes.count(given.change, selection)
     recipients = count.recipients
     if not given.dry_run:
-        recipients = await flows.queue_changes.apply(given.change, selection, _described(given))
+        older_than = None if age is None else f"{given.older_than_seconds}s"
+        words = described(
+            message=given.message,
+            account=given.account,
+            destination=given.destination,
+            lane=given.lane,
+            older_than=older_than,
+        )
+        recipients = await flows.queue_changes.apply(given.change, selection, words)
     content = {"recipients": recipients, "being_tried": count.being_tried, "is_done": not given.dry_run}
     return json_response(request, content)
 
@@ -372,15 +381,3 @@ def _entry(found: OperatorLogEntry) -> dict[str, Any]:
         "account": found.account,
         "detail": dict(entry.detail),
     }
-
-
-def _described(given: schemas.QueueChangeRequest) -> str:
-    """The selection in words, for the operator's log."""
-    named = {
-        "message": given.message,
-        "account": given.account,
-        "destination": given.destination,
-        "lane": given.lane,
-        "older than": None if given.older_than_seconds is None else f"{given.older_than_seconds} s",
-    }
-    return ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
