@@ -145,7 +145,7 @@ async def test_the_same_request_again_has_the_same_ids_and_tries_what_was_refuse
     }
     assert [answer["http_status"] for answer in first if "code" in answer] == [402] * 400
     assert (await tenant.counts())["messages"] == 100
-    await tenant.set(available=150)
+    await service.operator.grant_credits(tenant.id, 150)
     second = await results(tenant, body, key)
     assert [answer.get("id") for answer in second[:100]] == [answer.get("id") for answer in first[:100]]
     assert Counter("id" in answer for answer in second) == {True: 250, False: 250}
