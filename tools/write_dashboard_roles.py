@@ -1,11 +1,11 @@
-"""dashboard/src/rules/roles.ts, written anew from rules/role.py: the least role of each operation."""
+"""dashboard/src/rules/roles.ts, written anew from rules/role.py: who may call each operation."""
 
 import sys
 from pathlib import Path
 from typing import Final
 
 from posthouse.rules.credential import Role
-from posthouse.rules.role import NEEDED, OWN
+from posthouse.rules.role import FOR_OPERATORS, NEEDED, OWN
 
 FILE: Final = Path(__file__).parents[1] / "dashboard" / "src" / "rules" / "roles.ts"
 
@@ -14,7 +14,9 @@ def written() -> str:
     """The module's text."""
     operations = "".join(f"  {operation}: '{NEEDED[operation].value}',\n" for operation in sorted(NEEDED))
     roles = ", ".join(f"'{role.value}'" for role in (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER))
-    own = "".join(f"  '{operation}',\n" for operation in sorted(OWN))
+    own, for_operators = (
+        "".join(f"  '{operation}',\n" for operation in sorted(operations)) for operations in (OWN, FOR_OPERATORS)
+    )
     return f"""/** Written by `make dashboard-types` from src/posthouse/rules/role.py. */
 
 /** Each role includes the permissions of those before it. */
@@ -24,7 +26,12 @@ export type Role = (typeof ROLES)[number]
 /** The least role of each operation. */
 export const NEEDED = {{
 {operations}}} as const satisfies Record<string, Role>
-export type Operation = keyof typeof NEEDED
+
+/** For operators, whatever their role. */
+export const FOR_OPERATORS = [
+{for_operators}] as const
+export type OperatorOperation = (typeof FOR_OPERATORS)[number]
+export type Operation = keyof typeof NEEDED | OperatorOperation
 
 /** What concerns the user alone: open also without the second factor that an account requires. */
 export const OWN: readonly Operation[] = [

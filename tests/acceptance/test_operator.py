@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from posthouse.rules import ids, role
 from posthouse.rules.operator import SESSION_MAX
+from posthouse.rules.usage import hour_of
 from tests.acceptance.test_tenancy import DOCUMENT
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
@@ -111,6 +113,47 @@ async def test_the_overview_counts_the_queue_of_all_accounts(service: Service, t
     waiting = [sum(view[name]["count"] for name in ("due", "leased", "claimed", "later")) for view in (before, after)]
     assert waiting[1] - waiting[0] == 10
     assert after["oldest_due_at"]
+
+
+@pytest.mark.rule("OPR-04")
+async def test_the_overview_has_what_was_learnt_and_accepted_lately(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(tenant)
+    lane = f"{tenant.unique}.example.org"
+    before = await get(service, "overview", token)
+    counted = "INSERT INTO usage_hours (account_id, hour, accepted, delivered) VALUES ($1, $2, 7, 5)"
+    await service.sql(counted, tenant.id, hour_of(datetime.now(UTC)))
+    standing = '{"per_second": 2.5, "ceiling": 5, "state": "resting", "paused_until": "2999-01-01T00:00:00+00:00"}'
+    await service.sql("INSERT INTO standings VALUES ('', $1, $2, 1, now())", lane, standing)
+    learnt = (
+        "INSERT INTO lessons (at, ip, lane, kind, scope, before, after, cause, reply)"
+        " VALUES (now(), '', $1, 'slow', 'address', '{\"per_second\": 10}', $2, '421', 'too much mail')"
+    )
+    await service.sql(learnt, lane, standing)
+    after = await get(service, "overview", token)
+    assert after["recent"]["accepted"] - before["recent"]["accepted"] == 7
+    assert after["recent"]["delivered"] - before["recent"]["delivered"] == 5
+    assert lane in {lesson["lane"] for lesson in after["lessons"]}
+    (row,) = [row for row in after["lanes"] if row["lane"] == lane]
+    assert (row["state"], row["per_second"], row["ceiling"]) == ("resting", 2.5, 5)
+    assert row["rests_until"].startswith("2999-01-01")
+    assert (await get(service, f"lanes/{lane}", token))["now"] == row
+
+
+@pytest.mark.rule("OPR-09")
+async def test_an_operator_knows_until_when_and_others_know_of_nothing(tenant: Tenant) -> None:
+    service = tenant.service
+    email, token = await operator_login(tenant)
+
+    async def me() -> Any:
+        return (await service.request("GET", "/v1/auth/me", headers={"Authorization": token})).body
+
+    began = await service.value(
+        "SELECT s.created_at FROM sessions s JOIN users u ON u.id = s.user_id WHERE u.email = $1", email
+    )
+    until = datetime.fromisoformat((await me())["operator"]["until"])
+    assert abs(until - began - SESSION_MAX) < timedelta(seconds=1)
+    await set_operator(service, email, is_operator=False)
+    assert "operator" not in await me()
 
 
 @pytest.mark.rule("OPR-05")

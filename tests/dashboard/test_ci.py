@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from tests.support.connection_trap import ConnectionTrap
 from tests.support.dashboard_browser import FRAME, Pages
-from tests.support.dashboard_pages import axe_faults, page_paths, settled, visited
+from tests.support.dashboard_pages import axe_faults, operator_pages, operators_page, page_paths, settled, visited
 from tests.support.dashboard_service import DESTINATION
 from tests.support.eventually import eventually
 from tests.support.hostile_html import payloads
@@ -55,6 +55,16 @@ async def test_axe_finds_no_fault_on_any_page(pages: Pages, full_account: Tenant
     await settled(page)
     for name, path in (await page_paths(full_account)).items():
         await visited(page, full_account, path)
+        faults[name] = await axe_faults(page)
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+async def test_axe_finds_no_fault_on_any_page_of_operators(pages: Pages, full_account: Tenant) -> None:
+    page = await operators_page(pages, full_account, "now")
+    faults = {}
+    for name, path in operator_pages().items():
+        await visited(page, full_account, path)
+        assert await page.locator("[data-state=forbidden], [data-state=error]").count() == 0, name
         faults[name] = await axe_faults(page)
     assert {name: found for name, found in faults.items() if found} == {}
 

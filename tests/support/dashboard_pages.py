@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from playwright.async_api import Page, TimeoutError  # noqa: A004 (as Playwright names it)
 
-from tests.support.dashboard_browser import account_path
+from posthouse.rules.role import FOR_OPERATORS
+from tests.support.dashboard_browser import Pages, account_path
+from tests.support.operator_login import add_second_factor, set_operator
 from tests.support.service import Tenant
 
 SOURCES: Final = Path(__file__).parents[2] / "dashboard" / "src"
@@ -44,7 +46,16 @@ _IS_AT: Final = """(address) => {
 
 
 def page_table() -> dict[str, str]:
-    """The paths of all pages within an account, and the operation that each needs."""
+    """The paths of an account's pages, and the operation that each needs."""
+    return {path: needs for path, needs in _all_pages().items() if needs not in FOR_OPERATORS}
+
+
+def operator_pages() -> dict[str, str]:
+    """The path of each page that is for operators alone, its parameters filled, by its entry in the table."""
+    return {path: path.replace("$lane", "google") for path, needs in _all_pages().items() if needs in FOR_OPERATORS}
+
+
+def _all_pages() -> dict[str, str]:
     text = (SOURCES / "pages" / "table.ts").read_text()
     found = {entry["path"]: entry["needs"] for entry in _ENTRY.finditer(text)}
     assert len(found) > 10, "the table of pages has another form than this expression"
@@ -94,6 +105,17 @@ async def opened(page: Page, tenant: Tenant, path: str) -> None:
     origin = page.url.partition("/dashboard/")[0]
     await page.goto(f"{origin}/dashboard/{account_path(tenant)}/{path}", wait_until="commit")
     await settled(page)
+
+
+async def operators_page(pages: Pages, tenant: Tenant, path: str, **given: Any) -> Page:
+    """A page of a new operator, who is a viewer of the account. `given` goes to `Pages.context`."""
+    email = await tenant.user("viewer")
+    page = await pages.signed_in(email, **given)
+    await settled(page)
+    await set_operator(tenant.service, email)
+    await add_second_factor(tenant.service, email)
+    await opened(page, tenant, path)
+    return page
 
 
 async def visited(page: Page, tenant: Tenant, path: str) -> None:

@@ -4050,6 +4050,11 @@ export interface components {
              */
             expires_at: string;
             /**
+             * @description Of operators; absent for everyone else.
+             * @default null
+             */
+            operator: components["schemas"]["OperatorLogin"] | null;
+            /**
              * Request Id
              * @description The value of the header X-Request-ID.
              */
@@ -4725,6 +4730,23 @@ export interface components {
         };
         /** OperatorLane */
         OperatorLane: {
+            /**
+             * Ceiling
+             * @description The rate above which the destination refused mail; null if none.
+             */
+            ceiling: number | null;
+            /** Connections */
+            connections: number;
+            /**
+             * Deferred Total
+             * @description Since the workers began.
+             */
+            deferred_total: number;
+            /**
+             * Delivered Total
+             * @description Since the workers began.
+             */
+            delivered_total: number;
             /** In Flight */
             in_flight: number;
             /** Lane */
@@ -4740,6 +4762,12 @@ export interface components {
             pinned: boolean;
             /** Reason */
             reason: string | null;
+            /**
+             * Rests Until
+             * Format: date-time
+             * @description The end of its rest or block.
+             */
+            rests_until: string | null;
             /**
              * Since
              * Format: date-time
@@ -4765,6 +4793,8 @@ export interface components {
             lane: string;
             /** Lessons */
             lessons: components["schemas"]["OperatorLesson"][];
+            /** @description Null while it has no mail, no lesson and no pause. */
+            now: components["schemas"]["OperatorLane"] | null;
             /**
              * Request Id
              * @description The value of the header X-Request-ID.
@@ -4797,6 +4827,8 @@ export interface components {
             id: number;
             /** Kind */
             kind: string;
+            /** Lane */
+            lane: string;
             /** Message */
             message: string | null;
             /** Reply */
@@ -4844,6 +4876,15 @@ export interface components {
             /** Target */
             target: string;
         };
+        /** OperatorLogin */
+        OperatorLogin: {
+            /**
+             * Until
+             * Format: date-time
+             * @description When the login is too old for the operator's routes.
+             */
+            until: string;
+        };
         /** OperatorOverview */
         OperatorOverview: {
             /**
@@ -4859,25 +4900,42 @@ export interface components {
             changes: components["schemas"]["OperatorLogEntry"][];
             claimed: components["schemas"]["OperatorCount"];
             /**
+             * Deferred Total
+             * @description Recipients, since these workers began.
+             */
+            deferred_total: number;
+            /**
              * Delays
              * @description Providers that take mail much later than in the week before.
              */
             delays: components["schemas"]["OperatorDelay"][];
+            /**
+             * Delivered Total
+             * @description Recipients, since these workers began.
+             */
+            delivered_total: number;
             due: components["schemas"]["OperatorCount"];
             held: components["schemas"]["OperatorCount"];
             /**
              * Lanes
-             * @description Those with mail, a lesson or a pause; the busiest first.
+             * @description The first 20: those that rest or are blocked or paused, then the busiest.
              */
             lanes: components["schemas"]["OperatorLane"][];
             later: components["schemas"]["OperatorCount"];
             leased: components["schemas"]["OperatorCount"];
+            /**
+             * Lessons
+             * @description The latest lessons of all lanes.
+             */
+            lessons: components["schemas"]["OperatorLesson"][];
             /**
              * Oldest Due At
              * Format: date-time
              * @description RFC 3339, UTC.
              */
             oldest_due_at: string | null;
+            /** @description Live mail that was accepted in this hour and the one before, counted a minute late. */
+            recent: components["schemas"]["OperatorUsage"];
             /**
              * Request Id
              * @description The value of the header X-Request-ID.
@@ -4900,6 +4958,23 @@ export interface components {
              * @description What holds, in words.
              */
             lines: string[];
+        };
+        /** OperatorUsage */
+        OperatorUsage: {
+            /** Accepted */
+            accepted: number;
+            /** Bounced */
+            bounced: number;
+            /** Delivered */
+            delivered: number;
+            /** Failed */
+            failed: number;
+            /**
+             * Since
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            since: string;
         };
         /** PauseRequest */
         PauseRequest: {

@@ -1,6 +1,6 @@
 /** Every page within an account: a line adds one. */
 import {
-  IconBan, IconCoins, IconGauge, IconHistory, IconKey, IconMail, IconRocket, IconSettings, IconTemplate, IconUsers, IconWebhook, IconWorld,
+  IconActivity, IconArrowsSplit, IconBan, IconCoins, IconGauge, IconHistory, IconKey, IconMail, IconRocket, IconSettings, IconTemplate, IconUsers, IconWebhook, IconWorld,
 } from '@tabler/icons-react'
 import type { ComponentType, FunctionComponent } from 'react'
 import type { Operation } from '../rules/role'
@@ -12,7 +12,7 @@ export interface PageEntry {
   readonly label: string
   readonly icon: ComponentType<{ readonly size?: number | string }>
   /** Pages without a group are not in the navigation. */
-  readonly group?: 'send' | 'setup' | 'manage'
+  readonly group?: 'send' | 'setup' | 'manage' | 'operate'
   /** The operation without which the page has nothing to show. */
   readonly needs: Operation
   readonly load: () => Promise<{ readonly default: FunctionComponent }>
@@ -35,4 +35,7 @@ export const pages: readonly PageEntry[] = [
   { path: 'team', label: pageNames.team, icon: IconUsers, group: 'manage', needs: 'listMembers', load: () => import('./team') },
   { path: 'log', label: pageNames.log, icon: IconHistory, group: 'manage', needs: 'listAuditLog', load: () => import('./log') },
   { path: 'settings', label: pageNames.settings, icon: IconSettings, group: 'manage', needs: 'getMe', load: () => import('./settings') },
+  { path: 'now', label: pageNames.now, icon: IconActivity, group: 'operate', needs: 'operatorOverview', load: () => import('./operator/Now') },
+  { path: 'lanes', label: pageNames.lanes, icon: IconArrowsSplit, group: 'operate', needs: 'operatorListLanes', load: () => import('./operator/Lanes') },
+  { path: 'lanes/$lane', label: pageNames.lane, icon: IconArrowsSplit, needs: 'operatorGetLane', load: () => import('./operator/Lane') },
 ]

@@ -5,7 +5,7 @@ import { lack, type Access, type Operation } from '../rules/role'
 import { text } from '../words/roles'
 import classes from './parts.module.css'
 
-export const AccessContext = createContext<Access>({ role: 'viewer', lacksFactor: false })
+export const AccessContext = createContext<Access>({ role: 'viewer', lacksFactor: false, operator: 'no' })
 
 /** Null if the user may, else the reason for people. */
 export function useReason(operation: Operation): string | null {

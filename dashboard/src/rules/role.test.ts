@@ -1,9 +1,10 @@
 import { expect, it } from 'vitest'
 import { lack, may } from './role'
-import { NEEDED, ROLES, type Operation } from './roles'
+import type { AccountOperation } from './role'
+import { FOR_OPERATORS, NEEDED, ROLES } from './roles'
 
 it('every role may do what those before it may', () => {
-  for (const operation of Object.keys(NEEDED) as Operation[]) {
+  for (const operation of Object.keys(NEEDED) as AccountOperation[]) {
     const allowed = ROLES.map((role) => may(role, operation))
     expect(allowed).toEqual([...allowed].sort((a, b) => Number(a) - Number(b)))
     expect(allowed.at(-1)).toBe(true)
@@ -15,7 +16,16 @@ it('viewers read, and owners alone read the log', () => {
 })
 
 it('without the required second factor, the user may do what concerns them alone', () => {
-  const owner = { role: 'owner', lacksFactor: true } as const
+  const owner = { role: 'owner', lacksFactor: true, operator: 'no' } as const
   expect([lack(owner, 'beginTotp'), lack(owner, 'getMe'), lack(owner, 'listMessages')]).toEqual([null, null, 'second factor'])
-  expect([lack({ ...owner, lacksFactor: false }, 'listMessages'), lack({ role: 'viewer', lacksFactor: false }, 'createKey')]).toEqual([null, 'admin'])
+  expect([lack({ ...owner, lacksFactor: false }, 'listMessages'), lack({ ...owner, role: 'viewer', lacksFactor: false }, 'createKey')]).toEqual([null, 'admin'])
+})
+
+it('operators alone operate, with a second factor and in any role', () => {
+  const viewer = { role: 'viewer', lacksFactor: false } as const
+  for (const operation of FOR_OPERATORS) {
+    expect(lack({ role: 'owner', lacksFactor: false, operator: 'no' }, operation)).toBe('operator')
+    expect(lack({ ...viewer, operator: 'lacks factor' }, operation)).toBe('operator factor')
+    expect(lack({ ...viewer, operator: 'yes' }, operation)).toBe(null)
+  }
 })

@@ -82,7 +82,25 @@ export const NEEDED = {
   verifyDomain: 'admin',
   watchAccount: 'viewer',
 } as const satisfies Record<string, Role>
-export type Operation = keyof typeof NEEDED
+
+/** For operators, whatever their role. */
+export const FOR_OPERATORS = [
+  'operatorChangeQueue',
+  'operatorGetLane',
+  'operatorHealth',
+  'operatorListAccounts',
+  'operatorListAddresses',
+  'operatorListLanes',
+  'operatorLog',
+  'operatorOverview',
+  'operatorPauseLane',
+  'operatorResumeAccount',
+  'operatorResumeLane',
+  'operatorSuspendAccount',
+  'operatorUndoLesson',
+] as const
+export type OperatorOperation = (typeof FOR_OPERATORS)[number]
+export type Operation = keyof typeof NEEDED | OperatorOperation
 
 /** What concerns the user alone: open also without the second factor that an account requires. */
 export const OWN: readonly Operation[] = [

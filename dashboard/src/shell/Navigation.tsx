@@ -1,18 +1,22 @@
 /** The list of pages; those that the user may not see are disabled and say who may. */
 import { NavLink } from '@mantine/core'
 import { useLocation } from '@tanstack/react-router'
+import { use } from 'react'
 import { pages, type PageEntry } from '../pages/table'
 import { RouterLink, usePath } from '../parts/Link'
-import { useReason } from '../parts/Role'
+import { AccessContext, useReason } from '../parts/Role'
 import { text } from '../words/shell'
 import classes from './shell.module.css'
 
-const GROUPS = ['send', 'setup', 'manage'] as const
+const GROUPS = ['send', 'setup', 'manage', 'operate'] as const
 
 export function Navigation({ onOpen }: { readonly onOpen: () => void }) {
+  const { operator } = use(AccessContext)
+  // Others don't need to know of these pages.
+  const groups = GROUPS.filter((group) => group !== 'operate' || operator !== 'no')
   return (
     <nav aria-label={text.navigation} className={classes.pages}>
-      {GROUPS.map((group) => (
+      {groups.map((group) => (
         <div key={group} role="group" aria-label={text.groups[group]}>
           <div className={classes.group} aria-hidden="true">{text.groups[group]}</div>
           {pages.filter((page) => page.group === group).map((page) => <Item key={page.path} page={page} onOpen={onOpen} />)}

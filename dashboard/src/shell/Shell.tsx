@@ -62,7 +62,8 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
   const isIdle = useIdle()
   useHotkeys([['mod+K', palette.toggle]], [])
   const lacksFactor = me.totp_required && !me.user.totp_enabled
-  const access = useMemo<Access>(() => ({ role: me.role, lacksFactor }), [me.role, lacksFactor])
+  const operator = me.operator == null ? 'no' : me.user.totp_enabled ? 'yes' : 'lacks factor'
+  const access = useMemo<Access>(() => ({ role: me.role, lacksFactor, operator }), [me.role, lacksFactor, operator])
   const mayWatch = lack(access, 'watchAccount') === null
   useEffect(() => (mayWatch ? watch(me.account_id) : undefined), [mayWatch, me.account_id])
   return (

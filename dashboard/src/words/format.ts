@@ -5,6 +5,7 @@ const HOUR = 60 * MINUTE
 const DAY = 24 * HOUR
 
 const NUMBER = new Intl.NumberFormat(LOCALE)
+const RATE = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 })
 const SIGNED = new Intl.NumberFormat(LOCALE, { signDisplay: 'exceptZero' })
 const PERCENT = new Intl.NumberFormat(LOCALE, { style: 'percent', maximumFractionDigits: 2 })
 const MOMENT = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'medium', timeStyle: 'medium' })
@@ -27,6 +28,8 @@ const [MS, SECONDS, EXACT_SECONDS, MINUTE_UNIT, HOUR_UNIT, DAY_UNIT] = [
 ]
 
 export const number = (value: number): string => NUMBER.format(value)
+/** To three digits: "0.125", "12.5", "1,250". */
+export const rate = (value: number): string => RATE.format(value)
 /** A change: "+1", "-1", "0". */
 export const signed = (value: number): string => SIGNED.format(value)
 /** A share between 0 and 1. */

@@ -51,6 +51,7 @@ export const states = words({
   suppressed: 'suppressed',
   expired: 'expired',
   cancelled: 'cancelled',
+  scheduled: 'for later',
   pending: 'pending',
   verified: 'verified',
   captured: 'captured',

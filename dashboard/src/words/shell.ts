@@ -47,7 +47,7 @@ export const text = words({
   reload: 'Reload',
   loading: 'The page is loading',
   arrived: (title: string) => `${title}: page opened`,
-  groups: { send: 'Mail', setup: 'Set up', manage: 'Manage' },
+  groups: { send: 'Mail', setup: 'Set up', manage: 'Manage', operate: 'Operate' },
 })
 
 export const pageNames = words({
@@ -64,4 +64,7 @@ export const pageNames = words({
   team: 'Team',
   log: 'Log',
   settings: 'Settings',
+  now: 'Now',
+  lanes: 'Lanes',
+  lane: 'Lane',
 })

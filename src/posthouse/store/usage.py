@@ -16,7 +16,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, lowest_id, time_of
 from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS
 from posthouse.store import partitions
-from posthouse.store.postgres import Connection, Row
+from posthouse.store.postgres import Connection, Row, required
 from posthouse.store.statement import statement
 
 _Time = TypeVar("_Time", datetime, date)
@@ -209,6 +209,11 @@ SELECT day, {", ".join(_COUNTED)} FROM usage_days WHERE account_id = $1 AND day 
 _HOURS: Final = f"""
 SELECT hour, {", ".join(_COUNTED)} FROM usage_hours WHERE account_id = $1 AND hour >= $2 AND hour < $3
 """
+_OF_ALL: Final = """
+SELECT coalesce(sum(accepted), 0)::bigint, coalesce(sum(delivered), 0)::bigint, coalesce(sum(bounced), 0)::bigint,
+    coalesce(sum(failed), 0)::bigint
+FROM usage_hours WHERE hour >= $1
+"""
 _PROVIDERS: Final = """
 SELECT day, provider, counts, delivered, bounced, failed, delivered_counts FROM usage_latency
 WHERE account_id = $1 AND day >= $2 AND day <= $3 ORDER BY day, provider
@@ -310,6 +315,11 @@ async def add(
 def _columns(rows: Mapping[tuple[AccountId, _Time], Counter[str]]) -> list[Sequence[object]]:
     keys: list[Sequence[object]] = [[account_id for account_id, _ in rows], [time for _, time in rows]]
     return keys + [[counts[name] for counts in rows.values()] for name in _COUNTED]
+
+
+async def of_all(connection: Connection, since: datetime) -> UsageCounts:
+    """Live mail of all accounts that was accepted since the beginning of an hour."""
+    return UsageCounts(*required(await connection.fetchrow(_OF_ALL, since)))
 
 
 async def set_accepted(tx: Connection, day: date, accepted: Mapping[tuple[AccountId, datetime], AcceptedCount]) -> None:

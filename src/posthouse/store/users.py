@@ -117,6 +117,7 @@ _SET_OPERATOR: Final = """
 UPDATE users SET operator_since = CASE WHEN $2::timestamptz IS NULL THEN NULL ELSE coalesce(operator_since, $2) END
 WHERE email = $1 RETURNING 1
 """
+_IS_OPERATOR: Final = "SELECT operator_since IS NOT NULL FROM users WHERE id = $1"
 _OPERATORS: Final = "SELECT email, operator_since FROM users WHERE operator_since IS NOT NULL ORDER BY email"
 _REPLACE_HASH: Final = """
 UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNING id
@@ -130,6 +131,10 @@ def _member(row: Row) -> MemberRow:
 async def set_operator(tx: Connection, email: str, since: datetime | None) -> bool:
     """False when there is no such user. The first time of an operator stays."""
     return await tx.fetchval(_SET_OPERATOR, email, since) is not None
+
+
+async def is_operator(connection: Connection, user_id: UserId) -> bool:
+    return bool(await connection.fetchval(_IS_OPERATOR, user_id))
 
 
 async def operators(connection: Connection) -> list[tuple[str, datetime]]:

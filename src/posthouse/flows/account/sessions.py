@@ -20,6 +20,7 @@ from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import credential, ids, input_checks, limits, renewal, token, totp
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId, SessionId, UserId
+from posthouse.rules.operator import SESSION_MAX
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, login_links, second_factors, sessions, users
@@ -48,6 +49,8 @@ class Me:
     recovery_codes_left: int
     accounts: Sequence[AccountOfUser]
     is_second_factor_required: bool
+    # Until when the login is an operator's; None for everyone else.
+    operator_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ class Sessions:
                 await second_factors.recovery_codes_left(connection, member.user_id),
                 await users.accounts_of(connection, member.user_id, ACCOUNTS_SHOWN_MAX),
                 await accounts.requires_totp(connection, member.account_id),
+                session.created_at + SESSION_MAX if await users.is_operator(connection, member.user_id) else None,
             )
 
     async def switch(self, member: Member, given: str) -> LoginSession:

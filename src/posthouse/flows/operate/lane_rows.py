@@ -35,13 +35,21 @@ class LaneRow:
 
 
 class ListedLane(NamedTuple):
-    """Where mail waits, what was learnt, what is paused; `per_second` is the strictest of its addresses."""
+    """Where mail waits, what was learnt, what is paused.
+
+    `per_second` and `ceiling` are the strictest of its addresses; totals count since the workers began.
+    """
 
     lane: str
     state: str
     waiting: int
     in_flight: int
+    connections: int
+    delivered_total: int
+    deferred_total: int
     per_second: float | None
+    ceiling: float | None
+    rests_until: datetime | None
     pinned: bool
     since: datetime | None
     reason: str | None
@@ -90,7 +98,12 @@ def listed(found: "LaneList") -> list[ListedLane]:
                 state="paused" if paused else _state(standings),
                 waiting=report.waiting if report else 0,
                 in_flight=report.in_flight if report else 0,
+                connections=report.connections if report else 0,
+                delivered_total=report.delivered_total if report else 0,
+                deferred_total=report.deferred_total if report else 0,
                 per_second=None if strictest is None else round(strictest.per_second, 3),
+                ceiling=min((known.ceiling for known in standings if known.ceiling is not None), default=None),
+                rests_until=_rests_until(standings, found.at),
                 pinned=any(standing.is_pinned for standing in standings),
                 since=paused.since if paused else None,
                 reason=paused.reason if paused else None,
@@ -98,6 +111,12 @@ def listed(found: "LaneList") -> list[ListedLane]:
             )
         )
     return sorted(rows, key=lambda row: (row.state != "paused", -row.waiting, row.lane))
+
+
+def _rests_until(standings: "Sequence[Standing]", now: datetime) -> datetime | None:
+    """The end of the longest rest or block that is not over."""
+    ends = (known.paused_until for known in standings if known.state is not LaneState.OPEN)
+    return max((end for end in ends if end is not None and end > now), default=None)
 
 
 def _state(standings: "Sequence[Standing]") -> str:

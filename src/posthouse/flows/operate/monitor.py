@@ -12,7 +12,8 @@ from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import lane_by_name, lane_of
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import backlog, inbox, lane_reports, message_detail, operator_log, standings
+from posthouse.rules.usage import hour_of
+from posthouse.store import backlog, inbox, lane_reports, message_detail, operator_log, standings, usage
 from posthouse.store.backlog import Backlog as Backlog
 from posthouse.store.backlog import BoundedCount as BoundedCount
 from posthouse.store.inbox import InboxMail as InboxMail
@@ -25,6 +26,7 @@ from posthouse.store.message_detail import Timeline as Timeline
 from posthouse.store.operator_log import OperatorLogEntry as OperatorLogEntry
 from posthouse.store.postgres import Database
 from posthouse.store.standings import StoredLesson as StoredLesson
+from posthouse.store.usage import UsageCounts as UsageCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,14 @@ class QueueView:
     at: datetime
     backlog: Backlog
     reports: Sequence[LaneReport]
+
+
+@dataclass(frozen=True, slots=True)
+class RecentUsage:
+    """Live mail of all accounts that was accepted in this hour and the one before, counted a minute late."""
+
+    since: datetime
+    counts: UsageCounts
 
 
 class Monitor:
@@ -72,6 +82,11 @@ class Monitor:
             counted = await backlog.backlog(connection, now, now + self._ticket_lease)
             reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
         return QueueView(now, counted, reports)
+
+    async def usage(self) -> RecentUsage:
+        since = hour_of(self._clock.now()) - timedelta(hours=1)
+        async with self._database.connection() as connection:
+            return RecentUsage(since, await usage.of_all(connection, since))
 
     async def operator_log(self, count: int) -> Sequence[OperatorLogEntry]:
         """What operators changed, in the installation or in an account; the newest first."""

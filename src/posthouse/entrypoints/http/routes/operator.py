@@ -32,6 +32,7 @@ from posthouse.rules import ids, lesson_text
 from posthouse.rules.check_up import DoctorCheck
 from posthouse.rules.queue_change import described
 from posthouse.rules.refusal import invalid, unreadable_cursor
+from posthouse.rules.standing import LaneState
 
 router = APIRouter()
 
@@ -39,6 +40,7 @@ READ_ERRORS: Final = (400, 401, 403, 404, 500, 503)
 CHANGE_ERRORS: Final = (400, 401, 403, 404, 409, 413, 500, 503)
 CHANGES_SHOWN: Final = 20
 LESSONS_SHOWN: Final = 20
+LANES_SHOWN: Final = 20
 LESSON_MAX: Final = 2**63 - 1
 OLDER_THAN_SECONDS_MAX: Final = 366 * 24 * 3600
 # Checks ask other servers: within this time the last result is shown again.
@@ -64,8 +66,11 @@ async def flows_of(request: Request) -> OperatorFlows:
 )
 async def overview(request: Request) -> Response:
     flows = await flows_of(request)
-    view, lanes = await flows.monitor.queue(), await flows.lanes.all()
-    backlog = view.backlog
+    view, lanes, recent = await flows.monitor.queue(), await flows.lanes.all(), await flows.monitor.usage()
+    backlog, counts = view.backlog, recent.counts
+    states = [report.state for report in view.reports]
+    # Those that don't take mail as usual come first.
+    shown = sorted(listed(lanes), key=lambda row: row.state == LaneState.OPEN)[:LANES_SHOWN]
     return json_response(
         request,
         {
@@ -77,11 +82,21 @@ async def overview(request: Request) -> Response:
             "held": _count(backlog.held),
             "oldest_due_at": timestamp(backlog.oldest_due_at),
             "workers": len({report.worker_id for report in view.reports}),
-            "lanes": [_lane(row) for row in listed(lanes)],
+            "delivered_total": sum(state.delivered_total for state in states),
+            "deferred_total": sum(state.deferred_total for state in states),
+            "recent": {
+                "since": timestamp(recent.since),
+                "accepted": counts.accepted,
+                "delivered": counts.delivered,
+                "bounced": counts.bounced,
+                "failed": counts.failed,
+            },
+            "lanes": [_lane(row) for row in shown],
             "delays": [
                 {"provider": found.provider, "since": timestamp(found.since), **found.delay._asdict()}
                 for found in await flows.provider_delays.known()
             ],
+            "lessons": [_lesson(found) for found in await flows.lanes.log(None, LESSONS_SHOWN)],
             "changes": [_entry(entry) for entry in await flows.monitor.operator_log(CHANGES_SHOWN)],
         },
     )
@@ -109,11 +124,13 @@ async def list_lanes(request: Request) -> Response:
 async def get_lane(request: Request, lane: LaneName) -> Response:
     flows = await flows_of(request)
     view = await flows.lanes.explain(lane, LESSONS_SHOWN)
+    rows = [_lane(row) for row in listed(await flows.lanes.all()) if row.lane == view.lane]
     return json_response(
         request,
         {
             "lane": view.lane,
             "begins_at": view.begins_at,
+            "now": rows[0] if rows else None,
             "standings": [
                 {
                     "address": found.place.ip,
@@ -341,7 +358,7 @@ def _count(count: BoundedCount) -> dict[str, Any]:
 
 
 def _lane(row: ListedLane) -> dict[str, Any]:
-    return {**row._asdict(), "since": timestamp(row.since)}
+    return {**row._asdict(), "rests_until": timestamp(row.rests_until), "since": timestamp(row.since)}
 
 
 def _lesson(found: StoredLesson) -> dict[str, Any]:
@@ -350,6 +367,7 @@ def _lesson(found: StoredLesson) -> dict[str, Any]:
     return {
         "id": found.id,
         "at": timestamp(lesson.at),
+        "lane": lesson.place.lane,
         "address": lesson.place.ip,
         "kind": lesson.kind,
         "what": lesson_text.said(lesson),

@@ -178,6 +178,7 @@ async def logout(request: Request) -> Response:
 )
 async def get_me(request: Request) -> Response:
     me = await services_of(request).sessions.me(await member_of(request))
+    operator = {} if me.operator_until is None else {"operator": {"until": timestamp(me.operator_until)}}
     return json_response(
         request,
         {
@@ -195,6 +196,7 @@ async def get_me(request: Request) -> Response:
                 {"id": ids.text(ids.ACCOUNT, membership.account_id), "name": membership.name, "role": membership.role}
                 for membership in me.accounts
             ],
+            **operator,
         },
     )
 

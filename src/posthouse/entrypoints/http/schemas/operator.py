@@ -26,7 +26,12 @@ class OperatorLane(BaseModel):
     state: Annotated[str, described("`open`, `resting`, `blocked` or `paused`.")]
     waiting: int
     in_flight: int
+    connections: int
+    delivered_total: Annotated[int, described("Since the workers began.")]
+    deferred_total: Annotated[int, described("Since the workers began.")]
     per_second: Annotated[float | None, described("The strictest rate that it has learnt; null if none.")]
+    ceiling: Annotated[float | None, described("The rate above which the destination refused mail; null if none.")]
+    rests_until: Annotated[str | None, described("The end of its rest or block.", format="date-time")]
     pinned: bool
     since: OptionalTimestamp
     reason: str | None
@@ -49,6 +54,26 @@ class OperatorLogEntry(BaseModel):
     detail: dict[str, Any]
 
 
+class OperatorLesson(BaseModel):
+    id: int
+    at: Timestamp
+    lane: str
+    address: str
+    kind: str
+    what: Annotated[str, described("What changed, in words.")]
+    reply: str | None
+    message: str | None
+    until: OptionalTimestamp
+
+
+class OperatorUsage(BaseModel):
+    since: Timestamp
+    accepted: int
+    delivered: int
+    bounced: int
+    failed: int
+
+
 class OperatorOverview(Response):
     at: Timestamp
     due: OperatorCount
@@ -58,24 +83,21 @@ class OperatorOverview(Response):
     held: OperatorCount
     oldest_due_at: OptionalTimestamp
     workers: Annotated[int, described("Delivery workers that report.")]
-    lanes: Annotated[list[OperatorLane], described("Those with mail, a lesson or a pause; the busiest first.")]
+    delivered_total: Annotated[int, described("Recipients, since these workers began.")]
+    deferred_total: Annotated[int, described("Recipients, since these workers began.")]
+    recent: Annotated[
+        OperatorUsage, described("Live mail that was accepted in this hour and the one before, counted a minute late.")
+    ]
+    lanes: Annotated[
+        list[OperatorLane], described("The first 20: those that rest or are blocked or paused, then the busiest.")
+    ]
     delays: Annotated[list[OperatorDelay], described("Providers that take mail much later than in the week before.")]
+    lessons: Annotated[list[OperatorLesson], described("The latest lessons of all lanes.")]
     changes: Annotated[list[OperatorLogEntry], described("The latest changes by operators.")]
 
 
 class OperatorLanes(Response):
     lanes: list[OperatorLane]
-
-
-class OperatorLesson(BaseModel):
-    id: int
-    at: Timestamp
-    address: str
-    kind: str
-    what: Annotated[str, described("What changed, in words.")]
-    reply: str | None
-    message: str | None
-    until: OptionalTimestamp
 
 
 class OperatorStanding(BaseModel):
@@ -87,6 +109,7 @@ class OperatorStanding(BaseModel):
 class OperatorLaneDetail(Response):
     lane: str
     begins_at: Annotated[float, described("Mails a second before anything is learnt.")]
+    now: Annotated[OperatorLane | None, described("Null while it has no mail, no lesson and no pause.")]
     standings: list[OperatorStanding]
     lessons: list[OperatorLesson]
 

@@ -171,6 +171,10 @@ class AccountOfUser(BaseModel):
     role: Role
 
 
+class OperatorLogin(BaseModel):
+    until: Annotated[str, described("When the login is too old for the operator's routes.", format="date-time")]
+
+
 class MeResponse(Response):
     model_config = _example(
         user={
@@ -195,6 +199,7 @@ class MeResponse(Response):
     accounts: Annotated[
         list[AccountOfUser], described("The accounts of the user, in the order of joining; at most 100.")
     ]
+    operator: Annotated[OperatorLogin | None, described("Of operators; absent for everyone else.")] = None
 
 
 class ChangePasswordResponse(Response):

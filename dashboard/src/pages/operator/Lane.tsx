@@ -1,0 +1,141 @@
+import { Button, Group, List, Modal, Stack, Text, TextInput } from '@mantine/core'
+import { useState } from 'react'
+import { useRead, useWrite } from '../../api/queries'
+import type { components } from '../../api/schema'
+import { Confirm } from '../../parts/Confirm'
+import { ItemList, ItemRow } from '../../parts/Items'
+import { PageLink, useParam } from '../../parts/Link'
+import { notify, notifyFailure } from '../../parts/notify'
+import { PageHeader } from '../../parts/PageHeader'
+import classes from '../../parts/parts.module.css'
+import { Allowed } from '../../parts/Role'
+import { Failure, Loaded } from '../../parts/States'
+import { Ago, Moment } from '../../parts/Time'
+import { rate } from '../../words/format'
+import { lanes as text, shared } from '../../words/operator'
+import { text as parts } from '../../words/parts'
+import { LaneTable } from './LaneTable'
+import { Section } from './shared'
+
+type Detail = components['schemas']['OperatorLaneDetail']
+type Lesson = components['schemas']['OperatorLesson']
+
+const ASK_MS = 10_000
+// What operators did themselves is changed in other ways.
+const NOT_UNDONE: readonly string[] = ['undone', 'pinned', 'unpinned']
+
+export default function LanePage() {
+  const lane = useParam('lane')
+  const read = useRead(['operator', 'lane', lane], (api) => api.GET('/v1/operator/lanes/{lane}', { params: { path: { lane } } }), { every: ASK_MS })
+  return (
+    <>
+      <PageHeader title={lane} about={<PageLink to={['lanes']}>{text.back}</PageLink>} actions={read.data !== undefined && <Actions detail={read.data} />} />
+      <Loaded query={read}>
+        {(detail) => (
+          <Stack>
+            <Present detail={detail} />
+            <Section title={text.holds}><Standings detail={detail} /></Section>
+            <Section title={text.why}>
+              {detail.lessons.length === 0 ? <Text size="sm">{text.noLessons}</Text> : (
+                <ItemList label={text.why}>{detail.lessons.map((lesson) => <LessonRow key={lesson.id} lesson={lesson} />)}</ItemList>
+              )}
+            </Section>
+          </Stack>
+        )}
+      </Loaded>
+    </>
+  )
+}
+
+function Present({ detail: { now } }: { readonly detail: Detail }) {
+  if (now === null) return <Text>{text.quiet}</Text>
+  return (
+    <>
+      {now.since !== null && (
+        <Text className={classes.break}>{text.paused} <Ago at={now.since} />: {text.pausedWhy(now.reason ?? '')}</Text>
+      )}
+      <LaneTable lanes={[now]} label={text.lane} />
+    </>
+  )
+}
+
+function Standings({ detail }: { readonly detail: Detail }) {
+  if (detail.standings.length === 0) return <Text size="sm">{text.begins(rate(detail.begins_at))}</Text>
+  return detail.standings.map(({ address, domain, lines }) => (
+    <div key={address}>
+      <Text fw={600} size="sm" className={classes.break}>{domain !== null ? text.ofDomain(domain) : address === '' ? text.ofAll : text.ofAddress(address)}</Text>
+      <List size="sm">{lines.map((line) => <List.Item key={line} className={classes.break ?? ''}>{line}</List.Item>)}</List>
+    </div>
+  ))
+}
+
+function LessonRow({ lesson }: { readonly lesson: Lesson }) {
+  const [isAsked, setAsked] = useState(false)
+  const undo = useWrite((api) => api.POST('/v1/operator/lessons/{id}/undo', { params: { path: { id: lesson.id } } }), ['operator'])
+  return (
+    <ItemRow>
+      <Stack gap={2} miw={0} flex="1 1 280px">
+        <Text size="sm" className={classes.break}>{lesson.what}</Text>
+        <Text size="xs" c="dimmed" className={classes.break}><Moment at={lesson.at} />{lesson.address !== '' && ` · ${lesson.address}`}{lesson.message !== null && ` · ${lesson.message}`}</Text>
+      </Stack>
+      {!NOT_UNDONE.includes(lesson.kind) && (
+        <Allowed to="operatorUndoLesson">
+          {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" aria-label={text.undoNamed(lesson.what)} onClick={() => setAsked(true)}>{text.undo}</Button>}
+        </Allowed>
+      )}
+      <Confirm
+        opened={isAsked} title={text.undoTitle} action={text.undo} isPending={undo.isPending} error={undo.error} onClose={() => setAsked(false)}
+        onConfirm={() => undo.mutate(undefined, { onSuccess: () => { setAsked(false); notify(text.undone) } })}
+      >
+        {text.undoWhy}
+      </Confirm>
+    </ItemRow>
+  )
+}
+
+function Actions({ detail: { lane, now } }: { readonly detail: Detail }) {
+  const [isAsked, setAsked] = useState(false)
+  const resume = useWrite((api) => api.POST('/v1/operator/lanes/{lane}/resume', { params: { path: { lane } } }), ['operator'])
+  if (now?.state === 'paused') {
+    return (
+      <Allowed to="operatorResumeLane">
+        {(control) => (
+          <Button {...control} loading={resume.isPending} onClick={() => resume.mutate(undefined, { onSuccess: () => notify(text.resumed(lane)), onError: notifyFailure })}>{text.resume}</Button>
+        )}
+      </Allowed>
+    )
+  }
+  return (
+    <>
+      <Allowed to="operatorPauseLane">
+        {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked(true)}>{text.pause}</Button>}
+      </Allowed>
+      {isAsked && <Pause lane={lane} onClose={() => setAsked(false)} />}
+    </>
+  )
+}
+
+function Pause({ lane, onClose }: { readonly lane: string; readonly onClose: () => void }) {
+  const [reason, setReason] = useState('')
+  const pause = useWrite((api) => api.POST('/v1/operator/lanes/{lane}/pause', { params: { path: { lane } }, body: { reason: reason.trim() } }), ['operator'])
+  return (
+    <Modal opened onClose={onClose} title={text.pauseTitle(lane)} closeButtonProps={{ 'aria-label': parts.close }}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          pause.mutate(undefined, { onSuccess: () => { notify(text.pausedDone(lane)); onClose() } })
+        }}
+      >
+        <Stack>
+          <Text size="sm">{text.pauseWhy}</Text>
+          <TextInput label={shared.reason} description={text.reasonHelp} maxLength={200} value={reason} onChange={(event) => setReason(event.currentTarget.value)} data-autofocus autoComplete="off" />
+          {pause.error !== null && <Failure error={pause.error} title={text.pauseTitle(lane)} />}
+          <Group justify="flex-end">
+            <Button variant="default" onClick={onClose}>{parts.cancel}</Button>
+            <Button type="submit" loading={pause.isPending}>{text.pause}</Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  )
+}

@@ -1,0 +1,84 @@
+"""The operator's pages: who sees them, and what they show and change."""
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import opened, operator_pages, operators_page, settled, visited
+from tests.support.dashboard_service import DESTINATION, DashboardService
+from tests.support.eventually import eventually
+from tests.support.operator_login import set_operator
+from tests.support.service import Tenant
+
+pytestmark = pytest.mark.rare
+
+LESSON = """
+INSERT INTO lessons (at, ip, lane, kind, scope, before, after, until, cause, reply)
+VALUES (now(), '', $1, 'slow', 'address', $2, $3, NULL, '421 4.7.28', '4.7.28 too much <b>mail</b>')
+"""
+STANDING = "INSERT INTO standings (ip, lane, standing, version, changed_at) VALUES ('', $1, $2, 1, now())"
+BEFORE, AFTER = '{"per_second": 10}', '{"per_second": 2.5, "ceiling": 5}'
+
+
+@pytest.mark.parametrize("role", ["viewer", "owner"])
+async def test_no_customer_sees_a_page_of_operators(pages: Pages, tenant: Tenant, role: str) -> None:
+    page = await pages.of(tenant, role=role)
+    await settled(page)
+    assert await page.get_by_role("group", name="Operate").count() == 0
+    for path in operator_pages().values():
+        # A request to the operator's routes would be refused with 403, which the watch reports.
+        await visited(page, tenant, path)
+        await expect(page.locator("[data-state=forbidden]")).to_contain_text("for the operators of the service")
+
+
+async def test_an_operator_without_a_second_factor_is_asked_for_one(pages: Pages, tenant: Tenant) -> None:
+    email = await tenant.user("owner")
+    await set_operator(tenant.service, email)
+    page = await pages.signed_in(email)
+    await settled(page)
+    entries = page.get_by_role("group", name="Operate").locator("[data-reason^='Operators need a second factor']")
+    await expect(entries).to_have_count(sum("$" not in path for path in operator_pages()))
+
+
+async def test_now_counts_what_waits(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    page = await operators_page(pages, tenant, "now")
+    sent = await tenant.accepts(tenant.mail(to=f"450-rcpt+now@{DESTINATION}"))
+
+    async def attempts() -> int:
+        found: int = await tenant.service.value("SELECT count(*) FROM attempts WHERE account_id = $1", tenant.id)
+        return found
+
+    await eventually(attempts, lambda count: count > 0, within=60.0)
+    assert sent["id"]
+    lane = page.get_by_role("region", name="Lanes").get_by_role("row").filter(has_text=DESTINATION)
+    await expect(lane).to_be_visible()
+    await expect(page.get_by_role("region", name="Deferred")).not_to_contain_text("0 since the workers began")
+    await expect(page.get_by_role("region", name="With workers")).to_contain_text("1 worker reports")
+
+
+async def test_a_lane_is_explained_undone_paused_and_resumed(pages: Pages, tenant: Tenant) -> None:
+    service, lane = tenant.service, f"{tenant.unique}.example.org"
+    await service.sql(STANDING, lane, AFTER)
+    await service.sql(LESSON, lane, BEFORE, AFTER)
+    page = await operators_page(pages, tenant, f"lanes?lane={tenant.unique}")
+    row = page.get_by_role("row").filter(has_text=lane)
+    await expect(row).to_contain_text("2.5 a second")
+    await row.get_by_role("link", name=lane).click()
+    await settled(page)
+    why = page.get_by_role("region", name="Why: the latest lessons")
+    await expect(why).to_contain_text("4.7.28 too much <b>mail</b>")
+    await why.get_by_role("button", name="Undo").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Undo").click()
+    await expect(why).to_contain_text("an operator undid a lesson: 10 mails a second")
+
+    await page.get_by_role("button", name="Pause").click()
+    await dialog.get_by_label("Reason").fill("they <i>asked</i>")
+    await dialog.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("main")).to_contain_text("they <i>asked</i>")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    await opened(page, tenant, "now")
+    changes = page.get_by_role("region", name="Changed in the last hour")
+    for action in ("lane.undone", "lane.paused", "lane.resumed"):
+        await expect(changes).to_contain_text(f"{action} {lane}")
