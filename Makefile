@@ -150,7 +150,7 @@ bench: ## Measure the accept path; writes bench/RESULTS.md and a plot
 bench-bodies: ## Measure what bodies cost PostgreSQL, as they are and compressed; writes into bench/RESULTS.md
 	$(BIN)/python bench/bodies.py
 
-bench-deliver: ## Measure the delivery path beside Postfix and Haraka (as root); writes bench/RESULTS.md and a plot
+bench-deliver: ## Measure the delivery path beside Postfix, with and without a signer, and Haraka (as root); writes bench/RESULTS.md and a plot
 	$(BIN)/python bench/deliver.py
 
 bench-isolation: ## Measure what a dead destination or a backlog costs the others; writes into bench/RESULTS.md

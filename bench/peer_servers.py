@@ -82,9 +82,11 @@ def postfix_version() -> str:
 
 
 @contextmanager
-def postfix_relay(workplace: Path, sink_port: int) -> Iterator[Peer]:
+def postfix_relay(workplace: Path, sink_port: int, more: Mapping[str, str] | None = None) -> Iterator[Peer]:
+    """`more` are further settings of main.cf."""
     directory, port = workplace / "postfix", free_port()
-    _configure_postfix(directory, "postfix", {"port": str(port), "sink_port": str(sink_port)})
+    lines = "\n".join(f"{name} = {value}" for name, value in (more or {}).items())
+    _configure_postfix(directory, "postfix", {"port": str(port), "sink_port": str(sink_port), "more": lines})
     with _running_postfix(directory, port, is_secure=False) as peer:
         yield peer
 

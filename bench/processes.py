@@ -1,6 +1,7 @@
 """Child processes of a benchmark: how they start and end, their processor time, and how fast the machine is."""
 
 import os
+import pwd
 import resource
 import shutil
 import signal
@@ -19,6 +20,7 @@ STOP_SECONDS_MAX: Final = 40.0
 PEER_STOP_SECONDS_MAX: Final = 20.0
 LOG_CHARACTERS_SHOWN: Final = 3_000
 LOAD: Final = "load"
+UNPRIVILEGED_USER: Final = "nobody"
 
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -73,6 +75,19 @@ def ends_with_parent() -> list[str]:
     """The words before a command that make it end with its parent, where the system can do that."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+
+
+def unprivileged() -> list[str]:
+    """The words before a command that let it end with its parent, and not be root: smtp-sink refuses that."""
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0:
+        return ends_with_parent()
+    if setpriv is None:
+        raise BenchError("run this as an ordinary user, or install util-linux (for `setpriv`)")
+    user = pwd.getpwnam(UNPRIVILEGED_USER)
+    # The kernel forgets the signal when the user changes, so setpriv sets both, in order.
+    who = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    return [setpriv, *who, "--pdeathsig", "TERM"]
 
 
 def log_end(log: Path) -> str:

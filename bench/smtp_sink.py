@@ -7,8 +7,6 @@ the moment of a message is known to within that time.
 
 import fcntl
 import os
-import pwd
-import shutil
 import signal
 import subprocess
 import threading
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from bench import message
-from bench.processes import BenchError, Process, ends_with_parent, installed
+from bench.processes import BenchError, Process, ends_with_parent, installed, unprivileged
 from tools.private_postgres import free_port
 
 CONNECTIONS_MAX: Final = 1_000
@@ -56,7 +54,7 @@ class Sink:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [
-                *_unprivileged(),
+                *unprivileged(),
                 str(installed("smtp-sink")),
                 "-c",
                 *("-m", str(CONNECTIONS_MAX)),
@@ -115,24 +113,11 @@ class Sink:
                 self.count = int(number)
 
 
-def _unprivileged() -> list[str]:
-    """The words before a command that let it end with its parent, and not be root: the sink refuses that."""
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() != 0:
-        return ends_with_parent()
-    if setpriv is None:
-        raise BenchError("run this as an ordinary user, or install util-linux (for `setpriv`)")
-    user = pwd.getpwnam("nobody")
-    # The kernel forgets the signal when the user changes, so setpriv sets both, in order.
-    who = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    return [setpriv, *who, "--pdeathsig", "TERM"]
-
-
 def write_mail(file: Path) -> None:
     file.write_bytes(message.mail().replace(b"\r\n", b"\n"))  # smtp-source ends the lines itself
 
 
-def start_source(file: Path, *, port: int, mails: int, sessions: int) -> Process:
+def start_source(file: Path, *, port: int, mails: int, sessions: int, recipient: str = message.RECIPIENT) -> Process:
     """The file so many times; it ends when the server has accepted every mail, or with an error."""
     return subprocess.Popen(
         [
@@ -143,7 +128,7 @@ def start_source(file: Path, *, port: int, mails: int, sessions: int) -> Process
             *("-m", str(mails)),
             *("-M", "source.example"),
             *("-f", f"orders@{message.SENDER_DOMAIN}"),
-            *("-t", message.RECIPIENT),
+            *("-t", recipient),
             *("-F", str(file)),
             f"127.0.0.1:{port}",
         ],

@@ -70,11 +70,15 @@ def test_deliver_measures_each_relay(tmp_path: Path) -> None:
     # Haraka has to be fetched first, and without signatures it is the same once more: left to a real run.
     names = {"bare": "bare", "posthouse": "Posthouse, with"}
     if os.geteuid() == 0:
-        names["postfix"] = "Postfix"
+        names["postfix"] = "Postfix |"
+        if installed("rspamd"):
+            names["rspamd"] = "Postfix + rspamd"
+        if installed("opendkim"):
+            names["opendkim"] = "Postfix + OpenDKIM"
 
     page = page_of(tmp_path, "deliver", "--quick", "--only", ",".join(names))
 
-    assert [row.count("|") for row in rows_of(page, *names.values())] == [10] * len(names), page
+    assert [row.count("|") for row in rows_of(page, *names.values())] == [12] * len(names), page
     assert is_plot(tmp_path / "deliver.png")
 
 
@@ -113,7 +117,7 @@ def test_submission_measures_each_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("benchmark", "words", "known"),
     [
-        ("deliver", "bare,sendmail", "bare,postfix,haraka,posthouse,rsa,unsigned"),
+        ("deliver", "bare,sendmail", "bare,postfix,rspamd,opendkim,haraka,posthouse,rsa,unsigned"),
         ("submission", "sendmail", "postfix,haraka,posthouse"),
     ],
 )

@@ -1,0 +1,4 @@
+-- No rules but what the signer needs.
+require "global_functions" ()
+config['regexp'] = {}
+rspamd_maps = {}
