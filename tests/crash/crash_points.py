@@ -165,9 +165,13 @@ async def _cancel_mail(whole_service: WholeService) -> None:
     tenant = whole_service.tenants[0]
     send_at = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
     mail = tenant.mail(send_at=send_at, to=f"later@{whole_service.domains[0]}")
-    sent = await tenant.accepts(mail, key=f"later-{send_at}")  # the load has numbered keys
+    sent = await eventually(
+        lambda: tenant.send(mail, key=f"later-{send_at}"),  # the load has numbered keys
+        lambda answer: answer.status == 202,
+        within=DEATH_SECONDS_MAX,
+    )
     with contextlib.suppress(OSError, aiohttp.ClientError):
-        await tenant.cancel(sent["id"])
+        await tenant.cancel(sent.body["id"])
 
 
 async def _send_bounce(whole_service: WholeService) -> None:
