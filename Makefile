@@ -58,6 +58,10 @@ test-rare: ## Each benchmark in small, and the simulation's planted faults
 races: ## 10,000 races between a cancellation and a worker, and the audit (ten minutes)
 	$(BIN)/pytest tests/flows/account/test_unsent_mail.py -m rare --capture=no
 
+.PHONY: test-later
+test-later: ## Mail for later in its real size: 1,000 mails moved over 90 days, 10,000 due in a second (a quiet machine)
+	$(BIN)/pytest tests/flows/deliver/test_send_at.py tests/flows/operate/test_stragglers.py -m rare --capture=no
+
 test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
 	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
 

@@ -177,6 +177,7 @@ def test_the_page_on_mail_for_later_works_as_written(started: tuple[Clone, str])
     seen = started[0].follow(ROOT / HOWTO / "send-later.md")
     assert seen.count('"send_at":"20') == 3
     assert '"status":"cancelled"' in seen
+    assert seen.count('"cancelled":1,"tried":0') == 2
 
 
 def test_the_page_on_testing_works_as_written(started: tuple[Clone, str]) -> None:

@@ -463,6 +463,29 @@ async def test_the_simulator_follows_its_addresses_at_the_usual_price(
     await has_its_events(processes, sender, message)
 
 
+@pytest.mark.rule("DLV-21")
+async def test_simulated_recipients_complain_return_leave_and_wait(processes: ServiceProcesses, sender: Tenant) -> None:
+    names = ["complained", "returned", "unsubscribed", "suppressed", "slow"]
+    to = [f"{name}+{sender.unique}@{SIMULATOR}" for name in names]
+    test_key = await sender.key("test")
+    sent = await sender.accepts(sender.mail(to=to, tags=["list:news"]), authorization=test_key)
+    (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    assert [(row["status"], row["attempt_count"]) for row in message["recipients"]] == [
+        ("delivered", 1),
+        ("delivered", 1),
+        ("delivered", 1),
+        ("bounced", 1),
+        ("delivered", 2),
+    ]
+    shown = (await sender.call("GET", f"/v1/messages/{sent['id']}")).body["message"]["recipients"]
+    assert [[report["kind"] for report in row["reports"]] for row in shown] == [["complaint"], ["bounce"], [], [], []]
+    await has_its_events(processes, sender, message)
+    # What follows: the next mail of the list goes neither to the one that complained nor to the one that left.
+    again = await sender.accepts(sender.mail(to=to[:3], tags=["list:news"]), authorization=test_key)
+    (message,) = await processes.wait_until_final(sender, [again["id"]], FINAL_SECONDS_MAX)
+    assert [row["status"] for row in message["recipients"]] == ["bounced", "delivered", "bounced"]
+
+
 @pytest.mark.rule("DLV-17", "DLV-19")
 async def test_mail_of_a_suspended_account_is_held_until_it_is_resumed(
     new_database: Callable[[], str], tmp_path: Path

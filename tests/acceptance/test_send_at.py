@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from posthouse.rules.credential import Scope
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant, uuid
@@ -177,6 +178,100 @@ async def test_another_accounts_message_is_404_and_live_mail_to_a_test_key(tenan
     assert len(await schedule(tenant, message_id)) == 1
 
 
+# Many.
+
+
+async def cancel_many(tenant: Tenant, authorization: str | None = None, **body: object) -> Answer:
+    headers = {"Authorization": authorization or await tenant.jwt()}
+    return await tenant.service.request("POST", "/v1/messages/cancel", headers=headers, json=body)
+
+
+@pytest.mark.rule("LATER-09")
+async def test_all_messages_with_a_tag_or_with_metadata_are_cancelled(service: Service) -> None:
+    tenant = await service.account(credits=20)
+    tagged = [await later(tenant, tags=["reminder"]) for _ in range(3)]
+    ordered = [await later(tenant, metadata={"order": "1001", "kind": kind}) for kind in "ab"]
+    others = [await later(tenant), await later(tenant, tags=["other"], metadata={"order": "1002"})]
+    for is_dry_run in (True, False):
+        answer = await cancel_many(tenant, tag="reminder", dry_run=is_dry_run)
+        assert answer.status == 200, answer.raw
+        assert answer.body | {"request_id": ""} == {
+            "cancelled": 3,
+            "tried": 0,
+            "next_cursor": None,
+            "request_id": "",
+        }
+        assert await tenant.available() == (13 if is_dry_run else 16)
+    assert (await cancel_many(tenant, metadata={"order": "1001", "kind": "b"})).body["cancelled"] == 1
+    assert (await cancel_many(tenant, metadata={"order": "1001"}, tag="reminder")).body["cancelled"] == 0
+    assert (await cancel_many(tenant, tag="reminder")).body["cancelled"] == 0
+    for message_id in (*tagged, ordered[1]):
+        assert (await tenant.get(message_id)).body["recipients"][0]["status"] == "cancelled"
+        assert await schedule(tenant, message_id) == []
+    for message_id in (*others, ordered[0]):
+        assert (await tenant.get(message_id)).body["status"] == "queued"
+    entries = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
+    noted = [entry["detail"] for entry in entries if entry["action"] == "messages.cancelled"]
+    assert noted == [{"cancelled": 1, "metadata": "order, kind"}, {"cancelled": 3, "tag": "reminder"}]
+
+
+@pytest.mark.rule("LATER-09")
+async def test_of_many_what_was_tried_stays_and_is_counted(tenant: Tenant) -> None:
+    tried, waiting = [await later(tenant, tags=["half"], to=["ada@example.org", "bob@example.org"]) for _ in range(2)]
+    worker = TenantWorker(tenant)
+    claimed, _ = await worker.claim(tried)
+    await worker.record(claimed, DeliveryResult.DEFERRED)
+    for is_dry_run in (True, False):
+        answer = await cancel_many(tenant, tag="half", dry_run=is_dry_run)
+        assert (answer.body["cancelled"], answer.body["tried"]) == (1, 1)
+    assert (await tenant.get(tried)).body["status"] == "queued"
+    assert (await tenant.get(waiting)).body["status"] == "failed"
+
+
+@pytest.mark.rule("LATER-09")
+async def test_more_than_a_request_cancels_is_continued_by_its_cursor(service: Service) -> None:
+    tenant = await service.account(credits=1_000)
+    emails = [tenant.mail(tags=["many"], send_at=ahead(hours=1).isoformat())] * 230
+    headers = {"Authorization": tenant.basic, "Idempotency-Key": tenant.new_key()}
+    sent = await tenant.service.request("POST", "/emails/batch", headers=headers, json={"emails": emails})
+    assert sent.status == 200
+    cursor, cancelled = None, 0
+    for _ in range(10):
+        answer = await cancel_many(tenant, tag="many", cursor=cursor)
+        assert answer.status == 200, answer.raw
+        assert answer.body["cancelled"] <= 100
+        cancelled, cursor = cancelled + answer.body["cancelled"], answer.body["next_cursor"]
+        if cursor is None:
+            break
+    assert (cursor, cancelled, await tenant.available()) == (None, 230, 1_000)
+
+
+@pytest.mark.rule("LATER-09")
+@pytest.mark.parametrize(
+    "body", [{}, {"metadata": {}}, {"tag": ""}, {"tag": 7}, {"metadata": {"a b": "c"}}, {"tag": "x", "cursor": "y"}]
+)
+async def test_many_need_a_tag_or_metadata(tenant: Tenant, body: dict[str, object]) -> None:
+    answer = await cancel_many(tenant, **body)
+    assert (answer.status, answer.body["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.rule("LATER-09")
+async def test_many_need_the_role_of_a_member_or_the_scope_of_messages(tenant: Tenant, service: Service) -> None:
+    message_id = await later(tenant, tags=["mine"])
+    other = await service.account()
+    assert (await cancel_many(other, tag="mine")).body["cancelled"] == 0
+    for authorization, status in (
+        (await tenant.jwt("viewer"), 403),
+        (await tenant.scoped_key(Scope.SEND, Scope.EVENTS), 401),
+        (await tenant.key(), 401),
+        (tenant.basic, 401),
+    ):
+        assert (await cancel_many(tenant, authorization, tag="mine")).status == status
+    assert len(await schedule(tenant, message_id)) == 1
+    key = await tenant.scoped_key(Scope.MESSAGES)
+    assert (await cancel_many(tenant, key, tag="mine")).body["cancelled"] == 1
+
+
 # Another time.
 
 
@@ -223,3 +318,20 @@ async def test_only_who_may_send_may_move(tenant: Tenant, service: Service) -> N
     assert (await move(other, message_id, body)).status == 404
     assert (await move(tenant, message_id, body, await tenant.key("test"))).status == 404
     assert (await move(tenant, message_id, body, await tenant.key())).status == 200
+
+
+@pytest.mark.rule("LATER-07")
+async def test_a_bound_key_neither_cancels_nor_moves_mail_of_another_domain(tenant: Tenant) -> None:
+    other = f"other.{tenant.unique}.example.com"
+    await tenant.service.operator.add_verified_domain(tenant.id, other)
+    key = await tenant.scoped_key(Scope.SEND, Scope.READ, sender_domains=(other,))
+    mine, theirs = await later(tenant, from_=f"Shop <a@{other}>"), await later(tenant)
+    unknown = await tenant.cancel("em_01jbz3qk8e0000000000000000", authorization=key)
+    before = await schedule(tenant, theirs)
+    body = {"send_at": ahead(days=1).isoformat()}
+    for answer in (await tenant.cancel(theirs, authorization=key), await move(tenant, theirs, body, key)):
+        assert (answer.status, answer.body["code"]) == (404, "not_found")
+        assert answer.body["error"] == unknown.body["error"]
+    assert await schedule(tenant, theirs) == before
+    assert (await move(tenant, mine, body, key)).status == 200
+    assert (await tenant.cancel(mine, authorization=key)).status == 200

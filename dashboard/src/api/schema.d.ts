@@ -947,6 +947,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/messages/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel all messages with a tag or with metadata that were not tried yet
+         * @description Each message is cancelled as by `POST /emails/{id}/cancel`, or stays as it is. A request cancels up to 100,
+         *     the newest first: pass `next_cursor` as `cursor` until it is null. What is accepted meanwhile is not among them. With
+         *     `dry_run`, the answer is the same and nothing is changed.
+         */
+        post: operations["cancelMessages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/messages/export": {
         parameters: {
             query?: never;
@@ -2242,6 +2264,77 @@ export interface components {
          * @enum {string}
          */
         BillingStatus: "reserved" | "settled" | "released";
+        /**
+         * CancelMessagesRequest
+         * @example {
+         *       "tag": "reminder"
+         *     }
+         * @example {
+         *       "dry_run": true,
+         *       "metadata": {
+         *         "order": "1001"
+         *       }
+         *     }
+         */
+        CancelMessagesRequest: {
+            /**
+             * Cursor
+             * @description `next_cursor` of the answer before, with the same `tag` and `metadata`.
+             * @default null
+             */
+            cursor: string | null;
+            /**
+             * Dry Run
+             * @description Count, and change nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /**
+             * Metadata
+             * @description Messages with all of these pairs.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
+            /**
+             * Tag
+             * @description Messages with this tag.
+             * @default null
+             */
+            tag: string | null;
+        };
+        /**
+         * CancelMessagesResponse
+         * @example {
+         *       "cancelled": 12,
+         *       "next_cursor": null,
+         *       "request_id": "rq_01kjm3v0e8f7t9y2w5x6z1b4cd",
+         *       "tried": 1
+         *     }
+         */
+        CancelMessagesResponse: {
+            /**
+             * Cancelled
+             * @description Messages that were cancelled: none of their recipients gets them.
+             */
+            cancelled: number;
+            /**
+             * Next Cursor
+             * @description Pass it as `cursor`, until it is null; an answer may have cancelled none and not be the last.
+             */
+            next_cursor: string | null;
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            /**
+             * Tried
+             * @description Messages with a recipient that was tried: they stay as they are.
+             */
+            tried: number;
+        };
         /**
          * Cause
          * @enum {string}
@@ -13455,6 +13548,113 @@ export interface operations {
                 headers: {
                     /** @description Seconds to wait before trying again. */
                     "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    cancelMessages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CancelMessagesRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CancelMessagesResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;

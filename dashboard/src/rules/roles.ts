@@ -9,6 +9,7 @@ export const NEEDED = {
   addDomain: 'admin',
   addSuppression: 'member',
   beginTotp: 'viewer',
+  cancelMessages: 'member',
   changeMemberRole: 'owner',
   changePassword: 'viewer',
   confirmTotp: 'viewer',

@@ -42,6 +42,7 @@ from posthouse.flows.account.alerts import Alerts
 from posthouse.flows.account.exports import Exports
 from posthouse.flows.account.live import Live
 from posthouse.flows.account.login_notices import LoginNotices
+from posthouse.flows.account.message_cancellation import MessageCancellation
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
@@ -135,6 +136,8 @@ def _application(
             service_mail = accept.service_mail(settings, intake, database, clock, chance)
             login_notices = LoginNotices(database=database, clock=clock, service_mail=service_mail)
             sessions = account.sessions(settings, database, clock, chance, passwords, login_notices)
+            message_search = MessageSearch(database=database, clock=clock)
+            unsent_mail = UnsentMail(database=database, clock=clock, defaults=account.account_limits(settings))
             collect_rarely()
             prefer_event_loop()
             yield Services(
@@ -168,11 +171,14 @@ def _application(
                 alerts=Alerts(database=database, clock=clock, chance=chance, service_mail=service_mail),
                 domains=account.domains(settings, database, clock, chance, keys_ahead=dkim_keys.AHEAD),
                 credentials=account.credentials(settings, database, clock, chance),
-                message_search=MessageSearch(database=database, clock=clock),
+                message_search=message_search,
                 message_retry=MessageRetry(
                     database=database, clock=clock, chance=chance, retries=settings.delivery.retry_schedule
                 ),
-                unsent_mail=UnsentMail(database=database, clock=clock, defaults=account.account_limits(settings)),
+                unsent_mail=unsent_mail,
+                message_cancellation=MessageCancellation(
+                    database=database, clock=clock, chance=chance, search=message_search, unsent_mail=unsent_mail
+                ),
                 captured_mail=captured_mail(settings, database, clock, chance),
                 next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
                 live=await stack.enter_async_context(_live(database, clock)),

@@ -95,6 +95,7 @@ _OPERATIONS: Final = {
         "sendTestEmail",
         "dryRunEmail",
         "retryMessage",
+        "cancelMessages",
         "addSuppression",
         "removeSuppression",
         "saveWebhook",

@@ -20,6 +20,7 @@ _OPERATIONS: Final[Mapping[Scope, tuple[str, ...]]] = {
         "getMessageRaw",
         "getMessageAttachment",
         "retryMessage",
+        "cancelMessages",
     ),
     Scope.TEMPLATES: (
         "listTemplates",

@@ -29,6 +29,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import BillingStatus, RecipientStatus, billing_of, message_state
 from posthouse.rules.rescue import Hold
 from posthouse.rules.retry import WEBHOOK
+from posthouse.rules.simulator import FollowUp
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
 from posthouse.store.day_statement import DayStatement, common_day
@@ -80,7 +81,8 @@ class DeliveryOutcome:
     is our address that it was tried from, and the next attempt is made from again if it `returns_to_source`; `relay`
     is the relay that it was tried over. `remark` is what the reply says about us. With a `hold`, a block of our
     address holds the recipient, and this was its reply. `trace` is the one that its webhook delivery belongs to, if
-    the mail is traced. `counts_from` as in the claim, for the metrics.
+    the mail is traced. `counts_from` as in the claim, for the metrics. `follow_up`, of a simulated
+    delivery, is the caller's to record.
     """
 
     account_id: AccountId
@@ -106,6 +108,7 @@ class DeliveryOutcome:
     remark: str | None = None
     hold: Hold | None = None
     counts_from: datetime | None = None
+    follow_up: FollowUp | None = None
 
     def __post_init__(self) -> None:
         has_event = self.result in _WITH_EVENT

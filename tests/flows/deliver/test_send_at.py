@@ -1,7 +1,10 @@
 """Mail with a `send_at`: never sent before, and treated as new when it is due."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Final
 from uuid import uuid4
 
 import pytest
@@ -10,9 +13,11 @@ from posthouse.chance import SeededChance
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges
 from posthouse.rules.alert import AlertKind
 from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.queue_change import QueueChange
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.suppression import SuppressionReason
+from posthouse.rules.ticket import unpack
 from posthouse.store import alert_figures, message_detail
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import TicketKind
@@ -20,6 +25,8 @@ from tests.support.accept_flow import new_id, new_intake
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
 
 MOMENT = timedelta(microseconds=1)
+ACCEPTED_AT_ONCE: Final = 500
+CLAIMED_SECONDS_MAX: Final = 10.0
 
 
 @pytest.fixture
@@ -174,3 +181,39 @@ async def test_mail_for_later_raises_no_alert_of_mail_that_waits(flow: DeliveryF
     await flow.run_due()
     flow.clock.advance(minutes=50)
     assert await oldest_minutes() == [10]
+
+
+async def claim_all_due_in_a_second(flow: DeliveryFlow, mails: int) -> float:
+    """So many mails become due within one second; after how long all of them are claimed, each once."""
+    steps, due_at = flow.steps, flow.clock.now() + timedelta(hours=1)
+    for start in range(0, mails, ACCEPTED_AT_ONCE):
+        times = [due_at + timedelta(seconds=number / mails) for number in range(start, start + ACCEPTED_AT_ONCE)]
+        await asyncio.gather(*[steps.accept(1, send_at=at.isoformat()) for at in times])
+    flow.clock.advance(hours=1, seconds=1)
+    claimed = set()
+    began = time.monotonic()
+    while True:
+        dispatched = await flow.dispatch.step()
+        for message in await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0):
+            tickets = unpack(message.payload)
+            for first in range(0, len(tickets), BATCH_ITEMS_MAX):
+                found = await steps.claim(tickets[first : first + BATCH_ITEMS_MAX])
+                assert claimed.isdisjoint({claim.key for claim in found})
+                claimed |= {claim.key for claim in found}
+        if not dispatched:
+            break
+    passed = time.monotonic() - began
+    assert len(claimed) == mails
+    assert await steps.value("SELECT count(*) FROM attempts") == mails
+    return passed
+
+
+async def test_all_that_becomes_due_in_a_second_is_claimed(flow: DeliveryFlow) -> None:
+    await claim_all_due_in_a_second(flow, 2 * ACCEPTED_AT_ONCE)
+
+
+@pytest.mark.rare
+async def test_10_000_that_become_due_in_a_second_are_claimed_within_10_seconds(flow: DeliveryFlow) -> None:
+    passed = await claim_all_due_in_a_second(flow, 10_000)
+    print(f"10,000 claimed after {passed:.1f} s")
+    assert passed <= CLAIMED_SECONDS_MAX

@@ -1,23 +1,27 @@
 """Mail that is open for longer than its day is kept: it is delivered, charged, shown and reported as any other."""
 
+import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
+import pytest
 import pytest_asyncio
 
 from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.unsent_mail import UnsentMail
 from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.operate.upkeep import Retention, Upkeep
+from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules import ids
 from posthouse.rules.audit.promises import FaultKind
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.seal import Sealer
-from tests.support.accept_flow import Sender
+from tests.support.accept_flow import RATE, Sender
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
 from tests.support.upkeep import new_upkeep
@@ -199,3 +203,64 @@ async def test_mail_for_a_later_day_keeps_no_other_and_is_delivered_on_its_day(s
     assert [mail.recipient for mail in flow.receiver.accepted].count("ada@example.org") == 20
     await scene.upkeep.drop_partitions()
     assert await scene.old_partitions() == set()
+
+
+MOVES: Final = 3
+
+
+async def check_moved_mail(scene: Scene, mails: int, days_ahead: int, seed: int) -> None:
+    """Mails for later, accepted on three days, each moved three times: a day is kept while it has one of them."""
+    flow, steps, chance = scene.delivery_flow, scene.delivery_flow.steps, random.Random(seed)
+    print(f"seed {seed}")
+    unsent = UnsentMail(database=steps.database, clock=flow.clock, defaults=Defaults(rate=RATE, warmup_limits=None))
+    accepted: dict[MessageId, date] = {}
+    due_at: dict[MessageId, datetime] = {}
+    moves: dict[MessageId, int] = {}
+
+    def later(days_min: float = 0.0) -> datetime:
+        return flow.clock.now() + timedelta(days=chance.uniform(days_min, days_ahead))
+
+    for number in range(4 * days_ahead + 4):
+        if number < 3:
+            for _ in range(mails // 3):
+                at = later(days_ahead - 0.5)
+                message_id = await steps.accept(["ada@example.org"], send_at=at.isoformat())
+                accepted[message_id], due_at[message_id] = flow.clock.now().date(), at
+                moves[message_id] = 0
+        await steps.accept(["cy@example.org"], sender=scene.neighbour)
+        for message_id in due_at:
+            # What is due within a day is moved in any case, until it was moved often enough.
+            is_near = due_at[message_id] < flow.clock.now() + timedelta(days=1)
+            if moves[message_id] < MOVES and (is_near or chance.random() < 0.2):
+                due_at[message_id] = later(1.0)
+                moves[message_id] += 1
+                text = due_at[message_id].isoformat()
+                await unsent.move(steps.sender.principal(), ids.text(ids.MESSAGE, message_id), text)
+        flow.clock.advance(days=1)
+        await scene.upkeep.make_partitions()
+        await scene.upkeep.drop_partitions()
+        today = flow.clock.now().date()
+        old = await scene.old_partitions()
+        for table in ("messages", "recipients", "bodies", "ledger"):
+            last = today - timedelta(days=RETENTION.days(table))
+            kept = {accepted[message_id] for message_id in due_at}
+            assert {row.day for row in old if row.table == table} == {day for day in kept if day < last}
+        assert all(row.is_reduced for row in old)
+        await flow.run_due()
+        due_at = {message_id: at for message_id, at in due_at.items() if at > flow.clock.now()}
+        if number > 3 and not due_at:
+            break
+    assert due_at == {}
+    assert set(moves.values()) == {MOVES}
+    assert [mail.recipient for mail in flow.receiver.accepted].count("ada@example.org") == len(accepted)
+    await scene.upkeep.drop_partitions()
+    assert await scene.old_partitions() == set()
+
+
+async def test_a_day_is_dropped_when_the_last_of_its_moved_mail_is_sent(scene: Scene) -> None:
+    await check_moved_mail(scene, 30, 8, random.randrange(2**32))
+
+
+@pytest.mark.rare
+async def test_days_of_1_000_mails_moved_three_times_are_dropped_exactly_then(scene: Scene) -> None:
+    await check_moved_mail(scene, 1_000, 30, random.randrange(2**32))

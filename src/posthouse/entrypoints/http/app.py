@@ -32,6 +32,7 @@ from posthouse.entrypoints.http.routes import (
     events,
     health,
     live,
+    message_cancellation,
     message_detail,
     message_retry,
     message_search,
@@ -68,6 +69,7 @@ _FAMILIES: Final = (
     next_message,  # before /v1/messages/{id}
     message_detail,
     message_retry,
+    message_cancellation,
     suppressions,
     dry_run,
     webhooks,

@@ -16,6 +16,7 @@ from posthouse.flows.account.exports import Exports
 from posthouse.flows.account.kept_sessions import KeptSessions
 from posthouse.flows.account.live import Live
 from posthouse.flows.account.login_links import LoginLinks
+from posthouse.flows.account.message_cancellation import MessageCancellation
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
@@ -77,6 +78,7 @@ class Services:
     message_search: MessageSearch
     message_retry: MessageRetry
     unsent_mail: UnsentMail
+    message_cancellation: MessageCancellation
     next_message: NextMessage
     live: Live
     exports: Exports

@@ -15,7 +15,7 @@ from posthouse.flows.shared.principal import Principal
 from posthouse.mail.address import parse_mailbox
 from posthouse.rules import search, send_quota, send_time
 from posthouse.rules.credential import Mode
-from posthouse.rules.ids import MessageId
+from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.search import SearchField
@@ -40,13 +40,24 @@ class UnsentMail:
             found = await self._locked(tx, principal, message_id)
             if not await unsent_mail.is_cancelled(tx, principal.account_id, message_id):
                 _require_untried(found)
-                await self._cancel(tx, principal, message_id, found)
+                await self._cancel(tx, principal.account_id, message_id, found)
             answer = await messages.message(tx, principal.account_id, message_id)
             crash.point("cancel.before_commit")
         crash.point("cancel.after_commit")
         if answer is None:
             raise no_message()
         return answer
+
+    async def cancel_found(self, account_id: AccountId, message_id: MessageId, *, is_dry_run: bool) -> bool:
+        """Cancel a message of the account, if none of its recipients was tried; whether it was, or would be."""
+        async with self._database.transaction() as tx:
+            found = await unsent_mail.lock(tx, account_id, message_id)
+            if found is None or found.is_tried or found.is_restored:
+                return False
+            if not is_dry_run:
+                await self._cancel(tx, account_id, message_id, found)
+                crash.point("cancel.before_commit")
+        return True
 
     async def move(self, principal: Principal, given_id: str, given_time: str) -> StoredMessage:
         """Send the message at another time than it was accepted for."""
@@ -84,8 +95,7 @@ class UnsentMail:
             raise no_message()
         return found
 
-    async def _cancel(self, tx: Connection, principal: Principal, message_id: MessageId, found: LockedMessage) -> None:
-        account_id = principal.account_id
+    async def _cancel(self, tx: Connection, account_id: AccountId, message_id: MessageId, found: LockedMessage) -> None:
         outcomes = [
             DeliveryOutcome(account_id, message_id, row.position, row.fence, DeliveryResult.CANCELLED)
             for row in found.waiting

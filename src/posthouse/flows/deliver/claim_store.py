@@ -13,11 +13,13 @@ from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules import ids
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket, Ticket
-from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule
+from posthouse.rules.unsubscribe import ListMember
+from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule, reports, unsubscriptions
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from posthouse.store.postgres import Connection
+from posthouse.store.reports import NewSuppression
 
 # Longer than the longest attempt, with the wait for a reply after the dot: what a living worker forgot is due again
 # then.
@@ -65,6 +67,9 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
             now,
             ticket_lease=self._tickets.lease if self._tickets is not None else timedelta(0),
         )
+        follow_ups = [outcome for outcome in recorded.counted if outcome.follow_up is not None]
+        if follow_ups:
+            await _follow_up(tx, follow_ups, now)
         return Recorded(recorded.late, recorded.tickets, recorded.settled, recorded.released)
 
     async def postpone(
@@ -88,3 +93,24 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
         if self._tickets is not None:
             self._tickets.publish(tickets)
             crash.point("record.published")
+
+
+async def _follow_up(tx: Connection, outcomes: Sequence[DeliveryOutcome], now: datetime) -> None:
+    """What follows simulated deliveries, as it would follow real ones."""
+    suppressions, leavers = [], []
+    for outcome in outcomes:
+        if outcome.follow_up is None:
+            continue
+        email, report, left_list = outcome.follow_up
+        if report is not None:
+            await reports.note(tx, outcome.account_id, outcome.message_id, [report], now)
+            if report.suppress:
+                suppressions.append(
+                    NewSuppression(outcome.account_id, email, report.kind, report.code, report.response)
+                )
+        if left_list is not None:
+            leavers.append(ListMember(outcome.account_id, left_list, email.lower()))
+    await reports.suppress(tx, suppressions, now)
+    # In one order, against deadlocks.
+    for leaver in sorted(leavers):
+        await unsubscriptions.unsubscribe(tx, leaver, now)

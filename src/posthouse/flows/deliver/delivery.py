@@ -446,9 +446,7 @@ class Delivery:
         if not tried:
             return attempts, (Served.NOT_SENT, None)
         if bundle.destination == self._simulator_domain:
-            attempts += [
-                Attempt(recipient, simulator.simulate(recipient.email, bundle.destination)) for recipient in tried
-            ]
+            attempts += [self._simulated(recipient) for recipient in tried]
             return attempts, (Served.WELL, None)
         message = tried[0].message
         if message.mime_bytes is None:
@@ -475,6 +473,14 @@ class Delivery:
         about = queue.name, bundle.destination, carried, bundle.message_id
         self._lane_queues.release_domain(queue, bundle, *domain_served(*about))
         return attempts, served(*about)
+
+    def _simulated(self, recipient: ClaimedRecipient) -> Attempt:
+        email, domain = recipient.email, self._simulator_domain
+        return Attempt(
+            recipient,
+            simulator.simulate(email, domain, recipient.attempt_count),
+            follow_up=simulator.follow_up(email, recipient.position, recipient.message.mailing_list, domain),
+        )
 
     def _routes_for(self, queue: LaneQueue, bundle: Bundle, sender: str) -> tuple[Route, ...] | None:
         """None if the account's mail goes another way by now."""

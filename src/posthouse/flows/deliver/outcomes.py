@@ -15,6 +15,7 @@ from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoR
 from posthouse.rules.remark import Remark, RemarkKind, may_be_customers, remark_of
 from posthouse.rules.rescue import Hold
 from posthouse.rules.retry import Schedule
+from posthouse.rules.simulator import FollowUp
 from posthouse.rules.standing import Refused
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
@@ -29,7 +30,7 @@ _BY_GRAVITY: Final = (Served.BLOCKED, Served.SLOW, Served.CONNECTIONS, Served.PE
 class Attempt(NamedTuple):
     """A claimed recipient and what happened; if nothing was tried (None), it is due again at `again_at`.
 
-    `remark` is what the reply says about us.
+    `remark` is what the reply says about us, `follow_up` what the simulator does once it is delivered.
     """
 
     claimed: ClaimedRecipient
@@ -37,6 +38,7 @@ class Attempt(NamedTuple):
     carried: CarrierResult | None = None
     again_at: datetime | None = None
     remark: Remark | None = None
+    follow_up: FollowUp | None = None
 
 
 class Outcomes:
@@ -126,6 +128,7 @@ class Outcomes:
             remark=None if remark is None else remark.name,
             hold=hold,
             counts_from=attempt.claimed.counts_from,
+            follow_up=attempt.follow_up if result is DeliveryResult.DELIVERED else None,
         )
 
     def dated(self, recorded: DeliveryOutcome, now: datetime) -> DeliveryOutcome:
