@@ -181,7 +181,7 @@ async def test_another_accounts_message_is_404_and_live_mail_to_a_test_key(tenan
 # Many.
 
 
-async def cancel_many(tenant: Tenant, authorization: str | None = None, **body: object) -> Answer:
+async def cancel_many(tenant: Tenant, authorization: str | None = None, **body: Any) -> Answer:
     headers = {"Authorization": authorization or await tenant.jwt()}
     return await tenant.service.request("POST", "/v1/messages/cancel", headers=headers, json=body)
 
@@ -250,7 +250,7 @@ async def test_more_than_a_request_cancels_is_continued_by_its_cursor(service: S
 @pytest.mark.parametrize(
     "body", [{}, {"metadata": {}}, {"tag": ""}, {"tag": 7}, {"metadata": {"a b": "c"}}, {"tag": "x", "cursor": "y"}]
 )
-async def test_many_need_a_tag_or_metadata(tenant: Tenant, body: dict[str, object]) -> None:
+async def test_many_need_a_tag_or_metadata(tenant: Tenant, body: dict[str, Any]) -> None:
     answer = await cancel_many(tenant, **body)
     assert (answer.status, answer.body["code"]) == (400, "invalid_request")
 

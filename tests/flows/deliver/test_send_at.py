@@ -17,8 +17,9 @@ from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.queue_change import QueueChange
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.suppression import SuppressionReason
-from posthouse.rules.ticket import unpack
+from posthouse.rules.ticket import DeliveryTicket, unpack
 from posthouse.store import alert_figures, message_detail
+from posthouse.store.delivery_schedule import RecipientKey
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import TicketKind
 from tests.support.accept_flow import new_id, new_intake
@@ -190,12 +191,12 @@ async def claim_all_due_in_a_second(flow: DeliveryFlow, mails: int) -> float:
         times = [due_at + timedelta(seconds=number / mails) for number in range(start, start + ACCEPTED_AT_ONCE)]
         await asyncio.gather(*[steps.accept(1, send_at=at.isoformat()) for at in times])
     flow.clock.advance(hours=1, seconds=1)
-    claimed = set()
+    claimed: set[RecipientKey] = set()
     began = time.monotonic()
     while True:
         dispatched = await flow.dispatch.step()
         for message in await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0):
-            tickets = unpack(message.payload)
+            tickets = [ticket for ticket in unpack(message.payload) if isinstance(ticket, DeliveryTicket)]
             for first in range(0, len(tickets), BATCH_ITEMS_MAX):
                 found = await steps.claim(tickets[first : first + BATCH_ITEMS_MAX])
                 assert claimed.isdisjoint({claim.key for claim in found})
