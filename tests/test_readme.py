@@ -231,6 +231,17 @@ def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> No
     assert '"code"' not in seen
 
 
+def test_the_page_on_endpoints_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "endpoints.md")
+    assert (started[0].directory / ".posthouse" / "endpoint.secret").read_text().startswith("whsec_")
+    assert '"previous_secret_until":"20' in seen
+    assert '"type":"webhook.test"' in seen
+    assert '"replayed":0' in seen
+    assert '"header_names":["Authorization"]' in seen
+    assert '"deleted":true' in seen
+    assert '"code"' not in seen
+
+
 def test_the_page_on_unsubscribing_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "unsubscribe.md")
     assert '"recipient_count":2' in seen

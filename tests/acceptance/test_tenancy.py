@@ -189,6 +189,20 @@ async def _webhook_delivery(tenant: Tenant) -> str:
     return delivery_id
 
 
+async def _endpoint(tenant: Tenant) -> str:
+    """The account has ten at most, and pings rarely."""
+    await tenant.service.sql("DELETE FROM endpoints WHERE account_id = $1", tenant.id)
+    made = await tenant.call("POST", "/v1/endpoints", {"url": WEBHOOK})
+    endpoint_id: str = made.body["endpoint"]["id"]
+    return endpoint_id
+
+
+async def _endpoint_delivery(tenant: Tenant) -> str:
+    answer = await tenant.call("POST", f"/v1/endpoints/{await _endpoint(tenant)}/ping")
+    delivery_id: str = answer.body["delivery"]["id"]
+    return delivery_id
+
+
 MAKERS: Final = {
     "/v1/members/{id}": Maker(_member, ids.text(ids.USER, UNKNOWN)),
     "/v1/invitations/{id}": Maker(_invitation, ids.text(ids.INVITATION, UNKNOWN)),
@@ -200,6 +214,8 @@ MAKERS: Final = {
     "/v1/messages/{id}/attachments/{part}": Maker(_message_with_attachment, ids.text(ids.MESSAGE, UNKNOWN)),
     "/v1/suppressions/{email}": Maker(_suppression, "nobody@example.org"),
     "/v1/templates/{alias}": Maker(_template, "missing_id"),
+    "/v1/endpoints/{id}": Maker(_endpoint, ids.text(ids.ENDPOINT, UNKNOWN)),
+    "/v1/endpoints/deliveries/{id}": Maker(_endpoint_delivery, ids.text(ids.WEBHOOK_DELIVERY, UNKNOWN)),
     "/v1/webhook/deliveries/{id}": Maker(_webhook_delivery, ids.text(ids.WEBHOOK_DELIVERY, UNKNOWN)),
 }
 

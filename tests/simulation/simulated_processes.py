@@ -156,7 +156,8 @@ class SimulatedProcesses:
     def _waiting_for_turns(self) -> set["asyncio.Future[Any] | None"]:
         """What calls to a limited endpoint wait for while another is under way, which waits for the clock itself."""
         flows = [process.flow for process in self.processes if isinstance(process.flow, WebhookSender)]
-        turns = [account.turn for flow in flows for account in flow._accounts.values()]
+        accounts = [account for flow in flows for account in flow._accounts.values()]
+        turns = [destination.turn for account in accounts for destination in account.destinations.values()]
         return {waiter for turn in turns for waiter in turn._waiters or ()}
 
     def check_log_entry(self, _: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

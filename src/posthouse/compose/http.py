@@ -57,6 +57,7 @@ from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.operate.operators import Operators
 from posthouse.flows.shared.shared_database import SharedDatabase
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+from posthouse.flows.webhooks.endpoints import Endpoints
 from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
@@ -140,6 +141,14 @@ def _application(
             unsent_mail = UnsentMail(database=database, clock=clock, defaults=account.account_limits(settings))
             collect_rarely()
             prefer_event_loop()
+            webhook_endpoint = WebhookEndpoint(
+                database=database,
+                clock=clock,
+                chance=chance,
+                sealer=sealer(settings),
+                tickets=None if stream is None else tickets(settings, stream),
+                check=target_of(settings),
+            )
             yield Services(
                 service_info=service_info(settings),
                 admission=accept.admission(settings, control_cache, last_used, clock),
@@ -148,13 +157,17 @@ def _application(
                     database=database, clock=clock, bodies_days=settings.retention.bodies_days
                 ),
                 templates=Templates(database=database, clock=clock, chance=chance),
-                webhook_endpoint=WebhookEndpoint(
+                webhook_endpoint=webhook_endpoint,
+                endpoints=Endpoints(
                     database=database,
                     clock=clock,
                     chance=chance,
                     sealer=sealer(settings),
                     tickets=None if stream is None else tickets(settings, stream),
                     check=target_of(settings),
+                    log=webhook_endpoint,
+                    failing_after=settings.webhooks.failing_after,
+                    is_on=settings.webhooks.endpoints,
                 ),
                 unsubscribe=Unsubscribe(database=database, clock=clock, keys=unsubscribe_keys(settings)),
                 sessions=sessions,

@@ -63,6 +63,7 @@ async def run_webhooks(settings: Settings, stream: Stream, clock: DatabaseClock,
             renewals=renewals,
             notices=notices,
             failing_after=settings.webhooks.failing_after,
+            with_endpoints=settings.webhooks.endpoints,
             tracer=await stack.enter_async_context(open_tracer(settings, "notification", clock, chance)),
         )
         await workers.run_webhooks(sender, stream, leases, worker_lease=settings.workers.lease, stop=stop)

@@ -271,6 +271,11 @@ class WebhooksSection(Section):
         description="Days after which an endpoint that answered no call with a 2xx counts as failing: it gets one call "
         "at a time, as a new endpoint does, until it answers.",
     )
+    endpoints: bool = Field(
+        True,
+        description="Accounts may have up to ten endpoints beside their webhook. Off: none can be created or changed, "
+        "and what is due for those that exist fails; it can be sent again later.",
+    )
     allow_loopback: bool = Field(
         False,
         description="For tests only: call webhooks on this machine's loopback addresses, which are otherwise refused "

@@ -52,7 +52,7 @@ class SignatureVerdict(StrEnum):
 def body(
     *,
     event_id: UUID,
-    type: EventType,  # noqa: A002
+    type: StrEnum,  # noqa: A002
     created_at: datetime,
     message_id: MessageId,
     position: int,
@@ -65,7 +65,7 @@ def body(
     """The event of a recipient; `sender` is the submitted envelope's. Empty fields are omitted."""
     # Formatted by hand, since the shape never changes: a general encoder takes five times as long.
     fields = (
-        f'{{"id":"{ids.text(EVENT, event_id)}","type":"{type.value}","created_at":"{_moment(created_at)}",'
+        f'{{"id":"{ids.text(EVENT, event_id)}","type":"{type.value}","created_at":"{moment(created_at)}",'
         f'"data":{{"email_id":"{ids.text(MESSAGE, message_id)}",'
         f'"recipient_id":"{ids.text(RECIPIENT, ids.recipient_id(message_id, position))}","to":{quoted(to)}'
     )
@@ -84,7 +84,7 @@ def body(
 def test_body(*, event_id: UUID, created_at: datetime) -> bytes:
     """The event of a webhook ping; it is about no mail."""
     fields = (
-        f'{{"id":"{ids.text(EVENT, event_id)}","type":"{EventType.TEST.value}","created_at":"{_moment(created_at)}",'
+        f'{{"id":"{ids.text(EVENT, event_id)}","type":"{EventType.TEST.value}","created_at":"{moment(created_at)}",'
         f'"data":{{"subject":{quoted(TEST_SUBJECT)},"test":true}}}}'
     )
     return fields.encode()
@@ -97,7 +97,7 @@ def with_new_id(body: bytes, event_id: UUID, created_at: datetime) -> bytes:
         raise ValueError("no event begins like this")
     return (
         b'{"id":"%b","type":"%b","created_at":"%b"'
-        % (ids.text(EVENT, event_id).encode(), head[1], _moment(created_at).encode())
+        % (ids.text(EVENT, event_id).encode(), head[1], moment(created_at).encode())
         + body[head.end() :]
     )
 
@@ -123,6 +123,6 @@ def _hex(secret: str, t: str, body: bytes) -> str:
     return hmac.digest(secret.encode(), b"%b.%b" % (t.encode(), body), "sha256").hex()
 
 
-def _moment(at: datetime) -> str:
+def moment(at: datetime) -> str:
     """RFC 3339 in UTC with milliseconds, as in HTTP responses."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

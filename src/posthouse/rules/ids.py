@@ -9,6 +9,7 @@ The last six bits of a message id are zero. A recipient's id is its message's id
 """
 
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Final, NewType
 from uuid import UUID
 
@@ -37,6 +38,7 @@ AUDIT_ENTRY: Final = "al_"
 INVITATION: Final = "iv_"
 SESSION: Final = "se_"
 LEDGER_ENTRY: Final = "le_"
+ENDPOINT: Final = "ep_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6
@@ -52,6 +54,11 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 def new_id(now: datetime, random: bytes) -> UUID:
     """An id for something created at `now`; `random` is ten bytes."""
     return UUID(int=_new_number(now, random))
+
+
+def derived_id(now: datetime, *parts: bytes) -> UUID:
+    """An id for what is created at `now` and is known by these parts: the same each time."""
+    return new_id(now, blake2b(b"".join(parts), digest_size=RANDOM_BYTES).digest())
 
 
 def new_message_id(now: datetime, random: bytes) -> MessageId:

@@ -30,6 +30,12 @@ HEADERS_BYTES_MAX: Final = 16 * 1024
 # RFC 5321: 64 octets of local part, 255 of domain, 254 for the path as a whole.
 ADDRESS_CHARACTERS_MAX: Final = 254
 
+# Endpoints of an account.
+ENDPOINTS_MAX: Final = 10
+ENDPOINT_HEADERS_MAX: Final = 5
+ENDPOINT_HEADER_CHARACTERS_MAX: Final = 1_000
+ENDPOINT_DOMAINS_MAX: Final = 20
+
 # Idempotency.
 IDEMPOTENCY_KEY_CHARACTERS_MAX: Final = 255
 IDEMPOTENCY_LIFETIME_SECONDS: Final = 24 * 3600

@@ -26,7 +26,8 @@ class ReportNote:
     """An entry on a message's timeline; without a position it is about none of its recipients.
 
     `detail` is the address that a bounce names, or the kind of a complaint and who sent it unverified. `is_shared`:
-    the token has no position and the message has several recipients.
+    the token has no position and the message has several recipients. `is_believed`: it is about the recipient at
+    this position, and no one else can have made it up.
     """
 
     kind: Literal["bounce", "complaint"]
@@ -37,6 +38,7 @@ class ReportNote:
     response: str = ""
     suppress: bool = False
     is_shared: bool = False
+    is_believed: bool = False
 
     @property
     def duplicate_key(self) -> tuple[object, ...]:
@@ -85,11 +87,19 @@ def _complaint(
         position = _named(report.recipient, recipients)
     is_believed = not is_shared or complainer in (None, position)
     suppress = is_believed and position is not None and report.kind != NOT_SPAM
-    return ReportNote("complaint", position, report.kind, response=report.text, suppress=suppress, is_shared=is_shared)
+    return ReportNote(
+        "complaint",
+        position,
+        report.kind,
+        response=report.text,
+        suppress=suppress,
+        is_shared=is_shared,
+        is_believed=suppress,
+    )
 
 
 def _unverified(note: ReportNote, peer: str) -> ReportNote:
-    return replace(note, detail=f"{note.detail}, unverified, from {peer}", suppress=False)
+    return replace(note, detail=f"{note.detail}, unverified, from {peer}", suppress=False, is_believed=False)
 
 
 def _failures_named(
@@ -121,8 +131,17 @@ def _failures_of(failures: Sequence[FailedRecipient], position: int, email: str)
 
 def _failure(failed: FailedRecipient, position: int | None, is_certain: bool, is_shared: bool = False) -> ReportNote:
     suppress = is_certain and position is not None and failed.is_permanent and failed.status in SUPPRESSING
+    is_believed = position is not None and (is_certain or not is_shared)
     return ReportNote(
-        "bounce", position, failed.recipient or "", failed.status, failed.code, failed.text, suppress, is_shared
+        "bounce",
+        position,
+        failed.recipient or "",
+        failed.status,
+        failed.code,
+        failed.text,
+        suppress,
+        is_shared,
+        is_believed,
     )
 
 

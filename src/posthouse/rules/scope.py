@@ -47,7 +47,19 @@ _OPERATIONS: Final[Mapping[Scope, tuple[str, ...]]] = {
         "rotateDomainKeys",
         "removeDomain",
     ),
-    Scope.ENDPOINTS: (),
+    Scope.ENDPOINTS: (
+        "listEndpoints",
+        "createEndpoint",
+        "getEndpoint",
+        "saveEndpoint",
+        "deleteEndpoint",
+        "rotateEndpointSecret",
+        "pingEndpoint",
+        "listEndpointDeliveries",
+        "getEndpointDelivery",
+        "replayEndpoint",
+        "replayEndpointDelivery",
+    ),
 }
 NEEDED: Final[Mapping[str, Scope]] = MappingProxyType(
     {operation: scope for scope, operations in _OPERATIONS.items() for operation in operations}

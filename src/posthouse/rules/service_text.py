@@ -43,6 +43,19 @@ def webhook_failing(account: str, host: str, since: datetime) -> ServiceText:
     )
 
 
+def endpoint_failing(account: str, host: str, since: datetime) -> ServiceText:
+    return ServiceText(
+        f"An endpoint of {account} fails"[: limits.SUBJECT_CHARACTERS_MAX],
+        f"Since {_moment(since)}, the endpoint of the account {account} at {host} has answered no event with a 2xx.\n\n"
+        "Events are still sent, one at a time. Each keeps its attempts; an attempt that can't be made for three days "
+        "is given up. The endpoint stays enabled.\n\n"
+        "What to do: GET /v1/endpoints/{id}/deliveries shows the answers. Mend the endpoint, or save another URL with "
+        "PUT /v1/endpoints/{id}, then send a test with POST /v1/endpoints/{id}/ping: the first 2xx brings everything "
+        "that waits. What was given up can be sent again with POST /v1/endpoints/{id}/replay.\n\n"
+        "This mail is not repeated until the endpoint has answered.\n",
+    )
+
+
 def new_login(at: datetime, address: str, program: str) -> ServiceText:
     return ServiceText(
         "A login from a new place",

@@ -61,11 +61,15 @@ class DeliveryTicket:
 
 @dataclass(frozen=True, slots=True)
 class WebhookTicket:
-    """One webhook delivery is due."""
+    """One webhook delivery is due; `endpoint_id` is None for the account's webhook.
+
+    A ticket of the version before has none either: the claim reads it again.
+    """
 
     account_id: AccountId
     webhook_delivery_id: UUID
     fence: int
+    endpoint_id: UUID | None = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[AccountId, UUID, int]:
@@ -76,6 +80,7 @@ Ticket = DeliveryTicket | WebhookTicket
 
 _DELIVERY_1: Final = 0x01
 _NOTIFICATION_1: Final = 0x81
+_ENDPOINT_1: Final = 0x82
 _SEVERAL_1: Final = 0x02
 # Beside tickets, their lane. A version that can't read it finds the tickets all the same.
 _LANE_1: Final = 0x03
@@ -84,6 +89,7 @@ _SENDER_1: Final = 0x04
 TOGETHER_MAX: Final = 16
 _delivery: Final = Struct(">B16s16sBI")
 _notification: Final = Struct(">B16s16sI")
+_endpoint: Final = Struct(">B16s16sI16s")
 
 
 def encode(ticket: Ticket) -> bytes:
@@ -93,10 +99,10 @@ def encode(ticket: Ticket) -> bytes:
                 _DELIVERY_1, ticket.account_id.bytes, ticket.message_id.bytes, ticket.position, ticket.fence
             )
             return head + ticket.destination.encode("ascii")
-        case WebhookTicket():
-            return _notification.pack(
-                _NOTIFICATION_1, ticket.account_id.bytes, ticket.webhook_delivery_id.bytes, ticket.fence
-            )
+        case WebhookTicket(account_id, delivery_id, fence, endpoint_id):
+            if endpoint_id is None:
+                return _notification.pack(_NOTIFICATION_1, account_id.bytes, delivery_id.bytes, fence)
+            return _endpoint.pack(_ENDPOINT_1, account_id.bytes, delivery_id.bytes, fence, endpoint_id.bytes)
         case _:
             assert_never(ticket)
 
@@ -139,6 +145,11 @@ def decode(
         if fence > FENCE_MAX:
             return None
         return WebhookTicket(AccountId(to_uuid(account_id)), to_uuid(webhook_delivery_id), fence)
+    if format_byte == _ENDPOINT_1 and len(data) == _endpoint.size:
+        _, account_id, webhook_delivery_id, fence, endpoint_id = _endpoint.unpack(data)
+        if fence > FENCE_MAX:
+            return None
+        return WebhookTicket(AccountId(to_uuid(account_id)), to_uuid(webhook_delivery_id), fence, to_uuid(endpoint_id))
     return None
 
 

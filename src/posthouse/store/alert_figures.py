@@ -48,6 +48,9 @@ ORDER BY name
 _FAILING: Final = """
 SELECT account_id FROM webhook_endpoints
 WHERE account_id = ANY($1::uuid[]) AND enabled AND failing_noted_at IS NOT NULL
+UNION
+SELECT account_id FROM endpoints
+WHERE account_id = ANY($1::uuid[]) AND enabled AND failing_noted_at IS NOT NULL
 """
 # A key that was replaced ends soon on purpose.
 _KEYS: Final = """

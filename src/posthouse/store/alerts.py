@@ -14,7 +14,7 @@ from posthouse.rules.alert import AlertKind, Change
 from posthouse.rules.alert_text import AlertNotice
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.store.postgres import Connection
-from posthouse.store.statement import statement
+from posthouse.store.statement import Statement, statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ WITH {_GIVEN}, chosen AS (
 INSERT INTO alert_notices (id, account_id, user_id, kind, is_raised, label, value, threshold, at)
 SELECT notice_id, account_id, user_id, kind, true, label, value, threshold, :now
 FROM raised JOIN chosen USING (account_id, user_id, kind, subject)
-RETURNING 1
+RETURNING id
 """)
 _CLEAR: Final = statement(f"""
 WITH {_GIVEN}, chosen AS (
@@ -125,7 +125,7 @@ WITH {_GIVEN}, chosen AS (
 )
 INSERT INTO alert_notices (id, account_id, user_id, kind, is_raised, label, value, threshold, at)
 SELECT notice_id, account_id, user_id, kind, false, label, value, threshold, :now FROM cleared
-RETURNING 1
+RETURNING id
 """)
 
 _PENDING: Final = """
@@ -197,13 +197,22 @@ async def set_raised(
     await tx.execute(_RAISE_QUIETLY, account_id, user_id, of_kind, subjects, labels, now)
 
 
-async def record_raised(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> int:
-    """With a notice for each; those that were raised already are left out. Returns how many there were."""
-    return len(await tx.fetch(*_RAISE.bind(**_columns(changes), now=now))) if changes else 0
+async def record_raised(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> list[AlertChange]:
+    """With a notice for each; those that were raised already are left out. Returns the others."""
+    return await _recorded(tx, _RAISE, changes, now)
 
 
-async def record_cleared(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> int:
-    return len(await tx.fetch(*_CLEAR.bind(**_columns(changes), now=now))) if changes else 0
+async def record_cleared(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> list[AlertChange]:
+    return await _recorded(tx, _CLEAR, changes, now)
+
+
+async def _recorded(
+    tx: Connection, statement: Statement, changes: Sequence[AlertChange], now: datetime
+) -> list[AlertChange]:
+    if not changes:
+        return []
+    noticed = {row["id"] for row in await tx.fetch(*statement.bind(**_columns(changes), now=now))}
+    return [change for change in changes if change.notice_id in noticed]
 
 
 def _columns(changes: Sequence[AlertChange]) -> dict[str, list[object]]:

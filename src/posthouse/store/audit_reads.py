@@ -82,7 +82,7 @@ ORDER BY e.id
 """
 
 _WEBHOOK_DELIVERIES: Final = """
-SELECT w.id, w.event_id, w.status, w.attempt, w.max_attempts, w.http_status, w.error,
+SELECT w.id, w.event_id, w.status, w.attempt, w.max_attempts, w.http_status, w.error, w.endpoint_id,
     EXISTS (SELECT FROM calls c WHERE c.account_id = $1 AND c.id = w.id) AS is_scheduled
 FROM webhook_deliveries w WHERE w.account_id = $1 AND w.id > $2 ORDER BY w.id LIMIT $3
 """
@@ -154,6 +154,7 @@ class WebhookDeliveryRecord:
     max_attempts: int
     http_status: int | None
     error: str | None
+    endpoint_id: UUID | None
     is_scheduled: bool
 
 

@@ -8,7 +8,8 @@ for its row: it is locked only at the very end, and only if credits are released
 
 An event whose account has a webhook that is subscribed to it becomes a webhook delivery in the same
 transaction. Endpoints are only read, so that nothing waits for their rows; a change that is made meanwhile takes
-effect when the delivery is claimed.
+effect when the delivery is claimed. The same holds for the account's endpoints beside the webhook
+(`endpoint_events`), which also get a first deferral and a cancellation.
 
 A statement's snapshot is older than the locks it takes, so one statement locks and later ones change. They
 find what they change by place (its ctid): a join with the keys, planned while a day's partition was
@@ -17,7 +18,7 @@ same lookup, picks the partition.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -25,15 +26,18 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.delivery_reason import reason_of
+from posthouse.rules.endpoint import FurtherType
+from posthouse.rules.ids import AccountId, MessageId, derived_id
 from posthouse.rules.message import BillingStatus, RecipientStatus, billing_of, message_state
 from posthouse.rules.rescue import Hold
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.simulator import FollowUp
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import webhook_schedule
+from posthouse.store import endpoint_events, webhook_schedule
 from posthouse.store.day_statement import DayStatement, common_day
 from posthouse.store.delivery_schedule import Place, RecipientKey, id_bounds
+from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection, required, storable
 from posthouse.store.statement import statement
 from posthouse.store.webhook_schedule import NewWebhookDelivery
@@ -180,18 +184,18 @@ UPDATE <recipients> AS recipients SET status = given.status, billing_status = gi
     failed_at = CASE given.status WHEN 'failed' THEN :now::timestamptz END,
     cancelled_at = CASE given.status WHEN 'cancelled' THEN :now::timestamptz END
 FROM (
-    SELECT place, place_id, asked.*
+    SELECT place, place_id, was_queued, asked.*
     FROM unnest(:numbers::integer[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
         :statuses::text[], :billing_statuses::text[], :attempt_counts::smallint[],
         :codes::smallint[], :responses::text[])
         asked(number, account_id, message_id, position, status, billing_status, attempt_count, code, response)
     CROSS JOIN LATERAL (
-        SELECT ctid AS place, message_id AS place_id FROM <recipients>
+        SELECT ctid AS place, message_id AS place_id, status = 'queued' AS was_queued FROM <recipients>
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
           AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient) given
 WHERE recipients.ctid = given.place AND recipients.message_id = given.place_id
   AND recipients.status IN ('queued', 'deferred')
-RETURNING given.number
+RETURNING given.number, given.was_queued
 """)
 
 _WRITE: Final = DayStatement("""
@@ -247,7 +251,8 @@ WITH folded AS (
     FROM given WHERE event_id IS NOT NULL
 )
 SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM postponed),
-    ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY(:webhook_account_ids::uuid[]) AND enabled)
+    ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY(:webhook_account_ids::uuid[]) AND enabled),
+    ARRAY(SELECT account_id FROM endpoints WHERE account_id = ANY(:changed_account_ids::uuid[]) AND enabled)
 """)
 
 # In one order as well: two transactions that insert the same addresses wait for each other. A bounce outranks what
@@ -318,16 +323,20 @@ async def record(
     low, high = id_bounds(batch)
     day = common_day(low, high, now)
     messages, schedule = await _lock(tx, batch, day)
-    changed = await _change(tx, batch, messages, schedule, now, low, high, day)
+    changed, first_changed = await _change(tx, batch, messages, schedule, now, low, high, day)
     closed = [outcome for outcome in changed.values() if outcome.result.is_final]
     for outcome in closed:
         messages[outcome.key[:2]].close(outcome)
     deliveries = _webhook_deliveries(closed)
-    listening = await _write(tx, batch, messages, schedule, changed, closed, deliveries, now)
+    listening, with_endpoints = await _write(tx, batch, messages, schedule, changed, closed, deliveries, now)
     tickets: list[WebhookTicket] = []
     if listening:
         wanted = [delivery for delivery in deliveries if delivery.account_id in listening]
         tickets = await webhook_schedule.enter(tx, wanted, now, now + ticket_lease, webhook_attempts_max)
+    if with_endpoints:
+        of_them = [outcome for outcome in changed.values() if outcome.account_id in with_endpoints]
+        events = [event for outcome in of_them for event in _endpoint_events(outcome, first_changed, now)]
+        tickets += await endpoint_events.enter_mail(tx, events, now, now + ticket_lease, webhook_attempts_max)
     await _suppress(tx, batch.values(), now, low, high)
     await _release(tx, messages, closed)
     charged = Counter(outcome.releases_credit for outcome in closed if messages[outcome.key[:2]].credits)
@@ -384,15 +393,15 @@ async def _change(
     low: MessageId,
     high: MessageId,
     day: date | None,
-) -> dict[RecipientKey, DeliveryOutcome]:
-    """Give the recipients their new states; return those that were really changed."""
+) -> tuple[dict[RecipientKey, DeliveryOutcome], Collection[RecipientKey]]:
+    """Give the recipients their new states; return those that were really changed, and which for the first time."""
     keys = [
         key
         for key in schedule
         if batch[key].result is DeliveryResult.DEFERRED or (batch[key].result.is_final and key[:2] in messages)
     ]
     if not keys:
-        return {}
+        return {}, ()
     rows = await tx.fetch(
         *_CHANGE.of(day).bind(
             now=now,
@@ -409,7 +418,8 @@ async def _change(
             responses=[storable(batch[key].response) for key in keys],
         )
     )
-    return {keys[number]: batch[keys[number]] for (number,) in rows}
+    changed = {keys[number]: batch[keys[number]] for number, _ in rows}
+    return changed, {keys[number] for number, was_queued in rows if was_queued}
 
 
 async def _write(
@@ -421,8 +431,11 @@ async def _write(
     closed: Sequence[DeliveryOutcome],
     deliveries: Sequence[NewWebhookDelivery],
     now: datetime,
-) -> Collection[AccountId]:
-    """Everything that follows from what was changed; returns the accounts that have an enabled webhook endpoint."""
+) -> tuple[Collection[AccountId], Collection[AccountId]]:
+    """Everything that follows from what was changed; returns the accounts that have an enabled webhook.
+
+    And those that have enabled endpoints.
+    """
     low, high = id_bounds(batch)
     folded = [(key[1], messages[key]) for key in dict.fromkeys(outcome.key[:2] for outcome in closed)]
     states = [message_state(counts.open, counts.delivered, counts.released, counts.total) for _, counts in folded]
@@ -471,13 +484,13 @@ async def _write(
             event_types=[event and event.type for event in events],
             event_bodies=[event and event.body for event in events],
             webhook_account_ids=list({delivery.account_id for delivery in deliveries}),
+            changed_account_ids=list({account_id for account_id, _, _, _ in changed}),
         )
     )
-    *written, listening = required(row)
+    *written, listening, with_endpoints = required(row)
     if written != [len(folded), len(struck), len(later)]:
         raise RuntimeError(f"a row that was locked is not where it was: {written}")
-    accounts: Collection[AccountId] = listening
-    return accounts
+    return listening, with_endpoints
 
 
 def _schedule_changes(
@@ -525,6 +538,45 @@ def _webhook_deliveries(closed: Iterable[DeliveryOutcome]) -> list[NewWebhookDel
         for outcome in closed
         if outcome.event is not None and outcome.event.webhook_delivery_id is not None
     ]
+
+
+def _endpoint_events(
+    outcome: DeliveryOutcome, first_changed: Collection[RecipientKey], now: datetime
+) -> Iterator[MailEvent]:
+    """What endpoints may want of a result."""
+    account_id, message_id, position = outcome.account_id, outcome.message_id, outcome.position
+    if outcome.event is not None:
+        reason = None
+        if outcome.result is not DeliveryResult.DELIVERED:
+            reason = reason_of(outcome.result, outcome.code, outcome.response).value
+        event = outcome.event
+        yield MailEvent(account_id, event.id, event.type, message_id, position, event.body, reason=reason)
+    elif outcome.result is DeliveryResult.CANCELLED:
+        yield _further_event(outcome, FurtherType.CANCELLED, now)
+    elif outcome.result is DeliveryResult.DEFERRED and outcome.key in first_changed:
+        reason = reason_of(outcome.result, outcome.code, outcome.response).value
+        yield _further_event(outcome, FurtherType.DEFERRED, now, outcome.code, storable(outcome.response), reason)
+
+
+def _further_event(
+    outcome: DeliveryOutcome,
+    type_: FurtherType,
+    now: datetime,
+    code: int | None = None,
+    response: str | None = None,
+    reason: str | None = None,
+) -> MailEvent:
+    event_id = derived_id(now, outcome.message_id.bytes, bytes([outcome.position]), type_.encode())
+    return MailEvent(
+        outcome.account_id,
+        event_id,
+        type_,
+        outcome.message_id,
+        outcome.position,
+        code=code,
+        response=response,
+        reason=reason,
+    )
 
 
 async def _suppress(

@@ -85,7 +85,7 @@ RETURNING 1
 """)
 
 RENEW: Final = """
-INSERT INTO workers (id, expires_at) VALUES ($1, $2)
+INSERT INTO workers (id, expires_at, knows_endpoints) VALUES ($1, $2, true)
 ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at)
 """
 

@@ -55,6 +55,8 @@ SELECT convert_from(substring(sealed FROM 3 FOR get_byte(sealed, 1)), 'UTF8') AS
 FROM (SELECT dkim_sealed, ed25519_sealed FROM domains
       UNION ALL SELECT dkim_sealed, ed25519_sealed FROM domain_keys WHERE retired_at IS NULL
       UNION ALL SELECT secret_sealed, NULL FROM webhook_endpoints
+      UNION ALL SELECT secret_sealed, previous_secret_sealed FROM endpoints
+      UNION ALL SELECT headers_sealed, NULL FROM endpoints
       UNION ALL SELECT secret_sealed, NULL FROM second_factors
       UNION ALL SELECT password_sealed, NULL FROM relays) keys
 CROSS JOIN LATERAL (VALUES (dkim_sealed), (ed25519_sealed)) secret(sealed)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.store import open_transactions
 from posthouse.store.delivery_schedule import columns
@@ -44,13 +45,22 @@ _AFTER: Final = statement("""
 SELECT id, type, body, message_id FROM events WHERE account_id = :account_id AND id > :after AND id < :before
 ORDER BY id LIMIT :limit
 """)
-_AFTER_OF_TYPE: Final = statement("""
-SELECT id, type, body, message_id FROM events WHERE account_id = :account_id AND id > :after AND id < :before
+_AFTER_OF_TYPE_IN: Final = """
+SELECT id, type, body, message_id FROM {table} WHERE account_id = :account_id AND id > :after AND id < :before
     AND type = :event_type ORDER BY id LIMIT :limit
-""")
-_AFTER_SO_MANY: Final = statement("""
-SELECT id FROM events WHERE account_id = :account_id AND id > :after AND id < :before ORDER BY id OFFSET :count LIMIT 1
-""")
+"""
+_AFTER_SO_MANY_IN: Final = """
+SELECT id FROM {table} WHERE account_id = :account_id AND id > :after AND id < :before ORDER BY id OFFSET :count LIMIT 1
+"""
+_AFTER_OF_TYPE: Final = statement(_AFTER_OF_TYPE_IN.format(table="events"))
+_AFTER_SO_MANY: Final = statement(_AFTER_SO_MANY_IN.format(table="events"))
+# Of the types that only endpoints get.
+_FURTHER_AFTER: Final = statement(_AFTER_OF_TYPE_IN.format(table="endpoint_events"))
+_FURTHER_SO_MANY: Final = statement(_AFTER_SO_MANY_IN.format(table="endpoint_events"))
+_FURTHER_OF_MESSAGE: Final = """
+SELECT id, type, body, message_id FROM endpoint_events
+WHERE account_id = $1 AND message_id = $2 AND type = $3 ORDER BY id LIMIT $4
+"""
 
 _ENDS: Final = """
 SELECT position, coalesce(delivered_at, bounced_at, failed_at, cancelled_at) AS final_at,
@@ -90,16 +100,22 @@ async def read(
     limit: int,
     event_type: str | None = None,
 ) -> EventRange:
-    """The account's events between the two, of all types or of one; PostgreSQL reads only the days between them."""
+    """The account's events between the two, of the webhook's types or of one of any.
+
+    PostgreSQL reads only the days between them.
+    """
     further = None
     if event_type is None:
         rows = await connection.fetch(*_AFTER.bind(account_id=account_id, after=after, before=before, limit=limit + 1))
     else:
+        is_further = event_type in list(FurtherType)
         further = await connection.fetchval(
-            *_AFTER_SO_MANY.bind(account_id=account_id, after=after, before=before, count=SEARCHED_AT_ONCE_MAX)
+            *(_FURTHER_SO_MANY if is_further else _AFTER_SO_MANY).bind(
+                account_id=account_id, after=after, before=before, count=SEARCHED_AT_ONCE_MAX
+            )
         )
         rows = await connection.fetch(
-            *_AFTER_OF_TYPE.bind(
+            *(_FURTHER_AFTER if is_further else _AFTER_OF_TYPE).bind(
                 account_id=account_id, after=after, before=further or before, limit=limit + 1, event_type=event_type
             )
         )
@@ -123,6 +139,14 @@ async def of_message(connection: Connection, account_id: AccountId, message_id: 
             highest_ids=highest_ids,
         )
     )
+    return [StoredEvent(*row) for row in rows]
+
+
+async def further_of_message(
+    connection: Connection, account_id: AccountId, message_id: MessageId, event_type: str
+) -> list[StoredEvent]:
+    """Of a type that only endpoints get, the oldest first."""
+    rows = await connection.fetch(_FURTHER_OF_MESSAGE, account_id, message_id, event_type, SEARCHED_AT_ONCE_MAX)
     return [StoredEvent(*row) for row in rows]
 
 

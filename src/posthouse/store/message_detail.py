@@ -313,6 +313,7 @@ SELECT id, event_id, status, attempt, max_attempts, http_status, error, replay_o
     next_attempt_at
 FROM webhook_deliveries
 WHERE account_id = :account_id AND message_id = :message_id AND id >= :lowest AND id < :highest
+  AND endpoint_id IS NULL
 ORDER BY id DESC LIMIT :limit
 """)
 

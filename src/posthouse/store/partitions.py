@@ -16,6 +16,7 @@ TABLES: Final = (
     "attempts",
     "reports",
     "events",
+    "endpoint_events",
     "webhook_deliveries",
     "catalogue",
 )
@@ -70,7 +71,7 @@ ON CONFLICT (account_id, day) DO UPDATE SET reserved = kept.reserved + excluded.
 
 def key_of(table: str) -> str:
     """The column by which the table is divided."""
-    return "id" if table in ("messages", "events", "webhook_deliveries") else "message_id"
+    return "id" if table in ("messages", "events", "endpoint_events", "webhook_deliveries") else "message_id"
 
 
 @dataclass(frozen=True, slots=True, order=True)

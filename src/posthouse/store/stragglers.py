@@ -17,7 +17,7 @@ from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Connection
 
-REPLACED: Final = frozenset({"bodies", "events", "catalogue"})
+REPLACED: Final = frozenset({"bodies", "events", "endpoint_events", "catalogue"})
 # What a statement reads and deletes at a time, in pages of 8 KB.
 _PAGES_AT_ONCE: Final = 1_000
 
@@ -38,10 +38,11 @@ _PENDING: Final = "FROM calls WHERE id >= '{low}' AND id < '{high}'"
 _IS_OPEN: Final = "EXISTS (SELECT {source} AND account_id = stored.account_id AND message_id = stored.{key})"
 _IS_KEPT: Final = "EXISTS (SELECT {source} AND account_id = stored.account_id AND id = stored.{key})"
 
-# An event is of a later day than its message; a webhook delivery that is pending needs it, too.
-_IS_NEEDED_EVENT: Final = """
-stored.id IN (SELECT event_id FROM calls WHERE event_id >= '{low}' AND event_id < '{high}')
-OR EXISTS (SELECT FROM messages WHERE account_id = stored.account_id AND id = stored.message_id AND id < '{high}')
+# A webhook delivery that is pending needs its event. An event of mail is of a later day than its message.
+_IS_SENT: Final = "stored.id IN (SELECT event_id FROM calls WHERE event_id >= '{low}' AND event_id < '{high}')"
+_IS_NEEDED_EVENT: Final = f"""
+{_IS_SENT}
+OR EXISTS (SELECT FROM messages WHERE account_id = stored.account_id AND id = stored.message_id AND id < '{{high}}')
 """
 
 
@@ -114,6 +115,8 @@ def _reason(partition: Partition) -> str:
             source = _PENDING
         case "events":
             source = f"FROM {partition.name} stored WHERE {_IS_NEEDED_EVENT}"
+        case "endpoint_events":
+            source = f"FROM {partition.name} stored WHERE {_IS_SENT}"
         case _:
             source = _KEPT_MESSAGE
     return _with_bounds(source, partition)
@@ -124,6 +127,8 @@ def _is_needed(partition: Partition) -> str:
     match partition.table:
         case "events":
             return _with_bounds(_IS_NEEDED_EVENT, partition)
+        case "endpoint_events":
+            return _with_bounds(_IS_SENT, partition)
         case "messages" | "bodies":
             condition = _IS_OPEN
         case _:

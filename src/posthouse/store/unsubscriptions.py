@@ -11,9 +11,12 @@ from posthouse.store.statement import statement
 _UNSUBSCRIBE: Final = statement("""
 INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES (:account_id, :mailing_list, :email,
     :now) ON CONFLICT DO NOTHING
+RETURNING 1
 """)
 
 
-async def unsubscribe(tx: Connection, leaver: ListMember, now: datetime) -> None:
+async def unsubscribe(tx: Connection, leaver: ListMember, now: datetime) -> bool:
+    """Whether it is the first time."""
     account_id, mailing_list, email = leaver
-    await tx.execute(*_UNSUBSCRIBE.bind(account_id=account_id, mailing_list=mailing_list, email=email, now=now))
+    arguments = _UNSUBSCRIBE.bind(account_id=account_id, mailing_list=mailing_list, email=email, now=now)
+    return await tx.fetchval(*arguments) is not None

@@ -60,18 +60,19 @@ class FailedDelivery(NamedTuple):
     id: UUID
     event_id: UUID
     type: str
-    message_id: MessageId
-    position: int
+    message_id: MessageId | None
+    position: int | None
 
 
 _SEARCH: Final = statement("""
 WITH examined AS MATERIALIZED (
-    SELECT id, status, type FROM webhook_deliveries
+    SELECT id, status, type, endpoint_id FROM webhook_deliveries
     WHERE account_id = :account_id AND id >= :lowest AND id < :before ORDER BY id DESC LIMIT :examined_max
 )
 SELECT (SELECT count(*) FROM examined) AS examined, (SELECT id FROM examined ORDER BY id LIMIT 1) AS reached,
     ARRAY(SELECT id FROM examined
-          WHERE (:status::text IS NULL OR status = :status) AND (:type::text IS NULL OR type = :type)
+          WHERE endpoint_id IS NOT DISTINCT FROM :endpoint_id
+            AND (:status::text IS NULL OR status = :status) AND (:type::text IS NULL OR type = :type)
           ORDER BY id DESC LIMIT :limit) AS ids
 """)
 _BY_IDS: Final = statement(f"""
@@ -81,6 +82,7 @@ WHERE account_id = :account_id AND id = ANY(:ids::uuid[]) AND id >= :lowest AND 
 _OF_MESSAGE: Final = statement("""
 SELECT id FROM webhook_deliveries
 WHERE account_id = :account_id AND message_id = :message_id AND id >= :lowest AND id < :before
+  AND endpoint_id IS NOT DISTINCT FROM :endpoint_id
   AND (:status::text IS NULL OR status = :status) AND (:type::text IS NULL OR type = :type)
 ORDER BY id DESC LIMIT :limit
 """)
@@ -91,20 +93,43 @@ _LOCK_REPLAY: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('postho
 # the status holds even if a clock was set back between the two.
 _FAILED: Final = statement("""
 WITH examined AS MATERIALIZED (
-    SELECT id, event_id, type, message_id, position, status FROM webhook_deliveries
+    SELECT id, event_id, type, message_id, position, status, endpoint_id FROM webhook_deliveries
     WHERE account_id = :account_id AND id > :after AND id < :before ORDER BY id LIMIT :examined_max
 )
 SELECT id, event_id, type, message_id, position, is_replayed FROM (
-    SELECT *, message_id IS NOT NULL AND status = 'failed'
+    SELECT *, message_id IS NOT NULL AND status = 'failed' AND endpoint_id IS NULL
         AND NOT EXISTS (
             SELECT FROM webhook_deliveries other
             WHERE other.account_id = :account_id AND other.message_id = examined.message_id
-              AND other.event_id = examined.event_id AND other.id <> examined.id
+              AND other.event_id = examined.event_id AND other.id <> examined.id AND other.endpoint_id IS NULL
               AND (other.id > examined.id OR other.status <> 'failed'))
         AND EXISTS (SELECT FROM events WHERE account_id = :account_id AND id = examined.event_id) AS is_replayed
     FROM examined) found
 ORDER BY id
 """)
+# The same for an endpoint, whose events may be about no mail: those are compared with one more statement.
+_FAILED_OF_ENDPOINT: Final = statement("""
+WITH examined AS MATERIALIZED (
+    SELECT id, event_id, type, message_id, position, status, endpoint_id FROM webhook_deliveries
+    WHERE account_id = :account_id AND id > :after AND id < :before ORDER BY id LIMIT :examined_max
+)
+SELECT id, event_id, type, message_id, position, is_replayed FROM (
+    SELECT *, status = 'failed' AND endpoint_id IS NOT DISTINCT FROM :endpoint_id AND type <> 'webhook.test'
+        AND NOT EXISTS (
+            SELECT FROM webhook_deliveries other
+            WHERE other.account_id = :account_id AND other.message_id = examined.message_id
+              AND other.event_id = examined.event_id AND other.id <> examined.id AND other.endpoint_id = :endpoint_id
+              AND (other.id > examined.id OR other.status <> 'failed'))
+        AND EXISTS (SELECT FROM endpoint_events WHERE account_id = :account_id AND id = examined.event_id)
+            AS is_replayed
+    FROM examined) found
+ORDER BY id
+""")
+_LAST_ABOUT_NO_MAIL: Final = """
+SELECT DISTINCT ON (event_id) event_id, id FROM webhook_deliveries
+WHERE account_id = $1 AND id >= $2 AND message_id IS NULL AND endpoint_id = $3 AND event_id = ANY($4::uuid[])
+ORDER BY event_id, id DESC
+"""
 _REPLAY: Final = statement("""
 WITH wanted AS MATERIALIZED (
     SELECT given.*, endpoint.url
@@ -124,13 +149,15 @@ RETURNING 1
 """)
 _HEALTH: Final = statement("""
 WITH examined AS MATERIALIZED (
-    SELECT id, status, last_attempt_at, duration_ms, failed_attempts FROM webhook_deliveries
+    SELECT id, status, last_attempt_at, duration_ms, failed_attempts, endpoint_id FROM webhook_deliveries
     WHERE account_id = :account_id AND id >= :lowest ORDER BY id DESC LIMIT :examined_max
 ), called AS (
-    SELECT last_attempt_at AS at, duration_ms, true AS is_taken FROM examined WHERE status = 'succeeded'
+    SELECT last_attempt_at AS at, duration_ms, true AS is_taken FROM examined
+    WHERE status = 'succeeded' AND endpoint_id IS NOT DISTINCT FROM :endpoint_id
     UNION ALL
     SELECT (attempt->>'at')::timestamptz, (attempt->>'duration_ms')::integer, false
     FROM examined CROSS JOIN LATERAL jsonb_array_elements(failed_attempts) attempt
+    WHERE endpoint_id IS NOT DISTINCT FROM :endpoint_id
 )
 SELECT count(*) AS calls, count(*) FILTER (WHERE NOT is_taken) AS failures,
     percentile_disc(0.5) WITHIN GROUP (ORDER BY duration_ms) AS p50_ms,
@@ -140,7 +167,9 @@ FROM called WHERE at >= :since
 """)
 
 
-async def search(connection: Connection, account_id: AccountId, filters: WebhookFilters, limit: int) -> LogStep:
+async def search(
+    connection: Connection, account_id: AccountId, filters: WebhookFilters, limit: int, endpoint_id: UUID | None = None
+) -> LogStep:
     """The newest that match, of as many rows as one step examines."""
     row = required(
         await connection.fetchrow(
@@ -150,6 +179,7 @@ async def search(connection: Connection, account_id: AccountId, filters: Webhook
                 before=filters.before,
                 status=filters.status,
                 type=filters.type,
+                endpoint_id=endpoint_id,
                 limit=limit,
                 examined_max=EXAMINED_MAX,
             )
@@ -159,7 +189,12 @@ async def search(connection: Connection, account_id: AccountId, filters: Webhook
 
 
 async def of_message(
-    connection: Connection, account_id: AccountId, message_id: MessageId, filters: WebhookFilters, limit: int
+    connection: Connection,
+    account_id: AccountId,
+    message_id: MessageId,
+    filters: WebhookFilters,
+    limit: int,
+    endpoint_id: UUID | None = None,
 ) -> list[UUID]:
     """The newest of a message that match."""
     rows = await connection.fetch(
@@ -170,20 +205,23 @@ async def of_message(
             before=filters.before,
             status=filters.status,
             type=filters.type,
+            endpoint_id=endpoint_id,
             limit=limit,
         )
     )
     return [row["id"] for row in rows]
 
 
-async def by_ids(connection: Connection, account_id: AccountId, ids: Sequence[UUID]) -> list[WebhookDelivery]:
+async def by_ids(
+    connection: Connection, account_id: AccountId, ids: Sequence[UUID], endpoint_id: UUID | None = None
+) -> list[WebhookDelivery]:
     """The newest first."""
     if not ids:
         return []
     rows = await connection.fetch(
         *_BY_IDS.bind(account_id=account_id, ids=list(ids), lowest=min(ids), highest=max(ids))
     )
-    return await with_bodies(connection, account_id, rows)
+    return await with_bodies(connection, account_id, rows, endpoint_id)
 
 
 async def attempts_of(connection: Connection, delivery: WebhookDelivery) -> list[WebhookAttempt]:
@@ -225,6 +263,29 @@ async def failed(
     return found, rows[-1]["id"] if len(rows) == REPLAYED_AT_ONCE_MAX else None
 
 
+async def failed_of_endpoint(
+    connection: Connection, account_id: AccountId, endpoint_id: UUID, after: UUID, before: UUID
+) -> tuple[list[FailedDelivery], UUID | None]:
+    """As `failed`, of an endpoint."""
+    rows = await connection.fetch(
+        *_FAILED_OF_ENDPOINT.bind(
+            account_id=account_id,
+            endpoint_id=endpoint_id,
+            after=after,
+            before=before,
+            examined_max=REPLAYED_AT_ONCE_MAX,
+        )
+    )
+    found = [FailedDelivery(*tuple(row)[:5]) for row in rows if row["is_replayed"]]
+    about_no_mail = [each for each in found if each.message_id is None]
+    if about_no_mail:
+        of_events = [each.event_id for each in about_no_mail]
+        last = await connection.fetch(_LAST_ABOUT_NO_MAIL, account_id, about_no_mail[0].id, endpoint_id, of_events)
+        last_ids = {row["id"] for row in last}
+        found = [each for each in found if each.message_id is not None or each.id in last_ids]
+    return found, rows[-1]["id"] if len(rows) == REPLAYED_AT_ONCE_MAX else None
+
+
 async def enter_replays(
     tx: Connection,
     account_id: AccountId,
@@ -253,7 +314,11 @@ async def enter_replays(
 
 
 async def health(
-    connection: Connection, account_id: AccountId, since: datetime, created_from: datetime
+    connection: Connection,
+    account_id: AccountId,
+    since: datetime,
+    created_from: datetime,
+    endpoint_id: UUID | None = None,
 ) -> EndpointHealth:
     """The calls since then, of deliveries that were created after `created_from`."""
     row = required(
@@ -262,6 +327,7 @@ async def health(
                 account_id=account_id,
                 since=since,
                 lowest=lowest_id(created_from),
+                endpoint_id=endpoint_id,
                 examined_max=HEALTH_EXAMINED_MAX,
             )
         )

@@ -59,6 +59,7 @@ class ClaimedWebhook:
     cancelled (`cancelled` says why), is not to be tried: nothing is counted for it, only its end is to be recorded.
     Any other has its URL, sealed secret and body; only a body can be missing, if its event was lost. `answered_at`,
     `failing_since` and `failing_noted_at` are the endpoint's. `trace` is the trace that it belongs to, if it is traced.
+    Without `endpoint_id` it is for the account's webhook, which has neither a second secret nor headers.
     """
 
     account_id: AccountId
@@ -76,6 +77,9 @@ class ClaimedWebhook:
     secret_sealed: bytes | None = field(repr=False)
     body: bytes | None = field(repr=False)
     trace: bytes | None
+    endpoint_id: UUID | None = None
+    previous_secret_sealed: bytes | None = field(default=None, repr=False)
+    headers_sealed: bytes | None = field(default=None, repr=False)
 
     @property
     def key(self) -> WebhookKey:
@@ -110,7 +114,7 @@ class WebhookOutcome:
 
     `url` is where the attempt went; without it nothing was tried, and the log keeps the attempt before it. `error` is
     our own text; `response_body` is the receiver's, cut to RESPONSE_BYTES_MAX. `is_news`: the endpoint began to answer
-    or to fail with this attempt.
+    or to fail with this attempt. Without `endpoint_id` it was the account's webhook.
     """
 
     account_id: AccountId
@@ -125,6 +129,7 @@ class WebhookOutcome:
     response_body: bytes | None = None
     response_truncated: bool = False
     is_news: bool = False
+    endpoint_id: UUID | None = None
 
     def __post_init__(self) -> None:
         if (self.next_at is None) is not self.result.is_final:
@@ -181,7 +186,7 @@ _LEASE: Final = """
 UPDATE calls SET next_at = $2, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM calls WHERE next_at <= $1 ORDER BY next_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING account_id, id, fence
+RETURNING account_id, id, fence, endpoint_id
 """
 
 _RECLAIM: Final = """
@@ -206,7 +211,7 @@ _LOCK: Final = """
 SELECT asked.number, due.*
 FROM unnest($1::uuid[], $2::uuid[], $3::integer[]) WITH ORDINALITY asked(account_id, id, fence, number)
 CROSS JOIN LATERAL (
-    SELECT ctid AS place, event_id, attempt_count, max_attempts FROM calls
+    SELECT ctid AS place, event_id, attempt_count, max_attempts, endpoint_id FROM calls
     WHERE account_id = asked.account_id AND id = asked.id AND fence = asked.fence
     LIMIT 1 FOR NO KEY UPDATE) due
 """
@@ -249,6 +254,30 @@ RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
     CASE WHEN enabled IS NULL THEN :deleted::text WHEN NOT enabled THEN :disabled::text END AS cancelled,
     CASE WHEN enabled AND NOT is_over THEN url END AS url, answered_at, failing_since, failing_noted_at,
     CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body, trace
+""")
+
+_CLAIM_FOR_ENDPOINTS: Final = statement("""
+WITH asked AS MATERIALIZED (
+    SELECT due.place, due.is_over, endpoint.*, event.body
+    FROM unnest(:places::tid[], :account_ids::uuid[], :event_ids::uuid[], :endpoint_ids::uuid[], :are_over::boolean[])
+        due(place, account_id, event_id, endpoint_id, is_over)
+    LEFT JOIN LATERAL (
+        SELECT enabled, url, secret_sealed, CASE WHEN previous_until > :now THEN previous_secret_sealed END
+            AS previous_secret_sealed, headers_sealed, answered_at, failing_since, failing_noted_at
+        FROM endpoints WHERE account_id = due.account_id AND id = due.endpoint_id LIMIT 1) endpoint ON true
+    LEFT JOIN LATERAL (
+        SELECT body FROM endpoint_events
+        WHERE account_id = due.account_id AND id = due.event_id AND id >= :lowest AND id <= :highest
+          AND endpoint.enabled AND NOT due.is_over LIMIT 1) event ON true
+)
+UPDATE calls SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
+    attempt_count = attempt_count + CASE WHEN asked.enabled AND NOT asked.is_over THEN 1 ELSE 0 END
+FROM asked WHERE calls.ctid = asked.place
+RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
+    CASE WHEN enabled IS NULL THEN :deleted::text WHEN NOT enabled THEN :disabled::text END AS cancelled,
+    CASE WHEN enabled AND NOT is_over THEN url END AS url, answered_at, failing_since, failing_noted_at,
+    CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body, trace, endpoint_id,
+    previous_secret_sealed, headers_sealed
 """)
 
 # A log row that was deleted meanwhile stays deleted. What was only postponed keeps the attempt before it, and the time
@@ -404,22 +433,32 @@ async def claim(
     found = await _lock(tx, ((ticket.account_id, ticket.webhook_delivery_id, ticket.fence) for ticket in tickets))
     if not found:
         return []
+    claimed: list[ClaimedWebhook] = []
+    if webhooks := {key: call for key, call in found.items() if call.endpoint_id is None}:
+        common = _claim_arguments(webhooks, worker_id, until)
+        claimed += [ClaimedWebhook(**row) for row in await tx.fetch(*_CLAIM.bind(**common))]
+    if others := {key: call for key, call in found.items() if call.endpoint_id is not None}:
+        common = _claim_arguments(others, worker_id, until)
+        endpoint_ids = [call.endpoint_id for call in others.values()]
+        rows = await tx.fetch(*_CLAIM_FOR_ENDPOINTS.bind(**common, endpoint_ids=endpoint_ids, now=now))
+        claimed += [ClaimedWebhook(**row) for row in rows]
+    return claimed
+
+
+def _claim_arguments(found: Mapping[WebhookKey, "_Call"], worker_id: UUID, until: datetime) -> dict[str, object]:
     event_ids = [call.event_id for call in found.values()]
-    rows = await tx.fetch(
-        *_CLAIM.bind(
-            worker_id=worker_id,
-            until=until,
-            disabled=DISABLED,
-            deleted=DELETED,
-            lowest=min(event_ids),
-            highest=max(event_ids),
-            places=[call.place for call in found.values()],
-            account_ids=[account_id for account_id, _, _ in found],
-            event_ids=event_ids,
-            are_over=[call.attempt_count >= call.max_attempts for call in found.values()],
-        )
-    )
-    return [ClaimedWebhook(**row) for row in rows]
+    return {
+        "worker_id": worker_id,
+        "until": until,
+        "disabled": DISABLED,
+        "deleted": DELETED,
+        "lowest": min(event_ids),
+        "highest": max(event_ids),
+        "places": [call.place for call in found.values()],
+        "account_ids": [account_id for account_id, _, _ in found],
+        "event_ids": event_ids,
+        "are_over": [call.attempt_count >= call.max_attempts for call in found.values()],
+    }
 
 
 async def record(tx: Connection, results: Iterable[WebhookOutcome], now: datetime) -> RecordedWebhooks:
@@ -504,6 +543,7 @@ class _Call(NamedTuple):
     event_id: UUID
     attempt_count: int
     max_attempts: int
+    endpoint_id: UUID | None
 
 
 async def _lock(tx: Connection, keys: Iterable[WebhookKey]) -> dict[WebhookKey, _Call]:

@@ -134,7 +134,7 @@ _RESEAL: Final = "UPDATE webhook_endpoints SET secret_sealed = $2 WHERE account_
 # Nothing of an account that has an endpoint to send to; and not what is being sent at this moment.
 _LOCK_PENDING: Final = """
 SELECT id, ctid AS place, attempt_count FROM calls
-WHERE account_id = $1 AND worker_id IS NULL
+WHERE account_id = $1 AND endpoint_id IS NULL AND worker_id IS NULL
   AND NOT EXISTS (SELECT FROM webhook_endpoints WHERE account_id = $1 AND enabled)
 ORDER BY id LIMIT $2 FOR NO KEY UPDATE
 """
@@ -153,24 +153,33 @@ WHERE webhook_deliveries.ctid = given.place AND webhook_deliveries.id = given.pl
 """)
 _OLDEST: Final = """
 SELECT id FROM webhook_deliveries
-WHERE account_id = $1 AND NOT EXISTS (SELECT FROM webhook_endpoints WHERE account_id = $1 AND enabled)
+WHERE account_id = $1 AND endpoint_id IS NULL
+  AND NOT EXISTS (SELECT FROM webhook_endpoints WHERE account_id = $1 AND enabled)
 ORDER BY id LIMIT $2
 """
 _LOCK_RANGE: Final = """
-SELECT ctid AS place FROM calls WHERE account_id = $1 AND id >= $2 AND id <= $3 ORDER BY id FOR NO KEY UPDATE
+SELECT ctid AS place FROM calls WHERE account_id = $1 AND endpoint_id IS NULL AND id >= $2 AND id <= $3
+ORDER BY id FOR NO KEY UPDATE
 """
 _STRIKE: Final = "DELETE FROM calls WHERE ctid = ANY($1::tid[])"
-_FORGET: Final = "DELETE FROM webhook_deliveries WHERE account_id = $1 AND id >= $2 AND id <= $3"
+_FORGET: Final = """
+DELETE FROM webhook_deliveries WHERE account_id = $1 AND endpoint_id IS NULL AND id >= $2 AND id <= $3
+"""
 
-_DELIVERY_BY_ID: Final = f"SELECT {DELIVERY_COLUMNS} FROM webhook_deliveries WHERE account_id = $1 AND id = $2"
-_BODIES: Final = statement("""
+_DELIVERY_BY_ID: Final = f"""
+SELECT {DELIVERY_COLUMNS} FROM webhook_deliveries
+WHERE account_id = $1 AND id = $2 AND endpoint_id IS NOT DISTINCT FROM $3
+"""
+_BODIES_IN: Final = """
 SELECT asked.id, event.*
 FROM unnest(:event_ids::uuid[]) asked(id)
 CROSS JOIN LATERAL (
     SELECT substring(body FROM 1 FOR :shown_bytes_max) AS body, octet_length(body) > :shown_bytes_max AS is_cut
-    FROM events
+    FROM {table}
     WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1) event
-""")
+"""
+_BODIES: Final = statement(_BODIES_IN.format(table="events"))
+_ENDPOINT_BODIES: Final = statement(_BODIES_IN.format(table="endpoint_events"))
 
 _TEST_EVENT: Final = statement("""
 INSERT INTO events (account_id, id, type, created_at, body) VALUES (:account_id, :event_id, 'webhook.test', :now, :body)
@@ -293,19 +302,24 @@ async def cancel_pending(tx: Connection, account_id: AccountId, limit: int = CHA
     """
     rows = await tx.fetch(_LOCK_PENDING, account_id, limit)
     if rows:
-        ids, places, attempts = columns([tuple(row) for row in rows])
-        await tx.execute(
-            *_CANCEL.bind(
-                account_id=account_id,
-                lowest=ids[0],
-                highest=ids[-1],
-                places=places,
-                ids=ids,
-                attempts=attempts,
-                error=DISABLED,
-            )
-        )
+        await cancel(tx, account_id, [tuple(row) for row in rows], DISABLED)
     return len(rows)
+
+
+async def cancel(tx: Connection, account_id: AccountId, pending: Sequence[tuple[object, ...]], error: str) -> None:
+    """End what is pending: ids in their order, places in `calls` that are locked, and attempts so far."""
+    ids, places, attempts = columns(pending)
+    await tx.execute(
+        *_CANCEL.bind(
+            account_id=account_id,
+            lowest=ids[0],
+            highest=ids[-1],
+            places=places,
+            ids=ids,
+            attempts=attempts,
+            error=error,
+        )
+    )
 
 
 async def forget(tx: Connection, account_id: AccountId, limit: int = CHANGED_AT_ONCE_MAX) -> int:
@@ -323,9 +337,12 @@ async def forget(tx: Connection, account_id: AccountId, limit: int = CHANGED_AT_
     return len(ids)
 
 
-async def find_delivery(connection: Connection, account_id: AccountId, delivery_id: UUID) -> WebhookDelivery | None:
-    rows = await connection.fetch(_DELIVERY_BY_ID, account_id, delivery_id)
-    return next(iter(await with_bodies(connection, account_id, rows)), None)
+async def find_delivery(
+    connection: Connection, account_id: AccountId, delivery_id: UUID, endpoint_id: UUID | None = None
+) -> WebhookDelivery | None:
+    """Of this endpoint, or of the webhook."""
+    rows = await connection.fetch(_DELIVERY_BY_ID, account_id, delivery_id, endpoint_id)
+    return next(iter(await with_bodies(connection, account_id, rows, endpoint_id)), None)
 
 
 async def enter_ping(
@@ -390,13 +407,15 @@ async def enter_replay(
     return await find_delivery(tx, original.account_id, delivery_id)
 
 
-async def with_bodies(connection: Connection, account_id: AccountId, rows: Sequence[Row]) -> list[WebhookDelivery]:
+async def with_bodies(
+    connection: Connection, account_id: AccountId, rows: Sequence[Row], endpoint_id: UUID | None
+) -> list[WebhookDelivery]:
     """Several may have the same event; with the lowest and the highest id PostgreSQL skips the other days."""
     if not rows:
         return []
     ids = list({row["event_id"] for row in rows})
     found = await connection.fetch(
-        *_BODIES.bind(
+        *(_BODIES if endpoint_id is None else _ENDPOINT_BODIES).bind(
             account_id=account_id,
             lowest=min(ids),
             highest=max(ids),

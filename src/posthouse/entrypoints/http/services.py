@@ -33,6 +33,7 @@ from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.operate.operators import Operators
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+from posthouse.flows.webhooks.endpoints import Endpoints
 from posthouse.traces import Tracer
 
 
@@ -64,6 +65,7 @@ class Services:
     message_detail: MessageDetail
     templates: Templates
     webhook_endpoint: WebhookEndpoint
+    endpoints: Endpoints
     unsubscribe: Unsubscribe
     sessions: Sessions
     kept_sessions: KeptSessions

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from posthouse.clock import Clock
 from posthouse.rules import unsubscribe
+from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.unsubscribe import ListMember
-from posthouse.store import unsubscriptions
+from posthouse.store import endpoint_events, unsubscriptions
+from posthouse.store.endpoint_events import AccountEvent
 from posthouse.store.postgres import Database
 
 
@@ -32,5 +34,10 @@ class Unsubscribe:
         """From now on the address gets no more mail of the list; what is queued for it already bounces."""
         member = self.member(token)
         async with self._database.transaction() as tx:
-            await unsubscriptions.unsubscribe(tx, member, self._clock.now())
+            now = self._clock.now()
+            if await unsubscriptions.unsubscribe(tx, member, now):
+                data = {"to": member.email, "list": member.mailing_list}
+                tags = (unsubscribe.LIST_TAG_PREFIX + member.mailing_list,)
+                event = AccountEvent(member.account_id, FurtherType.UNSUBSCRIBED, data, tags)
+                await endpoint_events.enter_of_account(tx, [event], now)
         return member

@@ -19,12 +19,14 @@ from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.service_mail import ServiceMail
 from posthouse.rules import alert, alert_text, limits
 from posthouse.rules.alert import AlertKind
+from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.refusal import Refusal
-from posthouse.store import advisory_lock, alert_figures, alerts
+from posthouse.store import advisory_lock, alert_figures, alerts, endpoint_events
 from posthouse.store.advisory_lock import LockName
 from posthouse.store.alert_figures import Readings
 from posthouse.store.alerts import AlertChange, ChosenAlert, PendingNotice, RaisedAlert
+from posthouse.store.endpoint_events import AccountEvent
 from posthouse.store.postgres import Database
 
 log = structlog.get_logger(__name__)
@@ -92,7 +94,9 @@ class AlertCheck:
             changes = [change for choice in chosen for change in self._changes(choice, states, readings, now)]
             raised = await alerts.record_raised(tx, [change for change in changes if change.is_raised], now)
             cleared = await alerts.record_cleared(tx, [change for change in changes if not change.is_raised], now)
-        return AlertRun(raised, cleared)
+            if raised or cleared:
+                await endpoint_events.enter_of_account(tx, _events([*raised, *cleared]), now)
+        return AlertRun(len(raised), len(cleared))
 
     def _changes(
         self, choice: ChosenAlert, states: _States, readings: Readings, now: datetime
@@ -140,6 +144,18 @@ class AlertCheck:
         async with self._database.transaction() as tx:
             await alerts.forget(tx, pending.id)
         return True
+
+
+def _events(changes: Sequence[AlertChange]) -> list[AccountEvent]:
+    """For endpoints, each once, however many members chose the same alert."""
+    found: dict[tuple[object, ...], AccountEvent] = {}
+    for each in changes:
+        kind, threshold, change = each.alert.kind, each.alert.threshold, each.change
+        type_ = FurtherType.ALERT_RAISED if each.is_raised else FurtherType.ALERT_CLEARED
+        data = {"alert": kind.value, "about": change.label, "value": change.value, "threshold": threshold}
+        key = each.alert.account_id, type_, kind, threshold, change.subject
+        found.setdefault(key, AccountEvent(each.alert.account_id, type_, data))
+    return list(found.values())
 
 
 def _asked(chosen: Sequence[ChosenAlert]) -> Mapping[AlertKind, Sequence[AccountId]]:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
-from posthouse.store import domains, relays, second_factors, webhooks
+from posthouse.store import domains, endpoints, relays, second_factors, webhooks
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 
@@ -29,6 +29,7 @@ class Reseal:
         for reseal in (
             self._domains,
             self._waiting_keys,
+            self._webhooks,
             self._endpoints,
             self._second_factors,
             self._relays,
@@ -70,12 +71,28 @@ class Reseal:
                 secrets += 2
         return _Batch(len(found), secrets)
 
-    async def _endpoints(self, tx: Connection, retired: Sequence[str]) -> _Batch:
+    async def _webhooks(self, tx: Connection, retired: Sequence[str]) -> _Batch:
         found = await webhooks.sealed_with(tx, retired, SEALS_A_BATCH)
         for row in found:
             sealed = self._resealed(row.secret_sealed, webhooks.secret_purpose(row.account_id))
             await webhooks.reseal(tx, row, sealed)
         return _Batch(len(found), len(found))
+
+    async def _endpoints(self, tx: Connection, retired: Sequence[str]) -> _Batch:
+        found = await endpoints.sealed_with(tx, retired, SEALS_A_BATCH)
+        secrets = 0
+        for row in found:
+            purpose = endpoints.secret_purpose(row.account_id, row.id)
+            before, given = row.previous_secret_sealed, row.headers_sealed
+            await endpoints.reseal(
+                tx,
+                row,
+                self._resealed(row.secret_sealed, purpose),
+                None if before is None else self._resealed(before, purpose),
+                None if given is None else self._resealed(given, endpoints.headers_purpose(row.account_id, row.id)),
+            )
+            secrets += 1 + (before is not None) + (given is not None)
+        return _Batch(len(found), secrets)
 
     async def _second_factors(self, tx: Connection, retired: Sequence[str]) -> _Batch:
         found = await second_factors.sealed_with(tx, retired, SEALS_A_BATCH)

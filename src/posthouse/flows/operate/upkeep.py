@@ -56,7 +56,7 @@ DAYS_DROPPED_AT_ONCE_MAX: Final = 2
 WEBHOOK_OVERDUE_MAX: Final = timedelta(days=3)
 FINAL_FORGOTTEN_EVERY: Final = timedelta(hours=6)
 # Days of all other tables wait until their messages' day is dropped or reduced.
-_INDEPENDENT: Final = frozenset({"messages", "bodies", "webhook_deliveries"})
+_INDEPENDENT: Final = frozenset({"messages", "bodies", "endpoint_events", "webhook_deliveries"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Retention:
                 return self.bodies_days
             case "webhook_deliveries":
                 return self.webhooks_days
-            case "events":
+            case "events" | "endpoint_events":
                 return max(self.messages_days, self.webhooks_days)
             case _:
                 return self.messages_days

@@ -23,9 +23,11 @@ from posthouse.rules.domain import (
     TxtRecord,
     TxtUnknown,
 )
+from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.limits import DOMAIN_CHECK_SECONDS_MAX
-from posthouse.store import accounts, audit_log, domains
+from posthouse.store import accounts, audit_log, domains, endpoint_events
 from posthouse.store.domains import DomainKeysRow, DomainRow, StoredFinding, VerificationState
+from posthouse.store.endpoint_events import AccountEvent
 from posthouse.store.postgres import Connection, Database
 from posthouse.wire.dns import Resolver
 
@@ -141,6 +143,9 @@ class DomainCheck:
             if (row.verified_at is None) != (written.verified_at is None):
                 action = "domain.unverified" if written.verified_at is None else "domain.verified"
                 await self._note(tx, row, actor, action, now, {"vouched": written.is_vouched_for})
+            if (type_ := _event_type(row, written)) is not None:
+                event = AccountEvent(row.account_id, type_, {"domain": row.name})
+                await endpoint_events.enter_of_account(tx, [event], now)
         return written
 
     async def _note(
@@ -175,6 +180,16 @@ class DomainCheck:
 
 async def _nothing() -> None:
     return None
+
+
+def _event_type(before: DomainRow, after: DomainRow) -> FurtherType | None:
+    """What changed for the account, if anything did."""
+    if after.verified_at is None:
+        return None if before.verified_at is None else FurtherType.DOMAIN_LOST
+    if before.verified_at is None:
+        return FurtherType.DOMAIN_VERIFIED
+    is_new = after.missing_since is not None and before.missing_since is None
+    return FurtherType.DOMAIN_ENDANGERED if is_new else None
 
 
 def _kept(found: FoundRecords, now: datetime) -> list[StoredFinding]:

@@ -8,7 +8,7 @@ from uuid import UUID
 from posthouse.flows.shared.claims import ClaimStore, CrashPoints, Postponement, Recorded
 from posthouse.rules import ids
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import webhook_schedule, webhooks
+from posthouse.store import endpoints, webhook_schedule, webhooks
 from posthouse.store.postgres import Connection
 from posthouse.store.webhook_schedule import ClaimedWebhook, WebhookOutcome, WebhookPostponement
 
@@ -42,8 +42,11 @@ class WebhookClaimStore(ClaimStore[WebhookTicket, ClaimedWebhook, WebhookOutcome
     ) -> Recorded[WebhookOutcome]:
         recorded = await webhook_schedule.record(tx, outcomes, now)
         # Late outcomes as well: their calls were made all the same.
-        if news := [outcome for outcome in outcomes if outcome.is_news]:
-            await webhooks.note_calls(tx, news, now)
+        news = [outcome for outcome in outcomes if outcome.is_news]
+        if of_webhooks := [outcome for outcome in news if outcome.endpoint_id is None]:
+            await webhooks.note_calls(tx, of_webhooks, now)
+        if of_endpoints := [outcome for outcome in news if outcome.endpoint_id is not None]:
+            await endpoints.note_calls(tx, of_endpoints, now)
         return Recorded(recorded.late)
 
     async def postpone(

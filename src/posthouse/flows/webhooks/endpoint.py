@@ -19,6 +19,7 @@ from posthouse.flows.shared.page import Page, id_position
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules import credential, endpoint_state, event, ids, retry
 from posthouse.rules.actor import Actor
+from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
@@ -44,6 +45,8 @@ from posthouse.store.webhooks import WebhookDelivery as WebhookDelivery
 
 # A test is sent on request, whatever is subscribed to.
 SUBSCRIBABLE: Final = tuple([type_ for type_ in EventType if type_ is not EventType.TEST])
+# What the feed can be asked for.
+FEED_TYPES: Final = (*EventType, *FurtherType)
 # A client waits for the answer; the rest is done by its next request.
 SWEEP_SECONDS_MAX: Final = 3.0
 SEARCH_SECONDS_MAX: Final = 0.5
@@ -180,7 +183,7 @@ class WebhookEndpoint:
             body = event.test_body(event_id=event_id, created_at=now)
             if not await webhooks.mark_pinged(tx, account_id, now):
                 endpoint = await self._enabled(tx, account_id)
-                seconds = _seconds_until(endpoint.pinged_at, now)
+                seconds = seconds_until_ping(endpoint.pinged_at, now)
                 raise Refusal(
                     Code.RATE_LIMITED,
                     f"The last ping was less than {PING_COOLDOWN // _SECOND} s ago: try again in {seconds} s.",
@@ -199,8 +202,9 @@ class WebhookEndpoint:
         cursor: str | None = None,
         message_id: str | None = None,
         filters: WebhookFilters = ANY_DELIVERY,
+        endpoint_id: UUID | None = None,
     ) -> Page[WebhookDelivery]:
-        """The newest first. A message of another account has no deliveries.
+        """The newest first, of the webhook or of this endpoint. A message of another account has no deliveries.
 
         With filters a page may be short, or empty, and not be the last.
         """
@@ -212,41 +216,52 @@ class WebhookEndpoint:
             return Page([], None)
         async with self._database.connection() as connection:
             if about is not None:
-                of_it = await webhook_log.of_message(connection, account_id, MessageId(about), filters, limit + 1)
+                of_it = await webhook_log.of_message(
+                    connection, account_id, MessageId(about), filters, limit + 1, endpoint_id
+                )
                 found = LogStep(of_it, None)
             else:
-                found = await self._search(connection, account_id, filters, limit + 1)
-            shown = await webhook_log.by_ids(connection, account_id, found.ids[:limit])
+                found = await self._search(connection, account_id, filters, limit + 1, endpoint_id)
+            shown = await webhook_log.by_ids(connection, account_id, found.ids[:limit], endpoint_id)
         position_after = found.ids[limit - 1] if len(found.ids) > limit else found.position
         return Page(shown, None if position_after is None else ids.text(ids.WEBHOOK_DELIVERY, position_after))
 
     async def _search(
-        self, connection: Connection, account_id: AccountId, filters: WebhookFilters, limit: int
+        self,
+        connection: Connection,
+        account_id: AccountId,
+        filters: WebhookFilters,
+        limit: int,
+        endpoint_id: UUID | None,
     ) -> LogStep:
         """Step by step, until there are enough or the client has waited long enough."""
         until = self._clock.monotonic() + SEARCH_SECONDS_MAX
         found: list[UUID] = []
         while True:
-            step = await webhook_log.search(connection, account_id, filters, limit - len(found))
+            step = await webhook_log.search(connection, account_id, filters, limit - len(found), endpoint_id)
             found.extend(step.ids)
             if step.position is None or len(found) == limit or self._clock.monotonic() >= until:
                 return LogStep(found, step.position)
             filters = replace(filters, before=step.position)
 
-    async def delivery(self, account_id: AccountId, given_id: str) -> tuple[WebhookDelivery, list[WebhookAttempt]]:
+    async def delivery(
+        self, account_id: AccountId, given_id: str, endpoint_id: UUID | None = None
+    ) -> tuple[WebhookDelivery, list[WebhookAttempt]]:
         """A delivery and every attempt of it, the oldest first; another account's is not found."""
         delivery_id = ids.parse(ids.WEBHOOK_DELIVERY, given_id)
         async with self._database.connection() as connection:
-            found = delivery_id and await webhooks.find_delivery(connection, account_id, delivery_id)
+            found = delivery_id and await webhooks.find_delivery(connection, account_id, delivery_id, endpoint_id)
             if not found:
                 raise _no_delivery()
             return found, await webhook_log.attempts_of(connection, found)
 
-    async def health(self, account_id: AccountId) -> EndpointHealth:
+    async def health(self, account_id: AccountId, endpoint_id: UUID | None = None) -> EndpointHealth:
         """The calls of the last day."""
         now = self._clock.now()
         async with self._database.connection() as connection:
-            return await webhook_log.health(connection, account_id, now - HEALTH_PERIOD, now - HEALTH_CREATED)
+            return await webhook_log.health(
+                connection, account_id, now - HEALTH_PERIOD, now - HEALTH_CREATED, endpoint_id
+            )
 
     async def replay(self, account_id: AccountId, given_id: str) -> WebhookDelivery:
         """Send the same event again, with all attempts; another account's is not found."""
@@ -333,17 +348,19 @@ class WebhookEndpoint:
         event_type: str | None = None,
         message_id: str | None = None,
     ) -> EventPage:
-        """The oldest first, after the cursor; only of a type or a message if given."""
+        """The oldest first, after the cursor; only of a type or a message if given.
+
+        Without a type they are those of the webhook. Further types are stored while an endpoint asks for them.
+        """
         position = events.BEGINNING if after is None else id_position(ids.EVENT, after, "after")
-        if event_type is not None and event_type not in list(EventType):
-            raise invalid(f"`type` is one of {', '.join(EventType)}.")
+        if event_type is not None and event_type not in FEED_TYPES:
+            raise invalid(f"`type` is one of {', '.join(FEED_TYPES)}.")
         async with self._database.connection() as connection:
             before = await events.settled_before(connection, self._clock.now() - SETTLED_AFTER)
             if message_id is None:
                 stretch = await events.read(connection, account_id, position, before, limit, event_type)
             else:
-                about = ids.parse(ids.MESSAGE, message_id)
-                of_it = [] if about is None else await events.of_message(connection, account_id, MessageId(about))
+                of_it = await self._events_of(connection, account_id, message_id, event_type)
                 found = [
                     stored for stored in of_it if position < stored.id < before and event_type in (None, stored.type)
                 ]
@@ -358,6 +375,16 @@ class WebhookEndpoint:
             has_more=not stretch.is_all,
             metadata=metadata,
         )
+
+    async def _events_of(
+        self, connection: Connection, account_id: AccountId, message_id: str, event_type: str | None
+    ) -> list[StoredEvent]:
+        about = ids.parse(ids.MESSAGE, message_id)
+        if about is None:
+            return []
+        if event_type in list(FurtherType):
+            return await events.further_of_message(connection, account_id, MessageId(about), event_type)
+        return await events.of_message(connection, account_id, MessageId(about))
 
     async def _swept(self, account_id: AccountId, sweep: Callable[[Connection, AccountId], Awaitable[int]]) -> bool:
         """Whether nothing remains; each part is a transaction of its own."""
@@ -403,7 +430,7 @@ def _subscribed(given: Sequence[str]) -> list[EventType]:
     return [type_ for type_ in SUBSCRIBABLE if type_ in given] or list(SUBSCRIBABLE)
 
 
-def _seconds_until(pinged_at: datetime | None, now: datetime) -> int:
+def seconds_until_ping(pinged_at: datetime | None, now: datetime) -> int:
     """Whole seconds until a ping is allowed; another process's clock may be slightly ahead."""
     left = timedelta(0) if pinged_at is None else pinged_at + PING_COOLDOWN - now
     return max(1, -(-left // _SECOND))

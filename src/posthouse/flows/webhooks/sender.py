@@ -2,14 +2,16 @@
 
 Claim, send, record, as with mail. The attempt is counted at the claim; the same stored bytes are signed anew each
 time. Each account has its own limits of running and waiting requests, so that an endpoint that hangs delays no other
-account. An endpoint that is new or failing gets one call at a time, at a low rate (`rules.endpoint_state`); the rate is
-in this process's memory, since an account's tickets are read by one process at a time.
+account; its webhook and its endpoints share them, so that none of them delays the others for long. An endpoint that is
+new or failing gets one call at a time, at a low rate (`rules.endpoint_state`); the rate is the account's, in this
+process's memory, since an account's tickets are read by one process at a time.
 """
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, assert_never
 from uuid import UUID
@@ -26,7 +28,7 @@ from posthouse.flows.shared.worker_lease import SendPermit
 from posthouse.flows.webhooks import webhook_spans
 from posthouse.flows.webhooks.claim_store import WebhookClaimStore
 from posthouse.flows.webhooks.failing_notices import FailingNotices
-from posthouse.rules import endpoint_state, event, ids, retry, trace_context
+from posthouse.rules import endpoint, endpoint_state, event, ids, retry, trace_context
 from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lease import WORKER_LEASE
@@ -36,6 +38,7 @@ from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_url import WebhookTarget
+from posthouse.store import endpoints
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer, SealError
 from posthouse.store.webhook_schedule import ClaimedWebhook, WebhookOutcome, WebhookResult
@@ -47,10 +50,15 @@ from posthouse.wire.webhook_client import NoWebhookAnswer, WebhookAnswer, Webhoo
 log = structlog.get_logger(__name__)
 
 Item = tickets.Item[WebhookTicket]
+Signer = Callable[[int], dict[str, str]]
 
 CALLS_MAX: Final = 500
 ACCOUNT_CALLS_MAX: Final = 10
 ACCOUNT_WAITING_MAX: Final = 500
+# Of one destination, while the account has work for several; one whose calls take longer gets one at a time.
+SHARED_CALLS_MAX: Final = 5
+SHARED_WAITING_MAX: Final = 50
+SLOW_SECONDS: Final = 1.0
 # Of all accounts together.
 WAITING_MAX: Final = 15_000
 # What finds no room is postponed, for as long as the work before it should take.
@@ -69,8 +77,8 @@ LIMITED: Final = {
 
 
 @dataclass(slots=True)
-class _Account:
-    """One account's waiting and running requests."""
+class _Destination:
+    """The waiting and running requests of an account's webhook, or of one of its endpoints."""
 
     waiting: deque[Item] = field(default_factory=deque)
     running: int = 0
@@ -78,20 +86,56 @@ class _Account:
     seconds: float = 0.1
     # The time up to which room is promised to postponed tickets.
     horizon: float = 0.0
-    # As of the last claim: its endpoint gets one call at a time.
+    # As of the last claim: it gets one call at a time.
     is_limited: bool = False
-    # The endpoint's URL, if its last call was answered with a 2xx: claims that were made before may not know it.
+    # Its URL, if its last call was answered with a 2xx: claims that were made before may not know it.
     answering_url: str | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def calls_max(self) -> int:
-        return 1 if self.is_limited else ACCOUNT_CALLS_MAX
 
     @property
     def interval(self) -> float:
         """The seconds between two calls, about."""
         return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / ACCOUNT_CALLS_MAX
+
+    def is_idle(self, now: float) -> bool:
+        return not self.waiting and not self.running and self.horizon <= now
+
+
+@dataclass(slots=True)
+class _Account:
+    """One account's webhook (None) and endpoints that have work, in the order in which they get their turns."""
+
+    destinations: dict[UUID | None, _Destination] = field(default_factory=dict)
+    running: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(destination.waiting) for destination in self.destinations.values())
+
+    def destination(self, endpoint_id: UUID | None) -> _Destination:
+        return self.destinations.setdefault(endpoint_id, _Destination())
+
+    def has_room(self, destination: _Destination) -> bool:
+        """Of several, none may take the places of the others."""
+        room = ACCOUNT_WAITING_MAX if len(self.destinations) == 1 else SHARED_WAITING_MAX
+        return len(destination.waiting) < room
+
+    def next_destination(self) -> _Destination | None:
+        """One that has a ticket and may be called; its next turn comes after the others'."""
+        if self.running >= ACCOUNT_CALLS_MAX:
+            return None
+        for endpoint_id, destination in self.destinations.items():
+            if destination.waiting and destination.running < self._calls_max(destination):
+                self.destinations[endpoint_id] = self.destinations.pop(endpoint_id)
+                return destination
+        return None
+
+    def _calls_max(self, destination: _Destination) -> int:
+        if destination.is_limited:
+            return 1
+        if len(self.destinations) == 1:
+            return ACCOUNT_CALLS_MAX
+        return 1 if destination.seconds > SLOW_SECONDS else SHARED_CALLS_MAX
 
 
 class WebhookSender:
@@ -112,10 +156,12 @@ class WebhookSender:
         calls_max: int = CALLS_MAX,
         waiting_max: int = WAITING_MAX,
         tracer: Tracer | None = None,
+        with_endpoints: bool = True,
     ) -> None:
         """`target_of` checks an endpoint's URL, as when it was saved; it raises a Refusal if the URL is not allowed.
 
-        `renewals` are connections for the lease alone, which must not wait for those that claim and record.
+        `renewals` are connections for the lease alone, which must not wait for those that claim and record. Without
+        `with_endpoints`, the operator has switched endpoints off.
         """
         self._claims = Claims(
             WebhookClaimStore(),
@@ -139,6 +185,7 @@ class WebhookSender:
         self._limited: MemoryRates[AccountId] = MemoryRates()
         self._calls_max = calls_max
         self._waiting_max = waiting_max
+        self._with_endpoints = with_endpoints
         self._accounts: dict[AccountId, _Account] = {}
         # Accounts that wait only for the process's limit, in the order in which they reached it.
         self._starved: dict[AccountId, None] = {}
@@ -159,20 +206,20 @@ class WebhookSender:
         late: list[tuple[Item, float]] = []
         for item in await self._claims.take(messages):
             account = self._accounts.setdefault(item.ticket.account_id, _Account())
+            destination = account.destination(item.ticket.endpoint_id)
             # Even when all room is taken, an account without a waiting ticket gets one in.
-            if len(account.waiting) >= ACCOUNT_WAITING_MAX or (account.waiting and self._waiting >= self._waiting_max):
-                late.append((item, self._postpone_seconds(account)))
+            if not account.has_room(destination) or (self._waiting >= self._waiting_max and account.waiting):
+                late.append((item, self._postpone_seconds(destination)))
                 continue
             crash.point("notification.offered")
-            account.waiting.append(item)
+            destination.waiting.append(item)
             self._waiting += 1
             self._advance(item.ticket.account_id)
         if late:
             self._claims.tasks.spawn(self._claims.postpone_items(late))
 
     async def renew(self) -> None:
-        now = self._clock.monotonic()
-        for account_id in [account_id for account_id, account in self._accounts.items() if account.horizon <= now]:
+        for account_id in list(self._accounts):
             self._forget_idle(account_id)
         await self._claims.renew()
 
@@ -185,7 +232,12 @@ class WebhookSender:
 
     async def drain(self, seconds: float) -> None:
         """Give back what waits, let running requests finish, and stop waiting for answers when time is up."""
-        waiting = [item for account in self._accounts.values() for item in account.waiting]
+        waiting = [
+            item
+            for account in self._accounts.values()
+            for destination in account.destinations.values()
+            for item in destination.waiting
+        ]
         self._accounts.clear()
         await self._claims.drain(waiting, seconds)
 
@@ -194,18 +246,19 @@ class WebhookSender:
     def _advance(self, account_id: AccountId) -> None:
         account = self._accounts[account_id]
         late: list[tuple[Item, float]] = []
-        while account.waiting and account.running < account.calls_max and not self._claims.is_stopping:
+        while not self._claims.is_stopping and (destination := account.next_destination()) is not None:
             if self._running >= self._calls_max:
                 self._starved.setdefault(account_id)
                 break
-            item = account.waiting.popleft()
+            item = destination.waiting.popleft()
             self._waiting -= 1
-            if account.is_limited and self._is_postponed_again(account_id, item):
-                late.append((item, self._postpone_seconds(account)))
+            if destination.is_limited and self._is_postponed_again(account_id, item):
+                late.append((item, self._postpone_seconds(destination)))
                 continue
             account.running += 1
+            destination.running += 1
             self._running += 1
-            self._claims.tasks.spawn(self._deliver(account_id, account, item))
+            self._claims.tasks.spawn(self._deliver(account_id, account, destination, item))
         if late:
             self._claims.tasks.spawn(self._claims.postpone_items(late))
         self._forget_idle(account_id)
@@ -217,12 +270,15 @@ class WebhookSender:
         )
 
     def _forget_idle(self, account_id: AccountId) -> None:
-        account = self._accounts[account_id]
-        if not account.waiting and not account.running and account.horizon <= self._clock.monotonic():
+        account, now = self._accounts[account_id], self._clock.monotonic()
+        for endpoint_id in [key for key, destination in account.destinations.items() if destination.is_idle(now)]:
+            del account.destinations[endpoint_id]
+        if not account.destinations:
             del self._accounts[account_id]
 
-    def _end_turn(self, account_id: AccountId, account: _Account, seconds: float) -> None:
-        account.seconds += (seconds - account.seconds) / ACCOUNT_CALLS_MAX
+    def _end_turn(self, account_id: AccountId, account: _Account, destination: _Destination, seconds: float) -> None:
+        destination.seconds += (seconds - destination.seconds) / ACCOUNT_CALLS_MAX
+        destination.running -= 1
         account.running -= 1
         self._running -= 1
         if self._claims.is_stopping:
@@ -235,18 +291,18 @@ class WebhookSender:
             if starved in self._accounts:
                 self._advance(starved)
 
-    def _postpone_seconds(self, account: _Account) -> float:
+    def _postpone_seconds(self, destination: _Destination) -> float:
         """When there should be room, after what waits and what was postponed before."""
         now = self._clock.monotonic()
         # What waits for a limited endpoint will be postponed too, behind this.
-        waiting = 0 if account.is_limited else len(account.waiting)
-        begin = now + max(waiting * account.interval / 2, POSTPONE_SECONDS_MIN)
-        account.horizon = min(max(account.horizon + account.interval, begin), now + POSTPONE_SECONDS_MAX)
-        return account.horizon - now
+        waiting = 0 if destination.is_limited else len(destination.waiting)
+        begin = now + max(waiting * destination.interval / 2, POSTPONE_SECONDS_MIN)
+        destination.horizon = min(max(destination.horizon + destination.interval, begin), now + POSTPONE_SECONDS_MAX)
+        return destination.horizon - now
 
     # Claim, send, record.
 
-    async def _deliver(self, account_id: AccountId, account: _Account, item: Item) -> None:
+    async def _deliver(self, account_id: AccountId, account: _Account, destination: _Destination, item: Item) -> None:
         began_at = self._clock.monotonic()
         span: Span | None = None
         try:
@@ -254,14 +310,14 @@ class WebhookSender:
             claimed = await self._claims.claim([item.ticket])
             if self._tracer is not None:
                 span = webhook_spans.begin(self._tracer, item, claimed, began_at)
-            outcomes = [await self._attempt(account, webhook, permit, span) for webhook in claimed]
+            outcomes = [await self._attempt(destination, webhook, permit, span) for webhook in claimed]
         except Exception as fault:
             if span is not None:
                 span.end(is_error=True)
             await self._claims.give_up([item], fault)
             return
         finally:
-            self._end_turn(account_id, account, self._clock.monotonic() - began_at)
+            self._end_turn(account_id, account, destination, self._clock.monotonic() - began_at)
         record = None if span is None else span.child("record")
         await self._claims.record(outcomes)
         if span is not None and record is not None:
@@ -278,25 +334,33 @@ class WebhookSender:
             metrics.WEBHOOK_LAG.observe((self._clock.now() - ids.time_of(outcome.id)).total_seconds())
 
     async def _attempt(
-        self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
+        self, destination: _Destination, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
+    ) -> WebhookOutcome:
+        outcome = await self._outcome_of(destination, claimed, permit, span)
+        return outcome if claimed.endpoint_id is None else replace(outcome, endpoint_id=claimed.endpoint_id)
+
+    async def _outcome_of(
+        self, destination: _Destination, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
     ) -> WebhookOutcome:
         if claimed.cancelled is not None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled)
         if claimed.is_over:
             error = f"It was sent {claimed.attempt_count} times, and not every time was an answer heard."
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=error)
+        if claimed.endpoint_id is not None and not self._with_endpoints:
+            return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=endpoint.SWITCHED_OFF)
         now = self._clock.now()
         state = endpoint_state.state_of(claimed.answered_at, claimed.failing_since, now, self._failing_after)
-        account.is_limited = state.is_limited and claimed.url != account.answering_url
-        if account.is_limited:
-            async with account.turn:
-                if claimed.url != account.answering_url:
-                    return await self._limited_call(account, claimed, state, permit, span)
-        return await self._call(account, claimed, permit, span)
+        destination.is_limited = state.is_limited and claimed.url != destination.answering_url
+        if destination.is_limited:
+            async with destination.turn:
+                if claimed.url != destination.answering_url:
+                    return await self._limited_call(destination, claimed, state, permit, span)
+        return await self._call(destination, claimed, permit, span)
 
     async def _limited_call(
         self,
-        account: _Account,
+        destination: _Destination,
         claimed: ClaimedWebhook,
         state: EndpointState,
         permit: SendPermit,
@@ -306,16 +370,16 @@ class WebhookSender:
         if not claimed.is_ping:
             taken = self._limited.take(claimed.account_id, LIMITED_RATE, self._clock.now())
             if isinstance(taken, RateWait):
-                wait = timedelta(seconds=max(taken.seconds, self._postpone_seconds(account)))
+                wait = timedelta(seconds=max(taken.seconds, self._postpone_seconds(destination)))
                 return self._again(claimed, wait, LIMITED[state])
-        outcome = await self._call(account, claimed, permit, span)
+        outcome = await self._call(destination, claimed, permit, span)
         is_failing = state is EndpointState.FAILING and outcome.result is not WebhookResult.SUCCEEDED
         if self._notices is not None and is_failing and outcome.url is not None and claimed.failing_noted_at is None:
-            self._claims.tasks.spawn(self._notices.send(claimed.account_id, outcome.url))
+            self._claims.tasks.spawn(self._notices.send(claimed.account_id, outcome.url, claimed.endpoint_id))
         return outcome
 
     async def _call(
-        self, account: _Account, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
+        self, destination: _Destination, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
     ) -> WebhookOutcome:
         if claimed.url is None or claimed.secret_sealed is None or claimed.body is None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error="The event is no longer stored.")
@@ -323,33 +387,51 @@ class WebhookSender:
         if self._claims.is_stopping or not permit():
             return self._again(claimed, timedelta(0))
         try:
-            secret = self._sealer.open(claimed.secret_sealed, secret_purpose(claimed.account_id)).decode()
+            sign = self._signer(claimed, claimed.secret_sealed, claimed.body)
         except SealError:
             log.exception("secret_not_opened", webhook_delivery=ids.text(ids.WEBHOOK_DELIVERY, claimed.id))
             return self._again(claimed, UNREADY)
         call = None if span is None else span.child("call", Kind.CLIENT)
-        answer = await self._send(claimed.id, claimed.url, secret, claimed.body, call)
+        answer = await self._send(claimed.id, claimed.url, sign, claimed.body, call)
         if call is not None:
             webhook_spans.end_call(call, answer)
         outcome = self._outcome(claimed, claimed.url, answer)
         if outcome.result is WebhookResult.SUCCEEDED:
-            if account.is_limited:
+            if destination.is_limited:
                 # The room that was promised was a limited endpoint's.
-                account.is_limited, account.horizon = False, 0.0
-            account.answering_url = claimed.url
+                destination.is_limited, destination.horizon = False, 0.0
+            destination.answering_url = claimed.url
         else:
-            account.answering_url = None
+            destination.answering_url = None
         return outcome
 
+    def _signer(self, claimed: ClaimedWebhook, secret_sealed: bytes, body: bytes) -> Signer:
+        """The headers of a call, as of its time in Unix seconds; a SealError if they can't be read."""
+        account_id, endpoint_id = claimed.account_id, claimed.endpoint_id
+        if endpoint_id is None:
+            secret = self._sealer.open(secret_sealed, secret_purpose(account_id)).decode()
+            return lambda t: {event.SIGNATURE_HEADER: event.sign(secret, body, t)}
+        purpose = endpoints.secret_purpose(account_id, endpoint_id)
+        secrets = [
+            self._sealer.open(sealed, purpose).decode()
+            for sealed in (secret_sealed, claimed.previous_secret_sealed)
+            if sealed is not None
+        ]
+        own: dict[str, str] = {}
+        if claimed.headers_sealed is not None:
+            own = json.loads(
+                self._sealer.open(claimed.headers_sealed, endpoints.headers_purpose(account_id, endpoint_id))
+            )
+        return lambda t: {**own, **endpoint.signed_headers(secrets, claimed.event_id, t, body)}
+
     async def _send(
-        self, delivery_id: UUID, url: str, secret: str, body: bytes, call: Span | None
+        self, delivery_id: UUID, url: str, sign: Signer, body: bytes, call: Span | None
     ) -> WebhookCallResult:
         began_at = self._clock.monotonic()
         try:
             with self._claims.tasks.stoppable():
                 target = self._target_of(url)
-                signature = event.sign(secret, body, int(self._clock.now().timestamp()))
-                headers = {event.SIGNATURE_HEADER: signature}
+                headers = sign(int(self._clock.now().timestamp()))
                 if call is not None:
                     headers[trace_context.HEADER] = call.context.traceparent
                 crash.point("notification.before_post")

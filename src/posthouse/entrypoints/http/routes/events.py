@@ -18,8 +18,7 @@ from posthouse.entrypoints.http.route_context import (
     services_of,
 )
 from posthouse.entrypoints.http.schemas import events as schemas
-from posthouse.flows.webhooks.endpoint import StoredEvent
-from posthouse.rules.event import EventType
+from posthouse.flows.webhooks.endpoint import FEED_TYPES, StoredEvent
 from posthouse.rules.ids import MessageId
 
 router = APIRouter()
@@ -38,8 +37,9 @@ async def list_events(
         str | None,
         Query(
             alias="type",
-            description="Only of this type.",
-            json_schema_extra={"enum": [event_type.value for event_type in EventType]},
+            description="Only of this type; without it, those of the webhook. Further types are kept while an endpoint "
+            "asks for them.",
+            json_schema_extra={"enum": [event_type.value for event_type in FEED_TYPES]},
         ),
     ] = None,
     message_id: MessageFilter = None,

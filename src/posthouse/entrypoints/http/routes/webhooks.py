@@ -1,5 +1,6 @@
 """The routes of the account's webhook and its deliveries."""
 
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -49,7 +50,9 @@ async def get_webhook(request: Request) -> Response:
     if found is None:
         return json_response(request, {"webhook": None, "health": None})
     health = await flow.health(member.account_id)
-    return json_response(request, {"webhook": _endpoint(found), "health": _health(flow.state(found), found, health)})
+    return json_response(
+        request, {"webhook": _endpoint(found), "health": health_content(flow.state(found), found.failing_since, health)}
+    )
 
 
 @router.put(
@@ -107,7 +110,7 @@ async def rotate_webhook_secret(request: Request) -> Response:
 async def ping_webhook(request: Request) -> Response:
     member = await member_of(request)
     delivery = await services_of(request).webhook_endpoint.ping(member.account_id)
-    content = {"event_id": ids.text(ids.EVENT, delivery.event_id), "delivery": _delivery(delivery)}
+    content = {"event_id": ids.text(ids.EVENT, delivery.event_id), "delivery": delivery_content(delivery)}
     return json_response(request, content, 202)
 
 
@@ -134,7 +137,7 @@ async def list_webhook_deliveries(
     page = await services_of(request).webhook_endpoint.deliveries(
         member.account_id, page_size(limit), cursor, message_id, webhook_filters(status, event_type, since, until)
     )
-    return page_response(request, "deliveries", page, _delivery)
+    return page_response(request, "deliveries", page, delivery_content)
 
 
 @router.get(
@@ -147,7 +150,7 @@ async def list_webhook_deliveries(
 async def get_webhook_delivery(request: Request, delivery_id: DeliveryId) -> Response:
     member = await member_of(request)
     delivery, attempts = await services_of(request).webhook_endpoint.delivery(member.account_id, delivery_id)
-    content = {**_delivery(delivery), "attempts": [_attempt(attempt) for attempt in attempts]}
+    content = {**delivery_content(delivery), "attempts": [attempt_content(attempt) for attempt in attempts]}
     return json_response(request, {"delivery": content})
 
 
@@ -162,7 +165,7 @@ async def get_webhook_delivery(request: Request, delivery_id: DeliveryId) -> Res
 async def replay_webhook_delivery(request: Request, delivery_id: DeliveryId) -> Response:
     member = await member_of(request)
     delivery = await services_of(request).webhook_endpoint.replay(member.account_id, delivery_id)
-    return json_response(request, {"delivery": _delivery(delivery)}, 202)
+    return json_response(request, {"delivery": delivery_content(delivery)}, 202)
 
 
 @router.post(
@@ -191,10 +194,10 @@ def _endpoint(row: EndpointRow) -> dict[str, Any]:
     }
 
 
-def _health(state: EndpointState, row: EndpointRow, health: EndpointHealth) -> dict[str, Any]:
+def health_content(state: EndpointState, failing_since: datetime | None, health: EndpointHealth) -> dict[str, Any]:
     return {
         "state": state,
-        "failing_since": timestamp(row.failing_since),
+        "failing_since": timestamp(failing_since),
         "since": timestamp(health.since),
         "calls": health.calls,
         "failures": health.failures,
@@ -203,7 +206,7 @@ def _health(state: EndpointState, row: EndpointRow, health: EndpointHealth) -> d
     }
 
 
-def _attempt(attempt: WebhookAttempt) -> dict[str, Any]:
+def attempt_content(attempt: WebhookAttempt) -> dict[str, Any]:
     return {
         "at": timestamp(attempt.at),
         "http_status": attempt.http_status,
@@ -214,7 +217,7 @@ def _attempt(attempt: WebhookAttempt) -> dict[str, Any]:
     }
 
 
-def _delivery(delivery: WebhookDelivery) -> dict[str, Any]:
+def delivery_content(delivery: WebhookDelivery) -> dict[str, Any]:
     message_id, position = delivery.message_id, delivery.position
     return {
         "id": ids.text(ids.WEBHOOK_DELIVERY, delivery.id),

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from posthouse.entrypoints.http.schemas.shapes import EventType, Response, described
+from posthouse.rules import endpoint, event
 
 
 class EventData(BaseModel):
@@ -28,9 +29,28 @@ class Event(BaseModel):
     data: Annotated[EventData, described("Empty fields are absent.")]
 
 
+class ListedEventData(EventData):
+    """With the fields of types that are listed only if they are asked for."""
+
+    mode: str | None = Field(default=None, description="`live` or `test`.")
+    tags: list[str] | None = None
+    reason: str | None = Field(default=None, description="Why it was deferred or returned.")
+    mailing_list: str | None = Field(default=None, alias="list", description="Of `email.unsubscribed`.")
+    domain: str | None = Field(default=None, description="Of `domain.*`.")
+    alert: str | None = Field(default=None, description="The kind, of `alert.*`.")
+    about: str | None = Field(default=None, description="What the alert is about, of `alert.*`.")
+    value: float | None = Field(default=None, description="What was measured, of `alert.*`.")
+    threshold: float | None = Field(default=None, description="Of `alert.*`.")
+
+
+class ListedEvent(Event):
+    type: Annotated[str, Field(json_schema_extra={"enum": [*event.EventType, *endpoint.FurtherType]})]
+    data: Annotated[ListedEventData, described("Empty fields are absent.")]
+
+
 class EventListResponse(Response):
     events: Annotated[
-        list[Event],
+        list[ListedEvent],
         described("Oldest first; an event is listed 10 seconds after it is created."),
     ]
     next_cursor: Annotated[

@@ -1,0 +1,205 @@
+"""Endpoints: URLs of an account beside its webhook, each with filters, headers and secrets of its own.
+
+They get the webhook's three events and further ones, with what the contract's body leaves out, and the headers of
+Standard Webhooks 1.0. Every externally visible part of that is defined here.
+"""
+
+import hmac
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from posthouse.mail.address import AddressError, parse_mailbox
+from posthouse.rules import event, ids, input_checks, limits, metadata
+from posthouse.rules.credential import Mode
+from posthouse.rules.event import EventType
+from posthouse.rules.message import Source
+from posthouse.rules.refusal import invalid
+
+
+class FurtherType(StrEnum):
+    """Types that the webhook doesn't know."""
+
+    DEFERRED = "email.deferred"
+    RETURNED = "email.returned"
+    COMPLAINED = "email.complained"
+    UNSUBSCRIBED = "email.unsubscribed"
+    CANCELLED = "email.cancelled"
+    DOMAIN_VERIFIED = "domain.verified"
+    DOMAIN_ENDANGERED = "domain.endangered"
+    DOMAIN_LOST = "domain.lost"
+    ALERT_RAISED = "alert.raised"
+    ALERT_CLEARED = "alert.cleared"
+
+
+# What an endpoint can ask for; a test is sent on request, whatever it asks for.
+TYPES: Final = (EventType.DELIVERED, EventType.BOUNCED, EventType.FAILED, *FurtherType)
+SECRET_BYTES: Final = 32
+# How long the secret before a rotation still signs, beside the new one.
+PREVIOUS_VALID: Final = timedelta(hours=24)
+
+SWITCHED_OFF: Final = "It was not sent: the operator of this service has switched endpoints off."
+
+ID_HEADER: Final = "webhook-id"
+TIMESTAMP_HEADER: Final = "webhook-timestamp"
+SIGNATURE_HEADER: Final = "webhook-signature"
+
+_is_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}").fullmatch
+_is_value: Final = re.compile(r"(?:[\x21-\x7e](?:[\x20\x21-\x7e]*[\x21-\x7e])?)?").fullmatch
+# Those that frame the request, that we send ourselves, and that tell who called through whom.
+_FORBIDDEN: Final = frozenset(
+    {
+        "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie",
+        "date", "expect", "forwarded", "host", "keep-alive", "origin", "referer", "service-signature", "te",
+        "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+    }
+)  # fmt: skip
+_FORBIDDEN_BEGINNINGS: Final = ("proxy-", "sec-", "webhook-", "x-forwarded-", "x-real-ip", "access-control-")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What an endpoint gets: these types; with a further filter, mail alone, of a sender domain, a tag, a mode."""
+
+    types: tuple[str, ...]
+    sender_domains: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    mode: Mode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MailFacts:
+    """What events say of a message and of one of its recipients; `sender` is that of From."""
+
+    to: str
+    sender: str
+    envelope_sender: str
+    subject: str
+    tags: tuple[str, ...]
+    metadata: str | None
+    source: str
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.TEST if self.source == Source.TEST else Mode.LIVE
+
+    @property
+    def domain(self) -> str:
+        try:
+            return parse_mailbox(self.sender).domain
+        except AddressError:
+            return ""
+
+
+def filters(
+    types: Sequence[str] | None, sender_domains: Sequence[str] | None, tags: Sequence[str] | None, mode: str | None
+) -> Filters:
+    """As given by the client; a Refusal if one is invalid. No types means all of them."""
+    for name in types or ():
+        if name == EventType.TEST:
+            raise invalid(f"`types` must not name {EventType.TEST}: it is sent when you ping, whatever is asked for.")
+        if name not in TYPES:
+            raise invalid(f"`types` names {name[:100]!r}, which is no event: it takes {', '.join(TYPES)}.")
+    if len(sender_domains or ()) > limits.ENDPOINT_DOMAINS_MAX:
+        raise invalid(f"`sender_domains` has at most {limits.ENDPOINT_DOMAINS_MAX} domains.")
+    if len(tags or ()) > limits.TAGS_MAX:
+        raise invalid(f"`tags` has at most {limits.TAGS_MAX} tags.")
+    for tag in tags or ():
+        if not 1 <= len(tag) <= limits.TAG_CHARACTERS_MAX or not tag.isprintable():
+            raise invalid(f"`tags`: each tag has 1 to {limits.TAG_CHARACTERS_MAX} printable characters.")
+    if mode is not None and mode not in list(Mode):
+        raise invalid(f"`mode` is one of {', '.join(Mode)}; without it, mail of both is told.")
+    return Filters(
+        tuple(type_ for type_ in TYPES if type_ in (types or TYPES)),
+        tuple(dict.fromkeys(input_checks.domain_name(name) for name in sender_domains or ())),
+        tuple(dict.fromkeys(tags or ())),
+        None if mode is None else Mode(mode),
+    )
+
+
+def wants(filters: Filters, type_: str, facts: MailFacts) -> bool:
+    """Whether the endpoint gets the event of this mail."""
+    return (
+        type_ in filters.types
+        and (not filters.sender_domains or facts.domain in filters.sender_domains)
+        and (not filters.tags or not set(filters.tags).isdisjoint(facts.tags))
+        and filters.mode in (None, facts.mode)
+    )
+
+
+def wants_of_account(filters: Filters, type_: str, tags: Sequence[str]) -> bool:
+    """The same for an event that is about no mail."""
+    return (
+        type_ in filters.types
+        and not filters.sender_domains
+        and filters.mode is None
+        and (not filters.tags or not set(filters.tags).isdisjoint(tags))
+    )
+
+
+def headers(given: Mapping[str, str]) -> Mapping[str, str]:
+    """The endpoint's own headers, if all of them may be sent."""
+    if len(given) > limits.ENDPOINT_HEADERS_MAX:
+        raise invalid(f"`headers` has {len(given)} headers: at most {limits.ENDPOINT_HEADERS_MAX} are allowed.")
+    names = [name.lower() for name in given]
+    if len(set(names)) < len(names):
+        raise invalid("`headers` names the same header twice: case makes no difference.")
+    for name, value in given.items():
+        if not _is_name(name):
+            raise invalid(f"`headers`: {name[:100]!r} is no header's name of 1 to 64 characters.")
+        if name.lower() in _FORBIDDEN or name.lower().startswith(_FORBIDDEN_BEGINNINGS):
+            raise invalid(f"`headers.{name}` can't be set: the service sends it, or it is HTTP's own.")
+        if len(value) > limits.ENDPOINT_HEADER_CHARACTERS_MAX or not _is_value(value):
+            raise invalid(
+                f"`headers.{name}` has up to {limits.ENDPOINT_HEADER_CHARACTERS_MAX} characters of ASCII, "
+                "without line breaks and without space at its ends."
+            )
+    return given
+
+
+def new_secret(random: bytes) -> str:
+    return event.SECRET_PREFIX + b64encode(random).decode()
+
+
+def signed_headers(secrets: Sequence[str], event_id: UUID, t: int, body: bytes) -> dict[str, str]:
+    """The headers of Standard Webhooks for an attempt at `t`, in Unix seconds: a signature for each secret."""
+    webhook_id = ids.text(ids.EVENT, event_id)
+    signed = f"{webhook_id}.{t}.".encode() + body
+    signatures = [
+        "v1," + b64encode(hmac.digest(b64decode(secret.removeprefix(event.SECRET_PREFIX)), signed, "sha256")).decode()
+        for secret in secrets
+    ]
+    return {ID_HEADER: webhook_id, TIMESTAMP_HEADER: str(t), SIGNATURE_HEADER: " ".join(signatures)}
+
+
+def mail_body(body: bytes, facts: MailFacts, reason: str | None) -> bytes:
+    """An event's body of the contract's form, with what only endpoints get."""
+    fields: dict[str, object] = {} if reason is None else {"reason": reason}
+    fields["mode"] = facts.mode.value
+    if facts.tags:
+        fields["tags"] = facts.tags
+    if facts.metadata is not None:
+        fields["metadata"] = metadata.read(facts.metadata)
+    return body[:-2] + b"," + _encoded(fields)[1:-1] + b"}}"
+
+
+def account_body(event_id: UUID, type_: FurtherType, created_at: datetime, data: Mapping[str, object]) -> bytes:
+    """The body of an event that is about no mail."""
+    return _encoded(
+        {
+            "id": ids.text(ids.EVENT, event_id),
+            "type": type_.value,
+            "created_at": event.moment(created_at),
+            "data": data,
+        }
+    )
+
+
+def _encoded(content: Mapping[str, object]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
