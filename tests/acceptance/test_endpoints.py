@@ -1,7 +1,10 @@
 """Endpoints from a message to the receiver, through real processes; verified by the library of Standard Webhooks."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,11 +12,27 @@ import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.flows.inbound.reports import Reports
+from posthouse.flows.inbound.unsubscribe import Unsubscribe
+from posthouse.flows.operate.alert_check import AlertCheck
+from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
+from posthouse.mail.envelope import MailReference
+from posthouse.rules import ids, unsubscribe
 from posthouse.rules.credential import Scope
+from posthouse.rules.endpoint import FurtherType
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.unsubscribe import ListMember
+from posthouse.store import endpoint_events
+from posthouse.store.endpoint_events import AccountEvent
 from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
 from tests.support.eventually import eventually
+from tests.support.feedback_loop import TRUSTED, complaint_check
+from tests.support.fresh_database import open_database
 from tests.support.http_answer import Answer
+from tests.support.inbound_reports import bounce, complaint
 from tests.support.service import ABSENT, StartService, Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.webhook_flow import NAME, certificates
@@ -22,6 +41,9 @@ from tests.support.webhook_receiver import Request, WebhookReceiver
 SENT_SECONDS_MAX: Final = 60.0
 URL: Final = "https://hooks.example.com/"
 ENDPOINTS_MAX: Final = 10
+# For each account, while one endpoint hangs.
+MAILS: Final = 40
+MAILS_EVERY_SECONDS: Final = 0.5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -409,3 +431,299 @@ async def test_an_operator_can_switch_endpoints_off(
         assert (answer.status, answer.body["code"]) == (403, "forbidden"), path
     listed = await off.request("GET", "/v1/endpoints", headers=authorization)
     assert len(listed.body["endpoints"]) == 1
+
+
+def message_of(sent: dict[str, Any]) -> MessageId:
+    message_id = ids.parse(ids.MESSAGE, sent["id"])
+    assert message_id is not None
+    return MessageId(message_id)
+
+
+async def sent_to(tenant: Tenant, *local_parts: str, **fields: object) -> dict[str, Any]:
+    to = [f"{local_part}@{SIMULATOR}" for local_part in local_parts]
+    accepted: dict[str, Any] = await tenant.accepts(tenant.mail(to=to, **fields))
+    return accepted
+
+
+async def events_of(
+    tenant: Tenant, receiver: WebhookReceiver, endpoint: tuple[str, str], path: str, number: int
+) -> list[dict[str, Any]]:
+    """All that the endpoint got, once there are so many."""
+    endpoint_id, secret = endpoint
+    log = await log_of(tenant, endpoint_id, number)
+    assert len(log) == number
+    return events_at(receiver, path, secret)
+
+
+@pytest.mark.rule("END-11")
+async def test_a_first_deferral_is_told_and_a_second_is_not(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenant = await processes.service.account()
+    wanted = await created(tenant, url_of(receiver, "/deferred"), types=["email.deferred"])
+    sent = await sent_to(tenant, "deferred", tags=["slow"], metadata={"order": "7"})
+    (event,) = await events_of(tenant, receiver, wanted, "/deferred", 1)
+    data = event["data"]
+    assert (event["type"], data["email_id"], data["to"]) == ("email.deferred", sent["id"], f"deferred@{SIMULATOR}")
+    assert (data["tags"], data["metadata"], data["mode"]) == (["slow"], {"order": "7"}, "live")
+    assert data["reason"]
+    assert 400 <= data["smtp_code"] <= 499
+    await tenant.service.sql("UPDATE schedule SET next_at = now() WHERE account_id = $1", tenant.id)
+
+    async def attempts() -> int:
+        count: int = await tenant.service.value(
+            "SELECT max(attempt_count) FROM recipients WHERE account_id = $1", tenant.id
+        )
+        return count
+
+    await eventually(attempts, lambda count: count >= 2, within=SENT_SECONDS_MAX)
+    assert len(await log_of(tenant, wanted[0], 1)) == 1
+
+
+@pytest.mark.rule("END-11")
+async def test_a_cancelled_mail_is_told(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
+    tenant = await processes.service.account()
+    wanted = await created(tenant, url_of(receiver, "/cancelled"), types=["email.cancelled"])
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    sent = await sent_to(tenant, "ada", "bob", send_at=later)
+    headers = {"Authorization": await tenant.scoped_key(Scope.SEND)}
+    for _ in range(2):
+        cancelled = await tenant.service.request("POST", f"/emails/{sent['id']}/cancel", headers=headers)
+        assert cancelled.status == 200, cancelled.raw
+    events = await events_of(tenant, receiver, wanted, "/cancelled", 2)
+    assert {event["data"]["to"] for event in events} == {f"ada@{SIMULATOR}", f"bob@{SIMULATOR}"}
+    assert {event["type"] for event in events} == {"email.cancelled"}
+
+
+@pytest.mark.rule("END-11", "END-16", "END-17")
+async def test_complaints_and_late_bounces_are_told_to_endpoints_alone(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenant = await processes.service.account()
+    assert (await tenant.call("PUT", "/v1/webhook", {"url": url_of(receiver, "/unaware")})).status == 200
+    types = ["email.complained", "email.returned"]
+    wanted = await created(tenant, url_of(receiver, "/reported"), types=types)
+    messages = [message_of(await sent_to(tenant, "delivered", subject=subject)) for subject in ("One", "Two")]
+    address = f"delivered@{SIMULATOR}"
+    async with open_database(tenant.service.database_url) as database:
+        reports = Reports(
+            database=database,
+            clock=DatabaseClock(),
+            chance=SystemChance(),
+            return_path_domain="bounces.example.com",
+            keys=(b"k" * 32,),
+            complaint_check=complaint_check(),
+        )
+        about = [[MailReference.of(tenant.id, message_id, 0)] for message_id in messages]
+        for _ in range(2):
+            await reports.receive(complaint(), about[0], TRUSTED)
+            await reports.receive(bounce(address, status="5.2.2", code=552), about[1], TRUSTED)
+        # From no feedback loop: anyone can write that.
+        await reports.receive(complaint(kind="fraud"), about[1], "203.0.113.9")
+    events = await events_of(tenant, receiver, wanted, "/reported", 2)
+    by_type = {event["type"]: event["data"] for event in events}
+    assert by_type["email.complained"]["subject"] == "One"
+    returned = by_type["email.returned"]
+    assert (returned["subject"], returned["smtp_code"], returned["reason"]) == ("Two", 552, "mailbox_full")
+
+    async def feed(query: str) -> list[str]:
+        listed = await tenant.call("GET", f"/v1/events{query}")
+        return [event["type"] for event in listed.body["events"]]
+
+    message_id = ids.text(ids.MESSAGE, messages[1])
+
+    # An event is listed once all events of its time are.
+    async def listed() -> list[str]:
+        return await feed(f"?type=email.returned&message_id={message_id}")
+
+    assert await eventually(listed, bool, within=SENT_SECONDS_MAX) == ["email.returned"]
+    assert await feed("?type=email.complained") == ["email.complained"]
+    assert await feed(f"?type=email.complained&message_id={message_id}") == []
+    assert await feed("") == ["email.delivered"] * 2
+    assert {json.loads(request.body)["type"] for request in came(receiver, "/unaware")} == {"email.delivered"}
+
+
+@pytest.mark.rule("END-11")
+async def test_who_leaves_a_list_is_told_once(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
+    tenant = await processes.service.account()
+    wanted = await created(tenant, url_of(receiver, "/left"), types=["email.unsubscribed"], tags=["list:news"])
+    other = await created(tenant, url_of(receiver, "/left-other"), tags=["list:other"])
+    key = bytes(range(unsubscribe.KEY_BYTES))
+    async with open_database(tenant.service.database_url) as database:
+        flow = Unsubscribe(database=database, clock=DatabaseClock(), keys=(key,))
+        for _ in range(2):
+            await flow.unsubscribe(unsubscribe.token(ListMember(AccountId(tenant.id), "news", "ada@example.org"), key))
+    (event,) = await events_of(tenant, receiver, wanted, "/left", 1)
+    assert (event["type"], event["data"]) == ("email.unsubscribed", {"to": "ada@example.org", "list": "news"})
+    assert await log_of(tenant, other[0], 0) == []
+
+
+@pytest.mark.rule("END-12")
+async def test_what_becomes_of_a_domain_is_told(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
+    tenant = await processes.service.account()
+    types = ["domain.verified", "domain.endangered", "domain.lost"]
+    wanted = await created(tenant, url_of(receiver, "/domains"), types=types)
+    await created(tenant, url_of(receiver, "/domains-of-tests"), types=types, mode="test")
+    name = f"new.{tenant.unique}.example.org"
+    added = await tenant.call("POST", "/v1/domains", {"name": name})
+    zone = processes.nameserver.zone
+
+    async def verify() -> None:
+        await tenant.service.sql("UPDATE domains SET asked_at = NULL WHERE account_id = $1", tenant.id)
+        assert (await tenant.call("POST", f"/v1/domains/{name}/verify")).status == 200
+
+    published = {record["name"]: [record["value"]] for record in added.body["domain"]["records"] if record["value"]}
+    await verify()
+    zone.update(published)
+    await verify()
+    await verify()
+    for record in published:
+        del zone[record]
+    await verify()
+    await tenant.service.sql(
+        "UPDATE domains SET missing_since = missing_since - interval '8 days' WHERE account_id = $1 AND name = $2",
+        tenant.id, name,
+    )  # fmt: skip
+    await verify()
+    events = await events_of(tenant, receiver, wanted, "/domains", 3)
+    assert sorted((event["type"], event["data"]["domain"]) for event in events) == sorted(
+        (each, name) for each in types
+    )
+    assert came(receiver, "/domains-of-tests") == []
+
+
+@pytest.mark.rule("END-12")
+async def test_alerts_are_told_once_for_all_who_chose_them(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenant = await processes.service.account()
+    wanted = await created(tenant, url_of(receiver, "/alerts"), types=["alert.raised", "alert.cleared"])
+    chosen = {"alerts": [{"kind": "credits_left", "threshold": 500}]}
+    for role in ("owner", "viewer"):
+        assert (await tenant.call("PUT", "/v1/account/alerts", chosen, role=role)).status == 200
+
+    @asynccontextmanager
+    async def no_mail() -> AsyncIterator[ServiceMail]:
+        yield NoServiceMail()
+
+    async with open_database(tenant.service.database_url) as database:
+        check = AlertCheck(database=database, clock=DatabaseClock(), chance=SystemChance(), open_service_mail=no_mail)
+        for left in (100, 90, 5_000, 5_000):
+            await tenant.service.sql("UPDATE accounts SET available = $2 WHERE id = $1", tenant.id, left)
+            await check.run()
+    events = await events_of(tenant, receiver, wanted, "/alerts", 2)
+    assert {event["type"] for event in events} == {"alert.raised", "alert.cleared"}
+    raised = next(event["data"] for event in events if event["type"] == "alert.raised")
+    assert (raised["alert"], raised["value"], raised["threshold"]) == ("credits_left", 100, 500)
+
+
+@pytest.mark.rule("END-14")
+async def test_what_failed_since_then_is_sent_again_once(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenant = await processes.service.account()
+    path = "/status/500?replayed"
+    endpoint_id, secret = await created(tenant, url_of(receiver, path))
+    other, _ = await created(tenant, url_of(receiver, "/status/500?other"))
+    since = datetime.now(UTC).isoformat()
+    await sent_to(tenant, "delivered", "bounced")
+    async with open_database(tenant.service.database_url) as database, database.transaction() as tx:
+        event = AccountEvent(AccountId(tenant.id), FurtherType.DOMAIN_LOST, {"domain": "lost.example.com"})
+        await endpoint_events.enter_of_account(tx, [event], datetime.now(UTC))
+
+    async def tried() -> list[dict[str, Any]]:
+        listed = await tenant.call("GET", f"/v1/endpoints/{endpoint_id}/deliveries")
+        deliveries: list[dict[str, Any]] = listed.body["deliveries"]
+        return deliveries
+
+    await eventually(tried, lambda log: len(log) == 3 and all(one["attempt"] for one in log), within=SENT_SECONDS_MAX)
+    # As if all attempts were made.
+    await tenant.service.sql("DELETE FROM calls WHERE account_id = $1", tenant.id)
+    await tenant.service.sql(
+        "UPDATE webhook_deliveries SET status = 'failed', next_attempt_at = NULL WHERE account_id = $1", tenant.id
+    )
+    url = url_of(receiver, "/replayed")
+    assert (await tenant.call("PUT", f"/v1/endpoints/{endpoint_id}", {"url": url})).status == 200
+    replays = [await tenant.call("POST", f"/v1/endpoints/{endpoint_id}/replay", {"since": since}) for _ in range(2)]
+    assert [(answer.status, answer.body["replayed"]) for answer in replays] == [(202, 3), (202, 0)]
+
+    async def arrived() -> int:
+        return len(came(receiver, "/replayed"))
+
+    await eventually(arrived, lambda count: count >= 3, within=SENT_SECONDS_MAX)
+    events = events_at(receiver, "/replayed", secret)
+    assert sorted(event["type"] for event in events) == ["domain.lost", "email.bounced", "email.delivered"]
+    first = {request.headers["webhook-id"]: request.body for request in came(receiver, path)}
+    assert {request.headers["webhook-id"]: request.body for request in came(receiver, "/replayed")} == first
+    assert {delivery["replay_of"] for delivery in await tried()} > {None}
+    of_other = (await tenant.call("GET", f"/v1/endpoints/{other}/deliveries")).body["deliveries"]
+    assert [delivery["status"] for delivery in of_other] == ["failed"] * 3
+
+
+@pytest.mark.rule("END-19")
+async def test_owners_get_a_mail_about_a_failing_endpoint_which_stays_enabled(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenant = await processes.service.account()
+    owner = await tenant.user("owner")
+    path = "/status/500?fails"
+    endpoint_id, _ = await created(tenant, url_of(receiver, path))
+    await tenant.service.sql(
+        "UPDATE endpoints SET answered_at = now() - interval '9 days', failing_since = now() - interval '3 days'"
+        " WHERE account_id = $1",
+        tenant.id,
+    )
+    await sent_to(tenant, "delivered")
+
+    async def mails() -> list[str]:
+        return await tenant.service.mailed_texts(owner)
+
+    texts = await eventually(mails, bool, within=SENT_SECONDS_MAX)
+    assert [NAME in text and "/v1/endpoints/{id}/ping" in text for text in texts] == [True]
+
+    async def read() -> dict[str, Any]:
+        body: dict[str, Any] = (await tenant.call("GET", f"/v1/endpoints/{endpoint_id}")).body
+        return body
+
+    # The mail is sent while the result of the call is recorded.
+    shown = await eventually(read, lambda found: found["health"]["failures"] >= 1, within=SENT_SECONDS_MAX)
+    assert (shown["endpoint"]["enabled"], shown["endpoint"]["state"]) == (True, "failing")
+    log = await tenant.call("GET", "/v1/audit-log")
+    assert ("endpoint.failing", NAME) in [(entry["action"], entry["target"]) for entry in log.body["entries"]]
+
+
+@pytest.mark.long
+@pytest.mark.rule("END-10")
+async def test_one_of_twenty_endpoints_hangs_and_the_others_wait_less_than_two_seconds(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenants = [await processes.service.account() for _ in range(2)]
+    for number, tenant in enumerate(tenants):
+        for place in range(ENDPOINTS_MAX):
+            is_hanging = (number, place) == (0, 0)
+            await created(tenant, url_of(receiver, "/hang" if is_hanging else f"/swift/{number}/{place}"))
+        # They have answered before: all of them get their full share.
+        await tenant.service.sql("UPDATE endpoints SET answered_at = now() WHERE account_id = $1", tenant.id)
+    for _ in range(MAILS):
+        for tenant in tenants:
+            await sent_to(tenant, "delivered")
+        await asyncio.sleep(MAILS_EVERY_SECONDS)
+
+    async def waits() -> list[float]:
+        rows = await processes.service.sql(
+            "SELECT extract(epoch FROM last_attempt_at - created_at) AS seconds FROM webhook_deliveries"
+            " WHERE account_id = ANY($1::uuid[]) AND url LIKE '%/swift/%' AND status = 'succeeded'",
+            [tenant.id for tenant in tenants],
+        )
+        return sorted(float(row["seconds"]) for row in rows)
+
+    seconds = await eventually(
+        waits, lambda found: len(found) == MAILS * (2 * ENDPOINTS_MAX - 1), within=SENT_SECONDS_MAX
+    )
+    print(f"p50 {seconds[len(seconds) // 2]:.2f} s, p99 {seconds[len(seconds) * 99 // 100]:.2f} s of {len(seconds)}")
+    assert seconds[len(seconds) * 99 // 100] < 2
+    hanging = await processes.service.value(
+        "SELECT count(*) FROM webhook_deliveries WHERE account_id = $1 AND url LIKE '%/hang' AND status <> 'succeeded'",
+        tenants[0].id,
+    )
+    assert hanging == MAILS

@@ -32,7 +32,7 @@ fences = some.integers(0, FENCE_MAX)
 destinations = some.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=253)
 tickets: some.SearchStrategy[Ticket] = some.one_of(
     some.builds(DeliveryTicket, account_ids, some.uuids().map(MessageId), some.integers(0, 62), fences, destinations),
-    some.builds(WebhookTicket, account_ids, some.uuids(), fences),
+    some.builds(WebhookTicket, account_ids, some.uuids(), fences, some.none() | some.uuids()),
 )
 
 
@@ -49,6 +49,13 @@ def test_the_format_does_not_change() -> None:
     assert encode(WebhookTicket(ACCOUNT, UUID(int=2), 4)) == (
         b"\x81" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\0\0\0\x04"
     )
+    of_an_endpoint = WebhookTicket(ACCOUNT, UUID(int=2), 4, UUID(int=3))
+    assert encode(of_an_endpoint) == (
+        b"\x82" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\0\0\0\x04" + bytes(15) + b"\x03"
+    )
+    read = decode(encode(of_an_endpoint))
+    assert isinstance(read, WebhookTicket)
+    assert read.endpoint_id == UUID(int=3)
 
 
 DELIVERY = encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example"))

@@ -3833,7 +3833,7 @@ export interface components {
              * Events
              * @description Oldest first; an event is listed 10 seconds after it is created.
              */
-            events: components["schemas"]["Event"][];
+            events: components["schemas"]["ListedEvent"][];
             /**
              * Has More
              * @description Whether to continue at once; also true for a page with fewer events than `limit`, even none.
@@ -4399,6 +4399,142 @@ export interface components {
              * @description The value of the header X-Request-ID.
              */
             request_id: string;
+        };
+        /** ListedEvent */
+        ListedEvent: {
+            /**
+             * Created At
+             * Format: date-time
+             * @description RFC 3339, UTC; the same in every attempt.
+             */
+            created_at: string;
+            /** @description Empty fields are absent. */
+            data: components["schemas"]["ListedEventData"];
+            /**
+             * Id
+             * @description The same for retries and replays: deduplicate on it.
+             */
+            id: string;
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "email.delivered" | "email.bounced" | "email.failed" | "webhook.test" | "email.deferred" | "email.returned" | "email.complained" | "email.unsubscribed" | "email.cancelled" | "domain.verified" | "domain.endangered" | "domain.lost" | "alert.raised" | "alert.cleared";
+        };
+        /**
+         * ListedEventData
+         * @description With the fields of types that are listed only if they are asked for.
+         */
+        ListedEventData: {
+            /**
+             * About
+             * @description What the alert is about, of `alert.*`.
+             * @default null
+             */
+            about: string | null;
+            /**
+             * Alert
+             * @description The kind, of `alert.*`.
+             * @default null
+             */
+            alert: string | null;
+            /**
+             * Domain
+             * @description Of `domain.*`.
+             * @default null
+             */
+            domain: string | null;
+            /**
+             * Email Id
+             * @description The message's id.
+             * @default null
+             */
+            email_id: string | null;
+            /**
+             * From
+             * @description The envelope sender as submitted.
+             * @default null
+             */
+            from: string | null;
+            /**
+             * List
+             * @description Of `email.unsubscribed`.
+             * @default null
+             */
+            list: string | null;
+            /**
+             * Metadata
+             * @description The message's, in `GET /v1/events` alone; absent if it has none, and in webhooks.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
+            /**
+             * Mode
+             * @description `live` or `test`.
+             * @default null
+             */
+            mode: string | null;
+            /**
+             * Reason
+             * @description Why it was deferred or returned.
+             * @default null
+             */
+            reason: string | null;
+            /**
+             * Recipient Id
+             * @description Distinguishes two addresses of a message.
+             * @default null
+             */
+            recipient_id: string | null;
+            /**
+             * Smtp Code
+             * @description From the destination's server.
+             * @default null
+             */
+            smtp_code: number | null;
+            /**
+             * Smtp Response
+             * @description At most 500 characters of it.
+             * @default null
+             */
+            smtp_response: string | null;
+            /**
+             * Subject
+             * @description At most 200 characters of it.
+             * @default null
+             */
+            subject: string | null;
+            /**
+             * Tags
+             * @default null
+             */
+            tags: string[] | null;
+            /**
+             * Test
+             * @description `true` in `webhook.test`, absent elsewhere.
+             * @default null
+             */
+            test: boolean | null;
+            /**
+             * Threshold
+             * @description Of `alert.*`.
+             * @default null
+             */
+            threshold: number | null;
+            /**
+             * To
+             * @description The address whose result is final.
+             * @default null
+             */
+            to: string | null;
+            /**
+             * Value
+             * @description What was measured, of `alert.*`.
+             * @default null
+             */
+            value: number | null;
         };
         /**
          * ListedMessage
@@ -13194,8 +13330,8 @@ export interface operations {
                 limit?: number;
                 /** @description Only of this message; the list is empty if the account has no such message. */
                 message_id?: string | null;
-                /** @description Only of this type. */
-                type?: "email.delivered" | "email.bounced" | "email.failed" | "webhook.test";
+                /** @description Only of this type; without it, those of the webhook. Further types are kept while an endpoint asks for them. */
+                type?: "email.delivered" | "email.bounced" | "email.failed" | "webhook.test" | "email.deferred" | "email.returned" | "email.complained" | "email.unsubscribed" | "email.cancelled" | "domain.verified" | "domain.endangered" | "domain.lost" | "alert.raised" | "alert.cleared";
             };
             header?: never;
             path?: never;
