@@ -42,8 +42,8 @@ SENT_SECONDS_MAX: Final = 60.0
 URL: Final = "https://hooks.example.com/"
 ENDPOINTS_MAX: Final = 10
 # For each account, while one endpoint hangs.
-MAILS: Final = 40
-MAILS_EVERY_SECONDS: Final = 0.5
+MAILS: Final = 30
+MAILS_EVERY_SECONDS: Final = 1.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
