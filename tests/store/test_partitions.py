@@ -162,7 +162,7 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
 
 
 # Those that came with webhooks and after them.
-YOUNGER = ("webhook_deliveries", "reports", "catalogue")
+YOUNGER = ("webhook_deliveries", "endpoint_events", "reports", "catalogue")
 
 
 async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent(postgres: PrivatePostgres) -> None:
