@@ -558,6 +558,18 @@ async def test_who_leaves_a_list_is_told_once(processes: ServiceProcesses, recei
     assert await log_of(tenant, other[0], 0) == []
 
 
+@pytest.mark.rule("END-11")
+async def test_the_simulators_addresses_make_the_events_that_they_name(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenant = await processes.service.account()
+    types = {f"email.{name}": f"{name}@{SIMULATOR}" for name in ("complained", "returned", "unsubscribed")}
+    wanted = await created(tenant, url_of(receiver, "/rehearsed"), types=list(types))
+    await sent_to(tenant, *(name.partition("@")[0] for name in types.values()), tags=["list:news"])
+    events = await events_of(tenant, receiver, wanted, "/rehearsed", len(types))
+    assert {event["type"]: event["data"]["to"] for event in events} == types
+
+
 @pytest.mark.rule("END-12")
 async def test_what_becomes_of_a_domain_is_told(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
     tenant = await processes.service.account()

@@ -58,11 +58,13 @@ def follow_up(email: str, position: int, mailing_list: str | None, simulator_dom
     match _name(email, simulator_domain):
         case "complained":
             text = "The simulator complained, as it was asked to"
-            return FollowUp(email, ReportNote("complaint", position, "abuse", response=text, suppress=True))
+            note = ReportNote("complaint", position, "abuse", response=text, suppress=True, is_believed=True)
+            return FollowUp(email, note)
         case "returned":
             # Like `bounced`, it doesn't suppress the address.
             text = "5.2.1 The simulator returned the message, as it was asked to"
-            return FollowUp(email, ReportNote("bounce", position, email.lower(), "5.2.1", 550, text))
+            note = ReportNote("bounce", position, email.lower(), "5.2.1", 550, text, is_believed=True)
+            return FollowUp(email, note)
         case "unsubscribed" if mailing_list is not None:
             return FollowUp(email, left_list=mailing_list)
         case _:

@@ -12,11 +12,14 @@ from uuid import UUID
 
 from posthouse.rules import endpoint, event, ids
 from posthouse.rules.credential import Mode
+from posthouse.rules.delivery_reason import reason_of
 from posthouse.rules.endpoint import Filters, FurtherType, MailFacts
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.reports import ReportNote
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
+from posthouse.rules.unsubscribe import LIST_TAG_PREFIX, ListMember
 from posthouse.store.delivery_schedule import columns
 from posthouse.store.endpoints import Endpoint
 from posthouse.store.postgres import Connection
@@ -121,6 +124,39 @@ SELECT account_id, id, event_id, :next_at, :now, :max_attempts, trace, endpoint_
 ON CONFLICT DO NOTHING
 RETURNING account_id, id, fence, endpoint_id
 """)
+
+
+def of_reports(
+    account_id: AccountId, message_id: MessageId, notes: Sequence[ReportNote], now: datetime
+) -> list[MailEvent]:
+    """The events of new reports; the webhook knows of final results alone."""
+    events = []
+    for note in notes:
+        if not note.is_believed or note.position is None:
+            continue
+        is_complaint = note.kind == "complaint"
+        type_ = FurtherType.COMPLAINED if is_complaint else FurtherType.RETURNED
+        about = message_id.bytes, bytes([note.position]), type_.encode(), (note.status or "").encode()
+        events.append(
+            MailEvent(
+                account_id,
+                ids.derived_id(now, *about),
+                type_,
+                message_id,
+                note.position,
+                code=note.code,
+                response=None if is_complaint else note.response,
+                reason=None if note.code is None else reason_of("bounced", note.code, note.response).value,
+            )
+        )
+    return events
+
+
+def of_leaver(leaver: ListMember) -> AccountEvent:
+    """An address has left a list."""
+    account_id, mailing_list, email = leaver
+    tags = (LIST_TAG_PREFIX + mailing_list,)
+    return AccountEvent(account_id, FurtherType.UNSUBSCRIBED, {"to": email, "list": mailing_list}, tags)
 
 
 async def enter_mail(

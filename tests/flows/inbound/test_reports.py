@@ -13,12 +13,18 @@ from structlog.testing import capture_logs
 from posthouse.chance import SystemChance
 from posthouse.flows.inbound.reports import Received, Reports
 from posthouse.mail.envelope import MailReference, feedback_token, return_path
+from posthouse.mail.report import Bounce, Complaint
+from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.refusal import Refusal
 from posthouse.store import inbox
 from posthouse.store import reports as store
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.wire.dns import Resolver
+from tests.mail.reports import complaints
+from tests.mail.reports.neither import NEITHER
+from tests.mail.reports.notices import NOTICES
+from tests.mail.reports.notifications import NOTIFICATIONS
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.feedback_loop import TRUSTED, FeedbackLoop, complaint_check
 from tests.support.inbound_reports import VACATION, bounce, complaint
@@ -411,3 +417,34 @@ async def test_the_key_is_looked_up_once_and_only_for_listed_providers(flow: Rep
     for kind in ("abuse", "fraud"):
         await flow.receive(LOOP.signed(signed_complaint(claimed, kind=kind)), peer=STRANGER)
     assert len(flow.nameserver.asked) == 1
+
+
+async def test_every_sample_makes_the_one_event_that_it_should_and_no_other(flow: ReportFlow) -> None:
+    account_id = flow.steps.sender.account_id
+    await flow.steps.fetch(
+        "INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at)"
+        " VALUES ($1, $1, 'https://hooks.example.com/', $2, true, '', now(), now())",
+        account_id, list(FurtherType),
+    )  # fmt: skip
+    wrong = {}
+    for sample in (*NOTIFICATIONS, *NOTICES, *complaints.COMPLAINTS, *NEITHER):
+        (claimed,) = await flow.delivered()
+        before = await flow.steps.fetch("SELECT id FROM events")
+        await flow.receive(sample.raw.replace("\n", "\r\n").encode("utf-8", "surrogateescape"), origin(claimed))
+        made = await flow.steps.fetch(
+            "SELECT type FROM endpoint_events WHERE message_id = $1 ORDER BY type", claimed.message_id
+        )
+        assert await flow.steps.fetch("SELECT id FROM events") == before
+        match sample.expected:
+            case Bounce():
+                expected = [("email.returned",)]
+            case Complaint(kind) if kind != "not-spam":
+                expected = [("email.complained",)]
+            case _:
+                expected = []
+        if made != expected:
+            wrong[sample.name] = made
+        await flow.steps.fetch("DELETE FROM suppressions")
+    assert wrong == {}
+    sent = await flow.steps.value("SELECT count(*) FROM calls WHERE endpoint_id = $1", account_id)
+    assert sent == await flow.steps.value("SELECT count(*) FROM endpoint_events") > 0

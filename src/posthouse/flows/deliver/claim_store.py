@@ -14,10 +14,18 @@ from posthouse.rules import ids
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket, Ticket
 from posthouse.rules.unsubscribe import ListMember
-from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule, reports, unsubscriptions
+from posthouse.store import (
+    delivery_claims,
+    delivery_outcomes,
+    delivery_schedule,
+    endpoint_events,
+    reports,
+    unsubscriptions,
+)
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_schedule import DeliveryPostponement
+from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection
 from posthouse.store.reports import NewSuppression
 
@@ -98,12 +106,14 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
 async def _follow_up(tx: Connection, outcomes: Sequence[DeliveryOutcome], now: datetime) -> None:
     """What follows simulated deliveries, as it would follow real ones."""
     suppressions, leavers = [], []
+    events: list[MailEvent] = []
     for outcome in outcomes:
         if outcome.follow_up is None:
             continue
         email, report, left_list = outcome.follow_up
         if report is not None:
-            await reports.note(tx, outcome.account_id, outcome.message_id, [report], now)
+            noted = await reports.note(tx, outcome.account_id, outcome.message_id, [report], now)
+            events += endpoint_events.of_reports(outcome.account_id, outcome.message_id, noted, now)
             if report.suppress:
                 suppressions.append(
                     NewSuppression(outcome.account_id, email, report.kind, report.code, report.response)
@@ -112,5 +122,8 @@ async def _follow_up(tx: Connection, outcomes: Sequence[DeliveryOutcome], now: d
             leavers.append(ListMember(outcome.account_id, left_list, email.lower()))
     await reports.suppress(tx, suppressions, now)
     # In one order, against deadlocks.
-    for leaver in sorted(leavers):
-        await unsubscriptions.unsubscribe(tx, leaver, now)
+    left = [leaver for leaver in sorted(leavers) if await unsubscriptions.unsubscribe(tx, leaver, now)]
+    if events:
+        await endpoint_events.enter_mail(tx, events, now, now)
+    if left:
+        await endpoint_events.enter_of_account(tx, [endpoint_events.of_leaver(leaver) for leaver in left], now)

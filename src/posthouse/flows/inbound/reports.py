@@ -8,7 +8,6 @@ account's endpoints. Mail to the operator is kept.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -26,11 +25,8 @@ from posthouse.mail.envelope import MailReference, parse_feedback_token, parse_r
 from posthouse.mail.report import Bounce, Complaint, NoReport
 from posthouse.rules import reports as rules
 from posthouse.rules.credential import peer_address, peer_network
-from posthouse.rules.delivery_reason import reason_of
-from posthouse.rules.endpoint import FurtherType
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
-from posthouse.rules.reports import ReportNote
 from posthouse.store import endpoint_events, inbox, reports
 from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection, Database
@@ -183,34 +179,10 @@ class Reports:
                 for note in new_notes
                 if note.suppress and note.position is not None
             ]
-            events += [
-                _event(self._chance, account_id, message_id, note.position, note, now)
-                for note in new_notes
-                if note.is_believed and note.position is not None
-            ]
+            events += endpoint_events.of_reports(account_id, message_id, new_notes, now)
         if events:
             await endpoint_events.enter_mail(tx, events, now, now)
         return Received(noted, await reports.suppress(tx, suppressions, now))
-
-
-def _event(
-    chance: Chance, account_id: AccountId, message_id: MessageId, position: int, note: ReportNote, now: datetime
-) -> MailEvent:
-    """For the account's endpoints: the webhook and its events know of final results alone."""
-    event_id = new_id(chance, now)
-    if note.kind == "complaint":
-        return MailEvent(account_id, event_id, FurtherType.COMPLAINED, message_id, position)
-    reason = None if note.code is None else reason_of("bounced", note.code, note.response).value
-    return MailEvent(
-        account_id,
-        event_id,
-        FurtherType.RETURNED,
-        message_id,
-        position,
-        code=note.code,
-        response=note.response,
-        reason=reason,
-    )
 
 
 def _once(origins: Sequence[MailReference]) -> list[MailReference]:

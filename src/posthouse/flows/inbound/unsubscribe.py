@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 from posthouse.clock import Clock
 from posthouse.rules import unsubscribe
-from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.unsubscribe import ListMember
 from posthouse.store import endpoint_events, unsubscriptions
-from posthouse.store.endpoint_events import AccountEvent
 from posthouse.store.postgres import Database
 
 
@@ -36,8 +34,5 @@ class Unsubscribe:
         async with self._database.transaction() as tx:
             now = self._clock.now()
             if await unsubscriptions.unsubscribe(tx, member, now):
-                data = {"to": member.email, "list": member.mailing_list}
-                tags = (unsubscribe.LIST_TAG_PREFIX + member.mailing_list,)
-                event = AccountEvent(member.account_id, FurtherType.UNSUBSCRIBED, data, tags)
-                await endpoint_events.enter_of_account(tx, [event], now)
+                await endpoint_events.enter_of_account(tx, [endpoint_events.of_leaver(member)], now)
         return member
