@@ -194,6 +194,46 @@ async def test_mail_is_counted_first_then_held_released_and_cancelled(tenant: Te
     assert refused.is_refusal(400, "invalid_request", "Say which mail")
 
 
+@pytest.mark.rule("OPR-06")
+async def test_the_queue_is_shown_by_destination_and_account(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(tenant)
+    domain = f"{tenant.unique}.example.org"
+    sent = await tenant.accepts(tenant.mail(to=[f"a@{domain}", f"b@{domain}", "c@example.org"]))
+    await change(service, "queue", token, change="hold", message=sent["id"], destination=domain, dry_run=False)
+    shown = await get(service, "queue", token)
+    (destination,) = [share for share in shown["destinations"] if share["name"] == domain]
+    assert (destination["id"], destination["waiting"], destination["held"]) == (None, 2, 2)
+    account_id = ids.text(ids.ACCOUNT, tenant.id)
+    (account,) = [share for share in shown["accounts"] if share["id"] == account_id]
+    assert (account["name"], account["waiting"], account["held"]) == (tenant.unique, 3, 2)
+    assert shown["is_more"] is False
+
+
+@pytest.mark.rule("OPR-07")
+async def test_accounts_that_stand_out_come_first(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(tenant)
+    bad, small = await service.account(), await service.account()
+    counted = "INSERT INTO usage_hours (account_id, hour, accepted, delivered, bounced) VALUES ($1, $2, $3, $4, $5)"
+    hour = hour_of(datetime.now(UTC))
+    # More than any other test's account has.
+    await service.sql(counted, tenant.id, hour, 10**9, 10**9, 0)
+    await service.sql(counted, bad.id, hour, 1_000, 10, 990)
+    await service.sql(counted, small.id, hour, 19, 0, 19)
+    # What is older than a day is not counted.
+    await service.sql(counted, bad.id, hour - timedelta(hours=24), 10**10, 0, 0)
+
+    async def first(by: str) -> list[Any]:
+        return list((await get(service, f"accounts?by={by}", token))["accounts"])
+
+    assert (await first("volume"))[0]["name"] == tenant.unique
+    (worst, *_) = await first("conduct")
+    assert (worst["name"], worst["accepted"], worst["delivered"], worst["bounced"]) == (bad.unique, 1_000, 10, 990)
+    assert small.unique not in {account["name"] for account in await first("conduct")}
+    assert small.unique in {account["name"] for account in await first("new")}
+    refused = await call(service, "GET", "/v1/operator/accounts?by=luck", token)
+    assert refused.is_refusal(400, "invalid_request", "`by` is one of name, volume, conduct, new")
+
+
 @pytest.mark.rule("OPR-07")
 async def test_accounts_are_listed_suspended_and_resumed(service: Service, tenant: Tenant) -> None:
     email, token = await operator_login(await service.account())

@@ -11,7 +11,16 @@ from playwright.async_api import Page, Route, expect
 
 from posthouse.rules import totp
 from tests.support.dashboard_browser import Pages, Theme
-from tests.support.dashboard_pages import axe_faults, opened, page_paths, page_table, settled, visited
+from tests.support.dashboard_pages import (
+    axe_faults,
+    opened,
+    operator_pages,
+    operators_page,
+    page_paths,
+    page_table,
+    settled,
+    visited,
+)
 from tests.support.dashboard_service import DashboardService
 from tests.support.service import PASSWORD, Tenant
 
@@ -106,6 +115,11 @@ async def test_pages_of_a_viewer_have_no_fault(pages: Pages, full_account: Tenan
     page = await pages.of(full_account, role="viewer")
     await settled(page)
     assert await _faults(page, full_account, await page_paths(full_account)) == {}
+
+
+async def test_pages_of_operators_have_no_fault(pages: Pages, full_account: Tenant) -> None:
+    page = await operators_page(pages, full_account, "now")
+    assert await _faults(page, full_account, operator_pages()) == {}
 
 
 async def test_pages_of_sign_in_have_no_fault(pages: Pages) -> None:

@@ -1,5 +1,7 @@
 """The operator's pages: who sees them, and what they show and change."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from playwright.async_api import expect
 
@@ -82,3 +84,57 @@ async def test_a_lane_is_explained_undone_paused_and_resumed(pages: Pages, tenan
     changes = page.get_by_role("region", name="Changed in the last hour")
     for action in ("lane.undone", "lane.paused", "lane.resumed"):
         await expect(changes).to_contain_text(f"{action} {lane}")
+
+
+async def test_mail_is_counted_then_held_and_cancelled(pages: Pages, tenant: Tenant) -> None:
+    domain = f"{tenant.unique}.example.org"
+    later = {"send_at": (datetime.now(UTC) + timedelta(days=1)).isoformat()}
+    sent = await tenant.accepts(tenant.mail(to=[f"a@{domain}", f"b@{domain}"], **later))
+    page = await operators_page(pages, tenant, "queue")
+    await page.get_by_role("button", name=f"Choose {domain}").click()
+    await expect(page.get_by_label("Destination")).to_have_value(domain)
+    form = page.get_by_role("region", name="Change what waits")
+    await form.get_by_role("button", name="Count").click()
+    await expect(form.get_by_role("status")).to_contain_text("2 recipients would be changed")
+    await form.get_by_role("button", name="Hold 2 recipients").click()
+    await expect(page.get_by_text("2 recipients were changed.").last).to_be_visible()
+    await form.get_by_text("Cancel", exact=True).click()
+    await form.get_by_role("button", name="Count").click()
+    # Another choice is not what was counted.
+    cancel = form.get_by_role("button", name="Cancel 2 recipients")
+    await expect(cancel).to_be_visible()
+    await page.get_by_label("Destination").fill("example.org")
+    await expect(cancel).to_have_count(0)
+    await page.get_by_label("Destination").fill(domain)
+    await form.get_by_role("button", name="Cancel 2 recipients").click()
+    await expect(page.get_by_text("2 recipients were changed.").last).to_be_visible()
+    await eventually(lambda: tenant.get(sent["id"]), lambda answer: answer.body["status"] == "failed", within=60.0)
+
+
+async def test_an_account_is_suspended_and_resumed_and_the_log_says_by_whom(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    other = await dashboard.account()
+    page = await operators_page(pages, tenant, "accounts?by=new")
+    await page.get_by_role("button", name=f"Suspend {other.unique}").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Reason").fill("spam <script>alert(1)</script>")
+    await dialog.get_by_role("button", name="Suspend").click()
+    row = page.get_by_role("row").filter(has_text=other.unique)
+    await expect(row).to_contain_text("spam <script>alert(1)</script>")
+    await row.get_by_role("button", name=f"Resume {other.unique}").click()
+    await dialog.get_by_role("button", name="Resume").click()
+    await expect(row).to_contain_text("active")
+    await visited(page, tenant, "operator-log")
+    for action in ("account.suspended", "account.resumed"):
+        entry = page.get_by_role("row").filter(has_text=action).filter(has_text=f"viewer-1@{tenant.unique}.example.net")
+        await expect(entry).to_have_count(1)
+
+
+async def test_health_says_what_is_wrong_and_what_to_do(pages: Pages, tenant: Tenant) -> None:
+    page = await operators_page(pages, tenant, "health")
+    wrong = page.get_by_role("region", name="To be mended").get_by_role("listitem")
+    # A test's installation lacks some of what a real one has.
+    for number in range(await wrong.count()):
+        await expect(wrong.nth(number)).to_contain_text("What to do: ")
+    assert await page.get_by_role("region", name="Well", exact=True).get_by_role("listitem").count() > 0

@@ -1157,7 +1157,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All accounts, in the order of their names */
+        /** All accounts in the order of their names, or those that stand out */
         get: operations["operatorListAccounts"];
         put?: never;
         post?: never;
@@ -1361,7 +1361,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Where the mail that waits goes, and whose it is */
+        get: operations["operatorQueue"];
         put?: never;
         /** Retry, hold, release or cancel mail that is not final; by default it only counts */
         post: operations["operatorChangeQueue"];
@@ -5374,14 +5375,25 @@ export interface components {
         };
         /** OperatorAccount */
         OperatorAccount: {
+            /**
+             * Accepted
+             * @description Recipients of live mail that it sent in the last 24 hours.
+             */
+            accepted: number;
             /** Available */
             available: number;
+            /** Bounced */
+            bounced: number;
             /**
              * Created At
              * Format: date-time
              * @description RFC 3339, UTC.
              */
             created_at: string;
+            /** Delivered */
+            delivered: number;
+            /** Failed */
+            failed: number;
             /** Id */
             id: string;
             /** Name */
@@ -5399,6 +5411,12 @@ export interface components {
             suspended_at: string | null;
             /** Suspended Reason */
             suspended_reason: string | null;
+            /**
+             * Warned At
+             * Format: date-time
+             * @description When its bounces or complaints became too many.
+             */
+            warned_at: string | null;
         };
         /** OperatorAccountChanged */
         OperatorAccountChanged: {
@@ -5734,6 +5752,46 @@ export interface components {
              * @description Delivery workers that report.
              */
             workers: number;
+        };
+        /** OperatorQueue */
+        OperatorQueue: {
+            /**
+             * Accounts
+             * @description The 50 with the most mail.
+             */
+            accounts: components["schemas"]["OperatorShare"][];
+            /**
+             * Destinations
+             * @description The 50 with the most mail.
+             */
+            destinations: components["schemas"]["OperatorShare"][];
+            /**
+             * Is More
+             * @description Only the 10,000 due soonest and the 10,000 held longest were counted.
+             */
+            is_more: boolean;
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
+        /** OperatorShare */
+        OperatorShare: {
+            /** Held */
+            held: number;
+            /**
+             * Id
+             * @description Of an account.
+             */
+            id: string | null;
+            /** Name */
+            name: string;
+            /**
+             * Waiting
+             * @description Recipients that are not final, held ones as well.
+             */
+            waiting: number;
         };
         /** OperatorStanding */
         OperatorStanding: {
@@ -15732,6 +15790,8 @@ export interface operations {
     operatorListAccounts: {
         parameters: {
             query?: {
+                /** @description All by `name`; or the first by `volume`, by `conduct` (the share not delivered) or `new`. */
+                by?: "name" | "volume" | "conduct" | "new";
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
                 /** @description 1 to 100. */
@@ -16891,6 +16951,96 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OperatorOverview"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorQueue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorQueue"];
                 };
             };
             /** @description The request breaks a rule; `error` names the field and the correction. */

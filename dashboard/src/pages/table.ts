@@ -1,6 +1,7 @@
 /** Every page within an account: a line adds one. */
 import {
-  IconActivity, IconArrowsSplit, IconBan, IconCoins, IconGauge, IconHistory, IconKey, IconMail, IconRocket, IconSettings, IconTemplate, IconUsers, IconWebhook, IconWorld,
+  IconActivity, IconArrowsSplit, IconBan, IconBuilding, IconCoins, IconGauge, IconHistory, IconKey, IconMail, IconNetwork, IconRocket, IconSettings, IconStack2,
+  IconStethoscope, IconTemplate, IconUsers, IconWebhook, IconWorld,
 } from '@tabler/icons-react'
 import type { ComponentType, FunctionComponent } from 'react'
 import type { Operation } from '../rules/role'
@@ -38,4 +39,9 @@ export const pages: readonly PageEntry[] = [
   { path: 'now', label: pageNames.now, icon: IconActivity, group: 'operate', needs: 'operatorOverview', load: () => import('./operator/Now') },
   { path: 'lanes', label: pageNames.lanes, icon: IconArrowsSplit, group: 'operate', needs: 'operatorListLanes', load: () => import('./operator/Lanes') },
   { path: 'lanes/$lane', label: pageNames.lane, icon: IconArrowsSplit, needs: 'operatorGetLane', load: () => import('./operator/Lane') },
+  { path: 'queue', label: pageNames.queue, icon: IconStack2, group: 'operate', needs: 'operatorQueue', load: () => import('./operator/Queue') },
+  { path: 'accounts', label: pageNames.accounts, icon: IconBuilding, group: 'operate', needs: 'operatorListAccounts', load: () => import('./operator/Accounts') },
+  { path: 'addresses', label: pageNames.addresses, icon: IconNetwork, group: 'operate', needs: 'operatorListAddresses', load: () => import('./operator/Addresses') },
+  { path: 'health', label: pageNames.health, icon: IconStethoscope, group: 'operate', needs: 'operatorHealth', load: () => import('./operator/Health') },
+  { path: 'operator-log', label: pageNames.operatorLog, icon: IconHistory, group: 'operate', needs: 'operatorLog', load: () => import('./operator/Log') },
 ]

@@ -10,7 +10,7 @@ const attempt = (seconds: number, outcome: string | null, ms = 500) => ({ starte
 
 describe('a message', () => {
   it('counts its recipients', () => {
-    expect(countsOf(['delivered', 'queued', 'deferred', 'bounced'].map((status) => ({ status })))).toEqual({ delivered: 1, bounced: 1, failed: 0, waiting: 2 })
+    expect(countsOf(['delivered', 'queued', 'deferred', 'bounced', 'cancelled'].map((status) => ({ status })))).toEqual({ delivered: 1, bounced: 1, failed: 0, cancelled: 1, waiting: 2 })
   })
   it('is asked each second at first, then by its next try', () => {
     expect(askAgainMs([waits(null)], AT, at(10))).toBe(1_000)

@@ -23,12 +23,13 @@ export interface Counts {
   readonly delivered: number
   readonly bounced: number
   readonly failed: number
+  readonly cancelled: number
   readonly waiting: number
 }
 
 export function countsOf(recipients: readonly { readonly status: string }[]): Counts {
   const count = (...states: string[]) => recipients.filter(({ status }) => states.includes(status)).length
-  return { delivered: count('delivered'), bounced: count('bounced'), failed: count('failed'), waiting: count('queued', 'deferred') }
+  return { delivered: count('delivered'), bounced: count('bounced'), failed: count('failed'), cancelled: count('cancelled'), waiting: count('queued', 'deferred') }
 }
 
 /** Milliseconds until the message is read again: each second while it is new or a try is due, else by its next try. */

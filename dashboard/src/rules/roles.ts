@@ -106,6 +106,7 @@ export const FOR_OPERATORS = [
   'operatorLog',
   'operatorOverview',
   'operatorPauseLane',
+  'operatorQueue',
   'operatorResumeAccount',
   'operatorResumeLane',
   'operatorSuspendAccount',

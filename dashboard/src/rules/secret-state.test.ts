@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { networksOf, secretState, works } from './secret-state'
+import { itemsOf, secretState, works } from './secret-state'
 
 const now = new Date('2026-11-17T00:00:00Z')
 const key = { revoked_at: null, expires_at: null, replaced_by: null }
@@ -18,4 +18,4 @@ test('what is revoked or expired does not work', () => {
   expect(works('revoked')).toBe(false)
 })
 
-test('networks are separated by lines or commas', () => expect(networksOf(' 192.0.2.0/24,\n2001:db8::/32 \n')).toEqual(['192.0.2.0/24', '2001:db8::/32']))
+test('networks are separated by lines or commas', () => expect(itemsOf(' 192.0.2.0/24,\n2001:db8::/32 \n')).toEqual(['192.0.2.0/24', '2001:db8::/32']))

@@ -20,5 +20,5 @@ export function secretState(secret: Secret, now: Date): SecretState {
 
 export const works = (state: SecretState): boolean => state !== 'revoked' && state !== 'expired'
 
-/** Networks as they are typed: on lines of their own, or with commas. */
-export const networksOf = (typed: string): string[] => typed.split(/[\s,]+/).filter((network) => network !== '')
+/** Networks or domains as they are typed: on lines of their own, or with commas. */
+export const itemsOf = (typed: string): string[] => typed.split(/[\s,]+/).filter((item) => item !== '')

@@ -31,6 +31,8 @@ export const text = words({
   defaultCredential: 'The default credential',
   networks: 'Allowed networks',
   networksHelp: 'Each on its line, such as 192.0.2.0/24. Empty: from anywhere.',
+  domains: 'Sender domains',
+  domainsHelp: 'Each on its line, such as shop.example.com. Empty: every domain of the account. A key with domains may send and read mail alone.',
   expires: 'Expires',
   expiries: { never: 'Never', month: 'In 30 days', quarter: 'In 90 days', year: 'In a year' },
   create: 'Create',

@@ -14,6 +14,8 @@ export const text = words({
   waits: (headline: string) => `Not delivered yet. ${headline}`,
   bounced: (headline: string) => `Bounced. ${headline}`,
   failed: (headline: string) => `Not delivered. ${headline}`,
+  cancelled: (headline: string) => `Cancelled. ${headline}`,
+  scheduled: (headline: string) => `To be sent later. ${headline}`,
   complained: 'Delivered, and the recipient reported it as spam.',
   bouncedLater: 'Accepted by the recipient’s server, which returned it later.',
   several: (count: number, parts: string) => `Of ${number(count)} recipients: ${parts}.`,
@@ -21,6 +23,7 @@ export const text = words({
     delivered: (count: number) => `${number(count)} delivered`,
     bounced: (count: number) => `${number(count)} bounced`,
     failed: (count: number) => `${number(count)} failed`,
+    cancelled: (count: number) => `${number(count)} cancelled`,
     waiting: (count: number) => `${number(count)} waiting`,
   },
 

@@ -51,7 +51,7 @@ export const states = words({
   suppressed: 'suppressed',
   expired: 'expired',
   cancelled: 'cancelled',
-  scheduled: 'for later',
+  scheduled: 'to be sent later',
   pending: 'pending',
   verified: 'verified',
   captured: 'captured',

@@ -67,4 +67,9 @@ export const pageNames = words({
   now: 'Now',
   lanes: 'Lanes',
   lane: 'Lane',
+  queue: 'Queue',
+  accounts: 'Accounts',
+  addresses: 'Addresses',
+  health: 'Health',
+  operatorLog: 'Operators’ log',
 })

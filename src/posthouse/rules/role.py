@@ -36,6 +36,7 @@ FOR_OPERATORS: Final = frozenset(
         "operatorPauseLane",
         "operatorResumeLane",
         "operatorUndoLesson",
+        "operatorQueue",
         "operatorChangeQueue",
         "operatorListAccounts",
         "operatorSuspendAccount",

@@ -61,6 +61,12 @@ SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_
 FROM accounts WHERE id = $1
 """
 _BY_ID_LOCKED: Final = _BY_ID + "FOR NO KEY UPDATE"
+_BY_IDS: Final = """
+SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
+       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
+    display_name
+FROM accounts WHERE id = ANY($1::uuid[])
+"""
 _BY_NAME: Final = """
 SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
        rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
@@ -128,6 +134,10 @@ async def touch(tx: Connection, account_id: AccountId, now: datetime) -> None:
 async def find_by_id(connection: Connection, account_id: AccountId) -> AccountRow | None:
     row = await connection.fetchrow(_BY_ID, account_id)
     return None if row is None else _account(row)
+
+
+async def find_by_ids(connection: Connection, account_ids: Sequence[AccountId]) -> dict[AccountId, AccountRow]:
+    return {row["id"]: _account(row) for row in await connection.fetch(_BY_IDS, account_ids)}
 
 
 async def find_by_name(connection: Connection, name: str) -> AccountRow | None:

@@ -4,6 +4,7 @@ A monitor may read a schedule of a million rows every second, so each count ends
 there is more.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -52,6 +53,24 @@ class AccountBacklog:
     is_more: bool
 
 
+class QueueShare(NamedTuple):
+    """Mail for a destination, or of an account; `waiting` includes what is held."""
+
+    name: str
+    account_id: AccountId | None
+    waiting: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShares:
+    """Of what is due soonest and what is held longest, no further than the bound: then `is_more`."""
+
+    destinations: Sequence[QueueShare]
+    accounts: Sequence[QueueShare]
+    is_more: bool
+
+
 # Each inner query walks one index in its order and stops at the bound. What doesn't belong to a count is taken
 # out afterwards: to search on for what does could read the whole schedule.
 _BACKLOG: Final = f"""
@@ -76,6 +95,23 @@ SELECT due.*, leased.*, claimed.*, later.*, held.* FROM
 _DUE_WEBHOOKS: Final = f"""
 SELECT count(*) FILTER (WHERE worker_id IS NULL), count(*), min(next_at) FILTER (WHERE worker_id IS NULL)
 FROM (SELECT worker_id, next_at FROM calls WHERE next_at <= $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
+"""
+
+# As above: what is due soonest, and what is held longest.
+_SHARES: Final = f"""
+WITH read_rows AS MATERIALIZED (
+    (SELECT account_id, destination, held_since FROM schedule WHERE held_since IS NULL
+     ORDER BY next_at LIMIT {_READ_MAX})
+    UNION ALL
+    (SELECT account_id, destination, held_since FROM schedule WHERE held_since IS NOT NULL
+     ORDER BY held_since LIMIT {_READ_MAX}))
+SELECT 'destination' AS kind, destination AS name, NULL::uuid AS account_id, count(*) AS waiting,
+    count(held_since) AS held, (SELECT count(*) FROM read_rows) AS rows_read
+FROM read_rows GROUP BY destination
+UNION ALL
+SELECT 'account', accounts.name, shares.account_id, shares.waiting, shares.held, 0
+FROM (SELECT account_id, count(*) AS waiting, count(held_since) AS held FROM read_rows GROUP BY account_id) shares
+JOIN accounts ON accounts.id = shares.account_id
 """
 
 # By the statistics an account has few rows, which are then all read and sorted, however many it has: only without
@@ -110,6 +146,18 @@ async def backlog(connection: Connection, now: datetime, leases_end: datetime) -
         held=held,
         oldest_due_at=oldest_due_at,
     )
+
+
+async def shares(connection: Connection, count: int) -> QueueShares:
+    """Whose mail waits, and where it goes; the first `count` of each, the largest first."""
+    rows = await connection.fetch(_SHARES)
+    found: dict[str, list[QueueShare]] = {"destination": [], "account": []}
+    for row in rows:
+        found[row["kind"]].append(QueueShare(row["name"], row["account_id"], row["waiting"], row["held"]))
+    for each in found.values():
+        each.sort(key=lambda share: (-share.waiting, share.name))
+    is_more = any(row["rows_read"] > COUNTED_MAX for row in rows)
+    return QueueShares(found["destination"][:count], found["account"][:count], is_more)
 
 
 async def due_webhooks(connection: Connection, now: datetime) -> tuple[BoundedCount, datetime | None]:

@@ -15,7 +15,7 @@ import { SmtpSettings } from '../../parts/Snippets'
 import { Empty, Failure, Lines, Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { Ago, Countdown, useNow } from '../../parts/Time'
-import { networksOf, secretState, works } from '../../rules/secret-state'
+import { itemsOf, secretState, works } from '../../rules/secret-state'
 import { list } from '../../words/format'
 import { text } from '../../words/keys'
 import { text as shared } from '../../words/parts'
@@ -112,7 +112,7 @@ function Settings({ username }: { readonly username: string }) {
 function NewCredential({ onClose }: { readonly onClose: () => void }) {
   const [name, setName] = useState('')
   const [networks, setNetworks] = useState('')
-  const create = useWrite((api) => api.POST('/v1/credentials', { body: { name: name.trim(), allowed_networks: networksOf(networks) } }), ['credentials', 'progress'])
+  const create = useWrite((api) => api.POST('/v1/credentials', { body: { name: name.trim(), allowed_networks: itemsOf(networks) } }), ['credentials', 'progress'])
   const { data } = create
   return (
     <Modal opened onClose={onClose} title={text.newCredential} closeOnClickOutside={data === undefined} closeButtonProps={{ 'aria-label': shared.close }}>

@@ -6,7 +6,7 @@ import { useService } from '../../api/service'
 import { SecretOnce } from '../../parts/Copy'
 import { SendSnippets } from '../../parts/Snippets'
 import { Failure } from '../../parts/States'
-import { networksOf } from '../../rules/secret-state'
+import { itemsOf } from '../../rules/secret-state'
 import { senderDomain } from '../../rules/sender-domain'
 import { text } from '../../words/keys'
 import { text as shared } from '../../words/parts'
@@ -24,13 +24,14 @@ export function NewKey({ onClose }: { readonly onClose: () => void }) {
   const [scopes, setScopes] = useState<string[]>(['send'])
   const [credential, setCredential] = useState<string | null>(null)
   const [networks, setNetworks] = useState('')
+  const [domains, setDomains] = useState('')
   const [expiry, setExpiry] = useState<Expiry>('never')
   const credentials = useList(['credentials'], (api, cursor) => api.GET('/v1/credentials', { params: { query: { cursor: cursor ?? null, limit: 100 } } }), (page) => page.credentials)
   const create = useWrite((api) => {
     const days = EXPIRY_DAYS[expiry]
     return api.POST('/v1/keys', {
       body: {
-        name: name.trim(), mode, scopes: mode === 'test' ? IN_TESTS.filter((scope) => scopes.includes(scope)) : scopes as Scope[], credential_id: credential, allowed_networks: networksOf(networks), sender_domains: null,
+        name: name.trim(), mode, scopes: mode === 'test' ? IN_TESTS.filter((scope) => scopes.includes(scope)) : scopes as Scope[], credential_id: credential, allowed_networks: itemsOf(networks), sender_domains: domains.trim() === '' ? null : itemsOf(domains),
         expires_at: days === null ? null : new Date(Date.now() + days * DAY_MS).toISOString(),
       },
     })
@@ -57,6 +58,7 @@ export function NewKey({ onClose }: { readonly onClose: () => void }) {
               data={working.map(({ id, name: label, username }) => ({ value: id, label: `${label} (${username})` }))}
             />
             <Textarea label={text.networks} description={text.networksHelp} autosize minRows={1} maxRows={6} value={networks} onChange={(event) => setNetworks(event.currentTarget.value)} spellCheck={false} />
+            <Textarea label={text.domains} description={text.domainsHelp} autosize minRows={1} maxRows={6} value={domains} onChange={(event) => setDomains(event.currentTarget.value)} spellCheck={false} />
             <Select label={text.expires} value={expiry} onChange={(chosen) => setExpiry((chosen ?? 'never') as Expiry)} allowDeselect={false} data={Object.entries(text.expiries).map(([value, label]) => ({ value, label }))} />
             {create.error !== null && <Failure error={create.error} title={text.newKey} />}
             <Group justify="flex-end">

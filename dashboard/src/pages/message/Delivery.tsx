@@ -35,7 +35,7 @@ export function Delivery({ message }: { readonly message: Message }) {
           <Accordion.Item key={recipient.id} value={recipient.id}>
             <Accordion.Control>
               <Group gap="xs" wrap="wrap">
-                <StatusBadge state={recipient.status} />
+                <StatusBadge state={recipient.waiting?.reason === 'scheduled' ? 'scheduled' : recipient.status} />
                 <Text span fw={600} className={classes.break}>{recipient.email}</Text>
                 {recipient.field !== 'to' && <Badge size="sm" variant="default" tt="none">{text.field[recipient.field]}</Badge>}
               </Group>

@@ -9,7 +9,7 @@ export function sentence(message: Message): string {
   if (only !== undefined && others.length === 0) return ofRecipient(only, message.created_at)
   const counts = countsOf(message.recipients)
   if (counts.delivered === message.recipients.length) return text.deliveredAll(counts.delivered)
-  const kinds = ['delivered', 'bounced', 'failed', 'waiting'] as const
+  const kinds = ['delivered', 'bounced', 'failed', 'cancelled', 'waiting'] as const
   const parts = kinds.filter((kind) => counts[kind] > 0).map((kind) => text.parts[kind](counts[kind]))
   return text.several(message.recipients.length, list(parts))
 }
@@ -18,6 +18,8 @@ function ofRecipient(recipient: Recipient, acceptedAt: string): string {
   const headline = recipient.explanation?.headline ?? recipient.waiting?.text ?? recipient.last_smtp_response ?? ''
   if (recipient.status === 'bounced') return text.bounced(headline)
   if (recipient.status === 'failed') return text.failed(headline)
+  if (recipient.status === 'cancelled') return text.cancelled(headline)
+  if (recipient.waiting?.reason === 'scheduled') return text.scheduled(headline)
   if (recipient.status !== 'delivered') return text.waits(headline)
   if (recipient.reports.some(({ kind }) => kind === 'complaint')) return text.complained
   if (recipient.reports.some(({ kind }) => kind === 'bounce')) return text.bouncedLater

@@ -4,7 +4,7 @@ An account is named by its name or its id (`ac_…`). Secrets are in the result 
 else afterwards.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
@@ -24,7 +24,9 @@ from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
+from posthouse.rules.usage import hour_of
 from posthouse.store import (
+    account_figures,
     accounts,
     credentials,
     delivery_schedule,
@@ -34,6 +36,8 @@ from posthouse.store import (
     reputation,
     users,
 )
+from posthouse.store.account_figures import AccountFigures as AccountFigures
+from posthouse.store.account_figures import AccountOrder as AccountOrder
 from posthouse.store.accounts import AccountRow as AccountRow
 from posthouse.store.audit_log import Detail
 from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
@@ -150,6 +154,21 @@ class Accounts:
         """In the order of their names."""
         async with self._database.connection() as connection:
             return await accounts.page(connection, after_name, limit)
+
+    async def first(self, order: AccountOrder, limit: int) -> Sequence[AccountRow]:
+        """Those that stand out in this order."""
+        async with self._database.connection() as connection:
+            found = await account_figures.first(connection, order, self._lately(), limit)
+            rows = await accounts.find_by_ids(connection, found)
+        return [rows[account_id] for account_id in found if account_id in rows]
+
+    async def figures(self, account_ids: Sequence[AccountId]) -> Mapping[AccountId, AccountFigures]:
+        """What they sent in the last 24 hours."""
+        async with self._database.connection() as connection:
+            return await account_figures.of_accounts(connection, account_ids, self._lately())
+
+    def _lately(self) -> datetime:
+        return hour_of(self._clock.now()) - timedelta(hours=23)
 
     async def account(self, account: str) -> AccountDetail:
         async with self._database.connection() as connection:

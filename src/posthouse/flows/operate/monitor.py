@@ -16,6 +16,8 @@ from posthouse.rules.usage import hour_of
 from posthouse.store import backlog, inbox, lane_reports, message_detail, operator_log, standings, usage
 from posthouse.store.backlog import Backlog as Backlog
 from posthouse.store.backlog import BoundedCount as BoundedCount
+from posthouse.store.backlog import QueueShare as QueueShare
+from posthouse.store.backlog import QueueShares as QueueShares
 from posthouse.store.inbox import InboxMail as InboxMail
 from posthouse.store.lane_reports import LaneReport as LaneReport
 from posthouse.store.lane_reports import LaneState as LaneState
@@ -82,6 +84,11 @@ class Monitor:
             counted = await backlog.backlog(connection, now, now + self._ticket_lease)
             reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
         return QueueView(now, counted, reports)
+
+    async def shares(self, count: int) -> QueueShares:
+        """Where the mail that waits goes, and whose it is."""
+        async with self._database.connection() as connection:
+            return await backlog.shares(connection, count)
 
     async def usage(self) -> RecentUsage:
         since = hour_of(self._clock.now()) - timedelta(hours=1)

@@ -4,11 +4,12 @@ The same flows as the commands. A customer's token is refused, whatever its role
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import json_body, responses_with
@@ -23,10 +24,10 @@ from posthouse.entrypoints.http.route_context import (
     timestamp,
 )
 from posthouse.entrypoints.http.schemas import operator as schemas
-from posthouse.flows.operate.accounts import AccountRow
+from posthouse.flows.operate.accounts import AccountFigures, AccountOrder, AccountRow
 from posthouse.flows.operate.lane_rows import ListedLane, listed
 from posthouse.flows.operate.lanes import StoredLesson
-from posthouse.flows.operate.monitor import BoundedCount, OperatorLogEntry
+from posthouse.flows.operate.monitor import BoundedCount, OperatorLogEntry, QueueShare
 from posthouse.flows.operate.queue_changes import Chosen
 from posthouse.rules import ids, lesson_text
 from posthouse.rules.check_up import DoctorCheck
@@ -41,12 +42,20 @@ CHANGE_ERRORS: Final = (400, 401, 403, 404, 409, 413, 500, 503)
 CHANGES_SHOWN: Final = 20
 LESSONS_SHOWN: Final = 20
 LANES_SHOWN: Final = 20
+SHARES_SHOWN: Final = 50
 LESSON_MAX: Final = 2**63 - 1
 OLDER_THAN_SECONDS_MAX: Final = 366 * 24 * 3600
 # Checks ask other servers: within this time the last result is shown again.
 CHECKED_FOR: Final = timedelta(seconds=30)
 
 LaneName = Annotated[str, Path(description="A provider's name, such as google, or a domain.")]
+AccountsBy = Annotated[
+    str,
+    Query(
+        description="All by `name`; or the first by `volume`, by `conduct` (the share not delivered) or `new`.",
+        json_schema_extra={"enum": [order.value for order in AccountOrder]},
+    ),
+]
 AccountName = Annotated[str, Path(description="Its name or id.")]
 
 
@@ -197,6 +206,24 @@ async def undo_lesson(
     return json_response(request, {"lane": done.place.lane, "state": done.after.state})
 
 
+@router.get(
+    "/v1/operator/queue",
+    operation_id="operatorQueue",
+    summary="Where the mail that waits goes, and whose it is",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.OperatorQueue, *READ_ERRORS),
+)
+async def queue(request: Request) -> Response:
+    flows = await flows_of(request)
+    shares = await flows.monitor.shares(SHARES_SHOWN)
+    content = {
+        "destinations": [_share(share) for share in shares.destinations],
+        "accounts": [_share(share) for share in shares.accounts],
+        "is_more": shares.is_more,
+    }
+    return json_response(request, content)
+
+
 @router.post(
     "/v1/operator/queue",
     operation_id="operatorChangeQueue",
@@ -233,19 +260,26 @@ async def change_queue(request: Request) -> Response:
 @router.get(
     "/v1/operator/accounts",
     operation_id="operatorListAccounts",
-    summary="All accounts, in the order of their names",
+    summary="All accounts in the order of their names, or those that stand out",
     tags=["Operator"],
     responses=responses_with(200, schemas.OperatorAccounts, *READ_ERRORS),
 )
-async def list_accounts(request: Request, limit: PageSize = "50", cursor: Cursor = None) -> Response:
+async def list_accounts(
+    request: Request, limit: PageSize = "50", cursor: Cursor = None, by: AccountsBy = "name"
+) -> Response:
     flows = await flows_of(request)
     count = page_size(limit)
+    if by not in set(AccountOrder):
+        raise invalid(f"`by` is one of {', '.join(AccountOrder)}.")
+    if by != AccountOrder.NAME:
+        found = await flows.accounts.first(AccountOrder(by), count)
+        return json_response(request, {"accounts": await _accounts(flows, found), "next_cursor": None})
     if cursor is not None and "\0" in cursor:
         raise unreadable_cursor()
     rows = await flows.accounts.page(cursor or "", count + 1)
     is_more = len(rows) > count
     content = {
-        "accounts": [_account(row) for row in rows[:count]],
+        "accounts": await _accounts(flows, rows[:count]),
         "next_cursor": rows[count - 1].name if is_more else None,
     }
     return json_response(request, content)
@@ -262,7 +296,8 @@ async def list_accounts(request: Request, limit: PageSize = "50", cursor: Cursor
 async def suspend_account(request: Request, account: AccountName) -> Response:
     flows = await flows_of(request)
     given = await body_of(request, schemas.SuspendRequest)
-    return json_response(request, {"account": _account(await flows.accounts.suspend(account, given.reason))})
+    (changed,) = await _accounts(flows, [await flows.accounts.suspend(account, given.reason)])
+    return json_response(request, {"account": changed})
 
 
 @router.post(
@@ -274,7 +309,8 @@ async def suspend_account(request: Request, account: AccountName) -> Response:
 )
 async def resume_account(request: Request, account: AccountName) -> Response:
     flows = await flows_of(request)
-    return json_response(request, {"account": _account(await flows.accounts.resume(account))})
+    (changed,) = await _accounts(flows, [await flows.accounts.resume(account)])
+    return json_response(request, {"account": changed})
 
 
 @router.get(
@@ -357,6 +393,11 @@ def _count(count: BoundedCount) -> dict[str, Any]:
     return {"count": count.number, "is_more": count.is_more}
 
 
+def _share(share: QueueShare) -> dict[str, Any]:
+    account_id = None if share.account_id is None else ids.text(ids.ACCOUNT, share.account_id)
+    return {"name": share.name, "id": account_id, "waiting": share.waiting, "held": share.held}
+
+
 def _lane(row: ListedLane) -> dict[str, Any]:
     return {**row._asdict(), "rests_until": timestamp(row.rests_until), "since": timestamp(row.since)}
 
@@ -377,7 +418,13 @@ def _lesson(found: StoredLesson) -> dict[str, Any]:
     }
 
 
-def _account(row: AccountRow) -> dict[str, Any]:
+async def _accounts(flows: OperatorFlows, rows: Sequence[AccountRow]) -> list[dict[str, Any]]:
+    figures = await flows.accounts.figures([row.id for row in rows])
+    return [_account(row, figures[row.id]) for row in rows]
+
+
+def _account(row: AccountRow, figures: AccountFigures) -> dict[str, Any]:
+    counts = figures.counts
     return {
         "id": ids.text(ids.ACCOUNT, row.id),
         "name": row.name,
@@ -386,6 +433,11 @@ def _account(row: AccountRow) -> dict[str, Any]:
         "suspended_at": timestamp(row.suspended_at),
         "suspended_reason": row.suspended_reason,
         "created_at": timestamp(row.created_at),
+        "warned_at": timestamp(figures.warned_at),
+        "accepted": counts.accepted,
+        "delivered": counts.delivered,
+        "bounced": counts.bounced,
+        "failed": counts.failed,
     }
 
 

@@ -123,6 +123,19 @@ class LaneChanged(Response):
     state: str
 
 
+class OperatorShare(BaseModel):
+    name: str
+    id: Annotated[str | None, described("Of an account.")]
+    waiting: Annotated[int, described("Recipients that are not final, held ones as well.")]
+    held: int
+
+
+class OperatorQueue(Response):
+    destinations: Annotated[list[OperatorShare], described("The 50 with the most mail.")]
+    accounts: Annotated[list[OperatorShare], described("The 50 with the most mail.")]
+    is_more: Annotated[bool, described("Only the 10,000 due soonest and the 10,000 held longest were counted.")]
+
+
 class QueueChangeRequest(Request):
     change: Annotated[QueueChange, described("What happens to the mail."), Field(strict=False)]
     message: str | None = None
@@ -147,6 +160,11 @@ class OperatorAccount(BaseModel):
     suspended_at: OptionalTimestamp
     suspended_reason: str | None
     created_at: Timestamp
+    warned_at: Annotated[str | None, described("When its bounces or complaints became too many.", format="date-time")]
+    accepted: Annotated[int, described("Recipients of live mail that it sent in the last 24 hours.")]
+    delivered: int
+    bounced: int
+    failed: int
 
 
 class OperatorAccounts(Response):

@@ -1,0 +1,142 @@
+import { Button, Group, Modal, SegmentedControl, Stack, Table, Text, TextInput } from '@mantine/core'
+import { useState } from 'react'
+import { useList, useWrite } from '../../api/queries'
+import type { components } from '../../api/schema'
+import { Confirm } from '../../parts/Confirm'
+import { PageLink, useFilters } from '../../parts/Link'
+import { notify } from '../../parts/notify'
+import { PageHeader } from '../../parts/PageHeader'
+import { Allowed } from '../../parts/Role'
+import { Empty, Failure, Loaded } from '../../parts/States'
+import { StatusBadge, type Tone } from '../../parts/Status'
+import { Ago } from '../../parts/Time'
+import { WideTable } from '../../parts/WideTable'
+import { number } from '../../words/format'
+import { accounts as text, shared } from '../../words/operator'
+import { text as parts } from '../../words/parts'
+
+type Account = components['schemas']['OperatorAccount']
+
+const ORDERS = ['volume', 'conduct', 'new', 'name'] as const
+const TONES: Readonly<Record<string, Tone>> = { active: 'good', suspended: 'bad', closed: 'plain' }
+
+export default function AccountsPage() {
+  const [{ by: given }, setFilters] = useFilters(['by'] as const)
+  const by = ORDERS.find((order) => order === given) ?? 'name'
+  const [asked, setAsked] = useState<Account | null>(null)
+  const read = useList(
+    ['operator', 'accounts', by],
+    (api, cursor) => api.GET('/v1/operator/accounts', { params: { query: { by, ...(cursor === undefined ? {} : { cursor }) } } }),
+    (page) => page.accounts,
+    { keep: true },
+  )
+  const close = () => setAsked(null)
+  return (
+    <>
+      <PageHeader title={text.title} about={text.about} />
+      <Stack>
+        <SegmentedControl
+          aria-label={text.order} value={by} onChange={(order) => setFilters({ by: order === 'name' ? undefined : order })}
+          data={ORDERS.map((value) => ({ value, label: text.orders[value] }))}
+        />
+        <Loaded query={read} isEmpty={() => read.items.length === 0} empty={<Empty title={text.none}>{text.noneNext}</Empty>}>
+          {() => (
+            <>
+              <Found accounts={read.items} ask={setAsked} />
+              {read.hasNextPage && <Button variant="default" loading={read.isFetchingNextPage} onClick={() => void read.fetchNextPage()}>{shared.more}</Button>}
+            </>
+          )}
+        </Loaded>
+      </Stack>
+      {asked !== null && (asked.state === 'suspended' ? <Resume account={asked} onClose={close} /> : <Suspend account={asked} onClose={close} />)}
+    </>
+  )
+}
+
+function Found({ accounts, ask }: { readonly accounts: readonly Account[]; readonly ask: (account: Account) => void }) {
+  const names = [text.name, text.state, text.accepted, text.delivered, text.bounced, text.failed, text.credits, text.created]
+  return (
+    <WideTable label={text.title} minWidth={900}>
+      <Table.Thead><Table.Tr>{names.map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr></Table.Thead>
+      <Table.Tbody>
+        {accounts.map((account) => (
+          <Table.Tr key={account.id}>
+            <Table.Td>
+              <Stack gap={4}>
+                <Text span size="sm">{account.name}</Text>
+                <Group gap="xs">
+                  <Actions account={account} ask={ask} />
+                  <PageLink to={['queue']} search={{ account: account.id }} fz="xs">{text.queue}</PageLink>
+                </Group>
+              </Stack>
+            </Table.Td>
+            <Table.Td>
+              <Stack gap={4} align="flex-start">
+                <StatusBadge state={account.state} label={(text.states as Readonly<Record<string, string>>)[account.state] ?? account.state} tone={TONES[account.state] ?? 'plain'} />
+                {account.warned_at !== null && <StatusBadge state="warned" label={text.warned} tone="warn" />}
+                {account.suspended_reason !== null && <Text size="xs">{account.suspended_reason}</Text>}
+              </Stack>
+            </Table.Td>
+            <Table.Td>{number(account.accepted)}</Table.Td>
+            <Table.Td>{number(account.delivered)}</Table.Td>
+            <Table.Td>{number(account.bounced)}</Table.Td>
+            <Table.Td>{number(account.failed)}</Table.Td>
+            <Table.Td>{number(account.available)}</Table.Td>
+            <Table.Td><Ago at={account.created_at} /></Table.Td>
+          </Table.Tr>
+        ))}
+      </Table.Tbody>
+    </WideTable>
+  )
+}
+
+function Actions({ account, ask }: { readonly account: Account; readonly ask: (account: Account) => void }) {
+  if (account.state === 'closed') return null
+  const isSuspended = account.state === 'suspended'
+  const label = isSuspended ? text.resumeNamed(account.name) : text.suspendNamed(account.name)
+  return (
+    <Allowed to={isSuspended ? 'operatorResumeAccount' : 'operatorSuspendAccount'}>
+      {(control) => <Button {...control} variant="default" size="compact-xs" aria-haspopup="dialog" aria-label={label} onClick={() => ask(account)}>{isSuspended ? text.resume : text.suspend}</Button>}
+    </Allowed>
+  )
+}
+
+function Suspend({ account, onClose }: { readonly account: Account; readonly onClose: () => void }) {
+  const [reason, setReason] = useState('')
+  const suspend = useWrite(
+    (api) => api.POST('/v1/operator/accounts/{account}/suspend', { params: { path: { account: account.id } }, body: { reason: reason.trim() } }),
+    ['operator'],
+  )
+  return (
+    <Modal opened onClose={onClose} title={text.suspendNamed(account.name)} closeButtonProps={{ 'aria-label': parts.close }}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          suspend.mutate(undefined, { onSuccess: () => { notify(text.suspended(account.name)); onClose() } })
+        }}
+      >
+        <Stack>
+          <Text size="sm">{text.suspendWhy}</Text>
+          <TextInput label={shared.reason} required maxLength={200} value={reason} onChange={(event) => setReason(event.currentTarget.value)} data-autofocus autoComplete="off" />
+          {suspend.error !== null && <Failure error={suspend.error} title={text.suspend} />}
+          <Group justify="flex-end">
+            <Button variant="default" onClick={onClose}>{parts.cancel}</Button>
+            <Button type="submit" color="red" loading={suspend.isPending}>{text.suspend}</Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  )
+}
+
+function Resume({ account, onClose }: { readonly account: Account; readonly onClose: () => void }) {
+  const resume = useWrite((api) => api.POST('/v1/operator/accounts/{account}/resume', { params: { path: { account: account.id } } }), ['operator'])
+  return (
+    <Confirm
+      opened title={text.resumeNamed(account.name)} action={text.resume} isPending={resume.isPending} error={resume.error} onClose={onClose}
+      onConfirm={() => resume.mutate(undefined, { onSuccess: () => { notify(text.resumed(account.name)); onClose() } })}
+    >
+      {text.resumeWhy}
+    </Confirm>
+  )
+}

@@ -1,0 +1,42 @@
+import { Stack, Table, Text } from '@mantine/core'
+import { useRead } from '../../api/queries'
+import { PageHeader } from '../../parts/PageHeader'
+import { Empty, Loaded } from '../../parts/States'
+import { StatusBadge } from '../../parts/Status'
+import { Ago } from '../../parts/Time'
+import { WideTable } from '../../parts/WideTable'
+import { list } from '../../words/format'
+import { addresses as text, shared } from '../../words/operator'
+
+export default function AddressesPage() {
+  const read = useRead(['operator', 'addresses'], (api) => api.GET('/v1/operator/addresses'))
+  const names = [text.address, text.hostname, text.pool, text.state, text.listedBy, text.findings, text.warmUp, text.checked]
+  return (
+    <>
+      <PageHeader title={text.title} about={text.about} />
+      <Loaded query={read} isEmpty={({ addresses }) => addresses.length === 0} empty={<Empty title={text.none}>{text.noneNext}</Empty>}>
+        {({ addresses }) => (
+          <WideTable label={text.title} minWidth={900}>
+            <Table.Thead><Table.Tr>{names.map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr></Table.Thead>
+            <Table.Tbody>
+              {addresses.map((address) => (
+                <Table.Tr key={address.ip}>
+                  <Table.Td>{address.ip}</Table.Td>
+                  <Table.Td>{address.hostname}</Table.Td>
+                  <Table.Td>{address.pool}</Table.Td>
+                  <Table.Td><StatusBadge state={address.state} label={(text.states as Readonly<Record<string, string>>)[address.state] ?? address.state} tone={address.state === 'active' ? 'good' : 'plain'} /></Table.Td>
+                  <Table.Td>{address.listed_by.length === 0 ? text.notListed : list(address.listed_by)}</Table.Td>
+                  <Table.Td>
+                    {address.findings.length === 0 ? text.well : <Stack gap={2}>{address.findings.map((finding) => <Text key={finding} size="sm">{finding}</Text>)}</Stack>}
+                  </Table.Td>
+                  <Table.Td>{address.warms_up_since === null ? shared.none : <Ago at={address.warms_up_since} />}</Table.Td>
+                  <Table.Td>{address.checked_at === null ? text.never : <Ago at={address.checked_at} />}</Table.Td>
+                </Table.Tr>
+              ))}
+            </Table.Tbody>
+          </WideTable>
+        )}
+      </Loaded>
+    </>
+  )
+}

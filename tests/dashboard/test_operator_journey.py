@@ -1,0 +1,68 @@
+"""An incident, by mouse: a provider refuses our address, and an operator sees it, stops, and lets the mail go again."""
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import operators_page, settled, shot
+from tests.support.dashboard_service import DESTINATION, DashboardService
+from tests.support.service import Tenant
+
+pytestmark = pytest.mark.rare
+
+WITHIN = 120.0
+SOURCE = "127.0.0.1"
+
+
+async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    receiver = dashboard.processes.receiver
+    page = await operators_page(pages, tenant, "now")
+    receiver.blocked.add(SOURCE)
+    ids = [(await tenant.accepts(tenant.mail(to=f"first@{DESTINATION}")))["id"]]
+
+    # Noticed.
+    lanes = page.get_by_role("region", name="Lanes")
+    await expect(lanes.locator(f"[data-lane='{DESTINATION}'][data-lane-state=blocked]")).to_be_visible()
+    changes = page.get_by_role("region", name="Changed in the last hour")
+    await expect(changes).to_contain_text("our address is refused")
+    await shot(page, "incident-now")
+
+    # Explained, and stopped.
+    await lanes.get_by_role("link", name=DESTINATION).click()
+    await settled(page)
+    why = page.get_by_role("region", name="Why: the latest lessons")
+    await expect(why).to_contain_text("after the reply")
+    await page.get_by_role("button", name="Pause").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Reason").fill("our address is refused")
+    await dialog.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    await shot(page, "incident-lane")
+    ids += [(await tenant.accepts(tenant.mail(to=f"r{number}@{DESTINATION}")))["id"] for number in range(3)]
+
+    # Held, counted first.
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queue").click()
+    await settled(page)
+    form = page.get_by_role("region", name="Change what waits")
+    await page.get_by_label("Destination").fill(DESTINATION)
+    await form.get_by_role("button", name="Count").click()
+    await expect(form.get_by_role("status")).to_contain_text("4 recipients would be changed")
+    await form.get_by_role("button", name="Hold 4 recipients").click()
+    await expect(page.get_by_text("4 recipients were changed.").last).to_be_visible()
+    await shot(page, "incident-held")
+
+    # The provider takes mail again: released, the lesson undone, the lane resumed.
+    receiver.blocked.clear()
+    await form.get_by_text("Release", exact=True).click()
+    await form.get_by_role("button", name="Count").click()
+    await form.get_by_role("button", name="Release 4 recipients").click()
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Lanes").click()
+    await page.get_by_role("link", name=DESTINATION).click()
+    await settled(page)
+    await why.get_by_role("button", name="Undo").first.click()
+    await dialog.get_by_role("button", name="Undo").click()
+    await expect(why).to_contain_text("an operator undid a lesson")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    final = await dashboard.processes.wait_until_final(tenant, ids, WITHIN)
+    assert {message["status"] for message in final} == {"delivered"}
