@@ -1,6 +1,7 @@
 """A message, the ledger and the suppressions, by mouse: what happened is seen, and what can be done works."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import expect
@@ -39,6 +40,18 @@ async def test_a_message_shows_its_tries_content_webhooks_and_credits(
     await page.get_by_role("link", name="Open in the ledger").click()
     await expect(page.get_by_role("heading", name="Ledger")).to_be_visible()
     await expect(page.get_by_role("listitem").filter(has_text="credit")).not_to_have_count(0)
+
+
+async def test_mail_for_later_and_cancelled_mail_are_named_so(pages: Pages, tenant: Tenant) -> None:
+    at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    sent = await tenant.accepts(tenant.mail(to=f"ada@{DESTINATION}", send_at=at))
+    page = await pages.of(tenant, f"messages/{sent['id']}")
+    await expect(page.get_by_text("To be sent later.", exact=False).first).to_be_visible()
+    await expect(page.get_by_text("to be sent later", exact=True)).to_be_visible()
+    assert (await tenant.cancel(sent["id"])).status == 200
+    await page.reload()
+    await expect(page.get_by_text("Cancelled.", exact=False).first).to_be_visible()
+    await expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
 
 
 async def test_addresses_are_added_found_removed_and_imported(pages: Pages, tenant: Tenant) -> None:

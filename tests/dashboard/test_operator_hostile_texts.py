@@ -24,7 +24,8 @@ INSERT INTO pools (name, created_at) SELECT 'hostile', now() WHERE $1::text IS N
 INSERT INTO addresses (ip, hostname, pool, state, created_at, changed_at, findings)
 VALUES ('192.0.2.1', $1::text, 'hostile', 'retired', now(), now(), ARRAY[$1::text]);
 INSERT INTO listings VALUES ('192.0.2.1', $1::text, $1::text, now(), now());
-UPDATE accounts SET suspended_at = now(), suspended_reason = $1::text, name = $1::text WHERE name = 'renamed later'
+UPDATE accounts SET suspended_at = now(), suspended_reason = $1::text, name = left($1::text, 100)
+WHERE name = 'renamed later'
 """
 
 

@@ -1,5 +1,7 @@
 """An incident, by mouse: a provider refuses our address, and an operator sees it, stops, and lets the mail go again."""
 
+import re
+
 import pytest
 from playwright.async_api import expect
 
@@ -44,7 +46,7 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queue").click()
     await settled(page)
     form = page.get_by_role("region", name="Change what waits")
-    await page.get_by_label("Destination").fill(DESTINATION)
+    await page.get_by_role("textbox", name="Destination").fill(DESTINATION)
     await form.get_by_role("button", name="Count").click()
     await expect(form.get_by_role("status")).to_contain_text("4 recipients would be changed")
     await form.get_by_role("button", name="Hold 4 recipients").click()
@@ -56,6 +58,7 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await form.get_by_text("Release", exact=True).click()
     await form.get_by_role("button", name="Count").click()
     await form.get_by_role("button", name="Release 4 recipients").click()
+    await expect(form.get_by_role("status")).to_have_count(0)
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Lanes").click()
     await page.get_by_role("link", name=DESTINATION).click()
     await settled(page)
@@ -64,5 +67,13 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await expect(why).to_contain_text("an operator undid a lesson")
     await page.get_by_role("button", name="Resume").click()
     await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+    # Tried now, not after the hour that the refusal asked for.
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queue").click()
+    await settled(page)
+    await page.get_by_role("textbox", name="Destination").fill(DESTINATION)
+    await form.get_by_text("Try now", exact=True).click()
+    await form.get_by_role("button", name="Count").click()
+    await form.get_by_role("button", name=re.compile(r"Try \d recipients now")).click()
     final = await dashboard.processes.wait_until_final(tenant, ids, WITHIN)
     assert {message["status"] for message in final} == {"delivered"}

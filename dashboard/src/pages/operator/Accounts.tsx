@@ -92,13 +92,11 @@ function Found({ accounts, ask }: { readonly accounts: readonly Account[]; reado
 
 function Actions({ account, ask }: { readonly account: Account; readonly ask: (account: Account) => void }) {
   if (account.state === 'closed') return null
-  const isSuspended = account.state === 'suspended'
-  const label = isSuspended ? text.resumeNamed(account.name) : text.suspendNamed(account.name)
-  return (
-    <Allowed to={isSuspended ? 'operatorResumeAccount' : 'operatorSuspendAccount'}>
-      {(control) => <Button {...control} variant="default" size="compact-xs" aria-haspopup="dialog" aria-label={label} onClick={() => ask(account)}>{isSuspended ? text.resume : text.suspend}</Button>}
-    </Allowed>
-  )
+  const shown = { variant: 'default', size: 'compact-xs', 'aria-haspopup': 'dialog', onClick: () => ask(account) } as const
+  if (account.state === 'suspended') {
+    return <Allowed to="operatorResumeAccount">{(control) => <Button {...control} {...shown} aria-label={text.resumeNamed(account.name)}>{text.resume}</Button>}</Allowed>
+  }
+  return <Allowed to="operatorSuspendAccount">{(control) => <Button {...control} {...shown} aria-label={text.suspendNamed(account.name)}>{text.suspend}</Button>}</Allowed>
 }
 
 function Suspend({ account, onClose }: { readonly account: Account; readonly onClose: () => void }) {
