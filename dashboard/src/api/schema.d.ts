@@ -4839,7 +4839,7 @@ export interface components {
              */
             expires_at: string;
             /**
-             * @description Of operators; absent for everyone else.
+             * @description Of operators; absent for other users.
              * @default null
              */
             operator: components["schemas"]["OperatorLogin"] | null;

@@ -49,7 +49,7 @@ class Me:
     recovery_codes_left: int
     accounts: Sequence[AccountOfUser]
     is_second_factor_required: bool
-    # Until when the login is an operator's; None for everyone else.
+    # Until when the login is an operator's; None for other users.
     operator_until: datetime | None = None
 
 

@@ -199,7 +199,7 @@ class MeResponse(Response):
     accounts: Annotated[
         list[AccountOfUser], described("The accounts of the user, in the order of joining; at most 100.")
     ]
-    operator: Annotated[OperatorLogin | None, described("Of operators; absent for everyone else.")] = None
+    operator: Annotated[OperatorLogin | None, described("Of operators; absent for other users.")] = None
 
 
 class ChangePasswordResponse(Response):
