@@ -32,8 +32,9 @@ FETCH_SECONDS_MAX: Final = 0.5
 FULL_SECONDS: Final = 0.02
 # Part of a worker's lease: several renewals may fail before it ends.
 RENEW_PART: Final = 1 / 6
-# Several heartbeats fit before a held ticket would be sent again.
-HEARTBEAT_SECONDS: Final = 3.0
+# How often a worker looks for held tickets that are due for a sign of life. Several may be missed before the stream
+# would send a ticket again.
+HEARTBEAT_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 2.0
 # What a lane learnt is known to all workers within two of these.
