@@ -157,6 +157,10 @@ bench-bodies: ## Measure what bodies cost PostgreSQL, as they are and compressed
 bench-deliver: ## Measure the delivery path beside Postfix, with and without a signer, and Haraka (as root); writes bench/RESULTS.md and a plot
 	$(BIN)/python bench/deliver.py
 
+.PHONY: plot-costs
+plot-costs: ## Draw what a mail costs, part by part, from the figures in bench/RESULTS.md
+	$(BIN)/python bench/cost_plot.py
+
 bench-isolation: ## Measure what a dead destination or a backlog costs the others; writes into bench/RESULTS.md
 	$(BIN)/python bench/isolation.py
 

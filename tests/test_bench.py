@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import cost_plot
 from tools.private_postgres import find_binaries
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
@@ -80,6 +81,18 @@ def test_deliver_measures_each_relay(tmp_path: Path) -> None:
 
     assert [row.count("|") for row in rows_of(page, *names.values())] == [12] * len(names), page
     assert is_plot(tmp_path / "deliver.png")
+
+
+def test_the_picture_of_costs_has_every_part_of_the_page_of_results() -> None:
+    parts = {part.name: part for part in cost_plot.parts_of((BENCH / "RESULTS.md").read_text())}
+
+    assert set(parts) == {
+        "accept over HTTP", "dispatch", "NATS", "PostgreSQL, the whole way", "deliver over SMTP", "two signatures",
+    }  # fmt: skip
+    assert all(part.us > 0 for part in parts.values())
+    assert {name for name, part in parts.items() if part.limit_us} >= {"PostgreSQL, the whole way", "two signatures"}
+    picture = cost_plot.OUTPUT.read_text()
+    assert all(name in picture for name in parts)
 
 
 @pytest.mark.rare
