@@ -62,6 +62,14 @@ races: ## 10,000 races between a cancellation and a worker, and the audit (ten m
 test-later: ## Mail for later in its real size: 1,000 mails moved over 90 days, 10,000 due in a second (a quiet machine)
 	$(BIN)/pytest tests/flows/deliver/test_send_at.py tests/flows/operate/test_stragglers.py -m rare --capture=no
 
+.PHONY: test-resends
+test-resends: ## 5,000 mails that failed at a dead destination are sent again, by a process that is killed three times (ten minutes)
+	$(BIN)/pytest tests/acceptance/test_resent_mail.py -m rare --capture=no
+
+.PHONY: test-contract
+test-contract: ## 500 old requests to the service before send_at, batches and scopes, and to this one: the same answers and webhooks
+	$(BIN)/pytest tests/upgrade/test_recorded_requests.py -m rare --capture=no -rs
+
 test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
 	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
 

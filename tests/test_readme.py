@@ -180,6 +180,12 @@ def test_the_page_on_mail_for_later_works_as_written(started: tuple[Clone, str])
     assert seen.count('"cancelled":1,"tried":0') == 2
 
 
+def test_the_page_on_sending_again_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "send-again.md")
+    assert len(re.findall(r'"dry_run":true,.*"found":1,"recipients":1,"resent":0', seen)) == 1
+    assert len(re.findall(r'"dry_run":false,.*"found":1,"recipients":1,"resent":1', seen)) == 2
+
+
 def test_the_page_on_testing_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "test-your-mail.md")
     assert '"url":"https://demo.example/confirm/7f3c"' in seen
@@ -363,6 +369,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "metadata",
                 "operate",
                 "receive-webhooks",
+                "send-again",
                 "send-later",
                 "send-mail",
                 "send-many",

@@ -28,6 +28,9 @@ ROLES: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
 CHEAP_HASH: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 STREAM: Final = "text/event-stream"
 WEBHOOK: Final = "https://hooks.example.com/posthouse"
+LONG_AGO: Final = "2020-01-01T00:00:00Z"
+# They need an Idempotency-Key.
+WITH_KEY: Final = frozenset({"createResend"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,20 @@ async def _endpoint_delivery(tenant: Tenant) -> str:
     return delivery_id
 
 
+async def _resend(tenant: Tenant) -> str:
+    await _stop_resends(tenant)
+    key = {"Idempotency-Key": tenant.new_key()}
+    made = await tenant.call("POST", "/v1/resends", {"since": LONG_AGO}, **key)
+    resend_id: str = made.body["resend"]["id"]
+    return resend_id
+
+
+async def _stop_resends(tenant: Tenant) -> None:
+    """An account has one at a time."""
+    query = "UPDATE resends SET status = 'stopped', finished_at = now() WHERE account_id = $1 AND status = 'running'"
+    await tenant.service.sql(query, tenant.id)
+
+
 MAKERS: Final = {
     "/v1/members/{id}": Maker(_member, ids.text(ids.USER, UNKNOWN)),
     "/v1/invitations/{id}": Maker(_invitation, ids.text(ids.INVITATION, UNKNOWN)),
@@ -212,6 +229,7 @@ MAKERS: Final = {
     "/v1/keys/{id}": Maker(_key, ids.text(ids.API_KEY, UNKNOWN)),
     "/v1/messages/{id}": Maker(_message, ids.text(ids.MESSAGE, UNKNOWN)),
     "/v1/messages/{id}/attachments/{part}": Maker(_message_with_attachment, ids.text(ids.MESSAGE, UNKNOWN)),
+    "/v1/resends/{id}": Maker(_resend, ids.text(ids.RESEND, UNKNOWN)),
     "/v1/suppressions/{email}": Maker(_suppression, "nobody@example.org"),
     "/v1/templates/{alias}": Maker(_template, "missing_id"),
     "/v1/endpoints/{id}": Maker(_endpoint, ids.text(ids.ENDPOINT, UNKNOWN)),
@@ -266,12 +284,14 @@ async def _webhook(tenant: Tenant) -> None:
 
 
 PREPARED: Final[Mapping[str, Callable[[Tenant], Awaitable[None]]]] = {
+    "createResend": _stop_resends,
     "pingWebhook": _pinged_long_ago,
     "rotateWebhookSecret": _webhook,
     "deleteWebhook": _webhook,
 }
 
 BODIES: Final[Mapping[str, Callable[[Tenant], object]]] = {
+    "createResend": lambda _: {"since": LONG_AGO},
     "renameTemplate": lambda tenant: {"alias": tenant.new_key()},
     "addDomain": lambda tenant: {"name": f"new{next(_numbers)}.{tenant.unique}.example.com"},
     "createTemplate": lambda _: {"alias": f"new{next(_numbers)}", "subject": "Hello", "text": "Good morning."},
@@ -366,6 +386,8 @@ class Setup:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         elif data:
             headers["Content-Type"] = next(iter(operation.body or ["text/plain"]))
+        if operation.id in WITH_KEY:
+            headers["Idempotency-Key"] = self.here.new_key()
         service = self.here.service
         async with service.client.request(operation.method, service.url + path, headers=headers, data=data) as answer:
             # Of a stream, its first piece: it doesn't end by itself.

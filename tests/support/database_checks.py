@@ -88,11 +88,11 @@ PROMISES: Final = {
             WHERE account_id = r.account_id AND message_id = r.message_id AND position = r.position) a
         WHERE r.status IN ('delivered', 'bounced', 'failed') AND r.attempt_count NOT BETWEEN a.counted AND a.written
     """,
-    "a message has one key, and one that came over SMTP has none": """
+    "a message has one key, and one that came over SMTP or is sent again has none": """
         SELECT m.id, m.source, i.keys FROM messages m LEFT JOIN (
             SELECT account_id, credential_id, message_id, count(*) AS keys FROM idempotency GROUP BY 1, 2, 3
         ) i ON i.account_id = m.account_id AND i.credential_id = m.credential_id AND i.message_id = m.id
-        WHERE coalesce(i.keys, 0) <> CASE m.source WHEN 'smtp' THEN 0 ELSE 1 END
+        WHERE coalesce(i.keys, 0) <> CASE WHEN m.source = 'smtp' OR m.resent_from IS NOT NULL THEN 0 ELSE 1 END
     """,
     **{
         f"nothing in {table} is without its message": f"""

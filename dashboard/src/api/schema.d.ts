@@ -1406,6 +1406,62 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/resends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send failed messages again
+         * @description Messages that failed, and those that bounced because of a policy, become new messages with the same content, for the
+         *     recipients that did not get them; each at most once. Unknown, suppressed and unsubscribed addresses get nothing. The
+         *     work goes on after the answer, at a pace: `GET /v1/resends/{id}` shows how far it is. With `dry_run`, it only counts.
+         */
+        post: operations["createResend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/resends/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How far a resend is */
+        get: operations["getResend"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/resends/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a resend; what was sent again stays */
+        post: operations["stopResend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/service": {
         parameters: {
             query?: never;
@@ -4890,6 +4946,12 @@ export interface components {
              */
             request_id: string;
             /**
+             * Resent From
+             * @description The id of the message that this one sends again, if any.
+             * @default null
+             */
+            resent_from: string | null;
+            /**
              * Send At
              * @description Absent if none was given.
              * @default null
@@ -6487,6 +6549,167 @@ export interface components {
             /** Required */
             required: boolean;
         };
+        /** Resend */
+        Resend: {
+            /**
+             * Created At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            created_at: string;
+            /** Destination */
+            destination: string | null;
+            /** Dry Run */
+            dry_run: boolean;
+            /**
+             * Finished At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            finished_at: string | null;
+            /**
+             * Found
+             * @description Messages that are sent again, or would be by a dry run's request.
+             */
+            found: number;
+            /** Id */
+            id: string;
+            /** Metadata */
+            metadata: {
+                [key: string]: string;
+            };
+            /**
+             * Never
+             * @description Recipients that get no mail again: unknown, suppressed, unsubscribed and others.
+             */
+            never: number;
+            /**
+             * No Body
+             * @description Messages whose content is not kept any more.
+             */
+            no_body: number;
+            /**
+             * Recipients
+             * @description Their recipients that get them again.
+             */
+            recipients: number;
+            /**
+             * Refused
+             * @description Messages that were refused, because their domain isn't verified any more.
+             */
+            refused: number;
+            /**
+             * Resent
+             * @description New messages.
+             */
+            resent: number;
+            /**
+             * Since
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            since: string;
+            status: components["schemas"]["ResendStatus"];
+            /** Tag */
+            tag: string | null;
+            /**
+             * Until
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            until: string;
+            /**
+             * Waits For
+             * @description The code of what keeps the account from sending now, if anything does.
+             */
+            waits_for: string | null;
+        };
+        /**
+         * ResendRequest
+         * @example {
+         *       "destination": "example.net",
+         *       "since": "2026-11-15T09:30:00Z"
+         *     }
+         */
+        ResendRequest: {
+            /**
+             * Destination
+             * @description Only recipients of this domain.
+             * @default null
+             */
+            destination: string | null;
+            /**
+             * Dry Run
+             * @description Count, and send nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /**
+             * Metadata
+             * @description Only those with all of these pairs.
+             * @default null
+             */
+            metadata: {
+                [key: string]: string;
+            } | null;
+            /**
+             * Since
+             * Format: date-time
+             * @description Messages accepted at this time or after it.
+             */
+            since: string;
+            /**
+             * Tag
+             * @description Only those with this tag.
+             * @default null
+             */
+            tag: string | null;
+            /**
+             * Until
+             * Format: date-time
+             * @description Messages accepted before this time; now, if left out.
+             * @default null
+             */
+            until: string | null;
+        };
+        /**
+         * ResendResponse
+         * @example {
+         *       "request_id": "rq_01kjm3v0e8f7t9y2w5x6z1b4cd",
+         *       "resend": {
+         *         "created_at": "2026-11-15T14:00:00.000Z",
+         *         "destination": "example.net",
+         *         "dry_run": false,
+         *         "finished_at": null,
+         *         "found": 75,
+         *         "id": "rs_01k9xw2v8r5h3m7q4z6t8y0abc",
+         *         "metadata": {},
+         *         "never": 2,
+         *         "no_body": 0,
+         *         "recipients": 75,
+         *         "refused": 0,
+         *         "resent": 75,
+         *         "since": "2026-11-15T09:30:00.000Z",
+         *         "status": "running",
+         *         "tag": null,
+         *         "until": "2026-11-15T12:30:00.000Z",
+         *         "waits_for": null
+         *       }
+         *     }
+         */
+        ResendResponse: {
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            resend: components["schemas"]["Resend"];
+        };
+        /**
+         * ResendStatus
+         * @enum {string}
+         */
+        ResendStatus: "running" | "done" | "stopped";
         /**
          * ResetPasswordRequest
          * @example {
@@ -17329,6 +17552,306 @@ export interface operations {
             /** @description The credential is missing, malformed, unknown, revoked or expired. */
             401: {
                 headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    createResend: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description Chosen by the client, a new one for each message; a retry with the same key and body is safe. */
+                "Idempotency-Key": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResendRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            202: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResendResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getResend: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id from `POST /v1/resends`. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResendResponse"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    stopResend: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id from `POST /v1/resends`. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResendResponse"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Too fast, or the day's warm-up volume is used up. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;

@@ -10,9 +10,12 @@ from posthouse.compose.periodic_checks import refreshed
 from posthouse.compose.stream import tickets
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
+from posthouse.flows.accept.accept_transaction import AcceptTransaction
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.intake import Intake
 from posthouse.flows.accept.last_used import LastUsed
+from posthouse.flows.accept.preparation import Preparation
+from posthouse.flows.accept.resender import Resender
 from posthouse.flows.accept.service_mailer import ServiceMailer
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
@@ -66,6 +69,34 @@ def intake(
         tickets=None if stream is None else tickets(settings, stream),
         offers_one_click=bool(settings.http.public_url),
         captures=settings.delivery.captures,
+        disk_space=disk_space,
+    )
+
+
+def resender(
+    settings: Settings,
+    database: Database,
+    control_cache: ControlCache,
+    clock: Clock,
+    chance: Chance,
+    disk_space: DiskSpace | None = None,
+) -> Resender:
+    """What it accepts is due at once, and dispatch finds it."""
+    return Resender(
+        database=database,
+        control_cache=control_cache,
+        clock=clock,
+        chance=chance,
+        preparation=Preparation(
+            control_cache=control_cache,
+            hostname=settings.service.hostname,
+            offers_one_click=bool(settings.http.public_url),
+            simulator_domain=settings.delivery.simulator_domain,
+        ),
+        transaction=AcceptTransaction(
+            database=database, clock=clock, defaults=account.account_limits(settings), tickets=None
+        ),
+        captured_by=settings.delivery.simulator_domain if settings.delivery.captures else None,
         disk_space=disk_space,
     )
 

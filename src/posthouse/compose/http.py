@@ -48,6 +48,7 @@ from posthouse.flows.account.message_retry import MessageRetry
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.progress import Progress
+from posthouse.flows.account.resends import Resends
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.unsent_mail import UnsentMail
@@ -192,6 +193,7 @@ def _application(
                 message_cancellation=MessageCancellation(
                     database=database, clock=clock, chance=chance, search=message_search, unsent_mail=unsent_mail
                 ),
+                resends=Resends(database=database, clock=clock, chance=chance),
                 captured_mail=captured_mail(settings, database, clock, chance),
                 next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
                 live=await stack.enter_async_context(_live(database, clock)),

@@ -19,6 +19,7 @@ from posthouse.flows.operate.provider_delays import ProviderDelays
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.flows.operate.usage_counter import UsageCounter
+from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 
 CONNECTIONS_MAX: Final = 4
@@ -30,6 +31,9 @@ SEARCH_INDEX_PAUSE_SECONDS: Final = 10.0
 # The age of an account's figures of today, beside the minute after which nothing is recorded late any more.
 USAGE_PAUSE_SECONDS: Final = 60.0
 ALERTS_PAUSE_SECONDS: Final = 60.0
+# The pace of resends, and how often new ones are looked for.
+RESEND_PAUSE_SECONDS: Final = 1.0
+RESEND_IDLE_SECONDS: Final = 5.0
 
 
 async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Event) -> None:
@@ -51,6 +55,7 @@ async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Eve
         sandbox_domain = account.sandbox_domain(settings, database, clock, chance)
         search_indexer = SearchIndexer(database=database, clock=clock)
         alerts = alert_check(settings, database, clock, chance)
+        resender = accept.resender(settings, database, ControlCache(database, clock.monotonic), clock, chance)
         async with (
             repeated(upkeep_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
             repeated(sandbox_domain.run, pause_seconds=UPKEEP_PAUSE_SECONDS),
@@ -59,6 +64,12 @@ async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Eve
             repeated(provider_delays.run, pause_seconds=USAGE_PAUSE_SECONDS),
             repeated(search_indexer.run, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
             repeated(alerts.run, pause_seconds=ALERTS_PAUSE_SECONDS),
+            repeated(
+                resender.step,
+                pause_seconds=RESEND_PAUSE_SECONDS,
+                idle_seconds=RESEND_IDLE_SECONDS,
+                is_idle=resender.is_idle,
+            ),
         ):
             await stop.wait()
 

@@ -39,6 +39,7 @@ INVITATION: Final = "iv_"
 SESSION: Final = "se_"
 LEDGER_ENTRY: Final = "le_"
 ENDPOINT: Final = "ep_"
+RESEND: Final = "rs_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6
@@ -110,3 +111,8 @@ def parse(prefix: str, given: str) -> UUID | None:
 def lowest_id(day: datetime) -> UUID:
     """The lowest id of `day`; all lower ids are older."""
     return UUID(int=((day - _EPOCH) // _MILLISECOND) << 80)
+
+
+def id_before(other: UUID) -> UUID:
+    """The highest id below; that of the lowest is the lowest itself."""
+    return UUID(int=max(0, other.int - 1))

@@ -21,6 +21,9 @@ _OPERATIONS: Final[Mapping[Scope, tuple[str, ...]]] = {
         "getMessageAttachment",
         "retryMessage",
         "cancelMessages",
+        "createResend",
+        "getResend",
+        "stopResend",
     ),
     Scope.TEMPLATES: (
         "listTemplates",

@@ -36,6 +36,7 @@ class StoredMessage:
     created_at: datetime
     metadata: Mapping[str, str]
     send_at: datetime | None
+    resent_from: MessageId | None
     recipients: tuple[StoredRecipient, ...]
 
 
@@ -52,7 +53,7 @@ class Receipt:
 
 _MESSAGE: Final = """
 SELECT id, status, source, sender, subject, billing_status, recipient_count, credits_reserved, created_at,
-    metadata, send_at
+    metadata, send_at, resent_from
 FROM messages WHERE account_id = $1 AND id = $2
 """
 

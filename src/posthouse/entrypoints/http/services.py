@@ -23,6 +23,7 @@ from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.next_message import NextMessage
 from posthouse.flows.account.password_reset import PasswordReset
 from posthouse.flows.account.progress import Progress
+from posthouse.flows.account.resends import Resends
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.team import Team
@@ -81,6 +82,7 @@ class Services:
     message_retry: MessageRetry
     unsent_mail: UnsentMail
     message_cancellation: MessageCancellation
+    resends: Resends
     next_message: NextMessage
     live: Live
     exports: Exports

@@ -1,6 +1,6 @@
 """The transaction that accepts messages: keys, quotas and rows of many at once, each with its own answer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import acceptance
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage, RememberedKey
-from posthouse.store.postgres import Database
+from posthouse.store.postgres import Connection, Database
 
 # The time for a failed batch to be tried again in parts. It has waited for its locks once, so a part waits only as
 # long as other batches take.
@@ -36,6 +36,10 @@ class Bulk(NamedTuple):
     is_all: bool
     # How many messages its earlier transactions accepted.
     accepted_count: int = 0
+
+
+# Writes, in the transaction, what else follows from its answers.
+Note = Callable[[Connection, "Sequence[AcceptedMessage | BaseException]"], Awaitable[None]]
 
 
 class NotAllAcceptedError(Exception):
@@ -96,6 +100,10 @@ class AcceptTransaction:
                 answers.append(fault)
         return answers
 
+    async def accept_resent(self, entries: Sequence[PreparedMessage], note: Note) -> None:
+        """Old messages of an account that are sent again; they count as one request of its rate."""
+        await self._together(entries, note=note)
+
     async def _apart(
         self, groups: Sequence[Sequence[PreparedMessage]]
     ) -> dict[MessageId, AcceptedMessage | BaseException]:
@@ -121,6 +129,7 @@ class AcceptTransaction:
         entries: Sequence[PreparedMessage],
         lock_milliseconds: int | None = None,
         bulk: Bulk | None = None,
+        note: Note | None = None,
     ) -> list[AcceptedMessage | BaseException]:
         keys = [entry.key for entry in entries if entry.key is not None]
         if bulk is not None:
@@ -149,7 +158,8 @@ class AcceptTransaction:
                             raise in_progress()
                     if entry.message_id < oldest:
                         raise _waited_too_long()
-                    answers.append(batch.admit(entry, is_request=bulk is None or _is_request(bulk, batch)))
+                    is_request = not batch.entries if note else bulk is None or _is_request(bulk, batch)
+                    answers.append(batch.admit(entry, is_request=is_request))
                 except Refusal as refusal:
                     answers.append(refusal)
             if bulk is not None and bulk.is_all and any(isinstance(answer, Refusal) for answer in answers):
@@ -163,6 +173,8 @@ class AcceptTransaction:
                 await acceptance.write(tx, batch.entries, batch.spendings(), now, due_at)
                 if bulk is not None and (bulk.key not in remembered or bulk.key in expired):
                     await acceptance.remember(tx, bulk.key, bulk.body_hash, batch.entries[0].message_id, now)
+            if note is not None:
+                await note(tx, answers)
             crash.point("accept.before_commit")
         crash.point("accept.after_commit")
         metrics.ACCEPT_BATCH.observe(len(entries))

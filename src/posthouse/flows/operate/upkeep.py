@@ -15,7 +15,7 @@ from posthouse.flows.operate.address_check import AddressCheck
 from posthouse.flows.operate.reseal import Reseal
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
-from posthouse.rules import domain, ids, limits, reputation, retry_request, service_time
+from posthouse.rules import domain, ids, limits, reputation, resend, retry_request, service_time
 from posthouse.rules.actor import SERVICE
 from posthouse.store import (
     advisory_lock,
@@ -32,6 +32,7 @@ from posthouse.store import (
     partitions,
     password_resets,
     rescues,
+    resends,
     sessions,
     standings,
     stragglers,
@@ -309,6 +310,7 @@ class Upkeep:
         await self._delete_in_batches(
             lambda tx: message_retries.forget_old(tx, now - retry_request.REMEMBERED, KEYS_A_BATCH)
         )
+        await self._delete_in_batches(lambda tx: resends.forget_old(tx, now - resend.REMEMBERED, KEYS_A_BATCH))
         entries_kept = timedelta(days=limits.AUDIT_LOG_DAYS)
         await self._delete_in_batches(lambda tx: audit_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
         await self._delete_in_batches(lambda tx: operator_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))

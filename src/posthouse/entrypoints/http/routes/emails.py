@@ -97,6 +97,8 @@ def _message(message: StoredMessage) -> dict[str, Any]:
     }
     if message.send_at is not None:
         content["send_at"] = timestamp(message.send_at)
+    if message.resent_from is not None:
+        content["resent_from"] = ids.text(ids.MESSAGE, message.resent_from)
     return content
 
 

@@ -233,3 +233,6 @@ class Message(Response):
     metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
     recipients: list[Recipient]
     send_at: Timestamp | None = Field(default=None, description=_SEND_AT)
+    resent_from: str | None = Field(
+        default=None, description="The id of the message that this one sends again, if any."
+    )

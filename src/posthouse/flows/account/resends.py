@@ -1,0 +1,113 @@
+"""Resends, as an account asks for them and watches them; `accept/resender` does the work."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.principal import Caller
+from posthouse.rules import ids, input_checks, limits, metadata, search
+from posthouse.rules.ids import AccountId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.store import resends
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.resends import NewResend
+from posthouse.store.resends import ResendRow as ResendRow
+
+
+@dataclass(frozen=True, slots=True)
+class ResendRequest:
+    """As given by the client."""
+
+    since: str
+    until: str | None
+    tag: str | None
+    metadata: Mapping[str, str]
+    destination: str | None
+    is_dry_run: bool
+
+    @property
+    def hash(self) -> bytes:
+        fields = [self.since, self.until, self.tag, sorted(self.metadata.items()), self.destination, self.is_dry_run]
+        return hashlib.blake2b(json.dumps(fields).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+
+
+class Resends:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance) -> None:
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._audit_log = AuditLog(chance)
+
+    async def begin(self, caller: Caller, key: str, request: ResendRequest) -> ResendRow:
+        """A new resend; or that which the key began before, as it is now."""
+        resend = self._new(caller.account_id, key, request)
+        async with self._database.transaction() as tx:
+            now = self._clock.now()
+            is_new = await resends.add(tx, resend, now)
+            found = await resends.by_key(tx, caller.account_id, key)
+            if found is None:
+                raise Refusal(
+                    Code.CONFLICT, "Another resend of this account is running: wait until it is done, or stop it."
+                )
+            if found.request_hash != resend.request_hash:
+                raise Refusal(
+                    Code.IDEMPOTENCY_CONFLICT,
+                    "This Idempotency-Key began another resend: make a new key for each, and repeat it in retries.",
+                )
+            if is_new and not request.is_dry_run:
+                await self._note(tx, caller, "resend.begun", found, now)
+        return found
+
+    async def resend(self, account_id: AccountId, given_id: str) -> ResendRow:
+        resend_id = ids.parse(ids.RESEND, given_id)
+        if resend_id is not None:
+            async with self._database.connection() as connection:
+                found = await resends.by_id(connection, account_id, resend_id)
+            if found is not None:
+                return found
+        raise Refusal(Code.NOT_FOUND, "This account has no resend with this id, or not any more.")
+
+    async def stop(self, caller: Caller, given_id: str) -> ResendRow:
+        """End it, if it is running; what was sent again stays."""
+        found = await self.resend(caller.account_id, given_id)
+        if found.finished_at is None:
+            async with self._database.transaction() as tx:
+                now = self._clock.now()
+                await resends.stop(tx, caller.account_id, found.id, now)
+                await self._note(tx, caller, "resend.stopped", found, now)
+        return await self.resend(caller.account_id, given_id)
+
+    def _new(self, account_id: AccountId, key: str, request: ResendRequest) -> NewResend:
+        now = self._clock.now()
+        since = search.time_bound("since", request.since)
+        until = ids.lowest_id(now)
+        if request.until is not None:
+            until = min(until, search.time_bound("until", request.until))
+        if since >= until:
+            raise invalid("`since` is before `until`, and in the past.")
+        if request.tag is not None and not 1 <= len(request.tag) <= limits.TAG_CHARACTERS_MAX:
+            raise invalid(f"`tag` has 1 to {limits.TAG_CHARACTERS_MAX} characters.")
+        destination = request.destination
+        return NewResend(
+            account_id,
+            new_id(self._chance, now),
+            key,
+            request.hash,
+            ids.time_of(since),
+            ids.time_of(until),
+            request.tag,
+            metadata.check(request.metadata),
+            None if destination is None else input_checks.domain_name(destination),
+            request.is_dry_run,
+            ids.id_before(since),
+        )
+
+    async def _note(self, tx: Connection, caller: Caller, action: str, resend: ResendRow, now: datetime) -> None:
+        target = ids.text(ids.RESEND, resend.id)
+        await self._audit_log.note(tx, caller.account_id, caller.actor, action, target, now, {})
