@@ -98,9 +98,8 @@ async def check_each_once(processes: ServiceProcesses, tenant: Tenant, other: Te
     assert await processes.service.value("SELECT count(*) FROM messages WHERE account_id = $1", other.id) == 1
     assert await tenant.available() == len(addresses)
     assert await processes.broken_promises() == {}
-    newest = await processes.service.value(
-        "SELECT id FROM messages WHERE account_id = $1 ORDER BY id DESC LIMIT 1", tenant.id
-    )
+    latest = "SELECT id FROM messages WHERE account_id = $1 ORDER BY id DESC LIMIT 1"
+    newest = await processes.service.value(latest, tenant.id)
     shown_as = (await tenant.get(ids.text(ids.MESSAGE, newest))).body
     old = (await tenant.get(shown_as["resent_from"])).body
     assert (shown_as["subject"], shown_as["from"]) == (old["subject"], old["from"])
