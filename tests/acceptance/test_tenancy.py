@@ -666,8 +666,8 @@ async def everything_of(tenant: Tenant) -> list[tuple[str, str]]:
         query = f"""
             SELECT md5(string_agg(kept::text, ',' ORDER BY kept::text))
             FROM (
-                SELECT to_jsonb(found) - '{{last_used_at,last_used_from,last_seen_at}}'::text[] AS kept
-                FROM "{name}" found WHERE account_id = $1) rows
+                SELECT to_jsonb(whole_row) - '{{last_used_at,last_used_from,last_seen_at}}'::text[] AS kept
+                FROM "{name}" whole_row WHERE account_id = $1) rows
         """
         found.append((name, await tenant.service.value(query, tenant.id)))
     return found
