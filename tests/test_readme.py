@@ -364,6 +364,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
             for name in (
                 "addresses-and-pools",
                 "dashboard",
+                "endpoints",
                 "first-server",
                 "keys-for-programs",
                 "metadata",
