@@ -27,6 +27,10 @@ type Email struct {
 	Headers     map[string]string
 	Tags        []string
 	Attachments []Attachment
+	// SendAt is the time before which it is not sent; zero means now.
+	SendAt time.Time
+	// Metadata is for your own programs, and never in the mail.
+	Metadata map[string]string
 }
 
 // Attachment is a file of an email; see also [AttachFile] and [AttachReader].
@@ -66,6 +70,8 @@ type writtenEmail struct {
 	Headers     map[string]string   `json:"headers,omitempty"`
 	Tags        []string            `json:"tags,omitempty"`
 	Attachments []writtenAttachment `json:"attachments,omitempty"`
+	SendAt      string              `json:"send_at,omitempty"`
+	Metadata    map[string]string   `json:"metadata,omitempty"`
 }
 
 type writtenAttachment struct {
@@ -79,7 +85,10 @@ type writtenAttachment struct {
 func (e Email) written() ([]byte, error) {
 	whole := writtenEmail{
 		From: e.From, To: e.To, CC: e.CC, BCC: e.BCC, ReplyTo: e.ReplyTo, Subject: e.Subject, Text: e.Text, HTML: e.HTML,
-		Template: e.Template, Variables: e.Variables, Headers: e.Headers, Tags: e.Tags,
+		Template: e.Template, Variables: e.Variables, Headers: e.Headers, Tags: e.Tags, Metadata: e.Metadata,
+	}
+	if !e.SendAt.IsZero() {
+		whole.SendAt = e.SendAt.UTC().Format(time.RFC3339Nano)
 	}
 	for _, one := range e.Attachments {
 		if err := checkFilename(one.Filename); err != nil {

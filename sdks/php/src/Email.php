@@ -19,6 +19,8 @@ final class Email
      * @param array<string, string> $headers
      * @param string|list<string> $tags
      * @param list<Attachment> $attachments
+     * @param ?\DateTimeInterface $sendAt it is sent then, and not before
+     * @param array<string, string> $metadata for your own programs, never in the mail
      */
     public function __construct(
         public readonly string $from,
@@ -34,6 +36,8 @@ final class Email
         public readonly array $headers = [],
         public readonly string|array $tags = [],
         public readonly array $attachments = [],
+        public readonly ?\DateTimeInterface $sendAt = null,
+        public readonly array $metadata = [],
     ) {
         foreach ($attachments as $one) {
             if (!$one instanceof Attachment) {
@@ -67,9 +71,18 @@ final class Email
                 static fn (Attachment $one): array => $one->toArray(),
                 array_values($this->attachments),
             ),
+            'send_at' => $this->sendAt === null ? null : self::utc($this->sendAt),
+            'metadata' => $this->metadata === [] ? null : (object) $this->metadata,
         ];
 
         return array_filter($fields, static fn (mixed $value): bool => !in_array($value, [null, '', []], true));
+    }
+
+    private static function utc(\DateTimeInterface $time): string
+    {
+        $utc = \DateTimeImmutable::createFromInterface($time)->setTimezone(new \DateTimeZone('UTC'));
+
+        return $utc->format('Y-m-d\TH:i:s.v\Z');
     }
 
     /**

@@ -24,6 +24,21 @@ final class ClientTest
     private const REFUSED = 'a secret with spaces';
     private const URL = 'https://mail.acme.example';
 
+    public function testAnEmailForLaterSaysItsTimeAndItsMetadata(): void
+    {
+        $email = new Email(
+            from: 'hello@acme.example',
+            to: 'ada@example.net',
+            text: 'Hi.',
+            sendAt: new \DateTimeImmutable('2030-06-01T11:00:00+02:00'),
+            metadata: ['order' => '1001'],
+        );
+        $written = json_encode($email->toArray());
+        $expected = '{"from":"hello@acme.example","to":"ada@example.net","text":"Hi.",'
+            . '"send_at":"2030-06-01T09:00:00.000Z","metadata":{"order":"1001"}}';
+        $this->same($expected, $written);
+    }
+
     public function testProcessesShareAClient(): void
     {
         if (!function_exists('pcntl_fork')) {

@@ -14,6 +14,8 @@ import unittest
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -36,6 +38,15 @@ from posthouse_sdk import (
 KEY = "ph_test_0123456789"
 EMAIL = Email(from_="hello@acme.example", to="ada@example.net", subject="Hello", text="Good morning.")
 ACCEPTED = json.dumps({"id": "em_1", "status": "queued"}).encode()
+
+
+class EmailTest(unittest.TestCase):
+    def test_an_email_for_later_says_its_time_and_its_metadata(self) -> None:
+        at = datetime(2030, 6, 1, 11, 0, tzinfo=timezone(timedelta(hours=2)))
+        written = replace(EMAIL, send_at=at, metadata={"order": "1001"}).to_json()
+        self.assertEqual(written["send_at"], "2030-06-01T09:00:00+00:00")
+        self.assertEqual(written["metadata"], {"order": "1001"})
+        self.assertEqual(set(EMAIL.to_json()), {"from", "to", "subject", "text"})
 
 
 class Service(ThreadingHTTPServer):

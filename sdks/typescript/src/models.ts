@@ -24,6 +24,7 @@ export interface Attachment {
  * An email to send. Addresses are bare (`ada@example.com`) or with a name (`Ada <ada@example.com>`).
  *
  * One of `text`, `html`, `template` and `attachments` must be given, and a subject unless the template has one.
+ * With `sendAt` it is sent then and not before; `metadata` is for your own programs, and never in the mail.
  */
 export interface Email {
   readonly from: string;
@@ -39,6 +40,8 @@ export interface Email {
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly tags?: string | readonly string[] | undefined;
   readonly attachments?: readonly Attachment[] | undefined;
+  readonly sendAt?: Date | undefined;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
 
 const WIRE_NAMES: Readonly<Record<keyof Email, string>> = {
@@ -55,6 +58,8 @@ const WIRE_NAMES: Readonly<Record<keyof Email, string>> = {
   headers: "headers",
   tags: "tags",
   attachments: "attachments",
+  sendAt: "send_at",
+  metadata: "metadata",
 };
 
 /** The body of the request, without what is empty. */
@@ -101,7 +106,7 @@ function isEmpty(value: unknown): boolean {
     value === undefined ||
     value === null ||
     value === "" ||
-    (typeof value === "object" && Object.keys(value).length === 0)
+    (typeof value === "object" && !(value instanceof Date) && Object.keys(value).length === 0)
   );
 }
 

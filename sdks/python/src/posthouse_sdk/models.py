@@ -6,6 +6,7 @@ import base64
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -65,6 +66,7 @@ class Email:
     """An email to send. Addresses are bare (`ada@example.com`) or with a name (`Ada <ada@example.com>`).
 
     One of `text`, `html`, `template` and `attachments` must be given, and a subject unless the template has one.
+    With `send_at` it is sent then and not before; `metadata` is for your own programs, and never in the mail.
     """
 
     from_: str
@@ -80,6 +82,8 @@ class Email:
     headers: Mapping[str, str] = field(default_factory=dict)
     tags: str | Sequence[str] = ()
     attachments: Sequence[Attachment] = ()
+    send_at: datetime | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The body of the request, without what is empty."""
@@ -97,6 +101,8 @@ class Email:
             "headers": dict(self.headers),
             "tags": _one_or_many(self.tags),
             "attachments": [attachment.to_json() for attachment in self.attachments],
+            "send_at": None if self.send_at is None else self.send_at.astimezone(UTC).isoformat(),
+            "metadata": dict(self.metadata),
         }
         return {name: value for name, value in fields.items() if value}
 

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "time"
+
 module Posthouse
   # A file of an email; with a +content_id+ it is an inline image, which the HTML shows as +cid:<content_id>+.
   #
@@ -49,14 +51,17 @@ module Posthouse
   #
   # One of +text+, +html+, +template+ and +attachments+ must be given, and a subject unless the template has one.
   class Email
-    FIELDS = %i[from to cc bcc reply_to subject text html template variables headers tags attachments].freeze
+    FIELDS = %i[
+      from to cc bcc reply_to subject text html template variables headers tags attachments send_at metadata
+    ].freeze
     private_constant :FIELDS
 
     attr_reader(*FIELDS)
 
-    # +to+, +cc+, +bcc+ and +tags+ are a string or an array of them.
+    # +to+, +cc+, +bcc+ and +tags+ are a string or an array of them. With +send_at+, a Time, it is sent then and not
+    # before; +metadata+ is for your own programs, and never in the mail.
     def initialize(from:, to:, cc: [], bcc: [], reply_to: nil, subject: nil, text: nil, html: nil, template: nil,
-                   variables: {}, headers: {}, tags: [], attachments: [])
+                   variables: {}, headers: {}, tags: [], attachments: [], send_at: nil, metadata: {})
       @from = from
       @to = to
       @cc = cc
@@ -70,6 +75,8 @@ module Posthouse
       @headers = headers
       @tags = tags
       @attachments = attachments
+      @send_at = send_at
+      @metadata = metadata
       freeze
     end
 
@@ -77,6 +84,7 @@ module Posthouse
     def to_h
       fields = FIELDS.to_h { |name| [name.to_s, public_send(name)] }
       fields["attachments"] = Array(attachments).map(&:to_h)
+      fields["send_at"] = send_at&.getutc&.iso8601(3)
       fields.reject { |_, value| value.nil? || (value.respond_to?(:empty?) && value.empty?) }
     end
 

@@ -1,5 +1,6 @@
 package example.posthouse;
 
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
@@ -45,6 +46,7 @@ public final class Email {
         private final Map<String, List<String>> lists = new LinkedHashMap<>();
         private final Map<String, Object> variables = new LinkedHashMap<>();
         private final Map<String, String> headers = new LinkedHashMap<>();
+        private final Map<String, String> metadata = new LinkedHashMap<>();
         private final List<Attachment> attachments = new ArrayList<>();
 
         private Builder() {}
@@ -127,6 +129,22 @@ public final class Email {
             return add("tags", tags);
         }
 
+        /** It is sent at this time, and not before. */
+        public Builder sendAt(Instant time) {
+            return set("send_at", time == null ? null : time.toString());
+        }
+
+        /** A pair for your own programs, which is never in the mail. */
+        public Builder metadata(String name, String value) {
+            metadata.put(name, value);
+            return this;
+        }
+
+        public Builder metadata(Map<String, String> all) {
+            metadata.putAll(all);
+            return this;
+        }
+
         public Builder attach(Attachment... all) {
             attachments.addAll(List.of(all));
             return this;
@@ -138,6 +156,7 @@ public final class Email {
             lists.forEach((name, values) -> fields.put(name, List.copyOf(values)));
             fields.put("variables", Collections.unmodifiableMap(new LinkedHashMap<>(variables)));
             fields.put("headers", Map.copyOf(headers));
+            fields.put("metadata", Map.copyOf(metadata));
             fields.put("attachments", attachments.stream().map(Attachment::toJson).toList());
             fields.values().removeIf(value -> value instanceof Collection<?> many && many.isEmpty()
                     || value instanceof Map<?, ?> named && named.isEmpty());

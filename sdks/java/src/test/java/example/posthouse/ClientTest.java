@@ -13,6 +13,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.KeyStore;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashSet;
@@ -31,6 +32,15 @@ public final class ClientTest {
     private static final Email EMAIL = Email.builder()
             .from("hello@acme.example").to("ada@example.net").subject("Hello").text("Good morning.").build();
     private static final char[] STORE_PASSWORD = "changeit".toCharArray();
+
+    public void testAnEmailForLaterSaysItsTimeAndItsMetadata() {
+        Email email = Email.builder().from("hello@acme.example").text("Hi.")
+                .sendAt(Instant.parse("2030-06-01T09:00:00Z")).metadata("order", "1001").build();
+        String written = new String(email.toJson(), StandardCharsets.UTF_8);
+        Harness.check(written.contains("\"send_at\":\"2030-06-01T09:00:00Z\""), written);
+        Harness.check(written.contains("\"metadata\":{\"order\":\"1001\"}"), written);
+        Harness.check(!new String(EMAIL.toJson(), StandardCharsets.UTF_8).contains("send_at"), "it has no time");
+    }
 
     public void testThreadsShareAClient() throws Exception {
         ExecutorService pool = Executors.newFixedThreadPool(8);
