@@ -15,6 +15,7 @@ from posthouse.mail.mime import Attachment, MailContent
 from posthouse.rules import limits, media_types, send_time, unsubscribe
 from posthouse.rules.metadata import check as check_metadata
 from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.tag import TAG_SHAPE, is_tag
 from posthouse.rules.template import RenderedTemplate, Variables, check_alias
 
 RESERVED_HEADERS: Final = frozenset(
@@ -304,10 +305,8 @@ def _tags(given: Sequence[str]) -> tuple[str, ...]:
     if len(given) > limits.TAGS_MAX:
         raise invalid(f"`tags` has {len(given)} entries: at most {limits.TAGS_MAX} are allowed.")
     for tag in given:
-        if not 1 <= len(tag) <= limits.TAG_CHARACTERS_MAX or not tag.isprintable():
-            raise invalid(
-                f"`tags`: each tag has 1 to {limits.TAG_CHARACTERS_MAX} printable characters; {tag[:40]!r} doesn't fit."
-            )
+        if not is_tag(tag):
+            raise invalid(f"`tags`: each tag has {TAG_SHAPE}; {tag[:40]!r} doesn't fit.")
     return tuple(given)
 
 

@@ -21,6 +21,7 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.event import EventType
 from posthouse.rules.message import Source
 from posthouse.rules.refusal import invalid
+from posthouse.rules.tag import TAG_SHAPE, is_tag
 
 
 class FurtherType(StrEnum):
@@ -111,8 +112,8 @@ def filters(
     if len(tags or ()) > limits.TAGS_MAX:
         raise invalid(f"`tags` has at most {limits.TAGS_MAX} tags.")
     for tag in tags or ():
-        if not 1 <= len(tag) <= limits.TAG_CHARACTERS_MAX or not tag.isprintable():
-            raise invalid(f"`tags`: each tag has 1 to {limits.TAG_CHARACTERS_MAX} printable characters.")
+        if not is_tag(tag):
+            raise invalid(f"`tags`: each tag has {TAG_SHAPE}.")
     if mode is not None and mode not in list(Mode):
         raise invalid(f"`mode` is one of {', '.join(Mode)}; without it, mail of both is told.")
     return Filters(

@@ -11,9 +11,10 @@ from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.principal import Caller
-from posthouse.rules import ids, input_checks, limits, metadata, search
+from posthouse.rules import ids, input_checks, metadata, search
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.tag import TAG_SHAPE, is_tag
 from posthouse.store import resends
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.resends import NewResend
@@ -91,8 +92,8 @@ class Resends:
             until = min(until, search.time_bound("until", request.until))
         if since >= until:
             raise invalid("`since` is before `until`, and in the past.")
-        if request.tag is not None and not 1 <= len(request.tag) <= limits.TAG_CHARACTERS_MAX:
-            raise invalid(f"`tag` has 1 to {limits.TAG_CHARACTERS_MAX} characters.")
+        if request.tag is not None and not is_tag(request.tag):
+            raise invalid(f"`tag` has {TAG_SHAPE}.")
         destination = request.destination
         return NewResend(
             account_id,
