@@ -17,9 +17,11 @@ NOT_FOR_PEOPLE: Final = {
 WITHOUT_PAGES: Final = {
     "cancelMessages",
     "createEndpoint",
+    "createResend",
     "deleteEndpoint",
     "getEndpoint",
     "getEndpointDelivery",
+    "getResend",
     "listEndpointDeliveries",
     "listEndpoints",
     "pingEndpoint",
@@ -27,6 +29,7 @@ WITHOUT_PAGES: Final = {
     "replayEndpointDelivery",
     "rotateEndpointSecret",
     "saveEndpoint",
+    "stopResend",
 }
 # Calls of the typed client, whose paths are the document's, and of the functions that take any path.
 _TYPED: Final = re.compile(r"\.(GET|POST|PUT|PATCH|DELETE)\(\s*'(/v1/[^']+)'")
