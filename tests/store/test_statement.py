@@ -89,10 +89,12 @@ def test_every_call_gives_its_statement_the_names_that_it_has(module: ModuleType
             named = node.func.value
             if isinstance(named, ast.Call) and isinstance(named.func, ast.Attribute) and named.func.attr == "of":
                 named = named.func.value  # `STATEMENT.of(day).bind(…)`
-            assert isinstance(named, ast.Name), ast.unparse(node)
-            name = named.id
+            # `(ONE if … else ANOTHER).bind(…)`
+            either = [named.body, named.orelse] if isinstance(named, ast.IfExp) else [named]
             given = [keyword.arg or "**" for keyword in node.keywords]
-            if "**" not in given:
-                assert sorted(given) == sorted(statements[name].names), f"{name}, line {node.lineno}"
-            bound.add(name)
+            for one in either:
+                assert isinstance(one, ast.Name), ast.unparse(node)
+                if "**" not in given:
+                    assert sorted(given) == sorted(statements[one.id].names), f"{one.id}, line {node.lineno}"
+                bound.add(one.id)
     assert statements.keys() == bound, "a statement that is never bound"

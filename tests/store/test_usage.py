@@ -17,7 +17,7 @@ from tests.support.delivery_steps import open_delivery_steps
 DAY = date(2026, 11, 15)
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-# A single row, the accounts themselves, and what is searched or deleted day by day for all accounts.
+# A single row, the accounts themselves, what is searched or deleted day by day for all accounts, operators' figures.
 NOT_AN_ACCOUNTS = (
     "usage._STATE",
     "usage._ACCOUNTS",
@@ -25,9 +25,11 @@ NOT_AN_ACCOUNTS = (
     "usage_reasons._FORGET",
     "usage._ADVANCE",
     "usage._OLDEST",
+    "usage._OF_ALL",
     "backlog._BACKLOG",
     "backlog._DUE_WEBHOOKS",
     "backlog._WALK",
+    "backlog._SHARES",
 )
 STATEMENTS = {
     name: text

@@ -7,14 +7,14 @@ a crash neither loses a notice nor adds it twice.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from posthouse.rules.alert import AlertKind, Change
 from posthouse.rules.alert_text import AlertNotice
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.store.postgres import Connection
-from posthouse.store.statement import Statement, statement
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,19 +199,17 @@ async def set_raised(
 
 async def record_raised(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> list[AlertChange]:
     """With a notice for each; those that were raised already are left out. Returns the others."""
-    return await _recorded(tx, _RAISE, changes, now)
+    return await _recorded(tx, _RAISE.bind(**_columns(changes), now=now), changes)
 
 
 async def record_cleared(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> list[AlertChange]:
-    return await _recorded(tx, _CLEAR, changes, now)
+    return await _recorded(tx, _CLEAR.bind(**_columns(changes), now=now), changes)
 
 
-async def _recorded(
-    tx: Connection, statement: Statement, changes: Sequence[AlertChange], now: datetime
-) -> list[AlertChange]:
+async def _recorded(tx: Connection, bound: tuple[Any, ...], changes: Sequence[AlertChange]) -> list[AlertChange]:
     if not changes:
         return []
-    noticed = {row["id"] for row in await tx.fetch(*statement.bind(**_columns(changes), now=now))}
+    noticed = {row["id"] for row in await tx.fetch(*bound)}
     return [change for change in changes if change.notice_id in noticed]
 
 
