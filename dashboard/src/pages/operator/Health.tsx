@@ -3,12 +3,12 @@ import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { ItemList, ItemRow } from '../../parts/Items'
 import { PageHeader } from '../../parts/PageHeader'
+import { Section } from '../../parts/Section'
 import classes from '../../parts/parts.module.css'
 import { Loaded } from '../../parts/States'
 import { StatusBadge, type Tone } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
 import { health as text } from '../../words/operator'
-import { Section } from './shared'
 
 type Check = components['schemas']['OperatorCheck']
 

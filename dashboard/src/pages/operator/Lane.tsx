@@ -9,13 +9,13 @@ import { notify, notifyFailure } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
 import classes from '../../parts/parts.module.css'
 import { Allowed } from '../../parts/Role'
+import { Section } from '../../parts/Section'
 import { Failure, Loaded } from '../../parts/States'
 import { Ago, Moment } from '../../parts/Time'
 import { rate } from '../../words/format'
 import { lanes as text, shared } from '../../words/operator'
 import { text as parts } from '../../words/parts'
 import { LaneTable } from './LaneTable'
-import { Section } from './shared'
 
 type Detail = components['schemas']['OperatorLaneDetail']
 type Lesson = components['schemas']['OperatorLesson']

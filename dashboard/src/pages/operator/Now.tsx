@@ -4,6 +4,7 @@ import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { PageLink } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
+import { Section } from '../../parts/Section'
 import classes from '../../parts/parts.module.css'
 import { Lines, Loaded } from '../../parts/States'
 import { Figure } from '../../parts/Status'
@@ -13,7 +14,6 @@ import { duration, number, rate } from '../../words/format'
 import { now as text, shared } from '../../words/operator'
 import { LaneTable } from './LaneTable'
 import own from './operator.module.css'
-import { Section } from './shared'
 
 type Overview = components['schemas']['OperatorOverview']
 

@@ -3,13 +3,13 @@ import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
+import { Section } from '../../parts/Section'
 import { Loaded } from '../../parts/States'
 import { WideTable } from '../../parts/WideTable'
 import { number } from '../../words/format'
 import { queue as text } from '../../words/operator'
 import { QueueForm } from './QueueForm'
 import { CHOICES, type Choice } from './queue-choice'
-import { Section } from './shared'
 
 type Share = components['schemas']['OperatorShare']
 

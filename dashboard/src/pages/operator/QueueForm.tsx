@@ -5,11 +5,11 @@ import { useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { notify } from '../../parts/notify'
 import { Allowed } from '../../parts/Role'
+import { Section } from '../../parts/Section'
 import { Failure } from '../../parts/States'
 import { number } from '../../words/format'
 import { queue as text } from '../../words/operator'
 import { CHOICES, type Choice, type Chosen } from './queue-choice'
-import { Section } from './shared'
 
 const CHANGES = ['hold', 'release', 'retry', 'cancel'] as const
 type Change = (typeof CHANGES)[number]

@@ -2,10 +2,10 @@ import { Progress, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { PageLink } from '../../parts/Link'
+import { Section } from '../../parts/Section'
 import { daysLeft } from '../../rules/figures'
 import { minute, number } from '../../words/format'
 import { text } from '../../words/overview'
-import { Section } from './Section'
 
 export function Credits({ account }: { readonly account: components['schemas']['Account'] }) {
   const { available, reserved } = account.credits

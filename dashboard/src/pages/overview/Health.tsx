@@ -2,13 +2,13 @@ import { Stack, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { PageLink } from '../../parts/Link'
+import { Section } from '../../parts/Section'
 import { Lines, Loaded } from '../../parts/States'
 import { StatusBadge, type Tone } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
 import { duration, number } from '../../words/format'
 import { text } from '../../words/overview'
 import classes from './overview.module.css'
-import { Section } from './Section'
 
 const SHOWN = 4
 

@@ -1,12 +1,12 @@
 import { Group, Stack, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import { PageLink } from '../../parts/Link'
+import { Section } from '../../parts/Section'
 import { Lines, Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { groupReasons, type GroupedReason } from '../../rules/figures'
 import { list, number } from '../../words/format'
 import { providers as names, text } from '../../words/overview'
-import { Section } from './Section'
 
 const SHOWN = 6
 

@@ -1,11 +1,11 @@
 import { Progress, SimpleGrid, Stack, Text } from '@mantine/core'
 import type { components } from '../../api/schema'
+import { Section } from '../../parts/Section'
 import { StatusBadge, toneColor, type Tone } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
 import { stepsToMark } from '../../rules/figures'
 import { number, percent } from '../../words/format'
 import { text } from '../../words/overview'
-import { Section } from './Section'
 
 type Counted = components['schemas']['Reputation']
 type Share = components['schemas']['ReputationShare']

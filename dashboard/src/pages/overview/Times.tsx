@@ -1,9 +1,9 @@
 import { Table, Text } from '@mantine/core'
 import type { components } from '../../api/schema'
+import { Section } from '../../parts/Section'
 import { duration, number } from '../../words/format'
 import { providers as names, text } from '../../words/overview'
 import classes from './overview.module.css'
-import { Section } from './Section'
 
 export function Times({ providers }: { readonly providers: readonly components['schemas']['ProviderUsage'][] }) {
   return (

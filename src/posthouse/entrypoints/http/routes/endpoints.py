@@ -18,7 +18,7 @@ from posthouse.entrypoints.http.route_context import (
     services_of,
     timestamp,
 )
-from posthouse.entrypoints.http.routes.webhooks import attempt_content, delivery_content, health_content
+from posthouse.entrypoints.http.routes.webhooks import delivery_content, delivery_with_attempts, health_content
 from posthouse.entrypoints.http.schemas import endpoints as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.flows.webhooks.endpoints import Endpoint, EndpointWish
@@ -176,8 +176,7 @@ async def list_endpoint_deliveries(
 async def get_endpoint_delivery(request: Request, delivery_id: DeliveryId) -> Response:
     caller = await caller_of(request)
     delivery, attempts = await services_of(request).endpoints.delivery(caller.account_id, delivery_id)
-    content = {**delivery_content(delivery), "attempts": [attempt_content(attempt) for attempt in attempts]}
-    return json_response(request, {"delivery": content})
+    return json_response(request, {"delivery": delivery_with_attempts(delivery, attempts)})
 
 
 @router.post(

@@ -1,5 +1,6 @@
 """The routes of the account's webhook and its deliveries."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -150,8 +151,7 @@ async def list_webhook_deliveries(
 async def get_webhook_delivery(request: Request, delivery_id: DeliveryId) -> Response:
     member = await member_of(request)
     delivery, attempts = await services_of(request).webhook_endpoint.delivery(member.account_id, delivery_id)
-    content = {**delivery_content(delivery), "attempts": [attempt_content(attempt) for attempt in attempts]}
-    return json_response(request, {"delivery": content})
+    return json_response(request, {"delivery": delivery_with_attempts(delivery, attempts)})
 
 
 @router.post(
@@ -206,7 +206,7 @@ def health_content(state: EndpointState, failing_since: datetime | None, health:
     }
 
 
-def attempt_content(attempt: WebhookAttempt) -> dict[str, Any]:
+def _attempt(attempt: WebhookAttempt) -> dict[str, Any]:
     return {
         "at": timestamp(attempt.at),
         "http_status": attempt.http_status,
@@ -215,6 +215,10 @@ def attempt_content(attempt: WebhookAttempt) -> dict[str, Any]:
         "response_body": _text(attempt.response_body),
         "truncated": attempt.response_truncated,
     }
+
+
+def delivery_with_attempts(delivery: WebhookDelivery, attempts: Sequence[WebhookAttempt]) -> dict[str, Any]:
+    return {**delivery_content(delivery), "attempts": [_attempt(attempt) for attempt in attempts]}
 
 
 def delivery_content(delivery: WebhookDelivery) -> dict[str, Any]:
