@@ -76,10 +76,10 @@ SENDERS: Final = 10
 # As many as have their turn in the stream's shards: a single destination would be one shard's, and one process'.
 DESTINATIONS: Final = 16
 TTL_SECONDS: Final = 3600
-# Too high to be what is measured.
+# Too high to be what is measured. A lane of more than 200 a second would have parts in several shards.
 CREDITS: Final = 1_000_000_000
 RATE: Final = (1_000_000, 1_000_000)
-LANES: Final = {"LANES__PER_SECOND": "1000000", "LANES__BURST": "1000000", "LANES__CONNECTIONS_MAX": "100"}
+LANES: Final = {"LANES__PER_SECOND": "200", "LANES__BURST": "1000000", "LANES__CONNECTIONS_MAX": "100"}
 SIGNATURES: Final = 300
 
 _OPEN: Final = "SELECT count(*) FROM schedule"

@@ -10,7 +10,7 @@ A holder above its share keeps what it has and gets no more until it has given b
 alone, not on how many keys, addresses or connections each of them uses.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
 MOST_PART: Final = 0.8
@@ -49,6 +49,11 @@ class FairShare(Generic[Holder]):
             return 0
         share = MOST_PART * self._capacity / max(1, len(self._held))
         return max(1, self._least, int(min(FREE_FACTOR * free_after, share)))
+
+    @property
+    def holdings(self) -> Mapping[Holder, int]:
+        """How many units each holder has; the others have none."""
+        return self._held
 
     def held(self, holder: Holder) -> int:
         return self._held.get(holder, 0)

@@ -379,9 +379,8 @@ class Lane:
 
     def take(self, now: float) -> Slot | Later:
         """A slot to send one mail, which must be given back."""
-        pause = self.pause_left(now)
-        if pause:
-            return Later(pause)
+        if now < self._paused_until or now < self._rests_until:
+            return Later(self.pause_left(now))
         if self._in_use >= self.connections:
             return Later(None)
         # GCRA, as in `rate_limit`: the whole burst is available again at `full_at`.

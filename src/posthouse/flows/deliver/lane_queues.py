@@ -130,6 +130,8 @@ class LaneQueue:
     timer: asyncio.TimerHandle | None = None
     # More of its allowance is being asked for.
     is_reserving: bool = False
+    # Every account that waits here has its share of sessions: none can begin before a session has ended.
+    waits_for_share: bool = False
     counts: LaneCounts = field(default_factory=LaneCounts)
     connections: LaneConnections = field(init=False)
     key: LaneKey = field(init=False)
@@ -340,10 +342,10 @@ class LaneQueues:
         """A bundle's turn in its lane is over: the next may go, after lanes that wait for a session."""
         lesson = queue.lane.give_back(slot, served, self._moment(), refused)
         self._note(lesson)
-        if queue.waiting:
+        if queue.waiting and not queue.waits_for_share:
             self._starved.setdefault(queue.key)
             self._advance_starved()
-        else:
+        elif not queue.waiting:
             self._forget_if_idle(queue)
 
     def release_domain(self, queue: LaneQueue, bundle: Bundle, served: Served, refused: Refused | None = None) -> None:
@@ -392,6 +394,8 @@ class LaneQueues:
             self.advance(self._queues[key])
 
     def _advance_over_share(self) -> None:
+        if not self._over_share:
+            return
         for account_id in list(self._sessions.with_room(self._over_share, is_unproven=False)):
             # One before it may have taken the room.
             if not self._sessions.has_room(account_id, is_unproven=False):
@@ -413,6 +417,7 @@ class LaneQueues:
         """Start every bundle that may go now."""
         if self._closed or queue.shard not in self.note_shards():
             return
+        queue.waits_for_share = False
         while queue.waiting:
             if self._sessions.is_full:
                 self._starved.setdefault(queue.key)
@@ -427,6 +432,8 @@ class LaneQueues:
             account_id = self._next_account(queue)
             if account_id is None:
                 queue.lane.untake()
+                # A lane that answers for the first time has more room.
+                queue.waits_for_share = queue.lane.answers
                 for waiting in queue.bundles.accounts():
                     self._over_share.setdefault(waiting, {})[queue.key] = None
                 return

@@ -33,11 +33,11 @@ class SessionShares:
     def with_room(self, accounts: Iterable[AccountId], *, is_unproven: bool) -> Iterator[AccountId]:
         """Those of the accounts that may have another session now."""
         # The same for all of them: only what each has is looked up.
-        most = self._sessions.most
-        most_unproven = self._unproven.most
+        held, most = self._sessions.holdings, self._sessions.most
+        held_unproven, most_unproven = self._unproven.holdings, self._unproven.most if is_unproven else 0
         for account_id in accounts:
-            if self._sessions.held(account_id) < most and (
-                not is_unproven or self._unproven.held(account_id) < most_unproven
+            if held.get(account_id, 0) < most and (
+                not is_unproven or held_unproven.get(account_id, 0) < most_unproven
             ):
                 yield account_id
 
