@@ -1,9 +1,10 @@
-"""Endpoints from a message to the receiver, through real processes; verified by the library of Standard Webhooks."""
+"""Endpoints from a message to the receiver, through real processes; verified by PyPI's and npm's `standardwebhooks`."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ from tests.support.feedback_loop import TRUSTED, complaint_check
 from tests.support.fresh_database import open_database
 from tests.support.http_answer import Answer
 from tests.support.inbound_reports import bounce, complaint
+from tests.support.npm_webhooks import verified_by_npm
 from tests.support.service import ABSENT, StartService, Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.webhook_flow import NAME, certificates
@@ -82,9 +84,12 @@ def came(receiver: WebhookReceiver, path: str) -> list[Request]:
     return [request for request in receiver.requests if request.line == f"POST {path} HTTP/1.1"]
 
 
-def events_at(receiver: WebhookReceiver, path: str, secret: str) -> list[dict[str, Any]]:
-    """What came there, each verified as a receiver would."""
-    return [Webhook(secret).verify(request.body, request.headers) for request in came(receiver, path)]
+async def events_at(receiver: WebhookReceiver, path: str, secret: str) -> list[dict[str, Any]]:
+    """What came there, each verified as receivers in Python and on Node do."""
+    requests = came(receiver, path)
+    events = [Webhook(secret).verify(request.body, request.headers) for request in requests]
+    assert await verified_by_npm(secret, requests) == events
+    return events
 
 
 async def log_of(tenant: Tenant, endpoint_id: str, number: int, status: str = "succeeded") -> list[dict[str, Any]]:
@@ -111,7 +116,7 @@ async def test_every_final_result_is_sent_in_the_form_of_standard_webhooks(
     )
     log = await log_of(tenant, endpoint_id, len(ends))
 
-    events = events_at(receiver, "/standard", secret)
+    events = await events_at(receiver, "/standard", secret)
     assert {event["data"]["to"]: event["type"] for event in events} == ends
     assert {event["id"] for event in events} == {delivery["event_id"] for delivery in log}
     for request, event in zip(came(receiver, "/standard"), events, strict=True):
@@ -131,9 +136,11 @@ async def test_a_body_that_was_changed_is_not_verified(processes: ServiceProcess
     await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
     await log_of(tenant, endpoint_id, 1)
     (request,) = came(receiver, "/changed")
-    Webhook(secret).verify(request.body, request.headers)
+    changed = replace(request, body=request.body.replace(b"delivered", b"bounced"))
     with pytest.raises(WebhookVerificationError):
-        Webhook(secret).verify(request.body.replace(b"delivered", b"bounced"), request.headers)
+        Webhook(secret).verify(changed.body, changed.headers)
+    event, refused = await verified_by_npm(secret, [request, changed])
+    assert (event, refused) == (Webhook(secret).verify(request.body, request.headers), None)
 
 
 @pytest.mark.rule("END-04")
@@ -242,15 +249,18 @@ async def test_for_a_day_calls_are_signed_with_both_secrets(
     assert shown.body["endpoint"]["previous_secret_until"] == rotated.body["previous_secret_until"]
     await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
     await log_of(tenant, endpoint_id, 1)
-    assert len(events_at(receiver, "/rotated", old)) == len(events_at(receiver, "/rotated", new)) == 1
+    for secret in (old, new):
+        assert len(await events_at(receiver, "/rotated", secret)) == 1
     await tenant.service.sql(
         "UPDATE endpoints SET previous_until = now() - interval '1 second' WHERE account_id = $1", tenant.id
     )
     await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
     await log_of(tenant, endpoint_id, 2)
-    assert len(events_at(receiver, "/rotated", new)) == 2
+    assert len(await events_at(receiver, "/rotated", new)) == 2
     with pytest.raises(WebhookVerificationError):
-        events_at(receiver, "/rotated", old)
+        await events_at(receiver, "/rotated", old)
+    (_, late) = came(receiver, "/rotated")
+    assert await verified_by_npm(old, [late]) == [None]
 
 
 @pytest.mark.rule("END-09")
@@ -265,7 +275,7 @@ async def test_a_ping_is_sent_once_and_an_account_pings_rarely(
     assert (await tenant.call("POST", f"/v1/endpoints/{other}/ping")).status == 429
     (delivery,) = await log_of(tenant, pinged, 1)
     assert (delivery["id"], delivery["max_attempts"]) == (answer.body["delivery"]["id"], 1)
-    (event,) = events_at(receiver, "/pinged", secret)
+    (event,) = await events_at(receiver, "/pinged", secret)
     assert (event["id"], event["type"], event["data"]["test"]) == (answer.body["event_id"], "webhook.test", True)
     shown = await tenant.call("GET", f"/v1/endpoints/{pinged}")
     assert shown.body["endpoint"]["state"] == "answering"
@@ -452,7 +462,7 @@ async def events_of(
     endpoint_id, secret = endpoint
     log = await log_of(tenant, endpoint_id, number)
     assert len(log) == number
-    return events_at(receiver, path, secret)
+    return await events_at(receiver, path, secret)
 
 
 @pytest.mark.rule("END-11")
@@ -663,7 +673,7 @@ async def test_what_failed_since_then_is_sent_again_once(
         return len(came(receiver, "/replayed"))
 
     await eventually(arrived, lambda count: count >= 3, within=SENT_SECONDS_MAX)
-    events = events_at(receiver, "/replayed", secret)
+    events = await events_at(receiver, "/replayed", secret)
     assert sorted(event["type"] for event in events) == ["domain.lost", "email.bounced", "email.delivered"]
     first = {request.headers["webhook-id"]: request.body for request in came(receiver, path)}
     assert {request.headers["webhook-id"]: request.body for request in came(receiver, "/replayed")} == first
