@@ -104,6 +104,8 @@ async def check_each_once(processes: ServiceProcesses, tenant: Tenant, other: Te
     old = (await tenant.get(shown_as["resent_from"])).body
     assert (shown_as["subject"], shown_as["from"]) == (old["subject"], old["from"])
     assert "resent_from" not in old
+    details = [(await tenant.call("GET", f"/v1/messages/{one['id']}")).body["message"] for one in (shown_as, old)]
+    assert [detail.get("resent_from", "absent") for detail in details] == [old["id"], "absent"]
 
 
 @pytest.mark.rule("RSD-03", "RSD-04")

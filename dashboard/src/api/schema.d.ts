@@ -5114,6 +5114,12 @@ export interface components {
              * @description Reports about none of the recipients.
              */
             reports: components["schemas"]["Report"][];
+            /**
+             * Resent From
+             * @description The id of the message that this one sends again; absent if there is none.
+             * @default null
+             */
+            resent_from: string | null;
             source: components["schemas"]["Source"];
             status: components["schemas"]["MessageStatus"];
             /** Subject */

@@ -112,6 +112,7 @@ export const text = words({
     request: 'Request id',
     tags: 'Tags',
     template: 'Template',
+    resentFrom: 'Sends again',
     recipients: 'Recipients',
   },
   ways: { api: 'API', smtp: 'SMTP', test: 'test mail' },

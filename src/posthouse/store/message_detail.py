@@ -197,6 +197,7 @@ class Timeline:
     credits_reserved: int
     created_at: datetime
     metadata: Mapping[str, str]
+    resent_from: MessageId | None
     recipients: tuple[RecipientTimeline, ...]
     # Those that are about none of the recipients.
     reports: tuple[MessageReport, ...]
@@ -252,7 +253,8 @@ SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, s
     (SELECT name FROM credentials WHERE account_id = accounts.id AND id = message.credential_id) AS credential_name
 FROM accounts CROSS JOIN LATERAL (
     SELECT id, credential_id, request_id, source, status, billing_status, sender, envelope_sender, subject,
-        coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at, metadata
+        coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at, metadata,
+        resent_from
     FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
 """
 # Reads each account's part of the one day that the id names: some microseconds an account.

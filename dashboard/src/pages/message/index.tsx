@@ -84,6 +84,7 @@ function Details({ message }: { readonly message: Message }) {
       <Fact name={text.detail.way} value={text.ways[message.source]} />
       <Fact name={text.detail.credential} value={<PageLink to={['messages']} search={{ credential_id: message.credential.id }}>{message.credential.name ?? message.credential.id}</PageLink>} />
       {message.template !== null && <Fact name={text.detail.template} value={<PageLink to={['templates', message.template]}>{message.template}</PageLink>} />}
+      {typeof message.resent_from === 'string' && <Fact name={text.detail.resentFrom} value={<PageLink to={['messages', message.resent_from]}>{message.resent_from}</PageLink>} />}
       {message.tags.length > 0 && <Fact name={text.detail.tags} value={message.tags.map((tag) => <PageLink key={tag} to={['messages']} search={{ tag }}><Badge variant="default" tt="none" mr={4}>{tag}</Badge></PageLink>)} />}
     </dl>
   )

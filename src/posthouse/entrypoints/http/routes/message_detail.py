@@ -103,6 +103,7 @@ async def get_message_attachment(
 
 def _detail(detail: Detail) -> dict[str, Any]:
     timeline = detail.timeline
+    resent_from = timeline.resent_from
     return {
         "id": ids.text(ids.MESSAGE, timeline.id),
         "status": timeline.status,
@@ -122,6 +123,7 @@ def _detail(detail: Detail) -> dict[str, Any]:
         "tags": timeline.tags,
         "template": timeline.template,
         **({"metadata": timeline.metadata} if timeline.metadata else {}),
+        **({} if resent_from is None else {"resent_from": ids.text(ids.MESSAGE, resent_from)}),
         "headers": None if detail.headers is None else [field._asdict() for field in detail.headers],
         "recipients": [_recipient(timeline, recipient) for recipient in timeline.recipients],
         "reports": _reports(timeline.reports),

@@ -240,6 +240,9 @@ class MessageDetail(BaseModel):
     tags: list[str]
     template: str | None
     metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
+    resent_from: str | None = Field(
+        default=None, description="The id of the message that this one sends again; absent if there is none."
+    )
     headers: Annotated[
         list[MessageHeader] | None, described("The most important headers; null when the content is no longer stored.")
     ]
