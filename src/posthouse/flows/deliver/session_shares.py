@@ -36,9 +36,7 @@ class SessionShares:
         held, most = self._sessions.holdings, self._sessions.most
         held_unproven, most_unproven = self._unproven.holdings, self._unproven.most if is_unproven else 0
         for account_id in accounts:
-            if held.get(account_id, 0) < most and (
-                not is_unproven or held_unproven.get(account_id, 0) < most_unproven
-            ):
+            if held.get(account_id, 0) < most and (not is_unproven or held_unproven.get(account_id, 0) < most_unproven):
                 yield account_id
 
     def begin(self, account_id: AccountId, *, is_unproven: bool) -> None:
