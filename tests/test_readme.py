@@ -227,6 +227,13 @@ def test_the_page_on_metadata_works_as_written(started: tuple[Clone, str]) -> No
     assert '"code"' not in seen
 
 
+def test_the_page_on_forgotten_content_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "forget.md")
+    assert seen.count('"content":"forget"') == 2
+    assert "314159" not in seen
+    assert seen.count('"code":"not_found"') == 1
+
+
 def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "receive-webhooks.md")
     assert (started[0].directory / ".posthouse" / "webhook.secret").read_text().startswith("whsec_")
@@ -366,6 +373,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "dashboard",
                 "endpoints",
                 "first-server",
+                "forget",
                 "keys-for-programs",
                 "metadata",
                 "operate",

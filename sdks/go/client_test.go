@@ -83,7 +83,7 @@ func client(t *testing.T, url string, options ...posthouse.Option) *posthouse.Cl
 	return made
 }
 
-func TestAnEmailForLaterSaysItsTimeAndItsMetadata(t *testing.T) {
+func TestAnEmailSaysItsTimeItsMetadataAndThatItIsForgotten(t *testing.T) {
 	var body []byte
 	server := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
 		body, _ = io.ReadAll(request.Body)
@@ -94,10 +94,11 @@ func TestAnEmailForLaterSaysItsTimeAndItsMetadata(t *testing.T) {
 	later := email
 	later.SendAt = time.Date(2030, 6, 1, 11, 0, 0, 0, time.FixedZone("", 2*60*60))
 	later.Metadata = map[string]string{"order": "1001"}
+	later.Content = "forget"
 	if _, err := client(t, server.URL).Send(context.Background(), later); err != nil {
 		t.Fatal(err)
 	}
-	if end := `,"send_at":"2030-06-01T09:00:00Z","metadata":{"order":"1001"}}`; !strings.HasSuffix(string(body), end) {
+	if end := `,"send_at":"2030-06-01T09:00:00Z","metadata":{"order":"1001"},"content":"forget"}`; !strings.HasSuffix(string(body), end) {
 		t.Errorf("the body is %s", body)
 	}
 }

@@ -31,6 +31,8 @@ type Email struct {
 	SendAt time.Time
 	// Metadata is for your own programs, and never in the mail.
 	Metadata map[string]string
+	// Content may be "forget": no one can read the mail once it is accepted, and it is deleted after its result.
+	Content string
 }
 
 // Attachment is a file of an email; see also [AttachFile] and [AttachReader].
@@ -72,6 +74,7 @@ type writtenEmail struct {
 	Attachments []writtenAttachment `json:"attachments,omitempty"`
 	SendAt      string              `json:"send_at,omitempty"`
 	Metadata    map[string]string   `json:"metadata,omitempty"`
+	Content     string              `json:"content,omitempty"`
 }
 
 type writtenAttachment struct {
@@ -86,6 +89,7 @@ func (e Email) written() ([]byte, error) {
 	whole := writtenEmail{
 		From: e.From, To: e.To, CC: e.CC, BCC: e.BCC, ReplyTo: e.ReplyTo, Subject: e.Subject, Text: e.Text, HTML: e.HTML,
 		Template: e.Template, Variables: e.Variables, Headers: e.Headers, Tags: e.Tags, Metadata: e.Metadata,
+		Content: e.Content,
 	}
 	if !e.SendAt.IsZero() {
 		whole.SendAt = e.SendAt.UTC().Format(time.RFC3339Nano)

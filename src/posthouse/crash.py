@@ -99,6 +99,8 @@ POINTS: Final = frozenset(
         "upkeep.dropped",
         "upkeep.before_forgetting",
         "upkeep.forgotten",
+        "upkeep.before_forgetting_content",
+        "upkeep.forgotten_content",
     }
 )
 

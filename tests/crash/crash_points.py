@@ -26,6 +26,7 @@ from tests.support import inbound_reports
 from tests.support.audit_report import audit_result, is_failed, show, write
 from tests.support.eventually import eventually
 from tests.support.fresh_database import fresh_database
+from tests.support.service import uuid
 from tests.support.smtp_listeners import dotted
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
 
@@ -196,6 +197,9 @@ async def _run_upkeep(whole_service: WholeService, point: str) -> None:
         case "upkeep.before_reducing" | "upkeep.reduced" | "upkeep.before_forgetting_final" | "upkeep.forgotten_final":
             await _run_reduction(whole_service, point)
             return
+        case "upkeep.before_forgetting_content" | "upkeep.forgotten_content":
+            await _run_forgetting(whole_service, point)
+            return
     assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
     assert await asyncio.to_thread(whole_service.upkeep) == 0
     assert await service.value("SELECT to_regclass('bodies_20200101')") is None
@@ -221,6 +225,22 @@ async def _run_reduction(whole_service: WholeService, point: str) -> None:
     await service.sql("DELETE FROM schedule WHERE next_at = '2100-01-01'")
     assert await asyncio.to_thread(whole_service.upkeep) == 0
     assert await service.value("SELECT to_regclass('bodies_20200101_stragglers')") is None
+
+
+async def _run_forgetting(whole_service: WholeService, point: str) -> None:
+    """A mail whose content is to be forgotten is final: it dies, and the next run leaves no body of it."""
+    service, tenant = whole_service.processes.service, whole_service.tenants[0]
+    await whole_service.running["http"].ready()
+    mail = tenant.mail(content="forget", to=f"{point}@{whole_service.domains[0]}")
+    sent = await tenant.send(mail, key=f"forget-{point}")
+    number = uuid(sent.body["id"])
+    await eventually(
+        lambda: service.value(f"SELECT open_count = 0 FROM messages WHERE id = '{number}'"), within=DEATH_SECONDS_MAX
+    )
+    assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
+    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    assert await service.value(f"SELECT count(*) FROM bodies WHERE message_id = '{number}'") == 0
+    assert await service.value("SELECT count(*) FROM contents_to_forget") == 0
 
 
 async def _last_day(whole_service: WholeService) -> str:

@@ -203,6 +203,22 @@ def test_metadata_is_read_and_removed() -> None:
     assert taken(b"From: ada@example.com\r\n\r\n").metadata == {}
 
 
+def test_the_field_that_forgets_content_is_read_and_removed() -> None:
+    submitted = taken(
+        b"From: ada@example.com\r\nx-service-content:\r\n FORGET \r\nX-Service-Contents: kept\r\n\r\nHi\r\n"
+    )
+    assert submitted.forgets_content
+    assert b"forget" not in submitted.content.lower()
+    assert b"X-Service-Contents: kept\r\n" in submitted.content
+    assert not taken(b"From: ada@example.com\r\n\r\n").forgets_content
+
+
+@pytest.mark.parametrize("value", [b"", b"keep", b"forget, forget", b"forget\r\nX-Service-Content: keep"])
+def test_another_value_of_that_field_is_refused(value: bytes) -> None:
+    with pytest.raises(SubmittedMailError, match="X-Service-Content"):
+        taken(b"From: ada@example.com\r\nX-Service-Content: " + value + b"\r\n\r\n")
+
+
 def test_metadata_is_given_once() -> None:
     with pytest.raises(SubmittedMailError, match="two fields X-Service-Metadata-a"):
         taken(b"From: ada@example.com\r\nX-Service-Metadata-a: 1\r\nX-Service-metadata-a: 1\r\n\r\n")

@@ -24,9 +24,10 @@ PROMISES: Final = {
         LEFT JOIN ledger l ON l.account_id = m.account_id AND l.message_id = m.id AND l.position = -1
         WHERE m.credits_reserved <> coalesce(l.amount, 0)
     """,
-    "a message has its body": """
+    "a message has its body, unless it is final and forgotten": """
         SELECT m.id FROM messages m
         WHERE NOT EXISTS (SELECT FROM bodies b WHERE b.account_id = m.account_id AND b.message_id = m.id)
+          AND NOT (m.open_count = 0 AND coalesce(m.forgets_content, false))
     """,
     "a message has all of its recipients": """
         SELECT m.id, m.recipient_count FROM messages m

@@ -57,7 +57,7 @@ TIMED: Final = frozenset(
     {"date", "x-request-id", "ratelimit-remaining", "ratelimit-reset", "retry-after", "content-length"}
 )
 # The one exception: the refusal of an unknown field lists the fields that there are.
-NEW_FIELDS: Final = b"tags, attachments, metadata, send_at.", b"tags, attachments."
+NEW_FIELDS: Final = b"tags, attachments, metadata, send_at, content.", b"tags, attachments."
 
 
 class Send(NamedTuple):

@@ -2283,6 +2283,13 @@ export interface components {
              */
             cc: string | string[] | null;
             /**
+             * Content
+             * @description With `forget`, no one can read subject, headers and body once the message is accepted; they are deleted within five minutes after its last recipient's result. For codes and links that open something.
+             * @default null
+             * @enum {unknown}
+             */
+            content: "forget" | null;
+            /**
              * From
              * @description A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`). Must belong to a verified domain of the account.
              * @default null
@@ -4617,6 +4624,12 @@ export interface components {
         ListedMessage: {
             billing_status: components["schemas"]["BillingStatus"];
             /**
+             * Content
+             * @description `forget` if the message was sent with it; otherwise absent.
+             * @default null
+             */
+            content: string | null;
+            /**
              * Created At
              * Format: date-time
              * @description RFC 3339, UTC.
@@ -4649,8 +4662,12 @@ export interface components {
             recipient_count: number;
             source: components["schemas"]["Source"];
             status: components["schemas"]["MessageStatus"];
-            /** Subject */
-            subject: string;
+            /**
+             * Subject
+             * @description Absent if the message was sent with `content`: `forget`.
+             * @default null
+             */
+            subject: string | null;
             /** Tags */
             tags: string[];
             /**
@@ -4917,6 +4934,12 @@ export interface components {
         Message: {
             billing_status: components["schemas"]["BillingStatus"];
             /**
+             * Content
+             * @description `forget` if the message was sent with it; otherwise absent.
+             * @default null
+             */
+            content: string | null;
+            /**
              * Created At
              * Format: date-time
              * @description RFC 3339, UTC.
@@ -4959,8 +4982,12 @@ export interface components {
             send_at: string | null;
             source: components["schemas"]["Source"];
             status: components["schemas"]["MessageStatus"];
-            /** Subject */
-            subject: string;
+            /**
+             * Subject
+             * @description Absent if the message was sent with `content`: `forget`.
+             * @default null
+             */
+            subject: string | null;
         };
         /** MessageAttachment */
         MessageAttachment: {
@@ -5065,6 +5092,12 @@ export interface components {
             accepted_request_id: string;
             billing_status: components["schemas"]["BillingStatus"];
             /**
+             * Content
+             * @description `forget` if the message was sent with it; otherwise absent.
+             * @default null
+             */
+            content: string | null;
+            /**
              * Created At
              * Format: date-time
              * @description RFC 3339, UTC.
@@ -5087,7 +5120,7 @@ export interface components {
             from: string;
             /**
              * Headers
-             * @description The most important headers; null when the content is no longer stored.
+             * @description The most important headers; null when the content is no longer stored, or forgotten.
              */
             headers: components["schemas"]["MessageHeader"][] | null;
             /** Id */
@@ -5122,8 +5155,12 @@ export interface components {
             resent_from: string | null;
             source: components["schemas"]["Source"];
             status: components["schemas"]["MessageStatus"];
-            /** Subject */
-            subject: string;
+            /**
+             * Subject
+             * @description Absent if the message was sent with `content`: `forget`.
+             * @default null
+             */
+            subject: string | null;
             /** Tags */
             tags: string[];
             /** Template */
@@ -6956,6 +6993,13 @@ export interface components {
              */
             cc: string | string[] | null;
             /**
+             * Content
+             * @description With `forget`, no one can read subject, headers and body once the message is accepted; they are deleted within five minutes after its last recipient's result. For codes and links that open something.
+             * @default null
+             * @enum {unknown}
+             */
+            content: "forget" | null;
+            /**
              * From
              * @description A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`). Must belong to a verified domain of the account.
              */
@@ -7042,14 +7086,24 @@ export interface components {
             billing_status: components["schemas"]["BillingStatus"];
             /** Cc */
             cc: string[];
+            /**
+             * Content
+             * @description `forget` if the message was sent with it; otherwise absent.
+             * @default null
+             */
+            content: string | null;
             /** Credits Reserved */
             credits_reserved: number;
             /** From */
             from: string;
-            /** Headers */
+            /**
+             * Headers
+             * @description Absent if the message was sent with `content`: `forget`.
+             * @default null
+             */
             headers: {
                 [key: string]: string;
-            };
+            } | null;
             /** Id */
             id: string;
             /** Recipient Count */
@@ -7081,8 +7135,12 @@ export interface components {
              * @constant
              */
             status: "queued";
-            /** Subject */
-            subject: string;
+            /**
+             * Subject
+             * @description Absent if the message was sent with `content`: `forget`.
+             * @default null
+             */
+            subject: string | null;
             /** Tags */
             tags: string[];
             /** To */
@@ -7656,14 +7714,24 @@ export interface components {
             billing_status: components["schemas"]["BillingStatus"];
             /** Cc */
             cc: string[];
+            /**
+             * Content
+             * @description `forget` if the message was sent with it; otherwise absent.
+             * @default null
+             */
+            content: string | null;
             /** Credits Reserved */
             credits_reserved: number;
             /** From */
             from: string;
-            /** Headers */
+            /**
+             * Headers
+             * @description Absent if the message was sent with `content`: `forget`.
+             * @default null
+             */
             headers: {
                 [key: string]: string;
-            };
+            } | null;
             /** Id */
             id: string;
             /** Recipient Count */
@@ -7695,8 +7763,12 @@ export interface components {
              * @constant
              */
             status: "queued";
-            /** Subject */
-            subject: string;
+            /**
+             * Subject
+             * @description Absent if the message was sent with `content`: `forget`.
+             * @default null
+             */
+            subject: string | null;
             /** Tags */
             tags: string[];
             /** To */

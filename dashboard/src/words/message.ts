@@ -5,6 +5,7 @@ import { words } from './words'
 export const text = words({
   title: 'Message',
   noSubject: '(no subject)',
+  forgottenSubject: '(forgotten)',
   back: 'All messages',
   shortened: 'Only the newest 2,000 attempts and 500 webhook deliveries are shown.',
 
@@ -75,6 +76,8 @@ export const text = words({
   content: 'Content',
   tabs: { html: 'HTML', text: 'Text', headers: 'Headers', raw: 'Raw', attachments: 'Attachments' },
   attachmentsCount: (count: number) => `Attachments (${number(count)})`,
+  forgotten: 'The content is forgotten',
+  forgottenNext: 'It was sent with content: forget, so that no one can read it. What happened to the mail stays listed.',
   gone: 'The content is no longer stored',
   goneNext: 'The service keeps content for a limited time. What happened to the mail stays listed.',
   noHtml: 'This mail has no HTML.',

@@ -8,6 +8,7 @@ export const text = words({
   list: 'Messages, newest first',
   columns: { to: 'To', status: 'Status', subject: 'Subject', accepted: 'Accepted' },
   noSubject: '(no subject)',
+  forgottenSubject: '(forgotten)',
   from: (sender: string) => `from ${sender}`,
   more: (count: string) => `+${count}`,
   moreSpoken: (count: string) => `and ${count} more`,

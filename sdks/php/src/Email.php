@@ -21,6 +21,7 @@ final class Email
      * @param list<Attachment> $attachments
      * @param ?\DateTimeInterface $sendAt it is sent then, and not before
      * @param array<string, string> $metadata for your own programs, never in the mail
+     * @param ?string $content 'forget': no one can read it once it is accepted, and it is deleted after its result
      */
     public function __construct(
         public readonly string $from,
@@ -38,6 +39,7 @@ final class Email
         public readonly array $attachments = [],
         public readonly ?\DateTimeInterface $sendAt = null,
         public readonly array $metadata = [],
+        public readonly ?string $content = null,
     ) {
         foreach ($attachments as $one) {
             if (!$one instanceof Attachment) {
@@ -73,6 +75,7 @@ final class Email
             ),
             'send_at' => $this->sendAt === null ? null : self::utc($this->sendAt),
             'metadata' => $this->metadata === [] ? null : (object) $this->metadata,
+            'content' => $this->content,
         ];
 
         return array_filter($fields, static fn (mixed $value): bool => !in_array($value, [null, '', []], true));

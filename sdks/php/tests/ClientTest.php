@@ -24,7 +24,7 @@ final class ClientTest
     private const REFUSED = 'a secret with spaces';
     private const URL = 'https://mail.acme.example';
 
-    public function testAnEmailForLaterSaysItsTimeAndItsMetadata(): void
+    public function testAnEmailSaysItsTimeItsMetadataAndThatItIsForgotten(): void
     {
         $email = new Email(
             from: 'hello@acme.example',
@@ -32,10 +32,11 @@ final class ClientTest
             text: 'Hi.',
             sendAt: new \DateTimeImmutable('2030-06-01T11:00:00+02:00'),
             metadata: ['order' => '1001'],
+            content: 'forget',
         );
         $written = json_encode($email->toArray());
         $expected = '{"from":"hello@acme.example","to":"ada@example.net","text":"Hi.",'
-            . '"send_at":"2030-06-01T09:00:00.000Z","metadata":{"order":"1001"}}';
+            . '"send_at":"2030-06-01T09:00:00.000Z","metadata":{"order":"1001"},"content":"forget"}';
         $this->same($expected, $written);
     }
 

@@ -41,11 +41,12 @@ ACCEPTED = json.dumps({"id": "em_1", "status": "queued"}).encode()
 
 
 class EmailTest(unittest.TestCase):
-    def test_an_email_for_later_says_its_time_and_its_metadata(self) -> None:
+    def test_an_email_says_its_time_its_metadata_and_that_it_is_forgotten(self) -> None:
         at = datetime(2030, 6, 1, 11, 0, tzinfo=timezone(timedelta(hours=2)))
-        written = replace(EMAIL, send_at=at, metadata={"order": "1001"}).to_json()
+        written = replace(EMAIL, send_at=at, metadata={"order": "1001"}, content="forget").to_json()
         self.assertEqual(written["send_at"], "2030-06-01T09:00:00+00:00")
         self.assertEqual(written["metadata"], {"order": "1001"})
+        self.assertEqual(written["content"], "forget")
         self.assertEqual(set(EMAIL.to_json()), {"from", "to", "subject", "text"})
 
 

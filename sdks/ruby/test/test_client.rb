@@ -36,10 +36,12 @@ class ClientTest < Minitest::Test
                                retry_policy: Posthouse::RetryPolicy.none)
   end
 
-  def test_an_email_for_later_says_its_time_and_its_metadata
+  def test_an_email_says_its_time_its_metadata_and_that_it_is_forgotten
     email = Posthouse::Email.new(from: "hello@acme.example", to: "ada@example.net", text: "Hi.",
-                                 send_at: Time.new(2030, 6, 1, 11, 0, 0, "+02:00"), metadata: { order: "1001" })
-    assert_equal ["2030-06-01T09:00:00.000Z", { order: "1001" }], email.to_h.values_at("send_at", "metadata")
+                                 send_at: Time.new(2030, 6, 1, 11, 0, 0, "+02:00"), metadata: { order: "1001" },
+                                 content: "forget")
+    assert_equal ["2030-06-01T09:00:00.000Z", { order: "1001" }, "forget"],
+                 email.to_h.values_at("send_at", "metadata", "content")
     assert_equal %w[from to subject text], EMAIL.to_h.keys
   end
 

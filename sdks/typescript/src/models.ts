@@ -25,6 +25,7 @@ export interface Attachment {
  *
  * One of `text`, `html`, `template` and `attachments` must be given, and a subject unless the template has one.
  * With `sendAt` it is sent then and not before; `metadata` is for your own programs, and never in the mail.
+ * With `content: "forget"` no one can read it once it is accepted, and it is deleted after its result.
  */
 export interface Email {
   readonly from: string;
@@ -42,6 +43,7 @@ export interface Email {
   readonly attachments?: readonly Attachment[] | undefined;
   readonly sendAt?: Date | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
+  readonly content?: "forget" | undefined;
 }
 
 const WIRE_NAMES: Readonly<Record<keyof Email, string>> = {
@@ -60,6 +62,7 @@ const WIRE_NAMES: Readonly<Record<keyof Email, string>> = {
   attachments: "attachments",
   sendAt: "send_at",
   metadata: "metadata",
+  content: "content",
 };
 
 /** The body of the request, without what is empty. */

@@ -187,13 +187,14 @@ test("what is missing is refused, whatever the types say", () => {
   assert.throws(() => new Client(KEY, { baseUrl: URL_UNUSED, retry: { attemptsMax: NaN } }), InvalidArgumentError);
 });
 
-test("an email for later says its time and its metadata", async () => {
+test("an email says its time, its metadata and that it is forgotten", async () => {
   const { fetch, requests } = recorded();
   const client = new Client(KEY, { baseUrl: URL_UNUSED, fetch });
-  await client.send({ ...EMAIL, sendAt: new Date("2030-06-01T11:00:00+02:00"), metadata: { order: "1001" } });
+  await client.send({ ...EMAIL, sendAt: new Date("2030-06-01T11:00:00+02:00"), metadata: { order: "1001" }, content: "forget" });
   const written = bodyOf(requests[0]?.init);
   assert.equal(written["send_at"], "2030-06-01T09:00:00.000Z");
   assert.deepEqual(written["metadata"], { order: "1001" });
+  assert.equal(written["content"], "forget");
 });
 
 test("what the service would never see is refused", async () => {

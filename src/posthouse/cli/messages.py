@@ -257,6 +257,7 @@ def _heading(timeline: "Timeline") -> Iterator[TimelineLine]:
         "from": timeline.sender,
         "envelope": timeline.envelope_sender or "<>",
         "subject": timeline.subject,
+        "content": "forgotten: no one can read it" if timeline.forgets_content else "",
         "template": timeline.template,
         "tags": ", ".join(timeline.tags),
         "metadata": ", ".join([f"{name}={value}" for name, value in timeline.metadata.items()]),

@@ -86,6 +86,7 @@ def upkeep(
         "webhooks_ended": done.webhooks_ended,
         "addresses_checked": done.addresses_checked,
         "accounts_raised": done.accounts_raised,
+        "contents_forgotten": done.contents_forgotten,
         "usage_steps": counted.steps,
         "provider_delays_begun": delays.begun,
         "alerts_mailed": alerts.mailed,

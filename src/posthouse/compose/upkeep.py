@@ -31,6 +31,8 @@ SEARCH_INDEX_PAUSE_SECONDS: Final = 10.0
 # The age of an account's figures of today, beside the minute after which nothing is recorded late any more.
 USAGE_PAUSE_SECONDS: Final = 60.0
 ALERTS_PAUSE_SECONDS: Final = 60.0
+# Content is promised to be gone within five minutes after its message's last result.
+FORGETTING_PAUSE_SECONDS: Final = 60.0
 # The pace of resends, and how often new ones are looked for.
 RESEND_PAUSE_SECONDS: Final = 1.0
 RESEND_IDLE_SECONDS: Final = 5.0
@@ -64,6 +66,7 @@ async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Eve
             repeated(provider_delays.run, pause_seconds=USAGE_PAUSE_SECONDS),
             repeated(search_indexer.run, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
             repeated(alerts.run, pause_seconds=ALERTS_PAUSE_SECONDS),
+            repeated(maintenance.forget_contents, pause_seconds=FORGETTING_PAUSE_SECONDS),
             repeated(
                 resender.step,
                 pause_seconds=RESEND_PAUSE_SECONDS,

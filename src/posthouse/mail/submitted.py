@@ -37,8 +37,8 @@ _NAMED_CHARACTERS_MAX: Final = 16 * 1024
 # An encoded word takes fewer characters for a character of text, its frame included.
 _ENCODED_CHARACTERS_MAX: Final = 16
 
-# Hidden recipients, a field that only the last server may write, and a field for us only.
-_REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path", b"x-service-unsubscribe"})
+# Hidden recipients, a field that only the last server may write, and fields for us only.
+_REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path", b"x-service-unsubscribe", b"x-service-content"})
 _READ: Final = frozenset(
     {
         b"from", b"sender", b"subject", b"to", b"cc", b"date", b"message-id", b"mime-version", b"received",
@@ -70,6 +70,7 @@ class SubmittedMail(NamedTuple):
     cc: frozenset[str]
     unsubscribe: str | None
     has_own_unsubscribe: bool
+    forgets_content: bool
     content: bytes
 
 
@@ -112,6 +113,7 @@ def prepare(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> Su
         cc=_named(values.get(b"cc", ())),
         unsubscribe=_text(unsubscribe[0], TEXT_CHARACTERS_MAX) if unsubscribe else None,
         has_own_unsubscribe=b"list-unsubscribe" in values,
+        forgets_content=_forgets(values.get(b"x-service-content", ())),
         content=content,
     )
 
@@ -240,6 +242,12 @@ def _metadata(fields: Sequence[bytes]) -> dict[str, str]:
             raise SubmittedMailError(f"The mail has two fields X-Service-Metadata-{text[:100]}; write it once")
         pairs[text] = _text(rest, _METADATA_CHARACTERS_READ)
     return pairs
+
+
+def _forgets(fields: Sequence[bytes]) -> bool:
+    if any(_unfolded(rest).strip().lower() != "forget" for rest in fields):
+        raise SubmittedMailError("The field X-Service-Content is not forget; write that, or no such field")
+    return bool(fields)
 
 
 def _named(fields: Sequence[bytes]) -> frozenset[str]:

@@ -13,6 +13,7 @@ from posthouse.mail import header_writer as mail_headers
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
 from posthouse.mail.mime import Attachment, MailContent
 from posthouse.rules import limits, media_types, send_time, unsubscribe
+from posthouse.rules.kept_content import is_forget
 from posthouse.rules.metadata import check as check_metadata
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.tag import TAG_SHAPE, is_tag
@@ -85,6 +86,7 @@ class Draft(NamedTuple):
     one_click: bool
     metadata: Mapping[str, str]
     send_at: datetime | None
+    forgets_content: bool
 
     def mail_content(self, rendered: RenderedTemplate | None) -> MailContent:
         """The content to write as MIME: the draft's own, or that of its rendered template."""
@@ -123,6 +125,7 @@ def compose(
     send_at: str | None = None,
     decode: Decode | None = None,
     metadata: Mapping[str, str] | None = None,
+    content: str | None = None,
 ) -> Draft:
     """The draft of a well-formed request, or a Refusal that names the field and the fix.
 
@@ -154,6 +157,7 @@ def compose(
         one_click=option.one_click,
         metadata=check_metadata(metadata) if metadata else {},
         send_at=None if send_at is None else send_time.parse(send_at),
+        forgets_content=content is not None and is_forget(content),
     )
 
 

@@ -70,6 +70,8 @@ class PreparedMessage(NamedTuple):
     metadata: str | None = None
     # It is not sent before.
     send_at: datetime | None = None
+    # No one may read its body, which is deleted once it is final; it has no subject.
+    forgets_content: bool = False
 
     @property
     def is_list(self) -> bool:
@@ -231,6 +233,15 @@ SELECT account_id, message_id, position, destination, sender, is_list, send_at,
 FROM addressed
 """)
 
+# The bounds keep PostgreSQL from opening the partitions of other days.
+FORGET_CONTENT: Final = """
+WITH marked AS (
+    UPDATE messages SET forgets_content = true
+    WHERE account_id = ANY($1::uuid[]) AND id = ANY($2::uuid[]) AND id >= $3 AND id <= $4
+)
+INSERT INTO contents_to_forget (account_id, message_id) SELECT * FROM unnest($1::uuid[], $2::uuid[])
+"""
+
 
 async def limit_waiting(tx: Connection, milliseconds: int) -> None:
     """Give up on a lock sooner than usual, until the transaction ends."""
@@ -305,6 +316,11 @@ async def write(
     `send_at` ahead are due then.
     """
     await tx.execute(*write_call(entries, spendings, now, due_at))
+    # Apart from the statement above, since nearly all mail is kept.
+    if forgetting := [entry for entry in entries if entry.forgets_content]:
+        message_ids = [entry.message_id for entry in forgetting]
+        account_ids = [entry.account_id for entry in forgetting]
+        await tx.execute(FORGET_CONTENT, account_ids, message_ids, min(message_ids), max(message_ids))
 
 
 def write_call(

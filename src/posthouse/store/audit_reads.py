@@ -30,6 +30,7 @@ _ACCOUNTS: Final = "SELECT id, name FROM accounts WHERE id > $1 ORDER BY id LIMI
 _MESSAGES: Final = """
 SELECT m.account_id, m.id, m.credential_id, m.source, m.status, m.billing_status, m.sender, m.envelope_sender,
     m.recipient_count, m.credits_reserved, m.open_count, m.delivered_count, m.released_count, m.created_at, m.send_at,
+    coalesce(m.forgets_content, false) AS forgets_content,
     EXISTS (SELECT FROM credentials c WHERE c.account_id = m.account_id AND c.id = m.credential_id) AS has_credential,
     EXISTS (SELECT FROM bodies b WHERE b.account_id = m.account_id AND b.message_id = m.id) AS has_body
 FROM messages m

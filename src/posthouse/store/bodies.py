@@ -8,15 +8,17 @@ from posthouse.store.postgres import Connection
 
 
 class BodyLength(NamedTuple):
-    """`bytes` is None when the message is there and its body no longer is."""
+    """`bytes` is None when the message is there and its body no longer is; with `is_forgotten` no one may read it."""
 
     created_at: datetime
+    is_forgotten: bool | None
     bytes: int | None
 
 
 # Bodies are stored as they are, in one piece or in several: neither the length nor the beginning reads all of it.
 _LENGTH: Final = """
-SELECT created_at, (SELECT octet_length(mime) FROM bodies WHERE account_id = $1 AND message_id = $2) AS bytes
+SELECT created_at, forgets_content,
+    (SELECT octet_length(mime) FROM bodies WHERE account_id = $1 AND message_id = $2) AS bytes
 FROM messages WHERE account_id = $1 AND id = $2
 """
 _BEGINNING: Final = "SELECT substring(mime FROM 1 FOR $3) FROM bodies WHERE account_id = $1 AND message_id = $2"

@@ -198,6 +198,7 @@ class Timeline:
     created_at: datetime
     metadata: Mapping[str, str]
     resent_from: MessageId | None
+    forgets_content: bool | None
     recipients: tuple[RecipientTimeline, ...]
     # Those that are about none of the recipients.
     reports: tuple[MessageReport, ...]
@@ -254,7 +255,7 @@ SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, s
 FROM accounts CROSS JOIN LATERAL (
     SELECT id, credential_id, request_id, source, status, billing_status, sender, envelope_sender, subject,
         coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at, metadata,
-        resent_from
+        resent_from, forgets_content
     FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
 """
 # Reads each account's part of the one day that the id names: some microseconds an account.

@@ -42,6 +42,7 @@ class MessageListRow(NamedTuple):
     created_at: datetime
     # As JSON text.
     metadata: str | None = None
+    forgets_content: bool | None = None
 
 
 class UnindexedMessage(NamedTuple):
@@ -107,7 +108,8 @@ _SHOWN: Final = """
               WHERE account_id = :account_id AND message_id = asked.id AND message_id >= :lowest
                   AND message_id <= :highest
                 AND position < :recipients_max) AS recipients,
-        recipient_count, subject, tags, template, credential_id, billing_status, created_at, metadata
+        recipient_count, subject, tags, template, credential_id, billing_status, created_at, metadata,
+        forgets_content
     FROM messages WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1
 """
 

@@ -37,6 +37,7 @@ class StoredMessage:
     metadata: Mapping[str, str]
     send_at: datetime | None
     resent_from: MessageId | None
+    forgets_content: bool | None
     recipients: tuple[StoredRecipient, ...]
 
 
@@ -53,7 +54,7 @@ class Receipt:
 
 _MESSAGE: Final = """
 SELECT id, status, source, sender, subject, billing_status, recipient_count, credits_reserved, created_at,
-    metadata, send_at, resent_from
+    metadata, send_at, resent_from, forgets_content
 FROM messages WHERE account_id = $1 AND id = $2
 """
 

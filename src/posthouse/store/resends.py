@@ -70,7 +70,7 @@ class ExaminedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OldMessage:
-    """`mime_bytes` is None when the body is gone."""
+    """`mime_bytes` is None when the body is gone, or forgotten."""
 
     id: MessageId
     credential_id: CredentialId
@@ -82,6 +82,7 @@ class OldMessage:
     mailing_list: str | None
     one_click: bool
     metadata: str | None
+    forgets_content: bool | None
     mime_bytes: int | None
 
 
@@ -146,10 +147,12 @@ _OLD: Final = """
 SELECT message.*, body.mime_bytes
 FROM unnest($2::uuid[]) asked(id)
 CROSS JOIN LATERAL (
-    SELECT id, credential_id, sender, envelope_sender, subject, tags, template, mailing_list, one_click, metadata
+    SELECT id, credential_id, sender, envelope_sender, subject, tags, template, mailing_list, one_click, metadata,
+        forgets_content
     FROM messages WHERE account_id = $1 AND id = asked.id LIMIT 1) message
 LEFT JOIN LATERAL (
-    SELECT octet_length(mime) AS mime_bytes FROM bodies WHERE account_id = $1 AND message_id = asked.id LIMIT 1
+    SELECT octet_length(mime) AS mime_bytes FROM bodies
+    WHERE account_id = $1 AND message_id = asked.id AND message.forgets_content IS NULL LIMIT 1
     ) body ON true
 ORDER BY message.id
 """

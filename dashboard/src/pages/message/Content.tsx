@@ -21,8 +21,9 @@ const PHONE = 375
 const PICTURES_MAX = 20
 const NO_PICTURES: Readonly<Record<string, string>> = {}
 
-export function Content({ id, isStored }: { readonly id: string; readonly isStored: boolean }) {
+export function Content({ id, isStored, isForgotten }: { readonly id: string; readonly isStored: boolean; readonly isForgotten: boolean }) {
   const content = useRead(['message', id, 'content'], (api) => api.GET('/v1/messages/{id}/content', { params: { path: { id } } }), { every: false, enabled: isStored })
+  if (isForgotten) return <Empty title={text.forgotten}>{text.forgottenNext}</Empty>
   if (!isStored) return <Empty title={text.gone}>{text.goneNext}</Empty>
   return <Loaded query={content}>{(data) => <Parts id={id} content={data.content} />}</Loaded>
 }

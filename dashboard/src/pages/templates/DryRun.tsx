@@ -23,7 +23,7 @@ export function DryRun({ rendered }: { readonly rendered: Rendered | undefined }
   const run = useWrite((api) => api.POST('/v1/emails/dry-run', {
     body: {
       from: sender, to, subject: rendered?.subject ?? null, text: rendered?.text ?? null, html: rendered?.html ?? null,
-      cc: null, bcc: null, reply_to: null, template: null, variables: null, headers: null, tags: null, attachments: null, metadata: null, send_at: null,
+      cc: null, bcc: null, reply_to: null, template: null, variables: null, headers: null, tags: null, attachments: null, metadata: null, send_at: null, content: null,
     },
   }))
   return (

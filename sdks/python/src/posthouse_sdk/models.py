@@ -67,6 +67,7 @@ class Email:
 
     One of `text`, `html`, `template` and `attachments` must be given, and a subject unless the template has one.
     With `send_at` it is sent then and not before; `metadata` is for your own programs, and never in the mail.
+    With `content="forget"` no one can read it once it is accepted, and it is deleted after its result.
     """
 
     from_: str
@@ -84,6 +85,7 @@ class Email:
     attachments: Sequence[Attachment] = ()
     send_at: datetime | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    content: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The body of the request, without what is empty."""
@@ -103,6 +105,7 @@ class Email:
             "attachments": [attachment.to_json() for attachment in self.attachments],
             "send_at": None if self.send_at is None else self.send_at.astimezone(UTC).isoformat(),
             "metadata": dict(self.metadata),
+            "content": self.content,
         }
         return {name: value for name, value in fields.items() if value}
 

@@ -52,16 +52,17 @@ module Posthouse
   # One of +text+, +html+, +template+ and +attachments+ must be given, and a subject unless the template has one.
   class Email
     FIELDS = %i[
-      from to cc bcc reply_to subject text html template variables headers tags attachments send_at metadata
+      from to cc bcc reply_to subject text html template variables headers tags attachments send_at metadata content
     ].freeze
     private_constant :FIELDS
 
     attr_reader(*FIELDS)
 
     # +to+, +cc+, +bcc+ and +tags+ are a string or an array of them. With +send_at+, a Time, it is sent then and not
-    # before; +metadata+ is for your own programs, and never in the mail.
+    # before; +metadata+ is for your own programs, and never in the mail. With +content+ "forget", no one can read it
+    # once it is accepted, and it is deleted after its result.
     def initialize(from:, to:, cc: [], bcc: [], reply_to: nil, subject: nil, text: nil, html: nil, template: nil,
-                   variables: {}, headers: {}, tags: [], attachments: [], send_at: nil, metadata: {})
+                   variables: {}, headers: {}, tags: [], attachments: [], send_at: nil, metadata: {}, content: nil)
       @from = from
       @to = to
       @cc = cc
@@ -77,6 +78,7 @@ module Posthouse
       @attachments = attachments
       @send_at = send_at
       @metadata = metadata
+      @content = content
       freeze
     end
 

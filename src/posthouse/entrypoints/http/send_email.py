@@ -18,6 +18,7 @@ from posthouse.flows.shared.large_mail import in_turn
 from posthouse.mail.mime import Attachment
 from posthouse.rules import ids, limits
 from posthouse.rules.draft import Draft
+from posthouse.rules.kept_content import FORGET
 from posthouse.rules.message import BillingStatus, MessageStatus, Source
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.traces import Span
@@ -157,6 +158,9 @@ def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source:
         content["reply_to"] = echo.reply_to
     if draft.send_at is not None:
         content["send_at"] = responses.timestamp(draft.send_at)
+    if draft.forgets_content:
+        del content["subject"], content["headers"]
+        content["content"] = FORGET
     return content
 
 

@@ -56,6 +56,7 @@ def draft_in(content: Mapping[str, Any], decode: Decode | None = None) -> Draft:
         send_at=body.send_at,
         decode=decode,
         metadata=body.metadata,
+        content=body.content,
     )
 
 

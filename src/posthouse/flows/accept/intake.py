@@ -189,7 +189,7 @@ class Intake:
             source=Source.SMTP,
             sender=submitted.sender_text,
             envelope_sender=envelope_sender,
-            subject=submitted.subject,
+            subject="" if submitted.forgets_content else submitted.subject,
             tags=submitted.tags,
             template=None,
             recipients=addressed,
@@ -200,6 +200,7 @@ class Intake:
             mailing_list=choice.mailing_list,
             one_click=choice.one_click,
             metadata=metadata.stored(submitted.metadata),
+            forgets_content=submitted.forgets_content,
         )
         return await self._submit(entry, span)
 
@@ -244,7 +245,7 @@ class Intake:
             source=Source.TEST if is_test else source,
             sender=draft.request_fields.sender,
             envelope_sender=draft.sender.address,
-            subject=content.subject,
+            subject="" if draft.forgets_content else content.subject,
             tags=draft.tags,
             template=draft.template,
             recipients=draft.recipients,
@@ -256,6 +257,7 @@ class Intake:
             one_click=draft.one_click,
             metadata=metadata.stored(draft.metadata),
             send_at=draft.send_at,
+            forgets_content=draft.forgets_content,
         )
 
     async def _recall(self, key: IdempotencyKey, body_hash: bytes) -> AcceptedMessage:

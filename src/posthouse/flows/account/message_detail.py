@@ -16,7 +16,7 @@ from posthouse.mail.render import Attachment as Attachment
 from posthouse.mail.render import AttachmentInfo as AttachmentInfo
 from posthouse.mail.render import HeaderField as HeaderField
 from posthouse.mail.render import RenderedMail as RenderedMail
-from posthouse.rules import ids
+from posthouse.rules import ids, kept_content
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
@@ -79,9 +79,11 @@ class MessageDetail:
         message_id = message_id_of(given_id)
         async with snapshot(self._database) as connection:
             found = await message_detail.timeline(connection, account_id, message_id, self._clock.now())
-            head = await bodies.beginning(connection, account_id, message_id, HEAD_BYTES_MAX)
-        if found is None:
-            raise no_message()
+            if found is None:
+                raise no_message()
+            head = None
+            if not found.forgets_content:
+                head = await bodies.beginning(connection, account_id, message_id, HEAD_BYTES_MAX)
         return Detail(found, None if head is None else render.notable_fields(head))
 
     async def content(self, account_id: AccountId, given_id: str) -> RenderedMail:
@@ -124,6 +126,8 @@ class MessageDetail:
             found = await bodies.length(connection, account_id, message_id)
         if found is None:
             raise no_message()
+        if found.is_forgotten:
+            raise kept_content.forgotten()
         if found.bytes is None:
             raise self._dropped(found.created_at)
         return found.bytes

@@ -12,6 +12,7 @@ from posthouse import crash, metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.operate.address_check import AddressCheck
+from posthouse.flows.operate.content_forgetting import ContentForgetting
 from posthouse.flows.operate.reseal import Reseal
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
@@ -95,6 +96,7 @@ class UpkeepRun:
     webhooks_ended: int = 0
     addresses_checked: int = 0
     accounts_raised: int = 0
+    contents_forgotten: int = 0
 
 
 class _Chore(NamedTuple):
@@ -126,6 +128,7 @@ class Upkeep:
         self._domain_check = DomainCheck(database=database, clock=clock, chance=chance, resolver=resolver)
         self._address_check = address_check
         self._reseal = Reseal(database=database, sealer=sealer)
+        self._content_forgetting = ContentForgetting(database=database)
         self._retention = retention
         self._clock_step = clock_step
         self._forget_final_at: dict[Partition, datetime] = {}
@@ -140,6 +143,7 @@ class Upkeep:
             _Chore("make_ed25519_keys", self.make_ed25519_keys, ("domain_keys_made",)),
             _Chore("check_addresses", self.check_addresses, ("addresses_checked",)),
             _Chore("raise_accounts", self.raise_accounts, ("accounts_raised",)),
+            _Chore("forget_contents", self.forget_contents, ("contents_forgotten",)),
         )
 
     async def run(self) -> UpkeepRun:
@@ -167,6 +171,10 @@ class Upkeep:
         async with self._database.transaction() as tx:
             await last_done.note(tx, last_done.UPKEEP, self._clock.now())
         return UpkeepRun(**counts)
+
+    async def forget_contents(self) -> int:
+        """Delete bodies that are to be forgotten and whose messages are final; returns how many."""
+        return await self._content_forgetting.run()
 
     async def raise_accounts(self) -> int:
         """Accounts of good conduct for long enough: from now on their tier is `good`."""

@@ -94,6 +94,7 @@ class MessageRecord:
     send_at: datetime | None
     has_credential: bool
     has_body: bool
+    forgets_content: bool
     recipients: Sequence[RecipientRecord]
     attempts: Sequence[AttemptRecord]
     # Scheduled positions, and the ledger's kinds and amounts by position (-1 is the reservation).

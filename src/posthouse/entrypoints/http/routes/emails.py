@@ -13,6 +13,7 @@ from posthouse.flows.account.message_detail import StoredMessage, StoredRecipien
 from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import ids
+from posthouse.rules.kept_content import FORGET
 
 router = APIRouter()
 
@@ -99,6 +100,9 @@ def _message(message: StoredMessage) -> dict[str, Any]:
         content["send_at"] = timestamp(message.send_at)
     if message.resent_from is not None:
         content["resent_from"] = ids.text(ids.MESSAGE, message.resent_from)
+    if message.forgets_content:
+        del content["subject"]
+        content["content"] = FORGET
     return content
 
 

@@ -23,6 +23,7 @@ from posthouse.flows.account.message_detail import (
     WebhookDeliverySummary,
 )
 from posthouse.rules import download, ids
+from posthouse.rules.kept_content import FORGET
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -110,7 +111,7 @@ def _detail(detail: Detail) -> dict[str, Any]:
         "source": timeline.source,
         "from": timeline.sender,
         "envelope_from": timeline.envelope_sender,
-        "subject": timeline.subject,
+        **({} if timeline.forgets_content else {"subject": timeline.subject}),
         "billing_status": timeline.billing_status,
         "recipient_count": timeline.recipient_count,
         "credits_reserved": timeline.credits_reserved,
@@ -124,6 +125,7 @@ def _detail(detail: Detail) -> dict[str, Any]:
         "template": timeline.template,
         **({"metadata": timeline.metadata} if timeline.metadata else {}),
         **({} if resent_from is None else {"resent_from": ids.text(ids.MESSAGE, resent_from)}),
+        **({"content": FORGET} if timeline.forgets_content else {}),
         "headers": None if detail.headers is None else [field._asdict() for field in detail.headers],
         "recipients": [_recipient(timeline, recipient) for recipient in timeline.recipients],
         "reports": _reports(timeline.reports),

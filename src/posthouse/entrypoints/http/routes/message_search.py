@@ -22,6 +22,7 @@ from posthouse.entrypoints.http.schemas.message_search import MessageListRespons
 from posthouse.flows.account.message_search import MessageListRow
 from posthouse.rules import ids, metadata
 from posthouse.rules.ids import CredentialId
+from posthouse.rules.kept_content import FORGET
 from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, SearchFilters
 
@@ -123,7 +124,7 @@ def _listed(message: MessageListRow) -> dict[str, Any]:
         "from": message.sender,
         "to": message.recipients,
         "recipient_count": message.recipient_count,
-        "subject": message.subject,
+        **({} if message.forgets_content else {"subject": message.subject}),
         "tags": message.tags or (),
         "template": message.template,
         "credential_id": _credential(message.credential_id),
@@ -131,12 +132,13 @@ def _listed(message: MessageListRow) -> dict[str, Any]:
         # PostgreSQL's times are in UTC already.
         "created_at": f"{message.created_at.isoformat(timespec='milliseconds')[:-6]}Z",
         **({} if message.metadata is None else {"metadata": metadata.read(message.metadata)}),
+        **({"content": FORGET} if message.forgets_content else {}),
     }
 
 
 def _cells(message: MessageListRow) -> tuple[str | int | None, ...]:
     shown = _listed(message)
-    joined = {"to": ", ".join(message.recipients), "tags": ", ".join(message.tags or ())}
+    joined = {"subject": message.subject, "to": ", ".join(message.recipients), "tags": ", ".join(message.tags or ())}
     return tuple([{**shown, **joined}[name] for name in _FILE.header])
 
 

@@ -14,7 +14,7 @@ from posthouse.entrypoints.http.schemas.shapes import (
     described,
 )
 from posthouse.mail.address import GIVEN_CHARACTERS_MAX
-from posthouse.rules import limits
+from posthouse.rules import kept_content, limits
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 
 # Limits that only document, like those of `described`.
@@ -25,6 +25,8 @@ HeaderValue = Annotated[str, Field(json_schema_extra={"maxLength": limits.HEADER
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
 _SENDER: Final = f"{_ADDRESS} Must belong to a verified domain of the account."
 _SEND_AT: Final = "Absent if none was given."
+_FORGOTTEN: Final = "Absent if the message was sent with `content`: `forget`."
+_CONTENT: Final = "`forget` if the message was sent with it; otherwise absent."
 _TO: Final = f"One address or a list. {_ADDRESS} At most 50 unique addresses across `to`, `cc` and `bcc`."
 
 
@@ -138,6 +140,14 @@ class SendRequest(Request):
             f"The message is not sent before this time, up to {limits.SEND_AT_DAYS_MAX} days ahead.", format="date-time"
         ),
     ] = None
+    content: Annotated[
+        str | None,
+        described(
+            "With `forget`, no one can read subject, headers and body once the message is accepted; they are deleted "
+            "within five minutes after its last recipient's result. For codes and links that open something.",
+            enum=[kept_content.FORGET, None],
+        ),
+    ] = None
 
 
 _OptionalSender = Annotated[GivenAddress | None, Field(alias="from", description=_SENDER)]
@@ -187,14 +197,15 @@ class SendResponse(Response):
     cc: list[str]
     bcc: list[str]
     reply_to: str | None = Field(default=None, description="Absent if none was given.")
-    subject: str
+    subject: str | None = Field(default=None, description=_FORGOTTEN)
     billing_status: BillingStatus
     recipient_count: int
     credits_reserved: int
-    headers: dict[str, str]
+    headers: dict[str, str] | None = Field(default=None, description=_FORGOTTEN)
     tags: list[str]
     attachments: list[AttachmentMetadata]
     send_at: Timestamp | None = Field(default=None, description=_SEND_AT)
+    content: str | None = Field(default=None, description=_CONTENT)
 
 
 class BatchError(Error):
@@ -225,7 +236,7 @@ class Message(Response):
     status: MessageStatus
     source: Source
     sender: Annotated[str, Field(alias="from")]
-    subject: str
+    subject: str | None = Field(default=None, description=_FORGOTTEN)
     billing_status: BillingStatus
     recipient_count: int
     credits_reserved: int
@@ -236,3 +247,4 @@ class Message(Response):
     resent_from: str | None = Field(
         default=None, description="The id of the message that this one sends again, if any."
     )
+    content: str | None = Field(default=None, description=_CONTENT)

@@ -230,7 +230,7 @@ class MessageDetail(BaseModel):
     source: Source
     sender: Annotated[str, Field(alias="from")]
     envelope_from: Annotated[str, described("The envelope sender as submitted.")]
-    subject: str
+    subject: str | None = Field(default=None, description="Absent if the message was sent with `content`: `forget`.")
     billing_status: BillingStatus
     recipient_count: int
     credits_reserved: int
@@ -243,8 +243,10 @@ class MessageDetail(BaseModel):
     resent_from: str | None = Field(
         default=None, description="The id of the message that this one sends again; absent if there is none."
     )
+    content: str | None = Field(default=None, description="`forget` if the message was sent with it; otherwise absent.")
     headers: Annotated[
-        list[MessageHeader] | None, described("The most important headers; null when the content is no longer stored.")
+        list[MessageHeader] | None,
+        described("The most important headers; null when the content is no longer stored, or forgotten."),
     ]
     recipients: list[DetailedRecipient]
     reports: Annotated[list[Report], described("Reports about none of the recipients.")]

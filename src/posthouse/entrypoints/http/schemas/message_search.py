@@ -32,13 +32,14 @@ class ListedMessage(BaseModel):
     sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
     to: Annotated[list[str], described("The first three recipients, including `cc` and `bcc`.")]
     recipient_count: Annotated[int, described("The number of all recipients.")]
-    subject: str
+    subject: str | None = Field(default=None, description="Absent if the message was sent with `content`: `forget`.")
     tags: list[str]
     template: Annotated[str | None, described("The alias of its template.")]
     credential_id: Annotated[str, described("The SMTP credential it was sent with, or the credential of its API key.")]
     billing_status: BillingStatus
     created_at: Timestamp
     metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
+    content: str | None = Field(default=None, description="`forget` if the message was sent with it; otherwise absent.")
 
 
 class MessageListResponse(Response):

@@ -145,6 +145,11 @@ public final class Email {
             return this;
         }
 
+        /** With {@code "forget"}, no one can read the mail once it is accepted, and it is deleted after its result. */
+        public Builder content(String value) {
+            return set("content", value);
+        }
+
         public Builder attach(Attachment... all) {
             attachments.addAll(List.of(all));
             return this;

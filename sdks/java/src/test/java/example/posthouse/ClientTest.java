@@ -33,12 +33,14 @@ public final class ClientTest {
             .from("hello@acme.example").to("ada@example.net").subject("Hello").text("Good morning.").build();
     private static final char[] STORE_PASSWORD = "changeit".toCharArray();
 
-    public void testAnEmailForLaterSaysItsTimeAndItsMetadata() {
+    public void testAnEmailSaysItsTimeItsMetadataAndThatItIsForgotten() {
         Email email = Email.builder().from("hello@acme.example").text("Hi.")
-                .sendAt(Instant.parse("2030-06-01T09:00:00Z")).metadata("order", "1001").build();
+                .sendAt(Instant.parse("2030-06-01T09:00:00Z")).metadata("order", "1001").content("forget")
+                .build();
         String written = new String(email.toJson(), StandardCharsets.UTF_8);
         Harness.check(written.contains("\"send_at\":\"2030-06-01T09:00:00Z\""), written);
         Harness.check(written.contains("\"metadata\":{\"order\":\"1001\"}"), written);
+        Harness.check(written.contains("\"content\":\"forget\""), written);
         Harness.check(!new String(EMAIL.toJson(), StandardCharsets.UTF_8).contains("send_at"), "it has no time");
     }
 
