@@ -40,7 +40,7 @@ function Whole({ message }: { readonly message: Message }) {
   return (
     <>
       <PageHeader
-        title={message.subject === undefined ? text.forgottenSubject : message.subject || text.noSubject}
+        title={(message.subject ?? text.forgottenSubject) || text.noSubject}
         about={<Group gap="xs"><StatusBadge state={message.status} /><Text span size="sm" role="status" className={classes.break}>{sentence(message)}</Text></Group>}
         actions={<SupportReport message={message} />}
       />
@@ -49,7 +49,7 @@ function Whole({ message }: { readonly message: Message }) {
         <Grid.Col span={{ base: 12, lg: 8 }}>
           <Stack>
             <Section title={text.delivery}><Delivery message={message} /></Section>
-            <Section title={text.content}><Content id={message.id} isStored={message.headers !== null} isForgotten={message.content !== undefined} /></Section>
+            <Section title={text.content}><Content id={message.id} isStored={message.headers !== null} isForgotten={Boolean(message.content)} /></Section>
           </Stack>
         </Grid.Col>
         <Grid.Col span={{ base: 12, lg: 4 }}>

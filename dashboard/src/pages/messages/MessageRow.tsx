@@ -40,7 +40,7 @@ export const MessageRow = memo(function MessageRow({ message, now }: { readonly 
         </span>
         <span className={classes.status}><StatusBadge state={message.status} /></span>
         <span className={classes.subject}>
-          <span className={classes.cut} title={text.from(message.from)}>{message.subject === undefined ? text.forgottenSubject : message.subject || text.noSubject}</span>
+          <span className={classes.cut} title={text.from(message.from)}>{(message.subject ?? text.forgottenSubject) || text.noSubject}</span>
           {message.tags.slice(0, 2).map((tag, place) => <span key={`${String(place)} ${tag}`} className={classes.tag}>{tag}</span>)}
         </span>
         <time dateTime={message.created_at} title={moment(message.created_at)} className={classes.when}>{relative(message.created_at, now)}</time>
