@@ -12,7 +12,7 @@ import pytest
 from tests.support.accept_flow import SIMULATOR
 from tests.support.eventually import eventually
 from tests.support.secrets_left import copies_of, dump
-from tests.support.service import Tenant, uuid
+from tests.support.service import ABSENT, Tenant, uuid
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, queued_id, raw_mail, submit
 
@@ -69,12 +69,11 @@ async def test_the_answer_its_replay_and_get_have_neither_subject_nor_headers(te
 @pytest.mark.rule("FGT-02", "FGT-07")
 async def test_emails_of_a_bulk_request_and_templates_are_forgotten(tenant: Tenant) -> None:
     await tenant.template("code", subject="Code {{code}}", text="It is {{code}}.")
-    body = {
-        "emails": [secret_mail(tenant, content=None), tenant.mail(subject=None, text=None, template="code")],
-        "defaults": {"content": "forget", "variables": {"code": SECRET}},
-    }
-    del body["emails"][0]["content"]
-    body["emails"][0] |= {"variables": None}
+    emails = [
+        secret_mail(tenant, content=ABSENT, variables=None),
+        tenant.mail(subject=None, text=None, template="code"),
+    ]
+    body = {"emails": emails, "defaults": {"content": "forget", "variables": {"code": SECRET}}}
     headers = {"Authorization": tenant.basic, "Idempotency-Key": tenant.new_key()}
     answer = await tenant.service.request("POST", "/emails/batch", headers=headers, json=body)
     again = await tenant.service.request("POST", "/emails/batch", headers=headers, json=body)
