@@ -15,7 +15,7 @@ from posthouse.wire.stream.memory import AllShards, MemoryStream
 # Workers confirm every few seconds that they still hold a ticket. One that was lost on its way, with the server that
 # carried it, or that a lost worker held, is sent again after this. A worker that stands still for longer gets its
 # tickets twice, and drops the second.
-ACK_WAIT_SECONDS: Final = 12.0
+ACK_WAIT_SECONDS: Final = 10.0
 WORKER_NAME_BYTES: Final = 8
 
 

@@ -27,7 +27,7 @@ LEASE: Final = timedelta(seconds=60)
 # Tickets that one worker holds.
 HELD_MAX: Final = 20_000
 # Most tickets are done before, and cost the stream nothing more.
-HEARTBEAT_AFTER_SECONDS: Final = 8.0
+HEARTBEAT_AFTER_SECONDS: Final = 6.0
 
 # As the metrics name them.
 KIND_NAMES: Final = {TicketKind.DELIVER: "mail", TicketKind.NOTIFY: "webhook"}

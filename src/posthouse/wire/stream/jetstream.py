@@ -24,7 +24,8 @@ from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 
-ANSWER_SECONDS_MAX: Final = 5.0
+# A request that meets no leader is never answered: it is made again soon, and changes nothing the second time.
+ANSWER_SECONDS_MAX: Final = 2.0
 ELECTION_SECONDS: Final = 0.25
 CLOSE_SECONDS_MAX: Final = 3  # for each of the two sides
 # Acknowledgements kept while the server is unreachable; beyond the limit, tickets are redelivered.
