@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.acceptance.test_tenancy import DOCUMENT
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.operator_login import add_second_factor, operator_login, set_operator
+from tests.support.search_index import index_search
 from tests.support.service import ABSENT, PASSWORD, Service, Tenant
 
 ROUTES: Final = [
@@ -23,6 +25,7 @@ ROUTES: Final = [
     if path.startswith("/v1/operator/")
 ]
 PLACES: Final = {"{lane}": "example.org", "{id}": "1", "{account}": "someone"}
+CONTENT: Final = "What only the two should read."
 
 
 async def call(
@@ -274,3 +277,100 @@ async def test_health_is_what_the_doctor_finds(tenant: Tenant) -> None:
     # Checks ask other servers: two pages share one.
     assert (await get(tenant.service, "health", token))["checked_at"] == first["checked_at"]
     assert (await get(tenant.service, "addresses", token))["addresses"] == []
+
+
+NO_ROOM: Final = (
+    """
+    CREATE FUNCTION test_no_room() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'no room for %', NEW.action USING ERRCODE = 'disk_full'; END $$
+    """,
+    """
+    CREATE TRIGGER test_no_room BEFORE INSERT ON audit_log FOR EACH ROW
+    WHEN (NEW.action = 'message.content_read') EXECUTE FUNCTION test_no_room()
+    """,
+)
+
+
+async def find(service: Service, quoted: str, authorization: str) -> list[Any]:
+    return list((await get(service, f"messages?q={quote(quoted)}", authorization))["messages"])
+
+
+@pytest.mark.rule("OPR-10")
+async def test_a_message_is_found_by_what_its_sender_quotes(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(await service.account())
+    sent = await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"], subject="Order 7"))
+    bare = sent["id"].removeprefix("em_")
+    for quoted in (sent["id"], f"250 2.0.0 queued as {sent['id']}", f"<{bare.upper()}@mail.example.com>"):
+        (found,) = await find(service, quoted, token)
+        assert (found["id"], found["account"], found["subject"]) == (sent["id"], tenant.unique, "Order 7")
+        assert (found["status"], sorted(found["to"]), found["recipient_count"]) == (
+            "queued",
+            ["a@example.org", "b@example.org"],
+            2,
+        )
+    assert await find(service, "em_01k6wq3v5e7m8x9c0b2d4f6h80", token) == []
+    for wrong in ("", "where is my mail?", "@", "x" * 501):
+        refused = await call(service, "GET", f"/v1/operator/messages?q={quote(wrong)}", token)
+        assert refused.is_refusal(400, "invalid_request", "`q`"), wrong
+
+
+@pytest.mark.rule("OPR-10")
+async def test_mail_of_an_address_is_found_in_every_account(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(tenant)
+    other, address = await service.account(), f"Ada@{tenant.unique}.example.org"
+    ids_sent = [(await sender.accepts(sender.mail(to=address)))["id"] for sender in (tenant, other, tenant)]
+    own = (await tenant.accepts(tenant.mail(to="someone@example.org")))["id"]
+    await index_search(service)
+    assert [found["id"] for found in await find(service, address.lower(), token)] == sorted(ids_sent, reverse=True)
+    sender = tenant.mail()["from"]
+    assert {found["id"] for found in await find(service, sender, token)} == {ids_sent[0], ids_sent[2], own}
+
+
+@pytest.mark.rule("OPR-11")
+async def test_an_operator_reads_why_a_message_waits(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(await service.account())
+    sent = await tenant.accepts(tenant.mail(to="a@example.org"))
+    await change(service, "queue", token, change="hold", message=sent["id"], dry_run=False)
+    found = await get(service, f"messages/{sent['id']}", token)
+    assert (found["id"], found["account_id"]) == (sent["id"], ids.text(ids.ACCOUNT, tenant.id))
+    (recipient,) = found["recipients"]
+    assert (recipient["email"], recipient["attempts"]) == ("a@example.org", [])
+    assert "operator" in recipient["now"]
+    assert f"queue release --message {sent['id']}" in recipient["operator"]
+    unknown = await call(service, "GET", "/v1/operator/messages/em_01k6wq3v5e7m8x9c0b2d4f6h80", token)
+    assert unknown.is_refusal(404, "not_found")
+
+
+@pytest.mark.rule("OPR-12")
+async def test_the_customers_log_says_that_an_operator_read_the_content(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    sent = await tenant.accepts(tenant.mail(text=CONTENT))
+
+    async def logged() -> list[Any]:
+        entries = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
+        return [entry for entry in entries if entry["action"] == "message.content_read"]
+
+    # Looking for it and at its history shows no content, and is not in the log.
+    assert await find(service, sent["id"], token)
+    assert CONTENT not in json.dumps(await get(service, f"messages/{sent['id']}", token))
+    assert await logged() == []
+    content = (await get(service, f"messages/{sent['id']}/content", token))["content"]
+    assert content["text"].strip() == CONTENT
+    (entry,) = await logged()
+    assert (entry["actor"]["name"], entry["target"]) == ("operator", sent["id"])
+    own = [entry for entry in (await get(service, "log", token))["entries"] if entry["target"] == sent["id"]]
+    assert (email, "message.content_read") in {(entry["actor"], entry["action"]) for entry in own}
+
+
+@pytest.mark.rule("OPR-12")
+async def test_content_is_not_shown_if_the_log_can_not_be_written(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(await service.account())
+    sent = await tenant.accepts(tenant.mail(text=CONTENT))
+    for statement in NO_ROOM:
+        await service.sql(statement)
+    try:
+        answer = await call(service, "GET", f"/v1/operator/messages/{sent['id']}/content", token)
+    finally:
+        await service.sql("DROP FUNCTION test_no_room CASCADE")
+    assert answer.status == 503
+    assert CONTENT.encode() not in answer.raw

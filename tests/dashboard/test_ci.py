@@ -7,7 +7,15 @@ from playwright.async_api import expect
 
 from tests.support.connection_trap import ConnectionTrap
 from tests.support.dashboard_browser import FRAME, Pages
-from tests.support.dashboard_pages import axe_faults, operator_pages, operators_page, page_paths, settled, visited
+from tests.support.dashboard_pages import (
+    axe_faults,
+    newest_message,
+    operator_pages,
+    operators_page,
+    page_paths,
+    settled,
+    visited,
+)
 from tests.support.dashboard_service import DESTINATION
 from tests.support.eventually import eventually
 from tests.support.hostile_html import payloads
@@ -62,7 +70,7 @@ async def test_axe_finds_no_fault_on_any_page(pages: Pages, full_account: Tenant
 async def test_axe_finds_no_fault_on_any_page_of_operators(pages: Pages, full_account: Tenant) -> None:
     page = await operators_page(pages, full_account, "now")
     faults = {}
-    for name, path in operator_pages().items():
+    for name, path in operator_pages(await newest_message(full_account)).items():
         await visited(page, full_account, path)
         assert await page.locator("[data-state=forbidden], [data-state=error]").count() == 0, name
         faults[name] = await axe_faults(page)

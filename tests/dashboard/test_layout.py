@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.support.dashboard_browser import WIDTHS, Pages
-from tests.support.dashboard_pages import opened, operator_pages, operators_page, page_paths, settled
+from tests.support.dashboard_pages import newest_message, opened, operator_pages, operators_page, page_paths, settled
 from tests.support.service import Tenant
 
 pytestmark = pytest.mark.rare
@@ -45,7 +45,7 @@ async def test_no_page_scrolls_sideways(pages: Pages, full_account: Tenant, widt
 async def test_no_page_of_operators_scrolls_sideways(pages: Pages, full_account: Tenant, width: int) -> None:
     page = await operators_page(pages, full_account, "now", width=width)
     wide = {}
-    for name, path in operator_pages().items():
+    for name, path in operator_pages(await newest_message(full_account)).items():
         await opened(page, full_account, path)
         wide[name] = await page.evaluate(SIDEWAYS)
     assert {name: found for name, found in wide.items() if found} == {}

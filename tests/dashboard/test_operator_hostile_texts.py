@@ -35,7 +35,7 @@ async def test_nothing_runs_on_any_page_of_operators(pages: Pages, tenant: Tenan
         hostile = payloads(trap.url)
         text = "".join(hostile[name] for name in NAMES)
         other = await service.account()
-        await other.accepts(other.mail(to="a@example.org"))
+        sent = await other.accepts(other.mail(to="a@example.org", subject=hostile["script"]))
         await service.sql("UPDATE accounts SET name = 'renamed later' WHERE id = $1", other.id)
         for statement in STATEMENTS.split(";\n"):
             await service.sql(statement, text)
@@ -43,10 +43,21 @@ async def test_nothing_runs_on_any_page_of_operators(pages: Pages, tenant: Tenan
         await service.sql(logged, uuid4(), text, json.dumps({text: text}))
         page = await operators_page(pages, tenant, "now")
         shown = set()
-        for name, path in operator_pages().items():
+        pages_shown = operator_pages(sent["id"])
+        pages_shown["message-search"] += f"?q={sent['id']}"
+        for name, path in pages_shown.items():
             await visited(page, tenant, path)
             if hostile["script"] in await page.locator("main").inner_text():
                 shown.add(name)
         # The watch of `pages` reports dialogs, violations of the policy and requests to another origin.
         assert trap.connections == 0
-        assert {"now", "lanes", "lanes/$lane", "accounts", "addresses", "operator-log"} <= shown
+        assert {
+            "now",
+            "lanes",
+            "lanes/$lane",
+            "accounts",
+            "message-search",
+            "message-search/$id",
+            "addresses",
+            "operator-log",
+        } <= shown

@@ -1,4 +1,4 @@
-"""An incident, by mouse: a provider refuses our address, and an operator sees it, stops, and lets the mail go again."""
+"""An operator's work by mouse: a provider that refuses our address, and a customer who asks for a mail."""
 
 import re
 
@@ -77,3 +77,20 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await form.get_by_role("button", name=re.compile(r"Try \d recipients now")).click()
     final = await dashboard.processes.wait_until_final(tenant, ids, WITHIN)
     assert {message["status"] for message in final} == {"delivered"}
+
+
+async def test_where_is_my_mail(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    """Answered from what the customer quotes, in three clicks."""
+    customer = await dashboard.account()
+    sent = await customer.accepts(customer.mail(to=f"450-rcpt+where@{DESTINATION}"))
+    await dashboard.processes.wait_until_final(customer, [sent["id"]], WITHIN)
+    page = await operators_page(pages, tenant, "now")
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Message search").click()
+    await page.get_by_role("textbox", name="Id or address").fill(f"250 2.0.0 queued as {sent['id']}")
+    await page.get_by_role("button", name="Find").click()
+    await page.get_by_role("row").filter(has_text=customer.unique).get_by_role("link").click()
+    answer = page.get_by_role("region", name=f"450-rcpt+where@{DESTINATION}")
+    await expect(answer).to_contain_text("Why: Given up after repeated tries")
+    await expect(answer).to_contain_text("Try 1: deferred")
+    await expect(answer).to_contain_text("450 4.2.1 try again")
+    await shot(page, "where-is-my-mail")

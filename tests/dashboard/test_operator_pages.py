@@ -10,6 +10,7 @@ from tests.support.dashboard_pages import opened, operator_pages, operators_page
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.eventually import eventually
 from tests.support.operator_login import set_operator
+from tests.support.search_index import index_search
 from tests.support.service import Tenant
 
 pytestmark = pytest.mark.rare
@@ -19,6 +20,7 @@ INSERT INTO lessons (at, ip, lane, kind, scope, before, after, until, cause, rep
 VALUES (now(), '', $1, 'slow', 'address', $2, $3, NULL, '421 4.7.28', '4.7.28 too much <b>mail</b>')
 """
 STANDING = "INSERT INTO standings (ip, lane, standing, version, changed_at) VALUES ('', $1, $2, 1, now())"
+UNKNOWN = "em_01k6wq3v5e7m8x9c0b2d4f6h80"
 BEFORE, AFTER = '{"per_second": 10}', '{"per_second": 2.5, "ceiling": 5}'
 
 
@@ -27,7 +29,7 @@ async def test_no_customer_sees_a_page_of_operators(pages: Pages, tenant: Tenant
     page = await pages.of(tenant, role=role)
     await settled(page)
     assert await page.get_by_role("group", name="Operate").count() == 0
-    for path in operator_pages().values():
+    for path in operator_pages(UNKNOWN).values():
         # A request to the operator's routes would be refused with 403, which the watch reports.
         await visited(page, tenant, path)
         await expect(page.locator("[data-state=forbidden]")).to_contain_text("for the operators of the service")
@@ -39,7 +41,7 @@ async def test_an_operator_without_a_second_factor_is_asked_for_one(pages: Pages
     page = await pages.signed_in(email)
     await settled(page)
     entries = page.get_by_role("group", name="Operate").locator("[data-reason^='Operators need a second factor']")
-    await expect(entries).to_have_count(sum("$" not in path for path in operator_pages()))
+    await expect(entries).to_have_count(sum("$" not in path for path in operator_pages(UNKNOWN)))
 
 
 async def test_now_counts_what_waits(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
@@ -138,3 +140,25 @@ async def test_health_says_what_is_wrong_and_what_to_do(pages: Pages, tenant: Te
     for number in range(await wrong.count()):
         await expect(wrong.nth(number)).to_contain_text("What to do: ")
     assert await page.get_by_role("region", name="Well", exact=True).get_by_role("listitem").count() > 0
+
+
+async def test_mail_is_found_by_an_address_and_read_and_its_owner_sees_that(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    other = await dashboard.account()
+    later = {"send_at": (datetime.now(UTC) + timedelta(days=1)).isoformat()}
+    address = f"ada@{other.unique}.example.org"
+    sent = await other.accepts(other.mail(to=address, subject="<b>7</b>", text="Hello", **later))
+    page = await operators_page(pages, tenant, "message-search")
+    await index_search(tenant.service)
+    await page.get_by_role("textbox", name="Id or address").fill(address.upper())
+    await page.get_by_role("button", name="Find").click()
+    row = page.get_by_role("row").filter(has_text=other.unique)
+    await row.get_by_role("link", name="<b>7</b>").click()
+    await settled(page)
+    content = page.get_by_role("region", name="Content")
+    await expect(content).not_to_contain_text("Hello")
+    await content.get_by_role("button", name="Read the content").click()
+    await expect(content).to_contain_text("Hello")
+    entries = (await other.call("GET", "/v1/audit-log")).body["entries"]
+    assert [entry["target"] for entry in entries if entry["action"] == "message.content_read"] == [sent["id"]]

@@ -50,9 +50,13 @@ def page_table() -> dict[str, str]:
     return {path: needs for path, needs in _all_pages().items() if needs not in FOR_OPERATORS}
 
 
-def operator_pages() -> dict[str, str]:
+def operator_pages(message_id: str) -> dict[str, str]:
     """The path of each page that is for operators alone, its parameters filled, by its entry in the table."""
-    return {path: path.replace("$lane", "google") for path, needs in _all_pages().items() if needs in FOR_OPERATORS}
+    return {
+        path: path.replace("$lane", "google").replace("$id", message_id)
+        for path, needs in _all_pages().items()
+        if needs in FOR_OPERATORS
+    }
 
 
 def _all_pages() -> dict[str, str]:
@@ -70,6 +74,11 @@ def operations() -> dict[str, tuple[str, str]]:
         if path.startswith("/v1/")
         for method, operation in methods.items()
     }
+
+
+async def newest_message(tenant: Tenant) -> str:
+    message_id: str = (await tenant.call("GET", "/v1/messages?limit=1")).body["messages"][0]["id"]
+    return message_id
 
 
 async def page_paths(tenant: Tenant) -> dict[str, str]:

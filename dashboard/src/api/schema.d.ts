@@ -1337,6 +1337,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/operator/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Find a message of any account by its id, or the mail of 7 days by an address */
+        get: operations["operatorFindMessages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/operator/messages/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Why a message's recipients wait, or how they ended */
+        get: operations["operatorGetMessage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/operator/messages/{id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The content of a message; the account's log says that an operator read it */
+        get: operations["operatorGetMessageContent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/operator/overview": {
         parameters: {
             query?: never;
@@ -3959,6 +4010,110 @@ export interface components {
              */
             status: "pending" | "succeeded" | "failed";
         };
+        /** ExplainedMessage */
+        ExplainedMessage: {
+            /**
+             * Accepted Request Id
+             * @description The request or SMTP transaction that submitted it.
+             */
+            accepted_request_id: string;
+            /**
+             * Account
+             * @description The account's name.
+             */
+            account: string;
+            /** Account Id */
+            account_id: string;
+            /**
+             * Created At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            created_at: string;
+            /** From */
+            from: string;
+            /** Id */
+            id: string;
+            /**
+             * Is Shortened
+             * @description Only the latest 2,000 attempts are listed.
+             */
+            is_shortened: boolean;
+            /** Recipients */
+            recipients: components["schemas"]["ExplainedRecipient"][];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            source: components["schemas"]["Source"];
+            status: components["schemas"]["MessageStatus"];
+            /** Subject */
+            subject: string;
+            /**
+             * Suspended Reason
+             * @description Null unless the account is suspended.
+             */
+            suspended_reason: string | null;
+        };
+        /** ExplainedRecipient */
+        ExplainedRecipient: {
+            /**
+             * Attempts
+             * @description Oldest first.
+             */
+            attempts: components["schemas"]["Attempt"][];
+            /**
+             * Cause
+             * @description Whose side the cause is on; null when nothing is wrong.
+             */
+            cause: string | null;
+            /** Email */
+            email: string;
+            /**
+             * Final At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            final_at: string | null;
+            /**
+             * Lane
+             * @description The lesson that stops its lane, in words; null if none does.
+             */
+            lane: string | null;
+            /**
+             * Next At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            next_at: string | null;
+            /**
+             * Now
+             * @description What it waits for, in words; null once its result is final.
+             */
+            now: string | null;
+            /**
+             * Operator
+             * @description What an operator can do.
+             */
+            operator: string | null;
+            /**
+             * Reason
+             * @description A stable name, for programs.
+             */
+            reason: string;
+            status: components["schemas"]["RecipientStatus"];
+            /**
+             * What To Do
+             * @description What the sender can do.
+             */
+            what_to_do: string;
+            /**
+             * Why
+             * @description What happened, in words.
+             */
+            why: string;
+        };
         /** Explanation */
         Explanation: {
             /** @description Whose side the cause is on; `service` is Posthouse. Null when nothing is wrong. */
@@ -4007,6 +4162,61 @@ export interface components {
              * @description Always true, whether or not the address is a user's.
              */
             requested: boolean;
+        };
+        /** FoundMessage */
+        FoundMessage: {
+            /**
+             * Account
+             * @description The account's name.
+             */
+            account: string;
+            /** Account Id */
+            account_id: string;
+            /**
+             * Created At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            created_at: string;
+            /**
+             * From
+             * @description As given, with its display name if any.
+             */
+            from: string;
+            /** Id */
+            id: string;
+            /**
+             * Recipient Count
+             * @description The number of all recipients.
+             */
+            recipient_count: number;
+            source: components["schemas"]["Source"];
+            status: components["schemas"]["MessageStatus"];
+            /** Subject */
+            subject: string;
+            /**
+             * To
+             * @description The first three recipients, including `cc` and `bcc`.
+             */
+            to: string[];
+        };
+        /** FoundMessages */
+        FoundMessages: {
+            /**
+             * Is More
+             * @description There are older ones within the 7 days.
+             */
+            is_more: boolean;
+            /**
+             * Messages
+             * @description The newest first, 50 at most.
+             */
+            messages: components["schemas"]["FoundMessage"][];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
         };
         /** HealthResponse */
         HealthResponse: {
@@ -17162,6 +17372,285 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OperatorLog"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorFindMessages: {
+        parameters: {
+            query?: {
+                /** @description A message's id, a text that has one, as a customer quotes it; or a whole address. */
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FoundMessages"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorGetMessage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The message's id, of any account. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExplainedMessage"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorGetMessageContent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The message's id, of any account. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MessageContentResponse"];
                 };
             };
             /** @description The request breaks a rule; `error` names the field and the correction. */

@@ -101,7 +101,10 @@ export const NEEDED = {
 /** For operators, whatever their role. */
 export const FOR_OPERATORS = [
   'operatorChangeQueue',
+  'operatorFindMessages',
   'operatorGetLane',
+  'operatorGetMessage',
+  'operatorGetMessageContent',
   'operatorHealth',
   'operatorListAccounts',
   'operatorListAddresses',

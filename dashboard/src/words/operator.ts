@@ -161,6 +161,49 @@ export const accounts = words({
   queue: 'Its mail in the queue',
 })
 
+export const messages = words({
+  title: 'Message search',
+  about: 'A message of any account, by what a customer quotes.',
+  quoted: 'Id or address',
+  quotedHelp: 'A message’s id, a server’s reply or a Message-ID that has it; or a whole address, whose mail of the last 7 days is found a minute after it was accepted.',
+  find: 'Find',
+  found: 'Messages found',
+  message: 'Message',
+  account: 'Account',
+  status: 'Status',
+  to: 'To',
+  accepted: 'Accepted',
+  others: (count: number) => `and ${number(count)} more`,
+  none: 'No message',
+  noneNext: 'No account has a message with this id, or mail from or to this address in the last 7 days.',
+  isMore: 'There are older ones: only the newest 50 are listed.',
+})
+
+export const message = words({
+  title: 'Message',
+  back: 'Message search',
+  about: 'About',
+  id: 'Message id',
+  sentBy: (account: string, from: string) => `Sent by ${account}, from ${from}`,
+  subject: (subject: string) => (subject === '' ? 'Without a subject' : `Subject: ${subject}`),
+  accepted: 'Accepted',
+  suspended: (reason: string) => `The account is suspended: ${reason}`,
+  inQueue: 'Change it in the queue',
+  ofAccount: 'The account’s mail in the queue',
+  now: (now: string) => `Now: ${now}`,
+  why: (why: string) => `Why: ${why}`,
+  lane: (lane: string) => `The lane ${lane}`,
+  sender: (advice: string) => `The sender: ${advice}`,
+  operator: (advice: string) => `The operator: ${advice}`,
+  attempt: (place: number, outcome: string, server: string | null) => `Try ${number(place)}: ${outcome}${server === null ? '' : `, ${server}`}`,
+  noResult: 'no result yet',
+  isShortened: 'Only the newest 2,000 tries are shown.',
+  content: 'Content',
+  contentWhy: 'The customer’s log says that an operator read it.',
+  read: 'Read the content',
+  noText: 'This mail has neither text nor HTML.',
+})
+
 export const addresses = words({
   title: 'Addresses',
   about: 'What mail leaves from, and what the last check of each found.',

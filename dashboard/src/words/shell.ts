@@ -69,6 +69,7 @@ export const pageNames = words({
   lane: 'Lane',
   queue: 'Queue',
   accounts: 'Accounts',
+  messageSearch: 'Message search',
   addresses: 'Addresses',
   health: 'Health',
   operatorLog: 'Operators’ log',

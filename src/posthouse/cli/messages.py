@@ -10,7 +10,6 @@ from posthouse.cli import output
 from posthouse.cli.operator import perform, perform_for, settings
 from posthouse.cli.output import AccountGiven, AsJson, Plain
 from posthouse.rules import ids, lesson_text
-from posthouse.rules.explanation import operators_step
 from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 
@@ -151,8 +150,10 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say why each recipient waits, or how it ended, and what to do about it."""
+    from posthouse.flows.operate.recipient_explanation import explained
+
     found, lessons = _timeline(message_id)
-    rows = [explained(found, recipient, lessons.get(recipient.position)) for recipient in found.recipients]
+    rows = [explained(found, each, lessons.get(each.position))._asdict() for each in found.recipients]
     if as_json:
         return output.write_json(rows)
     for row in rows:
@@ -170,33 +171,6 @@ _LABELS: Final = {
     "what_to_do": "The sender: ",
     "operator": "The operator: ",
 }
-
-
-def explained(timeline: "Timeline", recipient: "RecipientTimeline", lesson: "StoredLesson | None") -> Plain:
-    """Why the recipient waits, or how it ended; what the sender and what the operator can do."""
-    wait, waiting = timeline.wait(recipient), recipient.waiting
-    why = timeline.explained(recipient)
-    step = None
-    if wait is not None:
-        step = operators_step(
-            wait.reason,
-            None if waiting is None else waiting.held_by,
-            account=ids.text(ids.ACCOUNT, timeline.account_id),
-            message=ids.text(ids.MESSAGE, timeline.id),
-            lane=lesson.lesson.place.lane if lesson else recipient.email.rpartition("@")[2].lower(),
-        )
-    about_us = next(_about_us(recipient), None)
-    return {
-        "email": one_line(recipient.email),
-        "status": recipient.status,
-        "now": None if wait is None else wait.text,
-        "reason": why.reason,
-        "cause": why.cause,
-        "why": f"{why.headline}{'' if wait else quoted(recipient.code, recipient.response)}",
-        "lane": None if lesson is None else f"{lesson.lesson.place.lane} {lesson_text.said(lesson.lesson)}",
-        "what_to_do": why.what_to_do,
-        "operator": " ".join(filter(None, (step, about_us and about_us.text.strip()))) or None,
-    }
 
 
 def listed(row: "MessageListRow") -> Plain:
@@ -315,12 +289,11 @@ def _lesson(found: "StoredLesson") -> TimelineLine:
 
 
 def _about_us(recipient: "RecipientTimeline") -> Iterator[TimelineLine]:
-    """What the last reply says about this service."""
-    replied = [attempt for attempt in recipient.attempts if attempt.code is not None]
-    explained = replied[-1].explained_remark() if replied else None
-    if explained is not None:
-        page = f" See {explained.page}" if explained.page else ""
-        yield TimelineLine(f"  About this service: {explained.headline} {explained.what_to_do}{page}", "yellow")
+    from posthouse.flows.operate.recipient_explanation import about_service
+
+    about = about_service(recipient)
+    if about is not None:
+        yield TimelineLine(f"  {about}", "yellow")
 
 
 def _report(report: "MessageReport") -> TimelineLine:

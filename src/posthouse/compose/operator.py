@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.backups import Backups
     from posthouse.flows.operate.doctor import Doctor
     from posthouse.flows.operate.lanes import Lanes
+    from posthouse.flows.operate.message_lookup import MessageLookup
     from posthouse.flows.operate.monitor import Monitor
     from posthouse.flows.operate.operators import Operators
     from posthouse.flows.operate.provider_delays import ProviderDelays
@@ -230,6 +231,12 @@ class OperatorServices:
         from posthouse.flows.operate.monitor import Monitor
 
         return Monitor(database=self._database, clock=self._clock, ticket_lease=self._settings.workers.ticket_lease)
+
+    @cached_property
+    def message_lookup(self) -> "MessageLookup":
+        from posthouse.flows.operate.message_lookup import MessageLookup
+
+        return MessageLookup(database=self._database, clock=self._clock, chance=self._chance, actor=self._actor)
 
     @cached_property
     def lanes(self) -> "Lanes":

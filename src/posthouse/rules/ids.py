@@ -79,6 +79,11 @@ def recipient_id(message_id: MessageId, position: int) -> UUID:
     return UUID(int=message_id.int | position + 1)
 
 
+def message_of(recipient: UUID) -> MessageId:
+    """The id of the recipient's message; that of a message is itself."""
+    return MessageId(UUID(int=recipient.int & ~_RECIPIENT_MASK))
+
+
 def time_of(value: UUID) -> datetime:
     """The creation time in the id, to the millisecond."""
     return _EPOCH + (value.int >> 80) * _MILLISECOND

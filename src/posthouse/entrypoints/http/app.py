@@ -39,6 +39,7 @@ from posthouse.entrypoints.http.routes import (
     message_search,
     next_message,
     operator,
+    operator_messages,
     resends,
     service,
     sessions,
@@ -83,6 +84,7 @@ _FAMILIES: Final = (
     service,
     captured,
     operator,
+    operator_messages,
     dashboard,
     docs_page,
 )

@@ -7,6 +7,7 @@ from posthouse.flows.operate.accounts import Accounts
 from posthouse.flows.operate.addresses import Addresses
 from posthouse.flows.operate.doctor import Doctor
 from posthouse.flows.operate.lanes import Lanes
+from posthouse.flows.operate.message_lookup import MessageLookup
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.provider_delays import ProviderDelays
 from posthouse.flows.operate.queue_changes import QueueChanges
@@ -22,6 +23,8 @@ class OperatorFlows(Protocol):
     def doctor(self) -> Doctor: ...
     @property
     def lanes(self) -> Lanes: ...
+    @property
+    def message_lookup(self) -> MessageLookup: ...
     @property
     def monitor(self) -> Monitor: ...
     @property

@@ -150,7 +150,7 @@ def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, An
             f"{status}_at": timestamp(recipient.final_at) if recipient.status == status else None
             for status in ("delivered", "bounced", "failed")
         },
-        "attempts": [_attempt(recipient, attempt) for attempt in recipient.attempts],
+        "attempts": [attempt_fields(recipient, attempt) for attempt in recipient.attempts],
         "explanation": asdict(timeline.explained(recipient)),
         "waiting": wait and {"reason": wait.reason, "text": wait.text, "next_at": timestamp(next_at)},
         "suppression": suppression
@@ -164,7 +164,7 @@ def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, An
     }
 
 
-def _attempt(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> dict[str, Any]:
+def attempt_fields(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> dict[str, Any]:
     version, _, cipher = (attempt.tls or "").partition(" ")
     return {
         "started_at": timestamp(attempt.started_at),

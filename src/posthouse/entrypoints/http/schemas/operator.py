@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from posthouse.entrypoints.http.schemas.message_detail import Attempt
 from posthouse.entrypoints.http.schemas.shapes import (
     NextCursor,
     OptionalTimestamp,
@@ -13,6 +14,7 @@ from posthouse.entrypoints.http.schemas.shapes import (
     described,
 )
 from posthouse.rules.check_up import Severity
+from posthouse.rules.message import MessageStatus, RecipientStatus, Source
 from posthouse.rules.queue_change import QueueChange
 
 
@@ -178,6 +180,54 @@ class SuspendRequest(Request):
 
 class OperatorAccountChanged(Response):
     account: OperatorAccount
+
+
+class FoundMessage(BaseModel):
+    id: str
+    account_id: str
+    account: Annotated[str, described("The account's name.")]
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
+    to: Annotated[list[str], described("The first three recipients, including `cc` and `bcc`.")]
+    recipient_count: Annotated[int, described("The number of all recipients.")]
+    subject: str
+    created_at: Timestamp
+
+
+class FoundMessages(Response):
+    messages: Annotated[list[FoundMessage], described("The newest first, 50 at most.")]
+    is_more: Annotated[bool, described("There are older ones within the 7 days.")]
+
+
+class ExplainedRecipient(BaseModel):
+    email: str
+    status: RecipientStatus
+    now: Annotated[str | None, described("What it waits for, in words; null once its result is final.")]
+    next_at: OptionalTimestamp
+    final_at: OptionalTimestamp
+    reason: Annotated[str, described("A stable name, for programs.")]
+    cause: Annotated[str | None, described("Whose side the cause is on; null when nothing is wrong.")]
+    why: Annotated[str, described("What happened, in words.")]
+    lane: Annotated[str | None, described("The lesson that stops its lane, in words; null if none does.")]
+    what_to_do: Annotated[str, described("What the sender can do.")]
+    operator: Annotated[str | None, described("What an operator can do.")]
+    attempts: Annotated[list[Attempt], described("Oldest first.")]
+
+
+class ExplainedMessage(Response):
+    id: str
+    account_id: str
+    account: Annotated[str, described("The account's name.")]
+    suspended_reason: Annotated[str | None, described("Null unless the account is suspended.")]
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from")]
+    subject: str
+    created_at: Timestamp
+    accepted_request_id: Annotated[str, described("The request or SMTP transaction that submitted it.")]
+    recipients: list[ExplainedRecipient]
+    is_shortened: Annotated[bool, described("Only the latest 2,000 attempts are listed.")]
 
 
 class OperatorAddress(BaseModel):
