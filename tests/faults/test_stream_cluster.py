@@ -39,7 +39,8 @@ class ClusterServer(PrivateNats):
         """Whether its copies of all streams and consumers are those of their leaders."""
         try:
             with urlopen(f"http://127.0.0.1:{self._monitor_port}/healthz", timeout=5) as answer:
-                return json.load(answer) == {"status": "ok"}
+                is_ok: bool = json.load(answer) == {"status": "ok"}
+                return is_ok
         except OSError:
             return False
 
