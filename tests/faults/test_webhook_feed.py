@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest_asyncio
 
 from posthouse.chance import SystemChance
-from posthouse.flows.webhooks.endpoint import SETTLED_AFTER, WebhookEndpoint
+from posthouse.flows.webhooks.webhook import SETTLED_AFTER, WebhookEndpoint
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId
 from posthouse.rules.webhook_url import check_url

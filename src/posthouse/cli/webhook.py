@@ -25,7 +25,7 @@ from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
 if TYPE_CHECKING:
     from posthouse.cli.event_feed import Login
     from posthouse.compose.operator import OperatorServices
-    from posthouse.flows.webhooks.endpoint import WebhookDelivery
+    from posthouse.flows.webhooks.webhook import WebhookDelivery
     from posthouse.rules.ids import AccountId
 
 webhook = typer.Typer(no_args_is_help=True)

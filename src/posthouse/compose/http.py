@@ -57,8 +57,8 @@ from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.operate.operators import Operators
 from posthouse.flows.shared.shared_database import SharedDatabase
-from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.flows.webhooks.endpoints import Endpoints
+from posthouse.flows.webhooks.webhook import WebhookEndpoint
 from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.service_clock import ServiceClock
     from posthouse.flows.operate.upkeep import Upkeep
     from posthouse.flows.operate.usage_counter import UsageCounter
-    from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+    from posthouse.flows.webhooks.webhook import WebhookEndpoint
 
 CONNECTIONS_MAX: Final = 2
 
@@ -214,7 +214,7 @@ class OperatorServices:
         """Without a stream: what it adds to the schedule is due at once."""
         from posthouse.compose.connections import target_of
         from posthouse.compose.keys import sealer
-        from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+        from posthouse.flows.webhooks.webhook import WebhookEndpoint
 
         return WebhookEndpoint(
             database=self._database,

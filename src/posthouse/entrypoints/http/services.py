@@ -33,8 +33,8 @@ from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.operate.operators import Operators
-from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.flows.webhooks.endpoints import Endpoints
+from posthouse.flows.webhooks.webhook import WebhookEndpoint
 from posthouse.traces import Tracer
 
 

@@ -16,7 +16,7 @@ from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.flows.webhooks.endpoint import (
+from posthouse.flows.webhooks.webhook import (
     ANY_DELIVERY,
     REPLAY_RATE,
     REPLAY_SECONDS,

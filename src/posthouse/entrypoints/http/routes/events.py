@@ -18,7 +18,7 @@ from posthouse.entrypoints.http.route_context import (
     services_of,
 )
 from posthouse.entrypoints.http.schemas import events as schemas
-from posthouse.flows.webhooks.endpoint import FEED_TYPES, StoredEvent
+from posthouse.flows.webhooks.webhook import FEED_TYPES, StoredEvent
 from posthouse.rules.ids import MessageId
 
 router = APIRouter()

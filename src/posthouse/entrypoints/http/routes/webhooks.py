@@ -23,7 +23,7 @@ from posthouse.entrypoints.http.route_context import (
 )
 from posthouse.entrypoints.http.schemas import webhooks as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
-from posthouse.flows.webhooks.endpoint import EndpointHealth, EndpointRow, WebhookAttempt, WebhookDelivery
+from posthouse.flows.webhooks.webhook import EndpointHealth, EndpointRow, WebhookAttempt, WebhookDelivery
 from posthouse.rules import ids
 from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.event import EventType

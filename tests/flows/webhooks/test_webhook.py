@@ -9,7 +9,7 @@ import pytest
 from posthouse.chance import SystemChance
 from posthouse.clock import Clock
 from posthouse.flows.shared.tickets import LEASE, Tickets
-from posthouse.flows.webhooks.endpoint import SETTLED_AFTER, WebhookEndpoint
+from posthouse.flows.webhooks.webhook import SETTLED_AFTER, WebhookEndpoint
 from posthouse.rules import ids
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
