@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -320,6 +320,19 @@ async def test_nothing_to_do_is_nothing_done(database: Database) -> None:
         assert await delivery_schedule.postpone(tx, [], now) == 0
         assert await delivery_claims.claim(tx, uuid4(), [], now, now) == []
         assert (await delivery_outcomes.record(tx, [], now))[:3] == ((), (), ())
+
+
+async def test_a_batch_without_endpoints_is_recorded_by_three_statements(steps: DeliverySteps) -> None:
+    await steps.accept(20)
+    claims = await steps.claim(await steps.lease())
+    outcomes = [steps.outcome(claim, DeliveryResult.DELIVERED) for claim in claims]
+    made: list[str] = []
+    async with steps.database.transaction() as tx:
+        # With its first statements, a connection also asks for the types that they name.
+        await delivery_outcomes.record(tx, outcomes[:1], steps.clock.now())
+        with cast(Any, tx).query_logger(lambda query: made.append(query.query)):
+            recorded = await delivery_outcomes.record(tx, outcomes[1:], steps.clock.now())
+    assert (len(recorded.counted), len(made)) == (19, 3)
 
 
 STATEMENTS = query_plans.statements(delivery_schedule, delivery_claims, delivery_outcomes)
