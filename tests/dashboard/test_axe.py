@@ -46,7 +46,9 @@ _DIALOG: Final = "[role=dialog]:visible"
 DIALOGS: Final = (
     "Add a domain",
     "Add an address",
+    "Cancel many",
     "Compare versions",
+    "Delete the endpoint",
     "Delete the webhook",
     "Delete welcome",
     "Filters",
@@ -55,6 +57,7 @@ DIALOGS: Final = (
     "Make new signing keys",
     "New API key",
     "New SMTP credential",
+    "New endpoint",
     "New secret",
     "New template",
     "Remove ",
@@ -66,6 +69,7 @@ DIALOGS: Final = (
     "Revoke ",
     "Rotate ",
     "SMTP settings of ",
+    "Send failed again",
     "Set up a second factor",
 )
 

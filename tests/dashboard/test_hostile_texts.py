@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -69,11 +70,17 @@ async def hostile(
                 kept: Counter[str] = Counter()
                 answer = await tenant.call("PUT", "/v1/webhook", {"url": dashboard.webhook_url("/hostile")})
                 assert answer.status < 300, answer.raw
+                endpoint = {"url": dashboard.webhook_url("/hostile"), "headers": {"X-Team": "mail"}}
+                answer = await tenant.call("POST", "/v1/endpoints", endpoint)
+                assert answer.status < 300, answer.raw
+                since = {"since": datetime.now(UTC).isoformat(), "dry_run": True}
+                answer = await tenant.call("POST", "/v1/resends", since, **{"Idempotency-Key": "hostile"})
+                assert answer.status < 300, answer.raw
                 message_ids = [await _send(tenant, number, text) for number, text in enumerate(texts)]
                 await processes.wait_until_final(tenant, message_ids, SENT_SECONDS_MAX)
                 await eventually(
                     lambda: dashboard.webhook_receiver.requests,
-                    lambda calls: len(calls) >= len(texts),
+                    lambda calls: len(calls) >= 2 * len(texts),
                     within=SENT_SECONDS_MAX,
                 )
                 for number, text in enumerate(texts):

@@ -13,24 +13,6 @@ NOT_FOR_PEOPLE: Final = {
     "listEvents": "programs that missed webhooks catch up with it; a message's page shows its events",
     "waitForMessage": "test suites wait with it for the mail that they caused",
 }
-# For people too; the dashboard has no page for endpoints and no control for many messages yet.
-WITHOUT_PAGES: Final = {
-    "cancelMessages",
-    "createEndpoint",
-    "createResend",
-    "deleteEndpoint",
-    "getEndpoint",
-    "getEndpointDelivery",
-    "getResend",
-    "listEndpointDeliveries",
-    "listEndpoints",
-    "pingEndpoint",
-    "replayEndpoint",
-    "replayEndpointDelivery",
-    "rotateEndpointSecret",
-    "saveEndpoint",
-    "stopResend",
-}
 # Calls of the typed client, whose paths are the document's, and of the functions that take any path.
 _TYPED: Final = re.compile(r"\.(GET|POST|PUT|PATCH|DELETE)\(\s*'(/v1/[^']+)'")
 _UNTYPED: Final = re.compile(r"(?:\b(post|upload)\b(?:<\w+>)?\()?(['`])(/v1/(?:(?!\2).)+)\2")
@@ -68,8 +50,7 @@ def known() -> dict[str, tuple[str, str]]:
 
 def test_every_operation_is_used_or_not_for_people() -> None:
     named = used()
-    expected = set(NOT_FOR_PEOPLE) | WITHOUT_PAGES
-    assert {name for name, operation in known().items() if operation not in named} == expected
+    assert {name for name, operation in known().items() if operation not in named} == set(NOT_FOR_PEOPLE)
 
 
 def test_no_operation_is_used_that_there_is_not() -> None:
@@ -80,5 +61,5 @@ def test_changes_that_not_every_role_may_make_have_a_control_that_names_them() -
     named = {operation for text in texts() for operation in _NAMED.findall(text)}
     changes = {name for name, (method, _) in operations().items() if method != "GET"}
     guarded = {name for name in changes if NEEDED.get(name, Role.VIEWER) is not Role.VIEWER}
-    assert (guarded | changes & FOR_OPERATORS) - named - WITHOUT_PAGES == set()
+    assert (guarded | changes & FOR_OPERATORS) - named == set()
     assert named <= set(NEEDED) | FOR_OPERATORS

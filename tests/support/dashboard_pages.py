@@ -10,12 +10,14 @@ from playwright.async_api import Page, TimeoutError  # noqa: A004 (as Playwright
 
 from posthouse.rules.role import FOR_OPERATORS
 from tests.support.dashboard_browser import Pages, account_path
+from tests.support.eventually import eventually
 from tests.support.operator_login import add_second_factor, set_operator
 from tests.support.service import Tenant
 
 SOURCES: Final = Path(__file__).parents[2] / "dashboard" / "src"
 DOCUMENT: Final = SOURCES.parents[1] / "docs" / "reference" / "openapi.json"
 _ENTRY: Final = re.compile(r"\{ path: '(?P<path>[^']+)'.*?needs: '(?P<needs>\w+)'")
+DELIVERY_SECONDS_MAX: Final = 60.0
 AXE: Final = SOURCES.parent / "node_modules" / "axe-core" / "axe.min.js"
 # WCAG 2.2 AA and axe's best practices. A frame that runs no script can't be looked into.
 _AXE_OPTIONS: Final[dict[str, Any]] = {
@@ -89,11 +91,21 @@ async def page_paths(tenant: Tenant) -> dict[str, str]:
         ("templates/$alias", "/v1/templates", "alias"),
         ("domains/$name", "/v1/domains", "name"),
         ("webhook/$id", "/v1/webhook/deliveries", "id"),
+        ("endpoints/$id", "/v1/endpoints", "id"),
     ]:
         answer = await tenant.call("GET", listed)
         items = next(value for value in answer.body.values() if isinstance(value, list))
         if items:
             values[name] = f"{name.partition('$')[0]}{items[0][field]}"
+    endpoint = values["endpoints/$id"]
+
+    async def deliveries() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await tenant.call("GET", f"/v1/{endpoint}/deliveries")).body["deliveries"]
+        return found
+
+    # Of the mail that the account sent.
+    of_endpoint = await eventually(deliveries, within=DELIVERY_SECONDS_MAX)
+    values["endpoints/$id/$delivery"] = f"{endpoint}/{of_endpoint[0]['id']}"
     table = page_table()
     unknown = [path for path in table if "$" in path and path not in values]
     assert not unknown, f"the account has nothing for {unknown}"

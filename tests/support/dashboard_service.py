@@ -50,6 +50,7 @@ class DashboardService:
     async def full_account(self) -> Tenant:
         """An account with something on every page."""
         tenant = await self.account()
+        await tenant.call("POST", "/v1/endpoints", {"url": self.webhook_url("/endpoint"), "tags": ["welcome"]})
         for behaviour in ("ada", "550-rcpt", "greylist", "450-rcpt"):
             to = f"{behaviour}+{next(self._numbers)}@{DESTINATION}"
             await tenant.accepts(tenant.mail(to=to, html="<h1>Hello</h1>", tags=["welcome"], attachments=[_ATTACHMENT]))

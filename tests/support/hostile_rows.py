@@ -18,6 +18,8 @@ _CLOSED: Final = {
     "audit_log": "action",
     "credentials": "username",
     "domains": "name",
+    "endpoint_events": "type",
+    "endpoints": "mode types",
     "events": "type",
     "idempotency": "key",
     "invitations": "role",
@@ -27,6 +29,7 @@ _CLOSED: Final = {
     "messages": "billing_status source status",
     "recipients": "billing_status field status",
     "reports": "kind",
+    "resends": "status",
     "schedule": "destination",
     "suppressions": "reason",
     "template_versions": "alias",
@@ -39,7 +42,7 @@ _CLOSED: Final = {
 }
 CLOSED: Final = frozenset(f"{table}.{column}" for table, columns in _CLOSED.items() for column in columns.split())
 # What a text begins with where a rule of the table wants it.
-_PREFIXES: Final = {"webhook_endpoints.url": "https://hooks.example/"}
+_PREFIXES: Final = dict.fromkeys(("endpoints.url", "webhook_endpoints.url"), "https://hooks.example/")
 
 _COLUMNS: Final = """
 SELECT columns.table_name || '.' || columns.column_name AS name, columns.udt_name AS type

@@ -31,9 +31,9 @@ export const client = new QueryClient({
 /** The first word of a key is the kind of thing; live.ts names the kinds that a hint concerns. */
 export type Key = readonly [
   kind:
-    | 'account' | 'messages' | 'message' | 'events' | 'webhook' | 'deliveries' | 'domains' | 'domain' | 'keys' | 'credentials'
+    | 'account' | 'messages' | 'message' | 'events' | 'webhook' | 'endpoints' | 'endpoint' | 'deliveries' | 'domains' | 'domain' | 'keys' | 'credentials'
     | 'templates' | 'template' | 'suppressions' | 'ledger' | 'members' | 'invitations' | 'log' | 'sessions' | 'usage'
-    | 'reasons' | 'progress' | 'alerts' | 'service' | 'operator',
+    | 'reasons' | 'progress' | 'alerts' | 'service' | 'operator' | 'resend',
   ...rest: unknown[],
 ]
 

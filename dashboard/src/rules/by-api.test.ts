@@ -15,8 +15,8 @@ it('Python has its own literals', () => {
   expect(asPython(REQUEST, 'https://mail.example')).toContain(`json={"name": "it's.example", "wildcard": True, "note": None},`)
 })
 
-it('bodies with passwords are not shown', () => {
-  expect(['/v1/auth/login', '/v1/auth/totp', '/v1/invitations/accept'].every(hidesBody)).toBe(true)
-  expect(hidesBody('/v1/domains')).toBe(false)
+it('bodies with secrets are not shown', () => {
+  expect(['/v1/auth/login', '/v1/auth/totp', '/v1/invitations/accept', '/v1/endpoints', '/v1/endpoints/ep_1'].every(hidesBody)).toBe(true)
+  expect(['/v1/domains', '/v1/endpoints/ep_1/replay'].some(hidesBody)).toBe(false)
   expect(asCurl({ ...REQUEST, body: { kind: 'hidden' } }, 'https://mail.example')).toContain('-d @body.json')
 })

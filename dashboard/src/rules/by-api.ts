@@ -10,7 +10,8 @@ export interface MadeRequest {
   readonly requestId: string | null
 }
 
-const SECRET_PATHS = /^\/v1\/(auth\/|invitations\/accept)/
+// An endpoint's headers may be credentials of its receiver.
+const SECRET_PATHS = /^\/v1\/(auth\/|invitations\/accept|endpoints$|endpoints\/[^/]+$)/
 
 export const hidesBody = (path: string): boolean => SECRET_PATHS.test(path)
 

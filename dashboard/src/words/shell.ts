@@ -56,6 +56,7 @@ export const pageNames = words({
   messages: 'Messages',
   message: 'Message',
   webhook: 'Webhook',
+  endpoints: 'Endpoints',
   domains: 'Domains',
   keys: 'Keys and credentials',
   templates: 'Templates',

@@ -1,12 +1,14 @@
 /** Every message, live, with filters in the address. */
-import { Alert, Button, Loader, Stack, Text } from '@mantine/core'
+import { Alert, Button, Group, Loader, Stack, Text } from '@mantine/core'
 import { useQueryClient } from '@tanstack/react-query'
-import { useEffect, useMemo } from 'react'
+import { Suspense, useEffect, useMemo, useState } from 'react'
 import { download } from '../../api/client'
 import { useAccountId, useList, useRead } from '../../api/queries'
 import { ExportButton } from '../../parts/ExportButton'
+import { later } from '../../parts/later'
 import { PageButton, useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
+import { Allowed } from '../../parts/Role'
 import { Empty, Loaded } from '../../parts/States'
 import { useNow } from '../../parts/Time'
 import { VirtualList } from '../../parts/VirtualList'
@@ -18,6 +20,9 @@ import { FilterBar } from './FilterBar'
 import classes from './messages.module.css'
 import { MessageRow, type Listed, useRowHeight } from './MessageRow'
 
+const CancelMany = later(() => import('./CancelMany'))
+const SendAgain = later(() => import('./SendAgain'))
+
 const PAGE = 100
 const idOf = ({ id }: Listed): string => id
 
@@ -26,12 +31,32 @@ export default function MessagesPage() {
   const query = useMemo(() => queryOf(filters), [filters])
   return (
     <>
-      <PageHeader title={text.title} about={text.about} actions={<ExportButton operation="exportMessages" save={() => download(`/v1/messages/export${writeSearch(query)}`, 'messages.csv')} />} />
+      <PageHeader title={text.title} about={text.about} actions={<Actions query={query} />} />
       <Stack gap="sm">
         <FilterBar filters={filters} change={setFilters} />
         <Messages query={query} />
       </Stack>
     </>
+  )
+}
+
+function Actions({ query }: { readonly query: ReturnType<typeof queryOf> }) {
+  const [asked, setAsked] = useState<'cancel' | 'again' | null>(null)
+  const close = () => setAsked(null)
+  return (
+    <Group gap="xs">
+      <Allowed to="createResend">
+        {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked('again')}>{text.many.again}</Button>}
+      </Allowed>
+      <Allowed to="cancelMessages">
+        {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked('cancel')}>{text.many.cancel}</Button>}
+      </Allowed>
+      <ExportButton operation="exportMessages" save={() => download(`/v1/messages/export${writeSearch(query)}`, 'messages.csv')} />
+      <Suspense fallback={null}>
+        {asked === 'cancel' && <CancelMany tag={query.tag ?? ''} onClose={close} />}
+        {asked === 'again' && <SendAgain tag={query.tag ?? ''} onClose={close} />}
+      </Suspense>
+    </Group>
   )
 }
 

@@ -1,6 +1,5 @@
 import { Button, Group, Modal, Select, Stack, Text, Title } from '@mantine/core'
 import { useState } from 'react'
-import { useList, useWrite } from '../../api/queries'
 import { ItemList, ItemRow } from '../../parts/Items'
 import { PageLink, useFilters } from '../../parts/Link'
 import { notify, notifyFailure } from '../../parts/notify'
@@ -12,31 +11,25 @@ import { Ago, Countdown } from '../../parts/Time'
 import { text as shared } from '../../words/parts'
 import { text } from '../../words/webhook'
 import { answerOf } from './answer'
+import { logOf, placeOf, useLog, useReplay, useReplayAll, type EndpointId } from './log'
 
 const HOUR_MS = 60 * 60 * 1000
 const SPANS = { hour: HOUR_MS, day: 24 * HOUR_MS, week: 7 * 24 * HOUR_MS } as const
 type Span = keyof typeof SPANS
 const STATUSES = ['pending', 'succeeded', 'failed'] as const
-const TYPES = ['email.delivered', 'email.bounced', 'email.failed', 'webhook.test'] as const
 export const TONES: Readonly<Record<string, Tone>> = { pending: 'busy', succeeded: 'good', failed: 'bad' }
 
 const known = <T extends string>(value: string | undefined, all: readonly T[]): T | undefined => all.find((item) => item === value)
 const sinceOf = (span: Span): string => new Date(Date.now() - SPANS[span]).toISOString()
 
-export function Deliveries() {
+export function Deliveries({ endpoint }: { readonly endpoint: EndpointId }) {
+  const operations = logOf(endpoint)
   const [filters, setFilters] = useFilters(['status', 'type', 'time'] as const)
   const status = known(filters.status, STATUSES)
-  const type = known(filters.type, TYPES)
+  const type = known(filters.type, operations.types)
   const time = known(filters.time, ['hour', 'day', 'week'] as const)
-  const log = useList(
-    ['deliveries', status, type, time],
-    (api, cursor) => api.GET('/v1/webhook/deliveries', {
-      params: { query: { cursor: cursor ?? null, status, type, since: time === undefined ? null : sinceOf(time) } },
-    }),
-    (page) => page.deliveries,
-    { keep: true },
-  )
-  const replay = useReplay()
+  const log = useLog(endpoint, [status, type, time], { status, type, since: () => (time === undefined ? null : sinceOf(time)) })
+  const replay = useReplay(endpoint)
   const [isReplaying, setReplaying] = useState(false)
   const isFiltered = status !== undefined || type !== undefined || time !== undefined
   const empty = isFiltered ? <Empty title={text.logNoMatch}>{text.logNoMatchNext}</Empty> : <Empty title={text.logEmpty}>{text.logEmptyNext}</Empty>
@@ -49,9 +42,9 @@ export function Deliveries() {
         <Title order={2} size="h4">{text.log}</Title>
         <Group align="flex-end" gap="xs">
           {select(text.status, status, text.statuses, (chosen) => setFilters({ status: chosen }))}
-          {select(text.type, type, text.eventNames, (chosen) => setFilters({ type: chosen }))}
+          {select(text.type, type, Object.fromEntries(operations.types.map((name) => [name, text.eventNames[name]])), (chosen) => setFilters({ type: chosen }))}
           {select(text.time, time, text.times, (chosen) => setFilters({ time: chosen }))}
-          <Allowed to="replayWebhookDeliveries">
+          <Allowed to={operations.all.needs}>
             {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" onClick={() => setReplaying(true)}>{text.replayAll}</Button>}
           </Allowed>
         </Group>
@@ -64,7 +57,7 @@ export function Deliveries() {
                 <Stack gap={2} miw={0} flex="1 1 260px">
                   <Group gap="xs">
                     <StatusBadge state={delivery.status} label={text.statuses[delivery.status]} tone={TONES[delivery.status] ?? 'plain'} />
-                    <PageLink to={['webhook', delivery.id]} fw={600}>{text.deliveryOf(delivery.type)}</PageLink>
+                    <PageLink to={placeOf(endpoint, delivery.id)} fw={600}>{text.deliveryOf(delivery.type)}</PageLink>
                   </Group>
                   <Text size="sm" c="dimmed" className={classes.break}>
                     <Ago at={delivery.created_at} /> · {text.attempt(delivery.attempt, delivery.max_attempts)}
@@ -73,7 +66,7 @@ export function Deliveries() {
                   {delivery.error !== null && <Text size="sm" className={classes.break} lineClamp={2}>{delivery.error}</Text>}
                   {delivery.next_attempt_at !== null && <Text size="sm">{text.next} <Countdown until={delivery.next_attempt_at} /></Text>}
                 </Stack>
-                <Allowed to="replayWebhookDelivery">
+                <Allowed to={operations.one.needs}>
                   {(control) => (
                     <Button {...control} variant="default" size="xs" loading={replay.isPending && replay.variables === delivery.id} onClick={() => replay.mutate(delivery.id, { onSuccess: () => notify(text.replayed), onError: notifyFailure })}>{text.replay}</Button>
                   )}
@@ -83,25 +76,21 @@ export function Deliveries() {
           </ItemList>
         )}
       </Loaded>
-      {isReplaying && <ReplayAll onClose={() => setReplaying(false)} />}
+      {isReplaying && <ReplayAll endpoint={endpoint} onClose={() => setReplaying(false)} />}
     </Stack>
   )
 }
 
-export function useReplay() {
-  return useWrite((api, id: string) => api.POST('/v1/webhook/deliveries/{id}/replay', { params: { path: { id } } }), ['deliveries', 'webhook'])
-}
-
-function ReplayAll({ onClose }: { readonly onClose: () => void }) {
+function ReplayAll({ endpoint, onClose }: { readonly endpoint: EndpointId; readonly onClose: () => void }) {
   const [span, setSpan] = useState<Span>('day')
   const [count, setCount] = useState(0)
-  const replay = useWrite((api, since: string) => api.POST('/v1/webhook/replay', { body: { since } }), ['deliveries', 'webhook'])
+  const replay = useReplayAll(endpoint)
   async function run(): Promise<void> {
     // A request adds a bounded number and says where to go on.
     let since: string | null | undefined = sinceOf(span)
     let sum = count
     while (since != null) {
-      const answer: { readonly replayed: number; readonly next_since: string | null } = await replay.mutateAsync(since)
+      const answer: Awaited<ReturnType<typeof replay.mutateAsync>> = await replay.mutateAsync(since)
       sum += answer.replayed
       setCount(sum)
       since = answer.next_since

@@ -1,7 +1,5 @@
 import { Button, Group, Paper, SimpleGrid, Stack, Text, Title } from '@mantine/core'
 import { IconRepeat } from '@tabler/icons-react'
-import { useRead } from '../../api/queries'
-import type { components } from '../../api/schema'
 import { CodeBlock, CopyField } from '../../parts/Copy'
 import { PageLink, useGo } from '../../parts/Link'
 import { notify, notifyFailure } from '../../parts/notify'
@@ -14,21 +12,20 @@ import { Steps, type Step } from '../../parts/Steps'
 import { Ago, Countdown } from '../../parts/Time'
 import { text } from '../../words/webhook'
 import { answerOf } from './answer'
-import { TONES, useReplay } from './Deliveries'
+import { TONES } from './Deliveries'
+import { logOf, placeOf, useDelivery, useReplay, type DeliveryWithAttempts, type EndpointId } from './log'
 
-type Shown = components['schemas']['WebhookDeliveryWithAttempts']
-
-export function Delivery({ id }: { readonly id: string }) {
-  const read = useRead(['deliveries', 'single', id], (api) => api.GET('/v1/webhook/deliveries/{id}', { params: { path: { id } } }))
-  const replay = useReplay()
+export function Delivery({ id, endpoint }: { readonly id: string; readonly endpoint: EndpointId }) {
+  const read = useDelivery(endpoint, id)
+  const replay = useReplay(endpoint)
   const go = useGo()
   const present = read.data?.delivery
   const actions = present === undefined ? undefined : (
-    <Allowed to="replayWebhookDelivery">
+    <Allowed to={logOf(endpoint).one.needs}>
       {(control) => (
         <Button
           {...control} leftSection={<IconRepeat size={16} />} loading={replay.isPending}
-          onClick={() => replay.mutate(id, { onSuccess: ({ delivery }) => { notify(text.replayed); go(['webhook', delivery.id]) }, onError: notifyFailure })}
+          onClick={() => replay.mutate(id, { onSuccess: ({ delivery }) => { notify(text.replayed); go(placeOf(endpoint, delivery.id)) }, onError: notifyFailure })}
         >
           {text.replay}
         </Button>
@@ -37,17 +34,17 @@ export function Delivery({ id }: { readonly id: string }) {
   )
   return (
     <>
-      <PageLink to={['webhook']} size="sm">{text.back}</PageLink>
+      <PageLink to={placeOf(endpoint)} size="sm">{endpoint === null ? text.back : text.backToEndpoint}</PageLink>
       <PageHeader
         title={present === undefined ? text.delivery : text.deliveryOf(present.type)} actions={actions}
         about={present && <Group gap="xs"><StatusBadge state={present.status} label={text.statuses[present.status]} tone={TONES[present.status] ?? 'plain'} /><Ago at={present.created_at} /></Group>}
       />
-      <Loaded query={read}>{({ delivery }) => <Detail delivery={delivery} />}</Loaded>
+      <Loaded query={read}>{({ delivery }) => <Detail delivery={delivery} endpoint={endpoint} />}</Loaded>
     </>
   )
 }
 
-function Detail({ delivery }: { readonly delivery: Shown }) {
+function Detail({ delivery, endpoint }: { readonly delivery: DeliveryWithAttempts; readonly endpoint: EndpointId }) {
   return (
     <Stack gap="lg">
       <Paper withBorder p="md">
@@ -55,7 +52,7 @@ function Detail({ delivery }: { readonly delivery: Shown }) {
           <CopyField name={text.url} value={delivery.url} label />
           <CopyField name={text.event} value={delivery.event_id} label />
           {delivery.message_id !== null && <Stack gap={0}><Text size="xs" c="dimmed">{text.message}</Text><PageLink to={['messages', delivery.message_id]}>{text.openMessage}</PageLink></Stack>}
-          {delivery.replay_of !== null && <Stack gap={0}><Text size="xs" c="dimmed">{text.replayOf}</Text><PageLink to={['webhook', delivery.replay_of]}>{delivery.replay_of}</PageLink></Stack>}
+          {delivery.replay_of !== null && <Stack gap={0}><Text size="xs" c="dimmed">{text.replayOf}</Text><PageLink to={placeOf(endpoint, delivery.replay_of)}>{delivery.replay_of}</PageLink></Stack>}
         </SimpleGrid>
       </Paper>
       <Stack gap="sm" component="section" aria-label={text.attempts}>
@@ -72,7 +69,7 @@ function Detail({ delivery }: { readonly delivery: Shown }) {
   )
 }
 
-function stepsOf(delivery: Shown): Step[] {
+function stepsOf(delivery: DeliveryWithAttempts): Step[] {
   const made = delivery.attempts.map((attempt, index): Step => ({
     key: String(index),
     title: text.attemptNumber(index + 1),

@@ -1,17 +1,17 @@
 /** The answer to a test, as soon as it is there. */
 import { Alert, Group, Loader, Stack, Text } from '@mantine/core'
-import { useRead } from '../../api/queries'
 import { CodeBlock } from '../../parts/Copy'
 import { Failure } from '../../parts/States'
 import { PageLink } from '../../parts/Link'
 import classes from '../../parts/parts.module.css'
 import { text } from '../../words/webhook'
 import { answerOf } from './answer'
+import { placeOf, useDelivery, type EndpointId } from './log'
 
 const ASK_MS = 1_000
 
-export function Ping({ id }: { readonly id: string }) {
-  const read = useRead(['deliveries', 'single', id], (api) => api.GET('/v1/webhook/deliveries/{id}', { params: { path: { id } } }), { every: ASK_MS })
+export function Ping({ id, endpoint }: { readonly id: string; readonly endpoint: EndpointId }) {
+  const read = useDelivery(endpoint, id, ASK_MS)
   const delivery = read.data?.delivery
   if (read.error !== null && delivery === undefined) return <Failure error={read.error} title={text.ping} />
   if (delivery === undefined || delivery.status === 'pending') {
@@ -24,7 +24,7 @@ export function Ping({ id }: { readonly id: string }) {
         <Text size="sm">{answerOf(delivery)}</Text>
         {delivery.error !== null && <Text size="sm" className={classes.break}>{delivery.error}</Text>}
         {delivery.response_body != null && delivery.response_body !== '' && <CodeBlock code={delivery.response_body} name={text.response} />}
-        <PageLink to={['webhook', id]} size="sm">{text.delivery}</PageLink>
+        <PageLink to={placeOf(endpoint, id)} size="sm">{text.delivery}</PageLink>
       </Stack>
     </Alert>
   )

@@ -6,8 +6,7 @@ import { notify } from '../../parts/notify'
 import { Allowed, useMay } from '../../parts/Role'
 import { Failure } from '../../parts/States'
 import { text } from '../../words/webhook'
-
-const EVENTS = ['email.delivered', 'email.bounced', 'email.failed'] as const
+import { WEBHOOK_TYPES as EVENTS } from './log'
 
 export function SettingsForm({ webhook, onSecret }: {
   readonly webhook: components['schemas']['Webhook'] | null

@@ -1,26 +1,21 @@
-import { Button, Group, SimpleGrid, Stack, Text, Title } from '@mantine/core'
+import { Button, Group, Stack, Title } from '@mantine/core'
 import { IconSend } from '@tabler/icons-react'
 import { Suspense, useState } from 'react'
 import { later } from '../../parts/later'
 import { useRead, useWrite } from '../../api/queries'
-import type { components } from '../../api/schema'
 import { Confirm } from '../../parts/Confirm'
 import { SecretOnce } from '../../parts/Copy'
 import { notify, notifyFailure } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
 import { Allowed } from '../../parts/Role'
 import { Empty, Lines, Loaded } from '../../parts/States'
-import { Figure } from '../../parts/Status'
-import { Ago } from '../../parts/Time'
-import { duration, number, percent } from '../../words/format'
 import { text } from '../../words/webhook'
 import { Deliveries } from './Deliveries'
+import { HealthFigures } from './Health'
 import { Ping } from './Ping'
 import { SettingsForm } from './SettingsForm'
 
 const Verify = later(() => import('./Verify'))
-
-type Health = components['schemas']['WebhookHealth']
 
 export function Webhook() {
   const webhook = useRead(['webhook'], (api) => api.GET('/v1/webhook'))
@@ -42,7 +37,7 @@ export function Webhook() {
           <Stack gap="xl">
             {present === null && <Empty title={text.none}>{text.noneNext}</Empty>}
             {secret !== null && <SecretOnce secrets={[{ name: text.secret, value: secret }]} onStored={() => setSecret(null)} />}
-            {ping.data !== undefined && <Ping id={ping.data.delivery.id} />}
+            {ping.data !== undefined && <Ping id={ping.data.delivery.id} endpoint={null} />}
             {health != null && <HealthFigures health={health} />}
             <Stack gap="sm" component="section" aria-label={text.settings}>
               <Group justify="space-between">
@@ -51,7 +46,7 @@ export function Webhook() {
               </Group>
               <SettingsForm key={present?.updated_at ?? ''} webhook={present} onSecret={setSecret} />
             </Stack>
-            {present !== null && <Deliveries />}
+            {present !== null && <Deliveries endpoint={null} />}
             <Suspense fallback={<Lines count={3} />}><Verify /></Suspense>
           </Stack>
         )}
@@ -87,20 +82,5 @@ function Changes({ onSecret }: { readonly onSecret: (secret: string) => void }) 
         {text.removeWhy}
       </Confirm>
     </Group>
-  )
-}
-
-function HealthFigures({ health }: { readonly health: Health }) {
-  const { calls, failures, p50_ms: p50, p95_ms: p95, failing_since: since } = health
-  return (
-    <Stack gap="sm" component="section" aria-label={text.health}>
-      <Title order={2} size="h4">{text.health}</Title>
-      <SimpleGrid cols={{ base: 1, xs: 2, md: 4 }}>
-        <Figure name={text.state} value={text.healthStates[health.state]} about={since == null ? undefined : <>{text.failingSince} <Ago at={since} /></>} />
-        <Figure name={text.calls} value={number(calls)} />
-        <Figure name={text.failures} value={number(failures)} about={calls === 0 ? undefined : text.share(percent(failures / calls))} />
-        <Figure name={text.p50} value={p50 === null ? <Text c="dimmed">{text.noCalls}</Text> : duration(p50 / 1000)} about={p95 === null ? undefined : text.p95Is(duration(p95 / 1000))} />
-      </SimpleGrid>
-    </Stack>
   )
 }

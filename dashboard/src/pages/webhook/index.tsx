@@ -4,5 +4,5 @@ import { Webhook } from './Webhook'
 
 export default function WebhookPage() {
   const id = useParam('id')
-  return id === '' ? <Webhook /> : <Delivery key={id} id={id} />
+  return id === '' ? <Webhook /> : <Delivery key={id} id={id} endpoint={null} />
 }
