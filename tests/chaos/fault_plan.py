@@ -208,7 +208,7 @@ async def run_chaos(
         started = time.monotonic()
         live = stack.enter_context(Live(console=console, refresh_per_second=2, transient=True))
         printed_at = started
-        async with whole_service.busy(clients, max(1, clients // 3), per_second):
+        async with whole_service.busy(clients, max(1, clients // 3), per_second, later=max(1, clients // 3)):
             while (passed := time.monotonic() - started) < seconds:
                 await plan.inject()
                 live.update(_view(plan, passed, seconds))
@@ -248,7 +248,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults, on average")
     parser.add_argument("--rate", type=float, default=65.0, help="mails a second, on average over all faults")
-    parser.add_argument("--clients", type=int, default=24, help="over HTTP; and a third of that over SMTP")
+    parser.add_argument("--clients", type=int, default=24, help="over HTTP; a third of that over SMTP, and for later")
     parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)

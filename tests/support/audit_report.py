@@ -1,6 +1,7 @@
 """The result of a crash or chaos run: the audit's table and the figures, printed or written as Markdown."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,17 @@ async def audit_result(whole_service: WholeService) -> dict[str, Any]:
     report["orphans"] = await whole_service.processes.orphans()
     report["answers"] = dict(sorted(whole_service.answers.items()))
     report["copies"] = (await count_duplicates(whole_service.processes.log, whole_service.in_flight)).as_json()
+    later = await whole_service.later.compare(whole_service.processes.log, service)
+    report["later"] = {**asdict(later), "is_broken": later.is_broken}
     return report
 
 
 def is_failed(report: dict[str, Any]) -> bool:
-    return bool(report["is_broken"] or report["copies"]["is_exceeded"])
+    return bool(report["is_broken"] or report["copies"]["is_exceeded"] or report["later"]["is_broken"])
 
 
 def figures(report: dict[str, Any]) -> list[tuple[str, str]]:
-    copies = report["copies"]
+    copies, later = report["copies"], report["later"]
     by_death = copies["orphaned"] + copies["unexplained"]
     return [
         ("mails", f"{report['mails']:,}"),
@@ -49,6 +52,12 @@ def figures(report: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("duplicates that nothing on record explains", f"{copies['unexplained']:,}"),
         ("besides: copies after a server took the mail and closed the connection", f"{copies['ambiguous']:,}"),
+        ("mails with `send_at`", f"{later['mails']:,}"),
+        ("**recipients that got one before `send_at`**", f"**{later['early']:,}**"),
+        ("mails that were cancelled", f"{later['cancelled']:,}"),
+        ("**recipients that got a cancelled one**", f"**{later['cancelled_arrived']:,}**"),
+        ("cancellations that were refused", f"{later['refused']:,}"),
+        ("**of them of a mail that was never tried**", f"**{later['refused_untried']:,}**"),
     ]
 
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Any, Final
@@ -34,6 +34,7 @@ from tests.support import preloaded, webhook_accounts
 from tests.support.duplicate_mail import DATABASE_ERRORS, InFlight
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
+from tests.support.later_mail import LaterMail
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess, environment
 from tests.support.service import ABSENT, Service, Tenant, service_settings
 from tests.support.service_processes import ServiceProcesses, prepare_processes
@@ -61,6 +62,10 @@ RECIPIENT_COUNTS: Final = (*[1] * 13, 2, 3)
 # Emails of a bulk request, and the share of such requests.
 BULK_COUNTS: Final = (2, 5, 20, 60)
 BULK_SHARE: Final = 0.02
+# Mail for later: how far ahead, the shares of bulk requests and of cancelled messages.
+LATER_SECONDS: Final = (1.0, 6.0)
+LATER_BULK_SHARE: Final = 0.25
+CANCELLED_SHARE: Final = 0.5
 BODY_REPEATS: Final = (*[1] * 8, 10, 1_000)
 MAILS_A_CONNECTION: Final = 100
 # Clients pause while more than this waits, so that the service is idle soon after they stop.
@@ -102,6 +107,7 @@ class WholeService:
     answers: Counter[str] = field(default_factory=Counter)
     # By how many tries each mail took; over SMTP, of the mails of one client in a row.
     tries: Counter[int] = field(default_factory=Counter)
+    later: LaterMail = field(default_factory=LaterMail)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     # Recipients and webhooks that waited at the last check.
     waiting: tuple[int, int] = (0, 0)
@@ -151,9 +157,12 @@ class WholeService:
 
     @asynccontextmanager
     async def busy(
-        self, http: int = 6, smtp: int = 3, per_second: float = 60.0, waiting_max: int = WAITING_MAX
+        self, http: int = 6, smtp: int = 3, per_second: float = 60.0, waiting_max: int = WAITING_MAX, later: int = 0
     ) -> AsyncIterator[None]:
-        """Clients send while the block runs; at its end each waits for its last answer."""
+        """Clients send while the block runs; at its end each waits for its last answer.
+
+        Besides those of `http`, clients of `later` send mail that is due some seconds later, and cancel half of it.
+        """
         self._is_stopping = False
         pace = SendRate(per_second)
         async with asyncio.TaskGroup() as group:
@@ -162,6 +171,8 @@ class WholeService:
                 group.create_task(self._send_by_http(self.tenants[number % len(self.tenants)], pace))
             for number in range(smtp):
                 group.create_task(self._send_by_smtp(self.tenants[number % len(self.tenants)], pace))
+            for number in range(later):
+                group.create_task(self._send_for_later(self.tenants[number % len(self.tenants)], pace))
             try:
                 yield
             finally:
@@ -194,6 +205,39 @@ class WholeService:
             else:
                 await self.post(tenant)
 
+    async def _send_for_later(self, tenant: Tenant, pace: SendRate) -> None:
+        """Some is cancelled at once, and some as it becomes due."""
+        while await self._turn(pace):
+            seconds = self.chance.uniform(*LATER_SECONDS)
+            send_at = datetime.now(UTC) + timedelta(seconds=seconds)
+            if self.chance.random() < LATER_BULK_SHARE:
+                accepted = await self.post_bulk(tenant, send_at)
+            else:
+                accepted = await self.post(tenant, send_at=send_at)
+            await asyncio.sleep(self.chance.uniform(0, seconds * 1.2))
+            for message_id in accepted:
+                if self.chance.random() < CANCELLED_SHARE:
+                    await self._cancel(tenant, message_id)
+
+    async def _cancel(self, tenant: Tenant, message_id: str) -> None:
+        """Retry until there is an answer."""
+        give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
+        while time.monotonic() < give_up_at:
+            try:
+                answer = await tenant.cancel(message_id)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                self.answers["cancel: none"] += 1
+            else:
+                self.answers[f"cancel: {answer.status}"] += 1
+                if answer.status == 200:
+                    self.later.cancelled.add(message_id)
+                    return
+                if answer.status == 409:
+                    self.later.refused.add(message_id)
+                    return
+                assert answer.status in (429, 503), answer.raw
+            await asyncio.sleep(PAUSE_SECONDS * 4)
+
     async def send_to_blocked(self) -> None:
         """A mail to a destination of its own that refuses our address."""
         destination = self.processes.destination(f"blocked{next(self._numbers)}.example.net", BLOCKED)
@@ -221,30 +265,37 @@ class WholeService:
         self.processes.receiver.blocked = {first}
         await self.post(self.tenants[0], [f"bob@{destination}"])
 
-    async def post(self, tenant: Tenant, to: list[str] | None = None) -> None:
-        """Retry with the same key until there is an answer."""
+    async def post(
+        self, tenant: Tenant, to: list[str] | None = None, *, send_at: datetime | None = None
+    ) -> Sequence[str]:
+        """Retry with the same key until there is an answer; the id, if it was accepted."""
         to = to or self._addresses(self.chance.choice(RECIPIENT_COUNTS))
         fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
-        body = tenant.mail(**fields)
+        body = tenant.mail(**fields, **_later(send_at))
+        ids: list[str] = []
 
         def taken(key: str, answer: Answer) -> bool:
             if answer.status == 202:
-                self._note(via="http", outcome="accepted", key=key, id=answer.body["id"])
+                self._note_accepted(key, answer.body["id"], send_at, to)
+                ids.append(answer.body["id"])
             return answer.status == 202
 
         await self._post(lambda key, machine: tenant.send(body, key=key, service=machine), tenant, taken)
+        return ids
 
-    async def post_bulk(self, tenant: Tenant) -> None:
+    async def post_bulk(self, tenant: Tenant, send_at: datetime | None = None) -> Sequence[str]:
         """The same, of many emails; each is remembered by the key and its index."""
         emails = [{"to": address} for address in self._addresses(self.chance.choice(BULK_COUNTS))]
-        body = {"defaults": tenant.mail(to=ABSENT), "emails": emails}
+        body = {"defaults": tenant.mail(to=ABSENT, **_later(send_at)), "emails": emails}
+        ids: dict[str, None] = {}
 
         def taken(key: str, answer: Answer) -> bool:
             if answer.status != 200:
                 return False
             accepted = {index: result["id"] for index, result in enumerate(answer.body["results"]) if "id" in result}
             for index, message_id in accepted.items():
-                self._note(via="http", outcome="accepted", key=f" {index} {key}", id=message_id)
+                self._note_accepted(f" {index} {key}", message_id, send_at, [emails[index]["to"]])
+            ids.update(dict.fromkeys(accepted.values()))
             if len(accepted) < len(emails):
                 return False
             self.answers["http: 202"] += len(emails)
@@ -255,6 +306,7 @@ class WholeService:
             return await machine.request("POST", "/emails/batch", headers=headers, json=body)
 
         await self._post(send, tenant, taken)
+        return list(ids)
 
     async def _post(
         self,
@@ -326,6 +378,11 @@ class WholeService:
             f"{self.chance.choice(self.behaviours)}+{next(self._numbers)}@{self.chance.choice(self.domains)}"
             for _ in range(count)
         ]
+
+    def _note_accepted(self, key: str, message_id: str, send_at: datetime | None, to: list[str]) -> None:
+        self._note(via="http", outcome="accepted", key=key, id=message_id)
+        if send_at is not None:
+            self.later.note(message_id, send_at, to)
 
     def _note(self, **line: str) -> None:
         self.sender_log.write(json.dumps(line) + "\n")
@@ -467,6 +524,10 @@ async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], 
         url = f"https://{NAME}:{port}/events?{number}"
         async with processes.service.pool.acquire() as connection, connection.transaction():
             await webhooks.save(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
+
+
+def _later(send_at: datetime | None) -> dict[str, str]:
+    return {} if send_at is None else {"send_at": send_at.isoformat()}
 
 
 def _addresses_of(first: str, second: str) -> tuple[str, str]:
