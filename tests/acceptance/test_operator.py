@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from posthouse.rules import ids, role
-from posthouse.rules.operator import SESSION_MAX
+from posthouse.rules.operator import SESSION_MAX, VISIT_MAX
 from posthouse.rules.usage import hour_of
 from tests.acceptance.test_tenancy import DOCUMENT
 from tests.support.eventually import eventually
@@ -374,3 +374,86 @@ async def test_content_is_not_shown_if_the_log_can_not_be_written(service: Servi
         await service.sql("DROP FUNCTION test_no_room CASCADE")
     assert answer.status == 503
     assert CONTENT.encode() not in answer.raw
+
+
+WRITES: Final = [
+    (declared["operationId"], method.upper(), path)
+    for path, methods in DOCUMENT["paths"].items()
+    for method, declared in methods.items()
+    if method.upper() != "GET" and declared["security"] != []
+]
+
+
+async def visit(service: Service, tenant: Tenant, authorization: str) -> str:
+    account = ids.text(ids.ACCOUNT, tenant.id)
+    return f"Bearer {(await change(service, f'accounts/{account}/visit', authorization))['token']}"
+
+
+async def actions(tenant: Tenant) -> list[str]:
+    entries = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
+    return [entry["action"] for entry in entries if entry["actor"]["name"] == "operator"]
+
+
+@pytest.mark.rule("OPR-13")
+async def test_a_visit_reads_what_a_viewer_reads_and_is_seen(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    sent = await tenant.accepts(tenant.mail(text=CONTENT))
+    assert "visited_until" not in (await tenant.call("GET", "/v1/account")).body["account"]
+    visitor = await visit(service, tenant, token)
+    # Before anything was read.
+    assert await actions(tenant) == ["account.visited", *(await actions(tenant))[1:]]
+    assert email not in json.dumps((await tenant.call("GET", "/v1/audit-log")).body)
+    until = datetime.fromisoformat((await tenant.call("GET", "/v1/account")).body["account"]["visited_until"])
+    assert timedelta() < until - datetime.now(UTC) <= VISIT_MAX + timedelta(seconds=5)
+
+    async def read(path: str) -> Answer:
+        return await call(service, "GET", path, visitor)
+
+    me = (await read("/v1/auth/me")).body
+    account = ids.text(ids.ACCOUNT, tenant.id)
+    assert (me["account_id"], me["role"], [one["id"] for one in me["accounts"]]) == (account, "viewer", [account])
+    assert me["visit"]["until"] == me["expires_at"]
+    assert "operator" not in me
+    assert [found["id"] for found in (await read("/v1/messages")).body["messages"]] == [sent["id"]]
+    # Owners alone read the log.
+    assert (await read("/v1/audit-log")).is_refusal(403, "forbidden")
+    before = await actions(tenant)
+    for name in ("content", "raw"):
+        assert CONTENT.encode() in (await read(f"/v1/messages/{sent['id']}/{name}")).raw
+    assert await actions(tenant) == ["message.content_read", "message.content_read", *before]
+
+
+@pytest.mark.rule("OPR-13")
+async def test_a_visit_can_change_nothing(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(await service.account())
+    visitor = await visit(service, tenant, token)
+    answers = {operation: await call(service, method, path, visitor) for operation, method, path in WRITES}
+    assert {operation for operation, answer in answers.items() if answer.status not in (401, 403)} == set()
+    # Those that a viewer may make are refused for being a visit's.
+    assert "A visit can change nothing" in answers["saveAlerts"].raw.decode()
+    assert {"sendEmail", "logout", "changePassword", "operatorSuspendAccount"} <= answers.keys()
+
+
+@pytest.mark.rule("OPR-13")
+async def test_a_visit_opens_no_operators_route_and_no_other_account(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(await service.account())
+    visitor = await visit(service, tenant, token)
+    for _, method, path in ROUTES:
+        assert (await call(service, method, path, visitor)).status == 401, path
+    other = await service.account()
+    sent = await other.accepts(other.mail())
+    assert (await call(service, "GET", f"/v1/messages/{sent['id']}", visitor)).is_refusal(404, "not_found")
+    assert (await call(service, "GET", f"/emails/{sent['id']}", visitor)).status == 401
+
+
+@pytest.mark.rule("OPR-13")
+async def test_a_visit_ends_with_the_operators_flag_login_and_time(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    visitor = await visit(service, tenant, token)
+    assert (await call(service, "GET", "/v1/account", visitor)).status == 200
+    await set_operator(service, email, is_operator=False)
+    assert (await call(service, "GET", "/v1/account", visitor)).status == 403
+    await set_operator(service, email)
+    assert (await call(service, "GET", "/v1/account", visitor)).status == 200
+    await service.request("POST", "/v1/auth/logout", headers={"Authorization": token})
+    assert (await call(service, "GET", "/v1/account", visitor)).status == 401

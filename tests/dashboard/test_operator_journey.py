@@ -1,12 +1,14 @@
-"""An operator's work by mouse: a provider that refuses our address, and a customer who asks for a mail."""
+"""An operator's work by mouse: a provider that refuses us, a customer who asks for a mail, an abusive account."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from playwright.async_api import expect
 
+from posthouse.rules.usage import hour_of
 from tests.support.dashboard_browser import Pages
-from tests.support.dashboard_pages import operators_page, settled, shot
+from tests.support.dashboard_pages import opened, operators_page, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.service import Tenant
 
@@ -94,3 +96,37 @@ async def test_where_is_my_mail(pages: Pages, dashboard: DashboardService, tenan
     await expect(answer).to_contain_text("Try 1: deferred")
     await expect(answer).to_contain_text("450 4.2.1 try again")
     await shot(page, "where-is-my-mail")
+
+
+async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    """Found by its conduct, visited, suspended."""
+    bad = await dashboard.account()
+    await bad.accepts(bad.mail(to=f"someone@{DESTINATION}", subject="You have won"))
+    counted = "INSERT INTO usage_hours (account_id, hour, accepted, delivered, bounced) VALUES ($1, $2, 900, 9, 891)"
+    await tenant.service.sql(counted, bad.id, hour_of(datetime.now(UTC)))
+    customer = await pages.of(bad, role="owner")
+    page = await operators_page(pages, tenant, "accounts")
+    await page.get_by_text("Least delivered").click()
+    row = page.get_by_role("row").filter(has_text=bad.unique)
+    await expect(row).to_contain_text("891")
+
+    await row.get_by_role("button", name=f"Visit {bad.unique}").click()
+    banner = page.locator("[data-banner=visit]")
+    await expect(banner).to_contain_text("can change nothing")
+    await shot(page, "visit")
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Messages").click()
+    await expect(page.get_by_role("main")).to_contain_text("You have won")
+    # The owner sees it, too.
+    await opened(customer, bad, "overview")
+    await expect(customer.locator("[data-banner=visited]")).to_contain_text("An operator of this service")
+
+    await banner.get_by_role("button", name="End the visit").click()
+    await expect(banner).to_have_count(0)
+    await page.get_by_text("Least delivered").click()
+    await row.get_by_role("button", name=f"Suspend {bad.unique}").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Reason").fill("fraud")
+    await dialog.get_by_role("button", name="Suspend").click()
+    await expect(row).to_contain_text("suspended")
+    entries = (await bad.call("GET", "/v1/audit-log")).body["entries"]
+    assert [entry["action"] for entry in entries][:2] == ["account.suspended", "account.visited"]

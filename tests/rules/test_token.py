@@ -151,3 +151,24 @@ def test_a_token_of_any_known_secret_is_read() -> None:
     other = "another secret of the tests, thirty-two bytes"
     assert token.read(signed, secrets=[other, SECRET], now=NOW) == token.read(signed, secrets=[SECRET], now=NOW)
     assert token.read(signed, secrets=[other], now=NOW) is None
+
+
+def test_the_token_of_a_visit_is_no_members_and_the_other_way_round() -> None:
+    issued = {
+        is_visit: token.issue(
+            account_id=ACCOUNT,
+            user_id=USER,
+            role=Role.VIEWER,
+            session_id=SESSION,
+            expires_at=NOW + timedelta(minutes=30),
+            token_id="t",
+            secret=SECRET,
+            now=NOW,
+            is_visit=is_visit,
+        )
+        for is_visit in (False, True)
+    }
+    for is_visit, text in issued.items():
+        assert (token.read(text, secrets=[SECRET], now=NOW) is None) is is_visit
+        assert (token.read_visit(text, secrets=[SECRET], now=NOW) is None) is not is_visit
+    assert token.read_visit(issued[True], secrets=[SECRET], now=NOW + timedelta(minutes=30)) is None

@@ -9,9 +9,11 @@ import { Store } from './store'
 /** How requests are authorized; session.ts sets it. */
 export const access: {
   token: string | null
+  /** The account that an operator visits. */
+  visited: string | null
   /** Resolves when there is a new token; rejects if the user leaves instead. */
   renew: () => Promise<void>
-} = { token: null, renew: () => Promise.reject(new Error('There is no session.')) }
+} = { token: null, visited: null, renew: () => Promise.reject(new Error('There is no session.')) }
 
 /** Whether the service answered the last request. */
 export const reachable = new Store(true)
@@ -28,19 +30,20 @@ async function send(request: Request): Promise<Response> {
   const isPublic = WITHOUT_TOKEN.test(pathname)
   const again = request.clone()
   const body = await request.clone().text()
-  const token = access.token
+  const { token, visited } = access
   let response = await attempt(request, isPublic ? null : token)
   if (response.status === 401 && !isPublic) {
     // Another request may have renewed the token meanwhile.
     if (access.token === token) await access.renew()
-    response = await attempt(again, access.token)
+    // A customer's pages must not show what the operator's own token reads.
+    if (access.visited === visited) response = await attempt(again, access.token)
   }
   record(request, body, response)
   return response
 }
 
 async function attempt(request: Request, token: string | null): Promise<Response> {
-  if (token !== null) request.headers.set('Authorization', `Bearer ${token}`)
+  if (token !== null && !request.headers.has('Authorization')) request.headers.set('Authorization', `Bearer ${token}`)
   try {
     const response = await fetch(request)
     reachable.set(true)

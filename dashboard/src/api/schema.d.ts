@@ -1201,6 +1201,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/operator/accounts/{account}/visit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A viewer's token for an account for 30 minutes, which can change nothing; its log says so */
+        post: operations["operatorVisitAccount"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/operator/addresses": {
         parameters: {
             query?: never;
@@ -1913,6 +1930,13 @@ export interface components {
             /** @description The role of the token's user in this account. */
             role: components["schemas"]["Role"];
             sending: components["schemas"]["Sending"];
+            /**
+             * Visited Until
+             * Format: date-time
+             * @description While an operator of the service looks at the account; else absent.
+             * @default null
+             */
+            visited_until: string | null;
             waiting: components["schemas"]["WaitingMail"];
             warmup: components["schemas"]["WarmUp"];
         };
@@ -2006,6 +2030,32 @@ export interface components {
              * @description The value of the header X-Request-ID.
              */
             request_id: string;
+        };
+        /** AccountVisit */
+        AccountVisit: {
+            /**
+             * Account
+             * @description The account's name.
+             */
+            account: string;
+            /** Account Id */
+            account_id: string;
+            /**
+             * Expires At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            expires_at: string;
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            /**
+             * Token
+             * @description For the routes that a viewer may read.
+             */
+            token: string;
         };
         /** Actor */
         Actor: {
@@ -5139,6 +5189,11 @@ export interface components {
              */
             totp_required: boolean;
             user: components["schemas"]["Person"];
+            /**
+             * @description Of an operator who visits the account; else absent.
+             * @default null
+             */
+            visit: components["schemas"]["OperatorVisit"] | null;
         };
         /** Message */
         Message: {
@@ -6136,6 +6191,15 @@ export interface components {
              * @description RFC 3339, UTC.
              */
             since: string;
+        };
+        /** OperatorVisit */
+        OperatorVisit: {
+            /**
+             * Until
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            until: string;
         };
         /** PauseRequest */
         PauseRequest: {
@@ -16537,6 +16601,123 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OperatorAccountChanged"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorVisitAccount: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its name or id. */
+                account: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccountVisit"];
                 };
             };
             /** @description The request breaks a rule; `error` names the field and the correction. */

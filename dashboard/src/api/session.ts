@@ -29,6 +29,8 @@ let account: string | null = null
 let timer: ReturnType<typeof setTimeout> | undefined
 let waiting: { readonly resolve: () => void; readonly reject: (error: Error) => void }[] = []
 let renewal: Promise<boolean> | null = null
+/** The operator's own session, during a visit. */
+let own: { readonly token: string | null; readonly me: Me } | null = null
 
 /** Try the cookie, for the account that the address names. */
 export async function open(wanted: string | null): Promise<void> {
@@ -46,7 +48,38 @@ export async function signInByLink(token: string, code: string | null): Promise<
   await take(await answered(api.POST('/v1/auth/link', { body: { token, code, keep: true } })))
 }
 
+/** Look at a customer's account, with a token that can change nothing; in this tab alone. */
+export async function visit(wanted: string): Promise<string> {
+  const present = session.get()
+  const { token, account_id: visited } = await answered(api.POST('/v1/operator/accounts/{account}/visit', { params: { path: { account: wanted } } }))
+  const me = await answered(api.GET('/v1/auth/me', { headers: { Authorization: `Bearer ${token}` } }))
+  await renewal
+  if (present.state !== 'signed in') throw new Refusal('', 401, 'unauthorized', null)
+  own = { token: access.token, me: present.me }
+  // The own token is not to take the visit's place.
+  clearTimeout(timer)
+  access.token = token
+  access.visited = visited
+  session.set({ state: 'signed in', me })
+  return visited
+}
+
+/** The account that the operator came from. */
+export async function endVisit(): Promise<string> {
+  if (own === null) return ''
+  const { token, me } = own
+  own = null
+  access.token = token
+  access.visited = null
+  session.set({ state: 'signed in', me })
+  // A kept session's token may have ended meanwhile.
+  await renewed()
+  return me.account_id
+}
+
 export async function signOut(): Promise<void> {
+  if (own !== null) access.token = own.token
+  access.visited = null
   await answered(api.POST('/v1/auth/logout')).catch(() => undefined)
   forget()
   broadcast?.postMessage('signed out')
@@ -105,6 +138,7 @@ function hold(answer: Token): void {
 }
 
 function forget(): void {
+  own = null
   access.token = null
   clearTimeout(timer)
   for (const { reject } of waiting) reject(new Refusal('', 401, 'unauthorized', null))
@@ -134,6 +168,10 @@ async function renew(): Promise<boolean> {
 }
 
 access.renew = async () => {
+  if (own !== null) {
+    await endVisit()
+    return
+  }
   if (await renewed()) return
   const present = session.get()
   if (present.state !== 'signed in' && present.state !== 'ended') {

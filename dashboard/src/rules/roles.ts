@@ -117,6 +117,7 @@ export const FOR_OPERATORS = [
   'operatorResumeLane',
   'operatorSuspendAccount',
   'operatorUndoLesson',
+  'operatorVisitAccount',
 ] as const
 export type OperatorOperation = (typeof FOR_OPERATORS)[number]
 export type Operation = keyof typeof NEEDED | OperatorOperation

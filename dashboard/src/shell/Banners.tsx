@@ -1,16 +1,21 @@
 /** What concerns every page: the service can't be reached, the account may not send, a second factor is required. */
 import { Alert, Stack } from '@mantine/core'
-import { use } from 'react'
+import { Suspense, use } from 'react'
 import { reachable } from '../api/client'
-import { useRead } from '../api/queries'
+import { useMe, useRead } from '../api/queries'
 import { useService } from '../api/service'
 import { useStore } from '../api/store'
+import { later } from '../parts/later'
 import { PageLink } from '../parts/Link'
 import { AccessContext } from '../parts/Role'
+import { moment } from '../words/format'
 import { text } from '../words/shell'
 import classes from './shell.module.css'
 
+const Visit = later(() => import('./Visit'))
+
 export function Banners() {
+  const { visit } = useMe()
   const { lacksFactor } = use(AccessContext)
   const isReachable = useStore(reachable)
   const account = useRead(['account'], (api) => api.GET('/v1/account'), { enabled: !lacksFactor }).data?.account
@@ -18,6 +23,7 @@ export function Banners() {
   return (
     <Stack gap="xs" mb="md" className={classes.banners}>
       {!isReachable && <Alert color="red" role="alert" data-banner="unreachable">{text.unreachable}</Alert>}
+      {visit != null ? <Suspense><Visit until={visit.until} /></Suspense> : account?.visited_until != null && <Alert color="indigo" data-banner="visited">{text.visited(moment(account.visited_until))}</Alert>}
       {captures && <Alert color="indigo" data-banner="capture">{text.capture}</Alert>}
       {lacksFactor && <Alert color="orange" data-banner="second-factor">{text.secondFactor} <PageLink to={['settings']}>{text.toSettings}</PageLink></Alert>}
       {account?.sending.suspended === true && (

@@ -159,6 +159,13 @@ export const accounts = words({
   suspended: (name: string) => `${name} is suspended.`,
   resumed: (name: string) => `${name} may send again.`,
   queue: 'Its mail in the queue',
+  visit: 'Visit',
+  visitNamed: (name: string) => `Visit ${name}`,
+})
+
+export const visit = words({
+  banner: (until: string) => `You visit this account, until ${until} at most. You see what a viewer sees and can change nothing; the account’s log says that you were here.`,
+  end: 'End the visit',
 })
 
 export const messages = words({

@@ -30,6 +30,7 @@ export const text = words({
   capture: 'Capture mode: mail is stored and shown here, and none leaves this service.',
   suspended: (reason: string) => `This account may not send: ${reason}`,
   suspendedPlain: 'This account may not send. Ask the operator.',
+  visited: (until: string) => `An operator of this service looks at this account, until ${until} at most. Owners see it in the log.`,
   warning: (warning: string) => `Warning: ${warning}`,
   secondFactor: 'This account requires a second factor. Set one up in Settings to go on.',
   toSettings: 'Open Settings',

@@ -7,6 +7,7 @@ from posthouse.rules.ids import SessionId, UserId
 from posthouse.rules.refusal import Code, Refusal
 
 SESSION_MAX: Final = timedelta(hours=8)
+VISIT_MAX: Final = timedelta(minutes=30)
 
 
 class OperatorSession(NamedTuple):

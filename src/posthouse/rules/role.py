@@ -41,6 +41,7 @@ FOR_OPERATORS: Final = frozenset(
         "operatorListAccounts",
         "operatorSuspendAccount",
         "operatorResumeAccount",
+        "operatorVisitAccount",
         "operatorFindMessages",
         "operatorGetMessage",
         "operatorGetMessageContent",
@@ -49,6 +50,9 @@ FOR_OPERATORS: Final = frozenset(
         "operatorLog",
     }
 )
+
+# What messages say: an operator's read of it is in the account's log.
+CONTENT: Final = frozenset({"getMessageContent", "getMessageRaw", "getMessageAttachment"})
 
 # What concerns the user alone, in any role and without the second factor that an account requires.
 OWN: Final = (

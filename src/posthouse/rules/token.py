@@ -1,4 +1,7 @@
-"""The dashboard's JWT: a fixed algorithm, a key from the configuration, every claim required."""
+"""The dashboard's JWT: a fixed algorithm, a key from the configuration, every claim required.
+
+That of an operator's visit has another audience: it is refused wherever visits are not expected.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +19,10 @@ from posthouse.rules.limits import JWT_LIFETIME_SECONDS
 _ALGORITHM: Final = "HS256"
 _ISSUER: Final = "posthouse"
 _AUDIENCE: Final = "posthouse-dashboard"
+_VISITS_AUDIENCE: Final = "posthouse-visit"
 _CLAIMS: Final = ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid"]
-TOKENS_KNOWN_MAX: Final = 1_000
+# Of each token, whether it is a member's and whether it is a visit's.
+TOKENS_KNOWN_MAX: Final = 2_000
 # Processes share database time, so only rounding to whole seconds separates them.
 _LEEWAY: Final = timedelta(seconds=5)
 
@@ -46,10 +51,11 @@ def issue(
     token_id: str,
     secret: str,
     now: datetime,
+    is_visit: bool = False,
 ) -> str:
     claims = {
         "iss": _ISSUER,
-        "aud": _AUDIENCE,
+        "aud": _VISITS_AUDIENCE if is_visit else _AUDIENCE,
         "sub": ids.text(ids.USER, user_id),
         "account_id": ids.text(ids.ACCOUNT, account_id),
         "role": role.value,
@@ -63,7 +69,16 @@ def issue(
 
 def read(token: str, *, secrets: Sequence[str], now: datetime) -> Claims | None:
     """The claims of a valid token that we signed with one of the secrets, or None."""
-    signed = next(filter(None, (_signed(token, secret) for secret in secrets)), None)
+    return _read(token, secrets, now, _AUDIENCE)
+
+
+def read_visit(token: str, *, secrets: Sequence[str], now: datetime) -> Claims | None:
+    """The same of an operator's visit."""
+    return _read(token, secrets, now, _VISITS_AUDIENCE)
+
+
+def _read(token: str, secrets: Sequence[str], now: datetime, audience: str) -> Claims | None:
+    signed = next(filter(None, (_signed(token, secret, audience) for secret in secrets)), None)
     if signed is None or now >= signed.claims.expires_at or signed.issued_at > now + _LEEWAY:
         return None
     return signed.claims
@@ -77,7 +92,7 @@ class _Signed:
 
 # A token's claims never change, and a session presents the same token all day.
 @lru_cache(TOKENS_KNOWN_MAX)
-def _signed(token: str, secret: str) -> _Signed | None:
+def _signed(token: str, secret: str, audience: str) -> _Signed | None:
     """The claims of a token that we signed, valid or expired."""
     try:
         # The key and the algorithm are fixed: any other header field is refused.
@@ -88,7 +103,7 @@ def _signed(token: str, secret: str) -> _Signed | None:
             secret,
             algorithms=[_ALGORITHM],
             issuer=_ISSUER,
-            audience=_AUDIENCE,
+            audience=audience,
             # The caller checks the times, against the time that is passed in.
             options={"require": _CLAIMS, "verify_exp": False, "verify_iat": False, "verify_nbf": False},
         )

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from posthouse.rules import ids
 from posthouse.rules.actor import Actor
 from posthouse.rules.audit_log_filters import AuditLogFilters
 from posthouse.rules.ids import AccountId
@@ -30,6 +31,11 @@ FROM (SELECT) whole LEFT JOIN examined
   ON (:kind::text IS NULL OR split_part(action, '.', 1) = :kind) AND (:action::text IS NULL OR action = :action)
  AND (:actor::text IS NULL OR lower(actor) = :actor) AND (:user_id::uuid IS NULL OR user_id = :user_id)
 ORDER BY id DESC LIMIT :limit
+""")
+
+# There are few entries of half an hour.
+_VISITED: Final = statement("""
+SELECT max(at) FROM audit_log WHERE account_id = :account_id AND id >= :lowest AND action = 'account.visited'
 """)
 
 _FORGET: Final = """
@@ -73,6 +79,14 @@ async def note(tx: Connection, account_id: AccountId, entry: AuditLogEntry) -> N
             detail=written,
         )
     )
+
+
+async def last_visited(connection: Connection, account_id: AccountId, since: datetime) -> datetime | None:
+    """When an operator last began to visit the account, if it was since then."""
+    found: datetime | None = await connection.fetchval(
+        *_VISITED.bind(account_id=account_id, lowest=ids.lowest_id(since))
+    )
+    return found
 
 
 async def page(

@@ -16,8 +16,9 @@ from typing import Final, TypeVar
 from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
+from posthouse.rules.operator import OperatorSession
 from posthouse.rules.template import Engine, Template
-from posthouse.store import accounts, templates
+from posthouse.store import accounts, sessions, templates
 from posthouse.store.credentials import known_scopes
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Connection, Database, Row, required
@@ -200,6 +201,11 @@ class ControlCache:
     async def user_of_session(self, session_id: SessionId) -> UserId | None:
         """The session's user; None once it has ended."""
         return await self._recall(("session", session_id), _load_session, session_id)
+
+    async def operator_session(self, session_id: SessionId, user_id: UserId, now: datetime) -> OperatorSession | None:
+        """Not from memory: what an operator loses is lost at once."""
+        async with self._database.connection() as connection:
+            return await sessions.of_operator(connection, session_id, user_id, now)
 
     async def is_verified(self, account_id: AccountId, domain: str) -> bool:
         """A domain that was verified this second counts: only a yes is taken from the cache."""

@@ -1,10 +1,12 @@
 import { Button, Group, Modal, SegmentedControl, Stack, Table, Text, TextInput } from '@mantine/core'
+import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useList, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
+import { visit } from '../../api/session'
 import { Confirm } from '../../parts/Confirm'
 import { PageLink, useFilters } from '../../parts/Link'
-import { notify } from '../../parts/notify'
+import { notify, notifyFailure } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
 import { Allowed } from '../../parts/Role'
 import { Empty, Failure, Loaded } from '../../parts/States'
@@ -66,6 +68,7 @@ function Found({ accounts, ask }: { readonly accounts: readonly Account[]; reado
                 <Text span size="sm">{account.name}</Text>
                 <Group gap="xs">
                   <Actions account={account} ask={ask} />
+                  <Visit account={account} />
                   <PageLink to={['queue']} search={{ account: account.id }} fz="xs">{text.queue}</PageLink>
                 </Group>
               </Stack>
@@ -97,6 +100,26 @@ function Actions({ account, ask }: { readonly account: Account; readonly ask: (a
     return <Allowed to="operatorResumeAccount">{(control) => <Button {...control} {...shown} aria-label={text.resumeNamed(account.name)}>{text.resume}</Button>}</Allowed>
   }
   return <Allowed to="operatorSuspendAccount">{(control) => <Button {...control} {...shown} aria-label={text.suspendNamed(account.name)}>{text.suspend}</Button>}</Allowed>
+}
+
+/** Its pages as a viewer sees them. */
+function Visit({ account }: { readonly account: Account }) {
+  const navigate = useNavigate()
+  const [isPending, setPending] = useState(false)
+  const begin = async () => {
+    setPending(true)
+    try {
+      await navigate({ to: `/${await visit(account.id)}/overview` })
+    } catch (error) {
+      setPending(false)
+      notifyFailure(error)
+    }
+  }
+  return (
+    <Allowed to="operatorVisitAccount">
+      {(control) => <Button {...control} variant="default" size="compact-xs" loading={isPending} aria-label={text.visitNamed(account.name)} onClick={() => void begin()}>{text.visit}</Button>}
+    </Allowed>
+  )
 }
 
 function Suspend({ account, onClose }: { readonly account: Account; readonly onClose: () => void }) {

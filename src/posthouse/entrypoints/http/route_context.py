@@ -20,7 +20,7 @@ from posthouse.flows.shared.page import Page
 from posthouse.flows.shared.principal import Caller, Member
 from posthouse.rules import role, scope
 from posthouse.rules.ids import AccountId
-from posthouse.rules.refusal import invalid
+from posthouse.rules.refusal import Code, Refusal, invalid
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
@@ -57,6 +57,7 @@ async def member_of(request: Request) -> Member:
     member = await services_of(request).admission.member(request.headers.get("authorization"))
     await begin_work(request, member.account_id)
     operation = _require_allowed(request, member)
+    await _note_visit(request, member, operation)
     _check_request(request, member, operation)
     return member
 
@@ -70,6 +71,7 @@ async def caller_of(request: Request) -> Caller:
     await begin_work(request, caller.account_id)
     if isinstance(caller, Member):
         _require_allowed(request, caller)
+        await _note_visit(request, caller, operation)
     _check_request(request, caller, operation)
     return caller
 
@@ -101,10 +103,19 @@ async def require_still_allowed(request: Request) -> None:
 
 def _require_allowed(request: Request, member: Member) -> str:
     operation: str = request.scope["route"].operation_id
+    if member.visits_until is not None and request.method not in _READING:
+        raise Refusal(Code.FORBIDDEN, "A visit can change nothing: end it, and do this as an operator or a member.")
     role.require(member.role, operation)
     if member.lacks_second_factor:
         role.require_second_factor(operation)
     return operation
+
+
+async def _note_visit(request: Request, member: Member, operation: str) -> None:
+    """The account's log has it before an operator who visits sees what a message says."""
+    if member.visits_until is not None and operation in role.CONTENT:
+        flows = services_of(request).operator_flows(member.actor)
+        await flows.message_lookup.note_content_read(member.account_id, request.path_params["id"])
 
 
 async def body_of(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:

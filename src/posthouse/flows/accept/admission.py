@@ -7,11 +7,12 @@ from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.accept.verified_headers import VerifiedHeaders
 from posthouse.flows.shared.principal import Caller, Member, Principal, Program
 from posthouse.flows.shared.shared_database import count_for
-from posthouse.rules import credential, role, token
-from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode, Scope
+from posthouse.rules import credential, operator, role, token
+from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode, Role, Scope
 from posthouse.rules.ids import SessionId
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.token import Claims
 from posthouse.store.control_cache import CachedApiKey as KnownKey
 from posthouse.store.control_cache import CachedCredential, CachedMembership, ControlCache, Networks
 from posthouse.store.credentials import Rehash
@@ -107,7 +108,8 @@ class Admission:
         """A member with a dashboard login; SMTP passwords and API keys are not accepted here."""
         member = await self.recall_member(authorization)
         count_for(member.account_id)
-        self._last_used.of_member(member.account_id, member.user_id, self._clock.now())
+        if member.visits_until is None:
+            self._last_used.of_member(member.account_id, member.user_id, self._clock.now())
         return member
 
     async def recall_member(self, authorization: str | None) -> Member:
@@ -115,6 +117,9 @@ class Admission:
         given = credential.parse_authorization(authorization)
         if not isinstance(given, BearerToken):
             raise _login_needed()
+        visit = token.read_visit(given.jwt, secrets=self._token_secrets, now=self._clock.now())
+        if visit is not None:
+            return await self._visitor(visit)
         membership, session_id = await self._membership(given)
         return Member(
             membership.account_id,
@@ -123,6 +128,22 @@ class Admission:
             membership.email,
             session_id,
             membership.lacks_second_factor,
+        )
+
+    async def _visitor(self, visit: Claims) -> Member:
+        """An operator, for as long as the login that the visit began with is one's."""
+        now = self._clock.now()
+        session = await self._control_cache.operator_session(visit.session_id, visit.user_id, now)
+        if session is None:
+            raise _unauthorized("The visit is over, since the operator logged out.")
+        operator.require(session, now)
+        return Member(
+            visit.account_id,
+            visit.user_id,
+            Role.VIEWER,
+            session.email,
+            visit.session_id,
+            visits_until=visit.expires_at,
         )
 
     async def caller(self, authorization: str | None, peer: str, scope: Scope) -> Caller:

@@ -147,6 +147,8 @@ class Sessions:
             session = await sessions.live(connection, member.session_id, member.user_id, self._clock.now())
             if session is None:
                 raise Refusal(Code.UNAUTHORIZED, OVER)
+            if member.visits_until is not None:
+                return await _visiting(connection, member, member.visits_until)
             return Me(
                 member,
                 session.expires_at,
@@ -357,3 +359,12 @@ async def _unconfirmed(tx: Connection, user_id: UserId) -> SecondFactorRow:
     if factor.confirmed_at is not None:
         raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
     return factor
+
+
+async def _visiting(connection: Connection, member: Member, until: datetime) -> Me:
+    """An operator in an account that is not theirs."""
+    account = await accounts.find_by_id(connection, member.account_id)
+    if account is None:
+        raise Refusal(Code.UNAUTHORIZED, OVER)
+    shown = AccountOfUser(account.id, account.shown_name, member.role)
+    return Me(member, until, True, 0, [shown], False)

@@ -17,13 +17,14 @@ from posthouse.rules import explanation, ids, rate_limit, send_quota, usage
 from posthouse.rules import reputation as reputation_rules
 from posthouse.rules.explanation import Explanation
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
+from posthouse.rules.operator import VISIT_MAX
 from posthouse.rules.rate_limit import Rate, RateReading
 from posthouse.rules.reason_count import ReasonCount, ReasonKey
 from posthouse.rules.refusal import invalid, unreadable_cursor
 from posthouse.rules.send_quota import WarmupReading
 from posthouse.rules.usage import Interval
 from posthouse.rules.usage import Percentiles as Percentiles
-from posthouse.store import acceptance, accounts, backlog, ledger, reputation, usage_reasons
+from posthouse.store import acceptance, accounts, audit_log, backlog, ledger, reputation, usage_reasons
 from posthouse.store import usage as usage_store
 from posthouse.store.accounts import AccountRow
 from posthouse.store.backlog import AccountBacklog as AccountBacklog
@@ -57,6 +58,8 @@ class AccountSummary:
     is_reputation_exempt: bool
     # None when it could not be counted in time.
     reputation: ReputationReading | None
+    # While an operator visits it.
+    visited_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,7 @@ class UsageAndLedger:
             granted = await accounts.granted(connection, account_id)
             waiting = await backlog.waiting(connection, account_id)
             row = await acceptance.read(connection, account_id)
+            visited_at = await audit_log.last_visited(connection, account_id, self._clock.now() - VISIT_MAX)
         reading = await self._reputation.of(standing)
         now = self._clock.now()
         sending = working_copy(row, self._defaults)
@@ -163,6 +167,7 @@ class UsageAndLedger:
             warned_at=standing.warned_at if is_warning else None,
             is_reputation_exempt=standing.exempt,
             reputation=reading,
+            visited_until=None if visited_at is None else visited_at + VISIT_MAX,
         )
 
     async def usage(

@@ -20,6 +20,7 @@ from posthouse.rules import reputation as reputation_rules
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
+from posthouse.rules.operator import VISIT_MAX
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.reputation import ReputationFigures
@@ -97,6 +98,12 @@ class ReputationView:
     figures: ReputationFigures
     verdict: ReputationVerdict
     counted_since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    account: AccountRow
+    until: datetime
 
 
 class Accounts:
@@ -201,6 +208,15 @@ class Accounts:
             await accounts.suspend(tx, found.id, reason, now)
             await self._note(tx, found, "account.suspended", now, {"reason": reason})
             return await accounts.lock(tx, found.id)
+
+    async def visit(self, account: str) -> Visit:
+        """Its owners read of it in their log, and on their pages until it ends."""
+        async with self._database.transaction() as tx:
+            found = await _account(tx, account)
+            now = self._clock.now()
+            until = now + VISIT_MAX
+            await self._note(tx, found, "account.visited", now, {"until": until.isoformat(timespec="seconds")})
+        return Visit(found, until)
 
     async def close(self, account: str, reason: str) -> ClosedAccount:
         """Ends an account's access, all of it at once; its records stay.

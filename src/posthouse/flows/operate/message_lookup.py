@@ -78,7 +78,9 @@ class MessageLookup:
         return place.account_id
 
     async def note_content_read(self, account_id: AccountId, given_id: str) -> None:
-        """To be called before an operator sees what the message says."""
+        """To be called before an operator sees what the message says. What is no id is no message's."""
+        if ids.parse(ids.MESSAGE, given_id) is None:
+            return
         now = self._clock.now()
         async with self._database.transaction() as tx:
             await self._audit_log.note(tx, account_id, OPERATOR, "message.content_read", given_id, now)

@@ -8,7 +8,9 @@ from posthouse.clock import Clock
 from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.rules import credential, input_checks, operator, token
 from posthouse.rules.actor import Actor
-from posthouse.rules.credential import BearerToken
+from posthouse.rules.credential import BearerToken, Role
+from posthouse.rules.ids import AccountId
+from posthouse.rules.operator import OperatorSession
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import sessions, users
 from posthouse.store.postgres import Database
@@ -19,11 +21,31 @@ class Operators:
         """Without secrets no token is known."""
         self._database = database
         self._clock = clock
+        self._chance = chance
         self._log = OperatorLog(chance)
         self._token_secrets = token_secrets
 
     async def admit(self, authorization: str | None) -> Actor:
         """The operator whose login it is; raises for every other credential."""
+        session = await self._session(authorization)
+        return Actor(session.user_id, session.email)
+
+    async def visiting_token(self, authorization: str | None, account_id: AccountId, until: datetime) -> str:
+        """A viewer's token for the account, which ends with the operator's login. The visit is in the log already."""
+        session = await self._session(authorization)
+        return token.issue(
+            account_id=account_id,
+            user_id=session.user_id,
+            role=Role.VIEWER,
+            session_id=session.session_id,
+            expires_at=until,
+            token_id=self._chance.bytes(16).hex(),
+            secret=self._token_secrets[0],
+            now=self._clock.now(),
+            is_visit=True,
+        )
+
+    async def _session(self, authorization: str | None) -> OperatorSession:
         given = credential.parse_authorization(authorization)
         now = self._clock.now()
         claims = None
@@ -34,7 +56,7 @@ class Operators:
                 session = await sessions.of_operator(connection, claims.session_id, claims.user_id, now)
             if session is not None:
                 operator.require(session, now)
-                return Actor(session.user_id, session.email)
+                return session
         raise Refusal(Code.UNAUTHORIZED, "This needs the token of an operator's login: POST /v1/auth/login gives one.")
 
     async def set_operator(self, email: str, *, is_operator: bool) -> None:

@@ -30,7 +30,7 @@ class Principal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A person who logged in to the dashboard."""
+    """A person who logged in to the dashboard, or an operator who visits."""
 
     account_id: AccountId
     user_id: UserId
@@ -39,6 +39,8 @@ class Member:
     session_id: SessionId
     # The account requires a second factor, and they have none: they may only set one up.
     lacks_second_factor: bool = False
+    # Of an operator's visit, which can change nothing.
+    visits_until: datetime | None = None
 
     @property
     def actor(self) -> Actor:

@@ -242,6 +242,7 @@ def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
         if view.warned_at is None
         else {"warned_at": timestamp(view.warned_at), "text": reputation.WARNING},
         "reputation": _reputation(view.reputation, is_exempt=view.is_reputation_exempt),
+        **({} if view.visited_until is None else {"visited_until": timestamp(view.visited_until)}),
     }
 
 

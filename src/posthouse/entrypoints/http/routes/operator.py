@@ -313,6 +313,28 @@ async def resume_account(request: Request, account: AccountName) -> Response:
     return json_response(request, {"account": changed})
 
 
+@router.post(
+    "/v1/operator/accounts/{account}/visit",
+    operation_id="operatorVisitAccount",
+    summary="A viewer's token for an account for 30 minutes, which can change nothing; its log says so",
+    tags=["Operator"],
+    responses=responses_with(200, schemas.AccountVisit, *CHANGE_ERRORS),
+)
+async def visit_account(request: Request, account: AccountName) -> Response:
+    flows = await flows_of(request)
+    visit = await flows.accounts.visit(account)
+    token = await services_of(request).operators.visiting_token(
+        request.headers.get("authorization"), visit.account.id, visit.until
+    )
+    content = {
+        "account_id": ids.text(ids.ACCOUNT, visit.account.id),
+        "account": visit.account.name,
+        "token": token,
+        "expires_at": timestamp(visit.until),
+    }
+    return json_response(request, content)
+
+
 @router.get(
     "/v1/operator/addresses",
     operation_id="operatorListAddresses",

@@ -179,6 +179,8 @@ async def logout(request: Request) -> Response:
 async def get_me(request: Request) -> Response:
     me = await services_of(request).sessions.me(await member_of(request))
     operator = {} if me.operator_until is None else {"operator": {"until": timestamp(me.operator_until)}}
+    visits_until = me.member.visits_until
+    visit = {} if visits_until is None else {"visit": {"until": timestamp(visits_until)}}
     return json_response(
         request,
         {
@@ -197,6 +199,7 @@ async def get_me(request: Request) -> Response:
                 for membership in me.accounts
             ],
             **operator,
+            **visit,
         },
     )
 

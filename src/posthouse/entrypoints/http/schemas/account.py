@@ -127,6 +127,9 @@ class Account(BaseModel):
     reputation: Annotated[
         Reputation | None, described("The numbers behind it; null when they could not be counted in time.")
     ]
+    visited_until: Annotated[
+        str | None, described("While an operator of the service looks at the account; else absent.", format="date-time")
+    ] = None
 
 
 class AccountResponse(Response):

@@ -182,6 +182,13 @@ class OperatorAccountChanged(Response):
     account: OperatorAccount
 
 
+class AccountVisit(Response):
+    account_id: str
+    account: Annotated[str, described("The account's name.")]
+    token: Annotated[str, described("For the routes that a viewer may read.")]
+    expires_at: Timestamp
+
+
 class FoundMessage(BaseModel):
     id: str
     account_id: str

@@ -175,6 +175,10 @@ class OperatorLogin(BaseModel):
     until: Annotated[str, described("When the login is too old for the operator's routes.", format="date-time")]
 
 
+class OperatorVisit(BaseModel):
+    until: Timestamp
+
+
 class MeResponse(Response):
     model_config = _example(
         user={
@@ -200,6 +204,7 @@ class MeResponse(Response):
         list[AccountOfUser], described("The accounts of the user, in the order of joining; at most 100.")
     ]
     operator: Annotated[OperatorLogin | None, described("Of operators; absent for other users.")] = None
+    visit: Annotated[OperatorVisit | None, described("Of an operator who visits the account; else absent.")] = None
 
 
 class ChangePasswordResponse(Response):
