@@ -104,6 +104,8 @@ class WholeService:
     chance: random.Random
     in_flight: InFlight
     behaviours: Sequence[str] = BEHAVIOURS
+    # Of the HTTP requests; zero where a release takes part that has no bulk requests.
+    bulk_share: float = BULK_SHARE
     answers: Counter[str] = field(default_factory=Counter)
     # By how many tries each mail took; over SMTP, of the mails of one client in a row.
     tries: Counter[int] = field(default_factory=Counter)
@@ -200,7 +202,7 @@ class WholeService:
 
     async def _send_by_http(self, tenant: Tenant, pace: SendRate) -> None:
         while await self._turn(pace):
-            if self.chance.random() < BULK_SHARE:
+            if self.chance.random() < self.bulk_share:
                 await self.post_bulk(tenant)
             else:
                 await self.post(tenant)

@@ -62,6 +62,7 @@ async def test_every_part_is_replaced_under_load_without_a_failed_request(
     print(f"seed {seed}")
     async with start_whole_service(old_tables, tmp_path, seed, program=old_program, **LONG_LEASES) as whole_service:
         processes = whole_service.processes
+        whole_service.bulk_share = 0.0
         await start_second_http(whole_service)
         async with whole_service.busy(8, 4, PER_SECOND):
             await _show(whole_service, "old processes, old tables")
