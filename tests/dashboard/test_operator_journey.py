@@ -129,4 +129,5 @@ async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, ten
     await dialog.get_by_role("button", name="Suspend").click()
     await expect(row).to_contain_text("suspended")
     entries = (await bad.call("GET", "/v1/audit-log")).body["entries"]
-    assert [entry["action"] for entry in entries][:2] == ["account.suspended", "account.visited"]
+    changes = [entry["action"] for entry in entries if entry["action"].startswith("account.")]
+    assert changes[:2] == ["account.suspended", "account.visited"]
