@@ -140,11 +140,24 @@ def test_the_first_mail_refused_after_a_rest_doubles_it_up_to_four_hours_and_the
     assert rests == [1200, 2400, 4800, 9600, 14_400, 14_400]
 
 
+def test_a_rest_that_was_shorter_than_one_that_helped_goes_on_for_as_long_as_that() -> None:
+    resting = slow(replace(OPEN, rest_helped_seconds=4200.0), seen=10.0)
+    assert resting.rest_seconds == 3360.0
+    rests = []
+    for _ in range(3):
+        assert resting.paused_until is not None
+        resting, before = slow(resting, now=resting.paused_until), resting.paused_until
+        assert resting.paused_until is not None
+        rests.append((resting.paused_until - before).total_seconds())
+    # What was missing; then as if nothing was known.
+    assert rests == [840, 4800, 9600]
+
+
 def test_a_mail_taken_after_a_rest_opens_the_lane_and_remembers_that_the_rest_helped() -> None:
     resting = slow(slow(OPEN, seen=10.0), now=NOW + seconds(600))
     assert recovered(resting) == (
         LessonKind.RECOVERED,
-        replace(resting, state=LaneState.OPEN, rest_helped_seconds=1200.0),
+        replace(resting, state=LaneState.OPEN, rest_helped_seconds=1800.0),
     )
     assert recovered(OPEN) is None
 

@@ -90,8 +90,9 @@ class LessonKind(StrEnum):
 class Standing:
     """What holds for a lane. Rates are mails a second of all workers together.
 
-    `paused_until` is the end of the last rest or block. `rest_seconds` is its length, `rest_helped_seconds` the length
-    of the last rest after which mail was taken. `ignored` are causes that teach nothing until a time.
+    `paused_until` is the end of the last rest or block. `rest_seconds` is how long the lane rests after its last lesson,
+    in all; `rest_helped_seconds` was so the last time that mail was taken afterwards. `ignored` are causes that teach
+    nothing until a time.
     """
 
     per_second: float
@@ -173,20 +174,24 @@ def slowed(
     shortest = rest_seconds_of(lane)
     if standing.state is LaneState.OPEN:
         kind = LessonKind.SLOW
+        rested = 0.0
         base = min(standing.per_second, max(seen_per_second, standing.per_second * SEEN_PART_MIN))
         last_rest = standing.paused_until
         is_soon = last_rest is None or now - last_rest < timedelta(seconds=SOON_RESTS * shortest)
         if not standing.is_pinned:
             per_second = max(PER_SECOND_MIN, base * (SLOWED_FIRST if is_soon else SLOWED_LATER))
             standing = replace(standing, per_second=per_second, ceiling=base)
-        seconds = max(shortest, REST_KEPT * standing.rest_helped_seconds)
+        seconds = min(max(shortest, REST_KEPT * standing.rest_helped_seconds), REST_SECONDS_MAX)
     else:
         # The rest was too short; what the rate should be is not known yet.
         kind = LessonKind.STILL_SLOW
-        seconds = min(max(shortest, 2 * standing.rest_seconds), REST_SECONDS_MAX)
+        rested = standing.rest_seconds
+        missing = standing.rest_helped_seconds - rested
+        # As long as helped before, in all; if that was not enough either, twice as long each time.
+        seconds = min(max(shortest, missing if missing > 0 else rested + shortest), REST_SECONDS_MAX)
     seconds = max(seconds, min(refused.asked_seconds, ASKED_SECONDS_MAX))
     paused = timedelta(seconds=seconds * (1 + REST_SPREAD * random))
-    return kind, replace(standing, state=LaneState.RESTING, rest_seconds=seconds, paused_until=now + paused)
+    return kind, replace(standing, state=LaneState.RESTING, rest_seconds=rested + seconds, paused_until=now + paused)
 
 
 def blocked(standing: Standing, refused: Refused, now: datetime) -> Change | None:
