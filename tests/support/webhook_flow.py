@@ -38,7 +38,7 @@ SHARDS: Final = 4
 SEED: Final = 2026
 NAME: Final = "hooks.example.com"
 SECRET: Final = "whsec_the_secret_of_the_tests"
-PATIENCE_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 3.0
 # Status, attempt, HTTP status and error of a delivery.
 DeliveryStatus = tuple[str, int, int | None, str | None]
 
