@@ -145,10 +145,11 @@ def test_a_rest_that_was_shorter_than_one_that_helped_goes_on_for_as_long_as_tha
     assert resting.rest_seconds == 3360.0
     rests = []
     for _ in range(3):
+        now = resting.paused_until
+        assert now is not None
+        resting = slow(resting, now=now)
         assert resting.paused_until is not None
-        resting, before = slow(resting, now=resting.paused_until), resting.paused_until
-        assert resting.paused_until is not None
-        rests.append((resting.paused_until - before).total_seconds())
+        rests.append((resting.paused_until - now).total_seconds())
     # What was missing; then as if nothing was known.
     assert rests == [840, 4800, 9600]
 

@@ -90,9 +90,9 @@ class LessonKind(StrEnum):
 class Standing:
     """What holds for a lane. Rates are mails a second of all workers together.
 
-    `paused_until` is the end of the last rest or block. `rest_seconds` is how long the lane rests after its last lesson,
-    in all; `rest_helped_seconds` was so the last time that mail was taken afterwards. `ignored` are causes that teach
-    nothing until a time.
+    `paused_until` is the end of the last rest or block. `rest_seconds` is how long the lane rests after its last
+    lesson, in all; `rest_helped_seconds` was so the last time that mail was taken afterwards. `ignored` are causes that
+    teach nothing until a time.
     """
 
     per_second: float
