@@ -265,7 +265,7 @@ async def test_new_keys_sign_once_found_and_old_records_stay_for_a_week(owner: T
     assert pending["dkim_rsa"]["name"].startswith(f"{stored['selector']}.")
     assert not stored["ed25519_published"], "its own record was not seen"
     await owner.service.sql(
-        "UPDATE domain_keys SET retired_at = retired_at - interval '7 days' WHERE account_id = $1", owner.id
+        "UPDATE domain_keys SET retired_at = retired_at - interval '7 days 1 s' WHERE account_id = $1", owner.id
     )
     assert records(domain_of(await owner.call("GET", f"/v1/domains/{name}")), "previous") == {}
     log = await owner.call("GET", "/v1/audit-log?limit=100")

@@ -132,13 +132,16 @@ class AcceptTransaction:
         note: Note | None = None,
     ) -> list[AcceptedMessage | BaseException]:
         keys = [entry.key for entry in entries if entry.key is not None]
+        locks = keys
         if bulk is not None:
             keys.append(bulk.key)
+            # Its messages' keys come with it alone: locked one by one, two equal requests would take some each.
+            locks = [bulk.key]
         began_at = self._clock.monotonic()
         async with self._database.transaction() as tx:
             if lock_milliseconds is not None:
                 await acceptance.limit_waiting(tx, lock_milliseconds)
-            granted, rows = await acceptance.lock(tx, keys, sorted({entry.account_id for entry in entries}))
+            granted, rows = await acceptance.lock(tx, locks, sorted({entry.account_id for entry in entries}))
             crash.point("accept.locked")
             remembered = await acceptance.recall(tx, keys) if keys else {}
             now = self._clock.now()
@@ -154,7 +157,7 @@ class AcceptTransaction:
                         if known is not None and known.expires_at > now:
                             answers.append(await replay(tx, entry.key, entry.body_hash, known))
                             continue
-                        if not granted[entry.key]:
+                        if bulk is None and not granted[entry.key]:
                             raise in_progress()
                     if entry.message_id < oldest:
                         raise _waited_too_long()
