@@ -107,8 +107,8 @@ class WholeService:
     # Of the HTTP requests; zero where a release takes part that has no bulk requests.
     bulk_share: float = BULK_SHARE
     answers: Counter[str] = field(default_factory=Counter)
-    # By how many tries each mail took; over SMTP, of the mails of one client in a row.
-    tries: Counter[int] = field(default_factory=Counter)
+    # By the answers to all tries of a mail; over SMTP, of the mails of one client in a row.
+    tries: Counter[tuple[str, ...]] = field(default_factory=Counter)
     later: LaterMail = field(default_factory=LaterMail)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     # Recipients and webhooks that waited at the last check.
@@ -319,27 +319,28 @@ class WholeService:
         number = next(self._numbers)
         key = f"{tenant.unique}-{number}"
         give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
-        tries = 0
+        tries: list[str] = []
         while time.monotonic() < give_up_at:
             # With several machines, a retry goes to the next, as a proxy in front of them sends it.
-            machine = self.processes.clients[(number + tries) % len(self.processes.clients)]
-            tries += 1
+            machine = self.processes.clients[(number + len(tries)) % len(self.processes.clients)]
             try:
                 answer = await send(key, machine)
-            except (aiohttp.ClientError, OSError, TimeoutError):
+            except (aiohttp.ClientError, OSError, TimeoutError) as fault:
                 self.answers["http: none"] += 1
+                tries.append(f"http: {type(fault).__name__}")
                 self._note(via="http", outcome="unanswered", key=key)
             else:
                 self.answers[f"http: {answer.status}"] += 1
+                tries.append(f"http: {answer.status} {_codes(answer)}".strip())
                 if taken(key, answer):
-                    self.tries[tries] += 1
+                    self.tries[tuple(tries)] += 1
                     return
                 # 403: the account is suspended. 200: some of many emails were refused.
                 assert answer.status in (200, 403, 409, 429, 503), answer.raw
             await asyncio.sleep(PAUSE_SECONDS * 4)
 
     async def _send_by_smtp(self, tenant: Tenant, pace: SendRate) -> None:
-        tries = 1
+        tries: list[str] = []
         while not self._is_stopping:
             try:
                 async with self.listeners.line() as line:
@@ -350,10 +351,12 @@ class WholeService:
                         if not await self._turn(pace):
                             break
                         is_accepted = await self._submit(line, tenant)
-                        self.tries[tries] += is_accepted
-                        tries = 1 if is_accepted else tries + 1
-            except (OSError, ssl.SSLError, asyncio.IncompleteReadError, AssertionError, IndexError):
-                tries += 1
+                        tries.append("smtp: accepted" if is_accepted else "smtp: refused")
+                        if is_accepted:
+                            self.tries[tuple(tries)] += 1
+                            tries.clear()
+            except (OSError, ssl.SSLError, asyncio.IncompleteReadError, AssertionError, IndexError) as fault:
+                tries.append(f"smtp: {type(fault).__name__}")
                 self.answers["smtp: no connection"] += 1
                 await asyncio.sleep(PAUSE_SECONDS * 4)
 
@@ -526,6 +529,12 @@ async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], 
         url = f"https://{NAME}:{port}/events?{number}"
         async with processes.service.pool.acquire() as connection, connection.transaction():
             await webhooks.save(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
+
+
+def _codes(answer: Answer) -> str:
+    """Why it refused, or some of its emails."""
+    refusals = [answer.body, *answer.body.get("results", ())]
+    return " ".join(sorted({refusal["code"] for refusal in refusals if "code" in refusal}))
 
 
 def _later(send_at: datetime | None) -> dict[str, str]:

@@ -127,7 +127,7 @@ async def test_all_secrets_are_replaced_under_load_without_a_failed_request(url:
         report = await audit_result(whole_service)
         print(report["answers"], "tries:", dict(whole_service.tries))
         assert not is_failed(report), report["findings"]
-        assert max(whole_service.tries) <= 2, "a mail needed more than one retry"
+        assert max(map(len, whole_service.tries)) <= 2, "a mail needed more than one retry"
         assert await processes.broken_promises() == {}
 
 
