@@ -89,9 +89,12 @@ PROMISES: Final = {
             WHERE account_id = r.account_id AND message_id = r.message_id AND position = r.position) a
         WHERE r.status IN ('delivered', 'bounced', 'failed') AND r.attempt_count NOT BETWEEN a.counted AND a.written
     """,
+    # The first of a bulk request has the request's key too.
     "a message has one key, and one that came over SMTP or is sent again has none": """
         SELECT m.id, m.source, i.keys FROM messages m LEFT JOIN (
-            SELECT account_id, credential_id, message_id, count(*) AS keys FROM idempotency GROUP BY 1, 2, 3
+            SELECT account_id, credential_id, message_id,
+                   count(*) - CASE WHEN bool_or(key LIKE ' %') AND count(*) = 2 THEN 1 ELSE 0 END AS keys
+            FROM idempotency GROUP BY 1, 2, 3
         ) i ON i.account_id = m.account_id AND i.credential_id = m.credential_id AND i.message_id = m.id
         WHERE coalesce(i.keys, 0) <> CASE WHEN m.source = 'smtp' OR m.resent_from IS NOT NULL THEN 0 ELSE 1 END
     """,

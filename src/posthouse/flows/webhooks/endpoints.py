@@ -12,18 +12,13 @@ from uuid import UUID
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page
 from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.webhooks.replay_sweep import SWEEP_SECONDS_MAX, Replayed, ReplaySweep
 from posthouse.flows.webhooks.webhook import (
     ANY_DELIVERY,
-    REPLAY_RATE,
-    REPLAY_SECONDS,
-    REPLAYED_MAX,
-    SWEEP_SECONDS_MAX,
     EndpointHealth,
-    Replayed,
     WebhookAttempt,
     WebhookDelivery,
     WebhookEndpoint,
@@ -34,9 +29,7 @@ from posthouse.rules.actor import Actor
 from posthouse.rules.endpoint import Filters
 from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.ids import AccountId
-from posthouse.rules.rate_limit import RateWait
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.search import time_bound
 from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.store import endpoint_events, endpoints, webhook_log, webhooks
@@ -88,7 +81,7 @@ class Endpoints:
         self._log = log
         self._failing_after = failing_after
         self._is_on = is_on
-        self._replay_rates: MemoryRates[AccountId] = MemoryRates()
+        self._replays = ReplaySweep(database, clock)
 
     # The endpoints.
 
@@ -263,40 +256,20 @@ class Endpoints:
         A second request finds the replays of the first, pending or done, and adds nothing.
         """
         self._require_on()
-        start = time_bound("since", since)
-        taken = self._replay_rates.take(account_id, REPLAY_RATE, self._clock.now())
-        if isinstance(taken, RateWait):
-            raise Refusal(
-                Code.RATE_LIMITED,
-                f"An account may replay all once in {REPLAY_SECONDS} s: try again in {taken.seconds} s.",
-                taken.seconds,
-            )
-        until = self._clock.monotonic() + SWEEP_SECONDS_MAX
-        count, position = 0, UUID(int=max(0, start.int - 1))
-        before = ids.lowest_id(self._clock.now())
-        while True:
-            async with self._database.transaction() as tx:
-                found, entered, reached = await self._replay_step(tx, account_id, given_id, position, before)
-                count += entered
-                is_over = reached is None or count >= REPLAYED_MAX or self._clock.monotonic() >= until
-                if is_over and count:
-                    await self._note(tx, found, actor, "endpoint.replayed", self._clock.now(), {"deliveries": count})
-            if is_over or reached is None:
-                return Replayed(count, None if reached is None else ids.time_of(reached))
-            position = reached
 
-    async def _replay_step(
-        self, tx: Connection, account_id: AccountId, given_id: str, after: UUID, before: UUID
-    ) -> tuple[Endpoint, int, UUID | None]:
-        """The endpoint, how many were entered, and the id from which to go on; None at the end."""
-        if not await webhook_log.try_lock_replay(tx, account_id):
-            raise Refusal(Code.CONFLICT, "Another request replays for this account at this moment: try again later.")
-        found = await self._enabled(tx, account_id, given_id)
-        failed, reached = await webhook_log.failed_of_endpoint(tx, account_id, found.id, after, before)
-        now = self._clock.now()
-        replays = [(new_id(self._chance, now), original) for original in failed]
-        # Without tickets: dispatch publishes them no faster than they are sent.
-        return found, await endpoint_events.enter_replays(tx, found, replays, now), reached
+        async def enter(tx: Connection, after: UUID, before: UUID) -> tuple[int, UUID | None]:
+            found = await self._enabled(tx, account_id, given_id)
+            failed, reached = await webhook_log.failed_of_endpoint(tx, account_id, found.id, after, before)
+            now = self._clock.now()
+            replays = [(new_id(self._chance, now), original) for original in failed]
+            # Without tickets: dispatch publishes them no faster than they are sent.
+            return await endpoint_events.enter_replays(tx, found, replays, now), reached
+
+        async def note(tx: Connection, count: int) -> None:
+            found = await self._enabled(tx, account_id, given_id)
+            await self._note(tx, found, actor, "endpoint.replayed", self._clock.now(), {"deliveries": count})
+
+        return await self._replays.run(account_id, since, enter, note)
 
     async def _cancel_pending(self, account_id: AccountId, endpoint_id: UUID) -> None:
         until = self._clock.monotonic() + SWEEP_SECONDS_MAX

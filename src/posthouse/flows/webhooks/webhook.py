@@ -13,20 +13,18 @@ from uuid import UUID
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position
 from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.webhooks.replay_sweep import SWEEP_SECONDS_MAX, Replayed, ReplaySweep, id_before
 from posthouse.rules import credential, endpoint_state, event, ids, retry
 from posthouse.rules.actor import Actor
 from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.retry import Schedule
-from posthouse.rules.search import time_bound
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.rules.webhook_url import WebhookTarget
@@ -47,13 +45,7 @@ from posthouse.store.webhooks import WebhookDelivery as WebhookDelivery
 SUBSCRIBABLE: Final = tuple([type_ for type_ in EventType if type_ is not EventType.TEST])
 # What the feed can be asked for.
 FEED_TYPES: Final = (*EventType, *FurtherType)
-# A client waits for the answer; the rest is done by its next request.
-SWEEP_SECONDS_MAX: Final = 3.0
 SEARCH_SECONDS_MAX: Final = 0.5
-# Deliveries of one request that replays all, and how often an account may make it.
-REPLAYED_MAX: Final = 10_000
-REPLAY_SECONDS: Final = 5
-REPLAY_RATE: Final = Rate(1 / REPLAY_SECONDS, 5)
 HEALTH_PERIOD: Final = timedelta(days=1)
 # The last attempts of a delivery are made most of a day after it was created.
 HEALTH_CREATED: Final = timedelta(days=2)
@@ -70,14 +62,6 @@ class Saved:
 
     endpoint: EndpointRow
     secret: str | None = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """How many deliveries were entered; `next_since` is from where to go on, None when nothing is left."""
-
-    count: int
-    next_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +98,7 @@ class WebhookEndpoint:
         self._check = check
         self._retries = retries
         self._failing_after = failing_after
-        self._replay_rates: MemoryRates[AccountId] = MemoryRates()
+        self._replays = ReplaySweep(database, clock)
 
     # The endpoint.
 
@@ -284,7 +268,7 @@ class WebhookEndpoint:
 
     async def count_failed(self, account_id: AccountId, since: str) -> int:
         """How many events `replay_failed` would send again, if there were no limit."""
-        count, position = 0, UUID(int=max(0, time_bound("since", since).int - 1))
+        count, position = 0, id_before(since)
         before = ids.lowest_id(self._clock.now())
         async with self._database.connection() as connection:
             await self._enabled(connection, account_id)
@@ -300,42 +284,20 @@ class WebhookEndpoint:
 
         A second request finds the replays of the first, pending or done, and adds nothing.
         """
-        start = time_bound("since", since)
-        taken = self._replay_rates.take(account_id, REPLAY_RATE, self._clock.now())
-        if isinstance(taken, RateWait):
-            raise Refusal(
-                Code.RATE_LIMITED,
-                f"An account may replay all once in {REPLAY_SECONDS} s: try again in {taken.seconds} s.",
-                taken.seconds,
-            )
-        until = self._clock.monotonic() + SWEEP_SECONDS_MAX
-        count, position = 0, UUID(int=max(0, start.int - 1))
-        before = ids.lowest_id(self._clock.now())
-        while True:
-            async with self._database.transaction() as tx:
-                entered, reached = await self._replay_step(tx, account_id, position, before)
-                count += entered
-                is_over = reached is None or count >= REPLAYED_MAX or self._clock.monotonic() >= until
-                if is_over and count:
-                    detail: Detail = {"deliveries": count}
-                    now = self._clock.now()
-                    await self._audit_log.note(tx, account_id, actor, "webhook.replayed", "webhook", now, detail)
-            if is_over or reached is None:
-                return Replayed(count, None if reached is None else ids.time_of(reached))
-            position = reached
 
-    async def _replay_step(
-        self, tx: Connection, account_id: AccountId, after: UUID, before: UUID
-    ) -> tuple[int, UUID | None]:
-        """How many were entered, and the id from which to go on; None at the end."""
-        if not await webhook_log.try_lock_replay(tx, account_id):
-            raise Refusal(Code.CONFLICT, "Another request replays for this account at this moment: try again later.")
-        await self._enabled(tx, account_id)
-        failed, reached = await webhook_log.failed(tx, account_id, after, before)
-        now = self._clock.now()
-        replays = [(new_id(self._chance, now), original) for original in failed]
-        # Without tickets: dispatch publishes them no faster than they are sent.
-        return await webhook_log.enter_replays(tx, account_id, replays, self._retries.attempts_max, now), reached
+        async def enter(tx: Connection, after: UUID, before: UUID) -> tuple[int, UUID | None]:
+            await self._enabled(tx, account_id)
+            failed, reached = await webhook_log.failed(tx, account_id, after, before)
+            now = self._clock.now()
+            replays = [(new_id(self._chance, now), original) for original in failed]
+            # Without tickets: dispatch publishes them no faster than they are sent.
+            return await webhook_log.enter_replays(tx, account_id, replays, self._retries.attempts_max, now), reached
+
+        async def note(tx: Connection, count: int) -> None:
+            detail: Detail = {"deliveries": count}
+            await self._audit_log.note(tx, account_id, actor, "webhook.replayed", "webhook", self._clock.now(), detail)
+
+        return await self._replays.run(account_id, since, enter, note)
 
     # The feed of events.
 
