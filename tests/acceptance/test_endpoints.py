@@ -466,7 +466,7 @@ async def events_of(
 
 
 @pytest.mark.rule("END-11")
-async def test_a_first_deferral_is_told_and_a_second_is_not(
+async def test_a_first_deferral_is_an_event_and_a_second_is_not(
     processes: ServiceProcesses, receiver: WebhookReceiver
 ) -> None:
     tenant = await processes.service.account()
@@ -491,7 +491,7 @@ async def test_a_first_deferral_is_told_and_a_second_is_not(
 
 
 @pytest.mark.rule("END-11")
-async def test_a_cancelled_mail_is_told(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
+async def test_a_cancellation_is_an_event(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
     tenant = await processes.service.account()
     wanted = await created(tenant, url_of(receiver, "/cancelled"), types=["email.cancelled"])
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
@@ -506,7 +506,7 @@ async def test_a_cancelled_mail_is_told(processes: ServiceProcesses, receiver: W
 
 
 @pytest.mark.rule("END-11", "END-16", "END-17")
-async def test_complaints_and_late_bounces_are_told_to_endpoints_alone(
+async def test_complaints_and_late_bounces_are_events_for_endpoints_alone(
     processes: ServiceProcesses, receiver: WebhookReceiver
 ) -> None:
     tenant = await processes.service.account()
@@ -554,7 +554,7 @@ async def test_complaints_and_late_bounces_are_told_to_endpoints_alone(
 
 
 @pytest.mark.rule("END-11")
-async def test_who_leaves_a_list_is_told_once(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
+async def test_an_unsubscription_is_one_event(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
     tenant = await processes.service.account()
     wanted = await created(tenant, url_of(receiver, "/left"), types=["email.unsubscribed"], tags=["list:news"])
     other = await created(tenant, url_of(receiver, "/left-other"), tags=["list:other"])
@@ -581,7 +581,7 @@ async def test_the_simulators_addresses_make_the_events_that_they_name(
 
 
 @pytest.mark.rule("END-12")
-async def test_what_becomes_of_a_domain_is_told(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
+async def test_a_domain_verified_or_missing_is_an_event(processes: ServiceProcesses, receiver: WebhookReceiver) -> None:
     tenant = await processes.service.account()
     types = ["domain.verified", "domain.endangered", "domain.lost"]
     wanted = await created(tenant, url_of(receiver, "/domains"), types=types)
@@ -615,7 +615,7 @@ async def test_what_becomes_of_a_domain_is_told(processes: ServiceProcesses, rec
 
 
 @pytest.mark.rule("END-12")
-async def test_alerts_are_told_once_for_all_who_chose_them(
+async def test_an_alert_is_one_event_for_each_endpoint_that_chose_it(
     processes: ServiceProcesses, receiver: WebhookReceiver
 ) -> None:
     tenant = await processes.service.account()

@@ -243,7 +243,7 @@ async def matrix(new_database: Callable[[], str]) -> AsyncIterator[Matrix]:
 
 
 @pytest.fixture(autouse=True)
-def seed_is_told(matrix: Matrix) -> None:
+def seed_is_shown(matrix: Matrix) -> None:
     print(f"seed {matrix.seed}")
 
 

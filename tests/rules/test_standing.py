@@ -247,7 +247,7 @@ def test_a_blocked_lane_asks_after_1_2_4_up_to_24_hours() -> None:
     assert after(blocked(opened, TOO_FAST, now)).paused_until == now + seconds(3600)
 
 
-def test_a_blocked_lane_that_is_told_to_slow_down_rests_and_keeps_its_rate() -> None:
+def test_a_blocked_lane_that_should_slow_down_rests_and_keeps_its_rate() -> None:
     learnt = slow(after(blocked(OPEN, TOO_FAST, NOW)), now=NOW + seconds(3600))
     assert (learnt.state, learnt.per_second) == (LaneState.RESTING, 20.0)
     assert learnt.paused_until == NOW + seconds(3600 + 600)

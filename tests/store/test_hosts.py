@@ -65,7 +65,7 @@ async def test_hosts_that_take_no_writes_are_no_database(database_url: str) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_wrong_password_is_told_though_another_host_is_away(database_url: str) -> None:
+async def test_a_wrong_password_is_reported_though_another_host_is_away(database_url: str) -> None:
     url = beside(database_url.replace("postgres@", "nobody-there@"), free_port())
     with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
         await WritableHost(url).connect()

@@ -241,7 +241,7 @@ leads: Final = some.lists(some.ip_addresses() | disguised | inward, max_size=4)
 
 
 async def opened(ways: Sequence[Sequence[Address]], authority: Certificates) -> tuple[list[Address], list[object]]:
-    """Where a socket was opened to, while the name led to each of these in turn; and what came of the calls."""
+    """Where a socket was opened to, while the name led to each of these in turn; and the results of the calls."""
     async with Nameserver() as names:
         flow = ClientFlow(names, authority)
         flow.sockets.unreachable = True

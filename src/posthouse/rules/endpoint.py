@@ -115,7 +115,7 @@ def filters(
         if not is_tag(tag):
             raise invalid(f"`tags`: each tag has {TAG_SHAPE}.")
     if mode is not None and mode not in list(Mode):
-        raise invalid(f"`mode` is one of {', '.join(Mode)}; without it, mail of both is told.")
+        raise invalid(f"`mode` is one of {', '.join(Mode)}; without it, the endpoint gets the events of both.")
     return Filters(
         tuple(type_ for type_ in TYPES if type_ in (types or TYPES)),
         tuple(dict.fromkeys(input_checks.domain_name(name) for name in sender_domains or ())),
