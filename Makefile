@@ -66,6 +66,10 @@ test-later: ## Mail for later in its real size: 1,000 mails moved over 90 days, 
 test-resends: ## 5,000 mails that failed at a dead destination are sent again, by a process that is killed three times (ten minutes)
 	$(BIN)/pytest tests/acceptance/test_resent_mail.py -m rare --capture=no
 
+.PHONY: test-erasures
+test-erasures: ## An address with 1,000 messages over 30 days is erased while mail flows: no table holds it, and it gets no mail
+	$(BIN)/pytest tests/flows/operate/test_erasing.py -m rare -q
+
 .PHONY: test-contract
 test-contract: ## 500 old requests to the service before send_at, batches and scopes, and to this one: the same answers and webhooks
 	$(BIN)/pytest tests/upgrade/test_recorded_requests.py -m rare --capture=no -rs

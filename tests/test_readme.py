@@ -234,6 +234,13 @@ def test_the_page_on_forgotten_content_works_as_written(started: tuple[Clone, st
     assert seen.count('"code":"not_found"') == 1
 
 
+def test_the_page_on_erasing_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "erase.md")
+    assert '"erasure":{"id":"er_' in seen
+    assert "gone@example.net" not in seen
+    assert '"code"' not in seen
+
+
 def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "receive-webhooks.md")
     assert (started[0].directory / ".posthouse" / "webhook.secret").read_text().startswith("whsec_")
@@ -372,6 +379,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "addresses-and-pools",
                 "dashboard",
                 "endpoints",
+                "erase",
                 "first-server",
                 "forget",
                 "keys-for-programs",

@@ -86,6 +86,12 @@ POINTS: Final = frozenset(
         # Bounces and complaints arrive.
         "feedback.before_commit",
         "feedback.after_commit",
+        # An address is erased.
+        "erase.before_commit",
+        "erase.after_commit",
+        "erase.before_events",
+        "erase.before_end",
+        "erase.ended",
         # Upkeep.
         "upkeep.before_partition",
         "upkeep.partition_made",

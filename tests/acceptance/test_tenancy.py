@@ -214,6 +214,13 @@ async def _resend(tenant: Tenant) -> str:
     return resend_id
 
 
+async def _erasure(tenant: Tenant) -> str:
+    made = await tenant.call("POST", "/v1/erasures", {"email": f"new{next(_numbers)}@{tenant.unique}.example.org"})
+    assert made.status == 202, made.raw
+    erasure_id: str = made.body["erasure"]["id"]
+    return erasure_id
+
+
 async def _stop_resends(tenant: Tenant) -> None:
     """An account has one at a time."""
     query = "UPDATE resends SET status = 'stopped', finished_at = now() WHERE account_id = $1 AND status = 'running'"
@@ -229,6 +236,7 @@ MAKERS: Final = {
     "/v1/keys/{id}": Maker(_key, ids.text(ids.API_KEY, UNKNOWN)),
     "/v1/messages/{id}": Maker(_message, ids.text(ids.MESSAGE, UNKNOWN)),
     "/v1/messages/{id}/attachments/{part}": Maker(_message_with_attachment, ids.text(ids.MESSAGE, UNKNOWN)),
+    "/v1/erasures/{id}": Maker(_erasure, ids.text(ids.ERASURE, UNKNOWN)),
     "/v1/resends/{id}": Maker(_resend, ids.text(ids.RESEND, UNKNOWN)),
     "/v1/suppressions/{email}": Maker(_suppression, "nobody@example.org"),
     "/v1/templates/{alias}": Maker(_template, "missing_id"),
@@ -304,6 +312,7 @@ BODIES: Final[Mapping[str, Callable[[Tenant], object]]] = {
     "switchAccount": lambda tenant: {"account_id": ids.text(ids.ACCOUNT, tenant.id)},
     "sendTestEmail": lambda tenant: {"from": f"news@{tenant.domain}"},
     "dryRunEmail": lambda tenant: tenant.mail(),
+    "createErasure": lambda tenant: {"email": f"new{next(_numbers)}@{tenant.unique}.example.org"},
     "addSuppression": lambda tenant: {"email": f"new{next(_numbers)}@{tenant.unique}.example.org"},
 }
 # Required query parameters.

@@ -31,6 +31,7 @@ from tests.support.smtp_listeners import dotted
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
 
 # The part that passes a point, and the pass at which it dies: late enough to be busy.
+ERASED_SECONDS_MAX: Final = 300.0
 PART_OF: Final = {
     "accept": "http",
     "cancel": "http",
@@ -47,6 +48,7 @@ PART_OF: Final = {
     "notification": "notification",
     "feedback": "inbound",
     "upkeep": "upkeep",
+    "erase": "erase",
 }
 PASSES: Final = {
     "accept": 20,
@@ -90,6 +92,8 @@ async def run_point(whole_service: WholeService, point: str) -> Outcome:
     armed = f"{point}:{PASSES.get(point, PASSES.get(family, 1))}"
     if dying == "upkeep":
         await _run_upkeep(whole_service, point)
+    elif dying == "erase":
+        await _run_erasure(whole_service, point)
     else:
         async with whole_service.busy():
             part = await whole_service.restart(dying, armed)
@@ -241,6 +245,34 @@ async def _run_forgetting(whole_service: WholeService, point: str) -> None:
     assert await asyncio.to_thread(whole_service.upkeep) == 0
     assert await service.value(f"SELECT count(*) FROM bodies WHERE message_id = '{number}'") == 0
     assert await service.value("SELECT count(*) FROM contents_to_forget") == 0
+
+
+async def _run_erasure(whole_service: WholeService, point: str) -> None:
+    """An address is erased by a process that dies; another goes on, and no table holds the address."""
+    processes, tenant = whole_service.processes, whole_service.tenants[0]
+    service = processes.service
+    await whole_service.running["http"].ready()
+    address = f"{point}@{whole_service.domains[0]}"
+    sent = [await tenant.send(tenant.mail(to=address), key=f"{point}-{number}") for number in range(3)]
+    numbers = [uuid(answer.body["id"]) for answer in sent]
+    count = "SELECT count(*) FROM messages WHERE id = ANY($1) AND open_count = 0"
+    await eventually(lambda: service.value(count, numbers), lambda found: found == 3, within=DEATH_SECONDS_MAX)
+    begun = await tenant.call("POST", "/v1/erasures", {"email": address})
+    armed = crash.ENVIRONMENT.removeprefix("POSTHOUSE_")
+    processes.settings[armed] = point
+    dying = processes.start("upkeep")
+    del processes.settings[armed]
+    # The last phases begin when the search index has all mail from before.
+    await eventually(lambda: dying.running.poll() == -9, within=ERASED_SECONDS_MAX, or_say=dying.said)
+    part = processes.start("upkeep")
+    path = f"/v1/erasures/{begun.body['erasure']['id']}"
+    await eventually(
+        lambda: tenant.call("GET", path),
+        lambda answer: answer.body["erasure"]["status"] == "done",
+        within=ERASED_SECONDS_MAX,
+    )
+    part.kill()
+    assert await service.value("SELECT count(*) FROM recipients WHERE lower(email) = $1", address) == 0
 
 
 async def _last_day(whole_service: WholeService) -> str:

@@ -10,7 +10,7 @@ from posthouse.chance import Chance, SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import may_connect, opportunistic_tls, resolver, verified_tls
 from posthouse.compose.database import RECORD_SECONDS_MAX, open_database
-from posthouse.compose.keys import return_path_keys, sealer, unsubscribe_keys
+from posthouse.compose.keys import erasure_keys, return_path_keys, sealer, unsubscribe_keys
 from posthouse.compose.periodic_checks import refreshed
 from posthouse.compose.stream import shard_leases, tickets
 from posthouse.compose.tracing import open_tracer
@@ -75,6 +75,7 @@ async def run_delivery(settings: Settings, stream: Stream, clock: DatabaseClock,
             sealer=sealer(settings),
             tracer=await stack.enter_async_context(open_tracer(settings, "delivery", clock, chance)),
             rescue=RescueSettings(RescueMode(settings.delivery.rescue), settings.delivery.rescue_hours),
+            erasure_keys=erasure_keys(settings),
         )
         # After signing, a thread waits for the interpreter. A busy event loop releases it after 5 ms by default:
         # several times as long as a signature takes.

@@ -21,7 +21,7 @@ from posthouse.compose.connections import resolver, target_of
 from posthouse.compose.database import divided, open_database
 from posthouse.compose.errors import CannotListen
 from posthouse.compose.garbage_collection import collect_rarely
-from posthouse.compose.keys import sealer, unsubscribe_keys
+from posthouse.compose.keys import erasure_keys, sealer, unsubscribe_keys
 from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.monitoring import monitored
 from posthouse.compose.operator import OperatorServices
@@ -39,6 +39,7 @@ from posthouse.entrypoints.workers import repeated
 from posthouse.flows.accept.dry_run import DryRun, Installation
 from posthouse.flows.account import dkim_keys
 from posthouse.flows.account.alerts import Alerts
+from posthouse.flows.account.erasures import Erasures
 from posthouse.flows.account.exports import Exports
 from posthouse.flows.account.live import Live
 from posthouse.flows.account.login_notices import LoginNotices
@@ -194,11 +195,18 @@ def _application(
                     database=database, clock=clock, chance=chance, search=message_search, unsent_mail=unsent_mail
                 ),
                 resends=Resends(database=database, clock=clock, chance=chance),
+                erasures=Erasures(database=database, clock=clock, chance=chance, keys=erasure_keys(settings)),
                 captured_mail=captured_mail(settings, database, clock, chance),
                 next_message=await stack.enter_async_context(_next_message(settings, database, clock)),
                 live=await stack.enter_async_context(_live(database, clock)),
                 exports=Exports(clock=clock),
-                suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
+                suppression=Suppressions(
+                    database=database,
+                    clock=clock,
+                    chance=chance,
+                    disk_space=disk_space,
+                    erasure_keys=erasure_keys(settings),
+                ),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
                 writes=Writes(
                     clock=clock,

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from posthouse.config import Settings
+from posthouse.rules.erasure import ErasureKey
+from posthouse.rules.pepper import FIRST
 from posthouse.store.seal import Sealer
 
 
@@ -19,6 +21,13 @@ def return_path_keys(settings: Settings) -> Sequence[bytes]:
 def unsubscribe_keys(settings: Settings) -> Sequence[bytes]:
     """The first signs; each of them verifies."""
     return _keys_for(b"unsubscribe", settings)
+
+
+def erasure_keys(settings: Settings) -> Sequence[ErasureKey]:
+    """The first makes new hashes; each of them recognises its own, which begin as those of its pepper do."""
+    peppers = settings.secrets.peppers.all
+    prefixes = [b"" if pepper.id == FIRST else pepper.id.encode() + b":" for pepper in peppers]
+    return [ErasureKey(*pair) for pair in zip(prefixes, _keys_for(b"erasure", settings), strict=True)]
 
 
 def _keys_for(purpose: bytes, settings: Settings) -> Sequence[bytes]:

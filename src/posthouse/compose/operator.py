@@ -278,9 +278,12 @@ class OperatorServices:
 
     @cached_property
     def suppressions(self) -> "Suppressions":
+        from posthouse.compose.keys import erasure_keys
         from posthouse.flows.account.suppressions import Suppressions
 
-        return Suppressions(database=self._database, clock=self._clock, chance=self._chance)
+        return Suppressions(
+            database=self._database, clock=self._clock, chance=self._chance, erasure_keys=erasure_keys(self._settings)
+        )
 
     @cached_property
     def message_search(self) -> "MessageSearch":

@@ -15,6 +15,7 @@ from posthouse.entrypoints.workers import repeated
 from posthouse.flows.inbound.reputation import Reputation
 from posthouse.flows.operate.address_check import AddressCheck
 from posthouse.flows.operate.alert_check import AlertCheck
+from posthouse.flows.operate.erasing import Erasing
 from posthouse.flows.operate.provider_delays import ProviderDelays
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.operate.upkeep import Retention, Upkeep
@@ -33,6 +34,9 @@ USAGE_PAUSE_SECONDS: Final = 60.0
 ALERTS_PAUSE_SECONDS: Final = 60.0
 # Content is promised to be gone within five minutes after its message's last result.
 FORGETTING_PAUSE_SECONDS: Final = 60.0
+# The pace of erasures, and how often new ones are looked for.
+ERASURE_PAUSE_SECONDS: Final = 0.5
+ERASURE_IDLE_SECONDS: Final = 10.0
 # The pace of resends, and how often new ones are looked for.
 RESEND_PAUSE_SECONDS: Final = 1.0
 RESEND_IDLE_SECONDS: Final = 5.0
@@ -57,6 +61,7 @@ async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Eve
         sandbox_domain = account.sandbox_domain(settings, database, clock, chance)
         search_indexer = SearchIndexer(database=database, clock=clock)
         alerts = alert_check(settings, database, clock, chance)
+        erasing = Erasing(database=database, clock=clock)
         resender = accept.resender(settings, database, ControlCache(database, clock.monotonic), clock, chance)
         async with (
             repeated(upkeep_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
@@ -67,6 +72,12 @@ async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Eve
             repeated(search_indexer.run, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
             repeated(alerts.run, pause_seconds=ALERTS_PAUSE_SECONDS),
             repeated(maintenance.forget_contents, pause_seconds=FORGETTING_PAUSE_SECONDS),
+            repeated(
+                erasing.step,
+                pause_seconds=ERASURE_PAUSE_SECONDS,
+                idle_seconds=ERASURE_IDLE_SECONDS,
+                is_idle=erasing.is_idle,
+            ),
             repeated(
                 resender.step,
                 pause_seconds=RESEND_PAUSE_SECONDS,

@@ -40,6 +40,7 @@ SESSION: Final = "se_"
 LEDGER_ENTRY: Final = "le_"
 ENDPOINT: Final = "ep_"
 RESEND: Final = "rs_"
+ERASURE: Final = "er_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6

@@ -41,6 +41,8 @@ _OPERATIONS: Final[Mapping[Scope, tuple[str, ...]]] = {
         "removeSuppression",
         "importSuppressions",
         "exportSuppressions",
+        "createErasure",
+        "getErasure",
     ),
     Scope.DOMAINS: (
         "listDomains",

@@ -5,17 +5,18 @@ the locks, raises their fences and records the attempts as started. So an attemp
 connection, and of two tickets for one recipient the second finds the fence changed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from posthouse.rules.erasure import ErasureKey
 from posthouse.rules.ids import AccountId, MessageId, time_of
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import delivery_schedule, restore
+from posthouse.store import delivery_schedule, erasures, restore
 from posthouse.store.day_statement import DayStatement, common_day
 from posthouse.store.delivery_schedule import RecipientKey, id_bounds
 from posthouse.store.postgres import Connection
@@ -87,7 +88,8 @@ class ClaimedRecipient:
 # Nearly all mail belongs to no list, and then unsubscriptions are not read.
 _CLAIM: Final = DayStatement(f"""
 WITH asked AS MATERIALIZED (
-    SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
+    SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL
+        OR ({erasures.IS_ERASED.format(account_id="due.account_id", email="recipient.email")}) AS is_suppressed,
         leaver.email IS NOT NULL AS has_left,
         suspended.time AS suspended, scheduled.paused, suspended.time + scheduled.paused AS held,
         scheduled.counts_from, scheduled.attempt_count >= :attempts_max OR suspended.time >= :hold_max::interval
@@ -150,6 +152,7 @@ async def claim(
     now: datetime,
     until: datetime,
     retries: Schedule = DELIVERY,
+    erasure_keys: Sequence[ErasureKey] = (),
 ) -> list[ClaimedRecipient]:
     """Claim these for the worker and record the attempts as started; tickets that came late are absent.
 
@@ -180,6 +183,7 @@ async def claim(
             positions=[key[2] for key in places],
             accepted_at=[time_of(key[1]) for key in places],
             mailing_lists=[messages[key[:2]].mailing_list for key in places],
+            **erasures.bound_keys(erasure_keys),
         )
     )
     if not rows and not await restore.is_trusted(tx):

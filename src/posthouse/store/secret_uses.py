@@ -21,6 +21,7 @@ FROM (SELECT secret_hash, 'SMTP passwords' FROM credentials WHERE revoked_at IS 
       UNION ALL SELECT token_hash, 'invitations' FROM invitations WHERE expires_at > $1
       UNION ALL SELECT token_hash, 'password resets' FROM password_resets WHERE expires_at > $1
       UNION ALL SELECT token_hash, 'login links' FROM login_links WHERE expires_at > $1
+      UNION ALL SELECT hash, 'erased addresses' FROM erased_addresses
       UNION ALL SELECT secret_hash, 'links to captured mail' FROM captured_mail_secrets WHERE expires_at > $1
      ) stored (hash, what)
 GROUP BY 1, 2 ORDER BY 1, 2

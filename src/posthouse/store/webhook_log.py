@@ -103,7 +103,8 @@ SELECT id, event_id, type, message_id, position, is_replayed FROM (
             WHERE other.account_id = :account_id AND other.message_id = examined.message_id
               AND other.event_id = examined.event_id AND other.id <> examined.id AND other.endpoint_id IS NULL
               AND (other.id > examined.id OR other.status <> 'failed'))
-        AND EXISTS (SELECT FROM events WHERE account_id = :account_id AND id = examined.event_id) AS is_replayed
+        AND EXISTS (SELECT FROM events WHERE account_id = :account_id AND id = examined.event_id
+                      AND position('"erased":true'::bytea IN body) = 0) AS is_replayed
     FROM examined) found
 ORDER BY id
 """)
@@ -120,8 +121,8 @@ SELECT id, event_id, type, message_id, position, is_replayed FROM (
             WHERE other.account_id = :account_id AND other.message_id = examined.message_id
               AND other.event_id = examined.event_id AND other.id <> examined.id AND other.endpoint_id = :endpoint_id
               AND (other.id > examined.id OR other.status <> 'failed'))
-        AND EXISTS (SELECT FROM endpoint_events WHERE account_id = :account_id AND id = examined.event_id)
-            AS is_replayed
+        AND EXISTS (SELECT FROM endpoint_events WHERE account_id = :account_id AND id = examined.event_id
+                      AND position('"erased":true'::bytea IN body) = 0) AS is_replayed
     FROM examined) found
 ORDER BY id
 """)

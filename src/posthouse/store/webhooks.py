@@ -388,7 +388,7 @@ async def enter_replay(
 
     It is due at `next_at`: now, or when the ticket that the caller publishes counts as lost.
     """
-    if original.request_body is None:
+    if original.request_body is None or b'"erased":true' in original.request_body:
         return None
     await tx.fetchval(
         *_ENTER.bind(

@@ -12,6 +12,7 @@ from posthouse.flows.account.alerts import Alerts
 from posthouse.flows.account.captured_mail import CapturedMail
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains
+from posthouse.flows.account.erasures import Erasures
 from posthouse.flows.account.exports import Exports
 from posthouse.flows.account.kept_sessions import KeptSessions
 from posthouse.flows.account.live import Live
@@ -83,6 +84,7 @@ class Services:
     unsent_mail: UnsentMail
     message_cancellation: MessageCancellation
     resends: Resends
+    erasures: Erasures
     next_message: NextMessage
     live: Live
     exports: Exports

@@ -6,7 +6,7 @@ same file can be sent again.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,8 +18,9 @@ from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, page_of, time_cursor, time_position
-from posthouse.rules import reputation, suppression
+from posthouse.rules import erasure, reputation, suppression
 from posthouse.rules.actor import Actor
+from posthouse.rules.erasure import ErasureKey
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
 from posthouse.rules.suppression import (
@@ -30,8 +31,8 @@ from posthouse.rules.suppression import (
     ImportLines,
     SuppressionReason,
 )
-from posthouse.store import suppressions
-from posthouse.store.postgres import Database
+from posthouse.store import erasures, suppressions
+from posthouse.store.postgres import Connection, Database
 from posthouse.store.suppressions import Position
 from posthouse.store.suppressions import SuppressionRow as SuppressionRow
 
@@ -72,13 +73,20 @@ class Import:
 
 class Suppressions:
     def __init__(
-        self, *, database: Database, clock: Clock, chance: Chance, disk_space: DiskSpace | None = None
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        disk_space: DiskSpace | None = None,
+        erasure_keys: Sequence[ErasureKey] = (),
     ) -> None:
         self._database = database
         self._clock = clock
         self._chance = chance
         self._audit_log = AuditLog(chance)
         self._disk_space = disk_space or DiskSpace()
+        self._erasure_keys = erasure_keys
 
     async def page(
         self,
@@ -139,6 +147,11 @@ class Suppressions:
         async with self._database.transaction() as tx:
             now = self._clock.now()
             row = None if address is None else await suppressions.remove(tx, account_id, address)
+            if address is not None:
+                hashes = erasure.hashes_of(address, self._erasure_keys)
+                erased_at = await erasures.lift(tx, account_id, hashes)
+                if row is None and erased_at is not None:
+                    return await self._removed_erased(tx, account_id, actor, address, why, erased_at)
             if row is None:
                 raise Refusal(Code.NOT_FOUND, "This account suppresses no such address.")
             if row.reason == SuppressionReason.MANUAL:
@@ -148,6 +161,14 @@ class Suppressions:
             detail = {"reason": why, "was": row.reason, "suppressed_at": row.at.isoformat()}
             await self._audit_log.note(tx, account_id, actor, "suppression.removed", row.email, now, detail)
         return row
+
+    async def _removed_erased(
+        self, tx: Connection, account_id: AccountId, actor: Actor, address: str, why: str, erased_at: datetime
+    ) -> SuppressionRow:
+        """The address is known again, by the one who gave it."""
+        detail = {"reason": why, "was": "erased", "suppressed_at": erased_at.isoformat()}
+        await self._audit_log.note(tx, account_id, actor, "suppression.removed", address, self._clock.now(), detail)
+        return SuppressionRow(address, SuppressionReason.MANUAL, None, None, None, None, erased_at)
 
     async def export(self, account_id: AccountId) -> AsyncGenerator[list[SuppressionRow], None]:
         """All of them, in the order of the addresses; no batch waits in a transaction for the next."""

@@ -11,6 +11,7 @@ from posthouse.flows.deliver.outgoing_mail import OutgoingMail
 from posthouse.flows.shared.claims import ClaimStore, CrashPoints, Postponement, Recorded
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules import ids
+from posthouse.rules.erasure import ErasureKey
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket, Ticket
 from posthouse.rules.unsubscribe import ListMember
@@ -48,18 +49,27 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
     )
 
     def __init__(
-        self, *, outcomes: Outcomes, outgoing_mail: OutgoingMail, tickets: Tickets | None, retries: Schedule
+        self,
+        *,
+        outcomes: Outcomes,
+        outgoing_mail: OutgoingMail,
+        tickets: Tickets | None,
+        retries: Schedule,
+        erasure_keys: Sequence[ErasureKey] = (),
     ) -> None:
         """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them."""
         self._outcomes = outcomes
         self._outgoing_mail = outgoing_mail
         self._tickets = tickets
         self._retries = retries
+        self._erasure_keys = erasure_keys
 
     async def claim(
         self, tx: Connection, worker_id: UUID, tickets: Sequence[DeliveryTicket], now: datetime
     ) -> Sequence[ClaimedRecipient]:
-        return await delivery_claims.claim(tx, worker_id, tickets, now, now + CLAIM_LONGEST, self._retries)
+        return await delivery_claims.claim(
+            tx, worker_id, tickets, now, now + CLAIM_LONGEST, self._retries, self._erasure_keys
+        )
 
     async def release_unknown(
         self, tx: Connection, worker_id: UUID, known: Collection[ClaimedRecipient], now: datetime

@@ -32,6 +32,7 @@ from posthouse.flows.shared.tickets import Item, Tickets
 from posthouse.flows.shared.worker_lease import SendPermit
 from posthouse.rules import explanation, ids, retry, simulator
 from posthouse.rules.address_warm_up import VOLUMES, Volumes
+from posthouse.rules.erasure import ErasureKey
 from posthouse.rules.lane import LaneLimits, Limits, Served, Slot, lane_by_name
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.linger import Linger
@@ -98,6 +99,7 @@ class Delivery:
         tracer: Tracer | None = None,
         warm_up_volumes: Volumes = VOLUMES,
         rescue: RescueSettings = RESCUE,
+        erasure_keys: Sequence[ErasureKey] = (),
     ) -> None:
         """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them.
 
@@ -117,7 +119,13 @@ class Delivery:
         self._outgoing_mail = outgoing_mail
         self._outcomes = Outcomes(clock=clock, chance=chance, retries=retries)
         self._claims = Claims(
-            DeliveryClaimStore(outcomes=self._outcomes, outgoing_mail=outgoing_mail, tickets=tickets, retries=retries),
+            DeliveryClaimStore(
+                outcomes=self._outcomes,
+                outgoing_mail=outgoing_mail,
+                tickets=tickets,
+                retries=retries,
+                erasure_keys=erasure_keys,
+            ),
             DeliveryTicket,
             database=database,
             clock=clock,

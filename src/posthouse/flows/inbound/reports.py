@@ -8,6 +8,7 @@ account's endpoints. Mail to the operator is kept.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ from posthouse.mail.envelope import MailReference, parse_feedback_token, parse_r
 from posthouse.mail.report import Bounce, Complaint, NoReport
 from posthouse.rules import reports as rules
 from posthouse.rules.credential import peer_address, peer_network
+from posthouse.rules.erasure import ERASED
 from posthouse.rules.ids import MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 from posthouse.store import endpoint_events, inbox, reports
@@ -171,6 +173,13 @@ class Reports:
                 if isinstance(read, Bounce) and origin.position is None
                 else (),
             )
+            # No address comes back into an erased message.
+            notes = [
+                replace(note, detail="", response="")
+                if note.position is not None and recipients.get(note.position) == ERASED
+                else note
+                for note in notes
+            ]
             # A report that is repeated must not suppress an address that the account has removed meanwhile.
             new_notes = await reports.note(tx, account_id, message_id, notes, now)
             noted += len(new_notes)

@@ -19,6 +19,7 @@ from posthouse.rules import ids
 from posthouse.rules.audit import message_record, outside_logs
 from posthouse.rules.audit.message_record import MessageRecord, RecipientRecord
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
+from posthouse.rules.erasure import ERASED
 from posthouse.rules.ids import AccountId
 from posthouse.store import audit_reads, partitions
 from posthouse.store.audit_reads import EventWithRecipient, IdempotencyRecord, WebhookDeliveryRecord
@@ -114,6 +115,10 @@ class Audit:
             return
         # What the simulator took is in no outside log: test mail, mail to its domain, captured mail.
         counts = seen.arrivals.pop(record.id, Counter[str]())
+        known = {recipient.email.lower() for recipient in record.recipients}
+        if ERASED in known:
+            # It arrived at an address that no table has any more.
+            counts[ERASED] = sum(count for email, count in counts.items() if email not in known)
         real = [
             recipient
             for recipient in record.recipients

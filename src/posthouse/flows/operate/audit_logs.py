@@ -18,6 +18,7 @@ from posthouse.rules.audit import outside_logs
 from posthouse.rules.audit.message_record import MessageRecord
 from posthouse.rules.audit.outside_logs import ArrivalLine, OutsideLogError, SenderLine, WebhookLine
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
+from posthouse.rules.erasure import ERASED
 from posthouse.rules.ids import AccountId, CredentialId, MessageId
 from posthouse.store import audit_reads, webhooks
 from posthouse.store.postgres import Database
@@ -177,7 +178,12 @@ def _stray(arrived: ArrivalLine) -> AuditFinding:
 
 def _compare_arrival(record: MessageRecord, arrived: ArrivalLine, stored: bytes | None, tally: AuditTally) -> None:
     position = next(
-        (recipient.position for recipient in record.recipients if recipient.email.lower() == arrived.recipient), None
+        (
+            recipient.position
+            for recipient in sorted(record.recipients, key=lambda recipient: recipient.email == ERASED)
+            if recipient.email.lower() in (arrived.recipient, ERASED)
+        ),
+        None,
     )
     if position is None:
         what = f"it arrived at {arrived.recipient}, who is none of its recipients"

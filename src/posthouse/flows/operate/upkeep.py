@@ -16,7 +16,7 @@ from posthouse.flows.operate.content_forgetting import ContentForgetting
 from posthouse.flows.operate.reseal import Reseal
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
-from posthouse.rules import domain, ids, limits, reputation, resend, retry_request, service_time
+from posthouse.rules import domain, erasure, ids, limits, reputation, resend, retry_request, service_time
 from posthouse.rules.actor import SERVICE
 from posthouse.store import (
     advisory_lock,
@@ -24,6 +24,7 @@ from posthouse.store import (
     audit_log,
     credentials,
     domains,
+    erasures,
     idempotency,
     invitations,
     last_done,
@@ -319,6 +320,7 @@ class Upkeep:
             lambda tx: message_retries.forget_old(tx, now - retry_request.REMEMBERED, KEYS_A_BATCH)
         )
         await self._delete_in_batches(lambda tx: resends.forget_old(tx, now - resend.REMEMBERED, KEYS_A_BATCH))
+        await self._delete_in_batches(lambda tx: erasures.forget_old(tx, now - erasure.REMEMBERED, KEYS_A_BATCH))
         entries_kept = timedelta(days=limits.AUDIT_LOG_DAYS)
         await self._delete_in_batches(lambda tx: audit_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
         await self._delete_in_batches(lambda tx: operator_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))

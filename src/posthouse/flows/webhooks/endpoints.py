@@ -231,7 +231,7 @@ class Endpoints:
             original = await webhooks.find_delivery(tx, account_id, _delivery_id(given_id), endpoint_id)
             if original is None:
                 raise _no_delivery()
-            if original.request_body is None:
+            if original.request_body is None or b'"erased":true' in original.request_body:
                 raise Refusal(Code.CONFLICT, "The event of this delivery is no longer stored: it can't be sent again.")
             replay_id = new_id(self._chance, now)
             sent_again = FailedDelivery(

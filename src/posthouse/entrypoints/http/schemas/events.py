@@ -20,6 +20,7 @@ class EventData(BaseModel):
         default=None, description="The message's, in `GET /v1/events` alone; absent if it has none, and in webhooks."
     )
     test: bool | None = Field(default=None, description="`true` in `webhook.test`, absent elsewhere.")
+    erased: bool | None = Field(default=None, description="`true` once its address is erased, absent elsewhere.")
 
 
 class Event(BaseModel):
