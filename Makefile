@@ -67,8 +67,8 @@ test-resends: ## 5,000 mails that failed at a dead destination are sent again, b
 	$(BIN)/pytest tests/acceptance/test_resent_mail.py -m rare --capture=no
 
 .PHONY: test-erasures
-test-erasures: ## An address with 1,000 messages over 30 days is erased while mail flows: no table holds it, and it gets no mail
-	$(BIN)/pytest tests/flows/operate/test_erasing.py -m rare -q
+test-erasures: ## An address with 1,000 messages over 30 days is erased while mail flows: database, logs and stream have nothing of it
+	$(BIN)/pytest tests/acceptance/test_erasures.py -m rare -q
 
 .PHONY: test-contract
 test-contract: ## 500 old requests to the service before send_at, batches and scopes, and to this one: the same answers and webhooks

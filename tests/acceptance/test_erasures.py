@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,15 +10,18 @@ import pytest
 
 from posthouse.rules.credential import Scope
 from posthouse.rules.erasure import ERASED
+from tests.support.accept_flow import Sender
 from tests.support.account_webhook import log_of, saved
 from tests.support.database_checks import database_faults
+from tests.support.delivery_flow import open_delivery_flow
 from tests.support.eventually import eventually
 from tests.support.secrets_left import copies_of, dump
 from tests.support.service import Tenant
-from tests.support.service_processes import prepare_processes
+from tests.support.service_processes import Senders, ServiceProcesses, prepare_processes
 
 EMAIL: Final = "quince.lovelace@one.example.net"
 ONE: Final = "one.example.net"
+SECRET: Final = "plum4711code"
 DONE_SECONDS_MAX: Final = 300.0
 
 
@@ -65,7 +69,7 @@ async def test_members_and_keys_with_the_scope_may_erase(tenant: Tenant) -> None
 
 
 @pytest.mark.rule("ERS-02", "ERS-03", "ERS-04", "ERS-05", "ERS-07")
-async def test_an_erased_address_is_in_no_table_and_gets_no_mail(
+async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
@@ -78,24 +82,18 @@ async def test_an_erased_address_is_in_no_table_and_gets_no_mail(
         await saved(tenant)
         sent = [(await tenant.accepts(tenant.mail(to=EMAIL, subject=f"For {EMAIL}")))["id"] for _ in range(5)]
         await processes.wait_until_final(tenant, sent, DONE_SECONDS_MAX)
-        later = await tenant.accepts(tenant.mail(to=EMAIL, send_at="2026-12-01T00:00:00Z"))
+        later = await tenant.accepts(tenant.mail(to=EMAIL, send_at=_later()))
         arrived = len(processes.lines())
         assert (await tenant.call("POST", "/v1/suppressions", {"email": EMAIL})).status == 201
+        await _name_the_address(tenant)
         erasure = await erase(tenant)
         refused = (await tenant.accepts(tenant.mail(to=EMAIL)))["id"]
         (message,) = await processes.wait_until_final(tenant, [refused], DONE_SECONDS_MAX)
         assert message["recipients"][0]["status"] == "bounced"
 
-        async def done() -> bool:
-            processes.check()
-            shown = await tenant.call("GET", f"/v1/erasures/{erasure['id']}")
-            return bool(shown.body["erasure"]["status"] == "done")
-
-        await eventually(done, within=DONE_SECONDS_MAX)
-        left = "SELECT count(*) FROM contents_to_forget"
-        await eventually(lambda: processes.service.value(left), lambda number: number == 0, within=DONE_SECONDS_MAX)
+        await until_done(processes, tenant, erasure)
         assert len(processes.lines()) == arrived
-        assert copies_of(EMAIL, await dump(database_url)) == []
+        await nothing_is_left(processes, EMAIL)
         for message_id in sent:
             shown = (await tenant.get(message_id)).body
             assert [recipient["email"] for recipient in shown["recipients"]] == [ERASED]
@@ -113,3 +111,106 @@ async def test_an_erased_address_is_in_no_table_and_gets_no_mail(
         back = (await tenant.accepts(tenant.mail(to=EMAIL)))["id"]
         (message,) = await processes.wait_until_final(tenant, [back], DONE_SECONDS_MAX)
         assert message["status"] == "delivered"
+
+
+@pytest.mark.rare
+async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_flows(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    database_url = await asyncio.to_thread(new_database)
+    async with prepare_processes(database_url, tmp_path, RETENTION__MESSAGES_DAYS="60") as processes:
+        processes.destination(ONE)
+        await processes.start_http()
+        tenant = await processes.service.account()
+        await saved(tenant)
+        await _send_before(database_url, tenant)
+        secret_mail = {"to": EMAIL, "subject": f"Code {SECRET}", "text": SECRET, "headers": {"X-Code": SECRET}}
+        forgotten = await tenant.accepts(tenant.mail(**secret_mail, content="forget"))
+        waiting = await tenant.accepts(tenant.mail(**secret_mail, send_at=_later()))
+        await _name_the_address(tenant)
+        dumped = await dump(database_url)
+        assert copies_of(EMAIL, dumped)
+        assert copies_of(SECRET, dumped)
+        for part in ("dispatch", "delivery", "notification", "upkeep"):
+            processes.start(part)
+        await processes.wait_until_final(tenant, [forgotten["id"]], DONE_SECONDS_MAX)
+        arrived = processes.copies()[EMAIL]
+        senders = Senders(processes, tenant, [ONE], pause_seconds=0.5)
+        async with senders.sending(1):
+            erasure = await erase(tenant)
+            while_it_runs = await tenant.accepts(tenant.mail(to=[EMAIL, f"other@{ONE}"], subject=EMAIL))
+            shown = await until_done(processes, tenant, erasure)
+            await senders.accepts(10)
+        # The mail for later; what is sent while it runs is cancelled, or refused as it is claimed.
+        assert (shown["messages"], shown["cancelled"] in (1, 2)) == (1_000 + 3, True)
+        await processes.wait_until_all_final(DONE_SECONDS_MAX)
+        await nothing_is_left(processes, EMAIL, SECRET)
+        assert processes.copies()[EMAIL] == arrived
+        assert (await tenant.get(waiting["id"])).body["recipients"][0]["status"] == "cancelled"
+        assert len((await tenant.get(while_it_runs["id"])).body["recipients"]) == 2
+        assert await database_faults(database_url) == {}
+
+        refused = (await tenant.accepts(tenant.mail(to=EMAIL)))["id"]
+        (message,) = await processes.wait_until_final(tenant, [refused], DONE_SECONDS_MAX)
+        assert message["recipients"][0]["status"] == "bounced"
+        assert processes.copies()[EMAIL] == arrived
+
+
+async def _send_before(database_url: str, tenant: Tenant) -> None:
+    """1,000 messages to the address, delivered in the 30 days until now; every second one has another recipient."""
+    sender = Sender(tenant.id, tenant.credential_id, tenant.domain)
+    async with open_delivery_flow(database_url, at=datetime.now(UTC) - timedelta(days=30, minutes=5)) as flow:
+        flow.serve(ONE)
+        await flow.pass_days(0)
+        for day in range(30):
+            for number in range(day, 1_000, 30):
+                to = [EMAIL, *([f"other{number}@{ONE}"] if number % 2 else [])]
+                secret = {"subject": f"{EMAIL} {SECRET}", "text": f"{EMAIL} {SECRET}", "headers": {"X-Code": SECRET}}
+                draft = sender.draft(to, **secret, tags=[EMAIL, "kept"], metadata={"who": EMAIL, "code": SECRET})
+                await flow.steps.accept_flow.accept(sender, f"before-{number}", draft)
+            await flow.run_due()
+            await flow.pass_days(1)
+        assert sum(mail.recipient == EMAIL for mail in flow.receiver.accepted) == 1_000
+
+
+async def _name_the_address(tenant: Tenant) -> None:
+    """In texts beside its own mail: the suppression of another, and answers of the webhook's program."""
+    noted = {"email": f"other@{tenant.unique}.example.org", "note": f"asked for by {EMAIL}"}
+    assert (await tenant.call("POST", "/v1/suppressions", noted)).status == 201
+    await tenant.service.value(
+        """UPDATE webhook_deliveries SET response_body = $2,
+               failed_attempts = jsonb_build_array(jsonb_build_object('body', encode($2, 'base64'), 'http_status', 500))
+           WHERE account_id = $1""",
+        tenant.id,
+        f"no {EMAIL}".encode(),
+    )
+
+
+async def until_done(processes: ServiceProcesses, tenant: Tenant, erasure: dict[str, Any]) -> dict[str, Any]:
+    """The erasure, once it is done and the content of its mail is forgotten."""
+
+    async def shown() -> dict[str, Any]:
+        processes.check()
+        found: dict[str, Any] = (await tenant.call("GET", f"/v1/erasures/{erasure['id']}")).body["erasure"]
+        return found
+
+    done = await eventually(shown, lambda found: found["status"] == "done", within=DONE_SECONDS_MAX)
+    left = "SELECT count(*) FROM contents_to_forget"
+    await eventually(lambda: processes.service.value(left), lambda number: number == 0, within=DONE_SECONDS_MAX)
+    return done
+
+
+async def nothing_is_left(processes: ServiceProcesses, *secrets: str) -> None:
+    """Neither in the database, nor in the logs of the processes, nor in the stream's data."""
+    dumped = await dump(processes.database_url)
+    assert [line[:300] for line in dumped.splitlines() if any(copies_of(secret, line) for secret in secrets)] == []
+    assert processes.nats is not None
+    for directory in (processes.directory, Path(processes.nats.data)):
+        # The receiver's own log is outside of the service.
+        files = [path for path in directory.rglob("*") if path.is_file() and path != processes.log]
+        assert files
+        assert [path for path in files if any(copies_of(secret, path.read_bytes()) for secret in secrets)] == []
+
+
+def _later() -> str:
+    return (datetime.now(UTC) + timedelta(days=10)).isoformat()

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from posthouse.chance import SeededChance
@@ -148,11 +149,12 @@ async def open_delivery_flow(
     seed: int = SEED,
     lane_limits: LaneLimits = WIDE,
     identity: Identity = IDENTITY,
+    at: datetime | None = None,
     **delivery: Any,
 ) -> AsyncIterator[DeliveryFlow]:
     """`behaviours` are those of further addresses that the receiver listens on."""
     async with AsyncExitStack() as stack:
-        steps = await stack.enter_async_context(open_delivery_steps(database_url))
+        steps = await stack.enter_async_context(open_delivery_steps(database_url, at))
         nameserver = await stack.enter_async_context(Nameserver())
         receiver = await stack.enter_async_context(
             SmtpReceiver(behaviour, behaviours=behaviours, certificates=certificates)

@@ -131,8 +131,9 @@ def outcome(
 
 
 @asynccontextmanager
-async def open_delivery_steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    clock = SettableClock()
+async def open_delivery_steps(database_url: str, at: datetime | None = None) -> AsyncIterator[DeliverySteps]:
+    """`at` is the clock's time at the beginning; without it, the real one."""
+    clock = SettableClock(at)
     operator = await Operator.open(service_settings(database_url), clock)
     try:
         sender = await new_sender(operator, "acme")

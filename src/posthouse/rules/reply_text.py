@@ -3,10 +3,16 @@
 A reply is untrusted. Only its beginning is read, and a comparison takes time in proportion to it.
 """
 
+import re
 from typing import Final
 
 # What matters stands at the beginning of a reply; the rest is links and identifiers.
 CHARACTERS_MAX: Final = 400
+
+# In place of an address.
+ADDRESS: Final = "[address]"
+
+_WORD: Final = re.compile(r"\S+")
 
 Phrase = tuple[str, ...]
 
@@ -30,6 +36,11 @@ def normal(response: str) -> str:
     """In lower case on one line, without addresses and the status codes that each line of a reply repeats."""
     lines = [_without_status(line) for line in response[:CHARACTERS_MAX].lower().split("\n")]
     return " ".join([word for line in lines for word in line.split() if "@" not in word])
+
+
+def without_addresses(response: str) -> str:
+    """For what is kept about a server and not about a message: it must not name recipients."""
+    return _WORD.sub(lambda word: ADDRESS if "@" in word[0] or "%40" in word[0] else word[0], response)
 
 
 def _without_status(line: str) -> str:

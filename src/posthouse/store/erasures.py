@@ -160,8 +160,10 @@ _ENDPOINT_EVENTS: Final = "SELECT id, body FROM endpoint_events WHERE account_id
 _SET_ENDPOINT_EVENT: Final = "UPDATE endpoint_events SET body = $3 WHERE account_id = $1 AND id = $2"
 # Answers of the account's own programs.
 _ERASE_ANSWERS: Final = """
-UPDATE webhook_deliveries SET response_body = NULL, response_truncated = false
-WHERE account_id = $1 AND message_id = $2 AND response_body IS NOT NULL
+UPDATE webhook_deliveries SET response_body = NULL, response_truncated = false, failed_attempts = (
+    SELECT jsonb_agg(attempt || '{"body": null, "truncated": false}' ORDER BY place)
+    FROM jsonb_array_elements(failed_attempts) WITH ORDINALITY attempts(attempt, place))
+WHERE account_id = $1 AND message_id = $2 AND (response_body IS NOT NULL OR failed_attempts IS NOT NULL)
 """
 # Those that are about no mail, and may name someone.
 _OTHER_EVENTS: Final = """
@@ -169,7 +171,21 @@ SELECT id, body, message_id FROM endpoint_events WHERE account_id = $1 AND id > 
 """
 
 _REMOVE_UNSUBSCRIPTIONS: Final = "DELETE FROM unsubscriptions WHERE account_id = $1 AND email = $2"
-_ERASE_LOGS: Final = (
+# What names the address beside its messages.
+_ERASE_NAMES: Final = (
+    """
+    UPDATE suppressions SET response = regexp_replace(response, $2, $3, 'gi'), note = regexp_replace(note, $2, $3, 'gi')
+    WHERE account_id = $1 AND (response ~* $2 OR note ~* $2)
+    """,
+    """
+    UPDATE resends SET tag = regexp_replace(tag, $2, $3, 'gi'),
+        metadata = regexp_replace(metadata::text, $2, $3, 'gi')::json
+    WHERE account_id = $1 AND (tag ~* $2 OR metadata::text ~* $2)
+    """,
+    # Its key can't be used again, then.
+    """
+    UPDATE resends SET key = id::text WHERE account_id = $1 AND key ~* $2 AND $3::text IS NOT NULL
+    """,
     """
     UPDATE audit_log SET target = regexp_replace(target, $2, $3, 'gi'),
         detail = regexp_replace(detail::text, $2, $3, 'gi')::jsonb
@@ -349,9 +365,9 @@ async def set_endpoint_event(tx: Connection, account_id: AccountId, event: Store
 
 
 async def erase_others(tx: Connection, account_id: AccountId, email: str, pattern: str) -> None:
-    """Unsubscriptions, logs, and what lanes learnt from a reply that names the address."""
+    """Unsubscriptions, notes, logs, and what lanes learnt from a reply that names the address."""
     await tx.execute(_REMOVE_UNSUBSCRIPTIONS, account_id, email)
-    for erase in _ERASE_LOGS:
+    for erase in _ERASE_NAMES:
         await tx.execute(erase, account_id, pattern, ERASED)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-import pytest
 import pytest_asyncio
 
 from posthouse.chance import SystemChance
@@ -134,10 +133,3 @@ async def test_an_address_is_erased_from_all_tables_and_gets_no_mail(
     erasure_flow: ErasureFlow, database_url: str
 ) -> None:
     await check(erasure_flow, database_url, messages=12, days=3)
-
-
-@pytest.mark.rare
-async def test_an_address_with_1000_messages_over_30_days_is_erased(
-    erasure_flow: ErasureFlow, database_url: str
-) -> None:
-    await check(erasure_flow, database_url, messages=1_000, days=30)

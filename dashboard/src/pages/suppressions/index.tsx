@@ -1,4 +1,4 @@
-/** Addresses that get no mail: search, add, remove with a reason, import, export. */
+/** Addresses that get no mail: search, add, remove with a reason, erase, import, export. */
 import { Button, Group, Modal, NativeSelect, Stack, Text, TextInput } from '@mantine/core'
 import { IconSearch } from '@tabler/icons-react'
 import { useState } from 'react'
@@ -16,6 +16,7 @@ import { Ago } from '../../parts/Time'
 import { VirtualList } from '../../parts/VirtualList'
 import { text as shared } from '../../words/parts'
 import { text } from '../../words/suppressions'
+import { EraseDialog } from './EraseDialog'
 import { ImportDialog } from './ImportDialog'
 import classes from './suppressions.module.css'
 
@@ -31,7 +32,7 @@ export default function SuppressionsPage() {
   const reason = REASONS.find((name) => name === filters.reason)
   // The service takes a search or a reason.
   const query = filters.search !== undefined ? { search: filters.search } : reason !== undefined ? { reason } : {}
-  const [dialog, setDialog] = useState<'add' | 'import' | Suppression | null>(null)
+  const [dialog, setDialog] = useState<'add' | 'erase' | 'import' | Suppression | null>(null)
   const found = useList(
     ['suppressions', query],
     (api, cursor) => api.GET('/v1/suppressions', { params: { query: { ...query, limit: 100, cursor } as never } }),
@@ -47,6 +48,7 @@ export default function SuppressionsPage() {
           <>
             <ExportButton operation="exportSuppressions" save={() => download('/v1/suppressions/export', 'suppressions.csv')} />
             <Allowed to="importSuppressions">{(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setDialog('import')}>{text.import}</Button>}</Allowed>
+            <Allowed to="createErasure">{(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setDialog('erase')}>{text.erase}</Button>}</Allowed>
             <Allowed to="addSuppression">{(control) => <Button {...control} aria-haspopup="dialog" onClick={() => setDialog('add')}>{text.add}</Button>}</Allowed>
           </>
         }
@@ -77,6 +79,7 @@ export default function SuppressionsPage() {
       <Modal opened={dialog !== null && typeof dialog === 'object'} onClose={close} title={text.removeTitle} closeButtonProps={{ 'aria-label': shared.close }}>
         {dialog !== null && typeof dialog === 'object' && <RemoveForm email={dialog.email} done={close} />}
       </Modal>
+      {dialog === 'erase' && <EraseDialog close={close} />}
       <ImportDialog opened={dialog === 'import'} close={close} />
     </>
   )

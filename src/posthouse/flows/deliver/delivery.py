@@ -38,6 +38,7 @@ from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.linger import Linger
 from posthouse.rules.outcome import GivenUp, NoReply, Stage, is_taken
 from posthouse.rules.refusal import Refusal
+from posthouse.rules.reply_text import without_addresses
 from posthouse.rules.retry import Schedule
 from posthouse.rules.route import Route
 from posthouse.rules.standing import Lesson, Place, Refused, Standing
@@ -594,7 +595,7 @@ class Delivery:
             queue.counts.deferred += outcome.result is DeliveryResult.DEFERRED
             if outcome.response is not None:
                 reply = outcome.response if outcome.code is None else f"{outcome.code} {outcome.response}"
-                queue.counts.last_reply = reply
+                queue.counts.last_reply = without_addresses(reply)
 
     def _postpone(self, late: list[tuple[Item[DeliveryTicket], float]]) -> None:
         self._claims.tasks.spawn(self._claims.postpone_items(late))

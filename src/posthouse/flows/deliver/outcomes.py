@@ -13,6 +13,7 @@ from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import Served
 from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, StillBlocked, Suppressed
 from posthouse.rules.remark import Remark, RemarkKind, may_be_customers, remark_of
+from posthouse.rules.reply_text import without_addresses
 from posthouse.rules.rescue import Hold
 from posthouse.rules.retry import Schedule
 from posthouse.rules.simulator import FollowUp
@@ -225,7 +226,7 @@ def _refused(replied: Replied, remark: Remark | None, carried: CarrierResult, me
     reply = replied.reply
     return Refused(
         cause=f"{reply.code} {reply.enhanced}" if reply.enhanced else str(reply.code),
-        reply=f"{reply.code} {reply.text}",
+        reply=f"{reply.code} {without_addresses(reply.text)}",
         scope="+".join(sorted(remark.scopes)) if remark else "",
         message_id=message_id,
         asked_seconds=float(remark.wait_seconds or 0) if remark else 0.0,
