@@ -29,6 +29,7 @@ from posthouse.rules.credential import peer_address, peer_network
 from posthouse.rules.erasure import ERASED
 from posthouse.rules.ids import MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
+from posthouse.rules.reply_text import without_addresses
 from posthouse.store import endpoint_events, inbox, reports
 from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection, Database
@@ -173,25 +174,25 @@ class Reports:
                 if isinstance(read, Bounce) and origin.position is None
                 else (),
             )
-            # No address comes back into an erased message.
-            notes = [
-                replace(note, detail="", response="")
-                if note.position is not None and recipients.get(note.position) == ERASED
-                else note
-                for note in notes
-            ]
+            if ERASED in recipients.values():
+                # The address must not come back.
+                notes = [_without_addresses(note) for note in notes]
             # A report that is repeated must not suppress an address that the account has removed meanwhile.
             new_notes = await reports.note(tx, account_id, message_id, notes, now)
             noted += len(new_notes)
             suppressions += [
                 NewSuppression(account_id, recipients[note.position], note.kind, note.code, note.response)
                 for note in new_notes
-                if note.suppress and note.position is not None
+                if note.suppress and note.position is not None and recipients[note.position] != ERASED
             ]
             events += endpoint_events.of_reports(account_id, message_id, new_notes, now)
         if events:
             await endpoint_events.enter_mail(tx, events, now, now)
         return Received(noted, await reports.suppress(tx, suppressions, now))
+
+
+def _without_addresses(note: rules.ReportNote) -> rules.ReportNote:
+    return replace(note, detail=without_addresses(note.detail), response=without_addresses(note.response))
 
 
 def _once(origins: Sequence[MailReference]) -> list[MailReference]:
