@@ -16,7 +16,7 @@ from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.mail.report import Bounce, Complaint
 from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.refusal import Refusal
-from posthouse.store import inbox
+from posthouse.store import erasures, inbox
 from posthouse.store import reports as store
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
@@ -102,6 +102,17 @@ async def test_a_late_bounce_is_noted_and_suppresses_and_changes_nothing_else(fl
     assert await state(flow.steps) == before
     (again,) = await flow.steps.claimed([ADA])
     assert again.is_suppressed
+
+
+async def test_a_late_bounce_does_not_bring_an_erased_address_back(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    async with flow.steps.database.transaction() as tx:
+        await erasures.erase_message(tx, claimed.account_id, claimed.message_id, [0], "^$")
+    assert await flow.receive(bounce("ada@example.org"), origin(claimed)) == (1, 0, "")
+    assert [(position, kind) for position, kind, *_ in await flow.lines()] == [(0, "bounce")]
+    texts = await flow.steps.fetch("SELECT detail, response FROM reports")
+    assert "ada@" not in str(texts).lower()
+    assert await flow.suppressions() == []
 
 
 async def test_a_queued_recipient_is_not_touched(flow: ReportFlow) -> None:
