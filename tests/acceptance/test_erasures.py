@@ -114,6 +114,7 @@ async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
 
 
 @pytest.mark.rare
+@pytest.mark.rule("ERS-02", "ERS-03")
 async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_flows(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ export type Key = readonly [
   kind:
     | 'account' | 'messages' | 'message' | 'events' | 'webhook' | 'endpoints' | 'endpoint' | 'deliveries' | 'domains' | 'domain' | 'keys' | 'credentials'
     | 'templates' | 'template' | 'suppressions' | 'ledger' | 'members' | 'invitations' | 'log' | 'sessions' | 'usage'
-    | 'reasons' | 'progress' | 'alerts' | 'service' | 'operator' | 'resend',
+    | 'reasons' | 'progress' | 'alerts' | 'service' | 'operator' | 'resend' | 'erasure',
   ...rest: unknown[],
 ]
 

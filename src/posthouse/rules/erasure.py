@@ -1,7 +1,6 @@
 """Erasing an address: what stands in its place, and the keyed hash that goes on suppressing it."""
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
@@ -46,7 +45,8 @@ def hashes_of(email: str, keys: Sequence[ErasureKey]) -> list[bytes]:
 
 def pattern(email: str) -> str:
     """A regular expression of PostgreSQL that finds the address in a text, and no longer one that contains it."""
-    return rf"(?<![A-Za-z0-9._+-]){re.escape(email)}(?![A-Za-z0-9-]|\.[A-Za-z0-9])"
+    literal = "".join(character if character.isalnum() else f"\\{character}" for character in email)
+    return rf"(?<![A-Za-z0-9._+-]){literal}(?![A-Za-z0-9-]|\.[A-Za-z0-9])"
 
 
 def is_in(body: bytes, email: str) -> bool:
