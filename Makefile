@@ -197,6 +197,10 @@ bench-search: ## Measure the list of messages, and reading by id, on ten million
 bench-idle: ## Measure ten thousand idle SMTP sessions, and new clients beside them; writes into bench/RESULTS.md
 	$(BIN)/python bench/idle_sessions.py
 
+.PHONY: bench-overload
+bench-overload: ## Measure what requests get at 0.7 and at twice of what a process can accept; writes into bench/RESULTS.md
+	$(BIN)/python bench/overload.py
+
 .PHONY: bench-low-load
 bench-low-load: ## Measure what a mail costs PostgreSQL and the service at low rates, and the idle service; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/low_load.py

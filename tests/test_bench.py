@@ -106,6 +106,14 @@ def test_low_load_measures_each_rate_and_the_idle_service(tmp_path: Path) -> Non
 
 
 @pytest.mark.rare
+def test_overload_measures_before_during_and_after(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "overload", "--quick")
+
+    assert [row.count("|") for row in rows_of(page, "0.7 × capacity", "2 × capacity")] == [10] * 3, page
+    assert "each is a 202, or a 503 with Retry-After" in page
+
+
+@pytest.mark.rare
 def test_isolation_measures_dead_and_alive_and_a_slow_lane(tmp_path: Path) -> None:
     page = page_of(tmp_path, "isolation", "--quick")
 

@@ -14,6 +14,14 @@ async def started(room: FairRoom[str], *holders: str, units: int = 1) -> list["a
     return tasks
 
 
+def is_refused(room: FairRoom[str]) -> bool:
+    try:
+        room.check_wait()
+    except Refusal as refusal:
+        return refusal.code is Code.TEMPORARY_FAILURE
+    return False
+
+
 async def test_a_holder_waits_until_something_is_given_back() -> None:
     room: FairRoom[str] = FairRoom(10)
     await room.take("first", 8)
@@ -73,3 +81,39 @@ async def test_a_cancelled_wait_takes_nothing() -> None:
     assert room.taken == 1
     room.give_back("fourth")
     assert room.taken == 0
+
+
+async def test_a_holder_whose_first_waits_too_long_is_refused_at_once() -> None:
+    room: FairRoom[str] = FairRoom(1, queue_seconds_max=0.01)
+    await room.take("first")
+    waiting = await started(room, "second", "second")
+    await asyncio.sleep(0.02)
+    with pytest.raises(Refusal, match="too much in progress"):
+        await room.take("second")
+    others = await started(room, "third")
+    room.give_back("first")
+    await waiting[0]
+    for task in (*waiting, *others):
+        task.cancel()
+
+
+async def test_while_turns_take_too_long_every_holder_is_refused_at_once() -> None:
+    room: FairRoom[str] = FairRoom(1, queue_seconds_max=0.01)
+    await room.take("0")
+    waiting = await started(room, "1", "2")
+    room.check_wait()
+    turn = 0
+    while not is_refused(room):
+        assert turn < 100
+        waiting += await started(room, str(turn + 2)) if turn else []
+        await asyncio.sleep(0.015)
+        room.give_back(str(turn))
+        await waiting.pop(0)
+        turn += 1
+    with pytest.raises(Refusal, match="More requests are waiting"):
+        await room.take("another")
+    room.give_back(str(turn))
+    await waiting.pop()
+    room.check_wait()
+    room.give_back(str(turn + 1))
+    await room.take("another")

@@ -29,6 +29,8 @@ _NO_STORE: Final = (b"cache-control", b"no-store")
 _CAPTURE: Final = (b"posthouse-outbound", b"capture")
 # A client that asks again at once would otherwise be refused thousands of times a second, at the others' cost.
 _TOO_MANY_SECONDS: Final = 0.25
+# Between two lines that say why requests get a 503.
+_UNAVAILABLE_SECONDS: Final = 1.0
 
 _NAME_THE_PROXY: Final = (
     "X-Forwarded-For came from a proxy that http.trusted_proxies doesn't name: all of its clients count as one "
@@ -63,6 +65,7 @@ class Frame:
         self._at_once = at_once
         self._response_limits = ResponseLimits()
         self._expects_no_proxy = not names_proxies
+        self._logs_unavailable_at = 0.0
         self._own_headers = (_CAPTURE,) if captures else ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,13 +115,13 @@ class Frame:
             refusal = self._unauthenticated.after(scope, first_refusal)
             if is_send:
                 metrics.ACCEPTS.count("http", refusal.code.value)
-            await self._refuse(scope, receive, send_with_id, refusal)
+            await self._refuse(scope, receive, send if is_send else send_with_id, refusal, is_send=is_send)
         except Exception as fault:
             log.exception("fault", request_id=request_id_text, route=route_of(scope), fault=type(fault).__name__)
             if is_send:
                 metrics.ACCEPTS.count("http", Code.INTERNAL_ERROR.value)
             if not scope[responses.STATUS]:
-                await self._refuse(scope, receive, send_with_id, responses.FAULT)
+                await self._refuse(scope, receive, send if is_send else send_with_id, responses.FAULT, is_send=is_send)
         finally:
             self._at_once.end(scope)
             seconds = time.perf_counter() - began_at
@@ -127,13 +130,23 @@ class Frame:
             if self._access_log is not None:
                 self._access_log(scope, status, seconds)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal, *, is_send: bool) -> None:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:
-            log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
+            self._log_unavailable(refusal)
         elif refusal.code is Code.RATE_LIMITED:
             self._at_once.end(scope)
             await asyncio.sleep(_TOO_MANY_SECONDS)
-        await responses.error_response(scope, refusal)(scope, receive, send)
+        if is_send:
+            await responses.send_refusal(scope, send, refusal)
+        else:
+            await responses.error_response(scope, refusal)(scope, receive, send)
+
+    def _log_unavailable(self, refusal: Refusal) -> None:
+        """Once a second: each of them has its access line, and an overload has thousands."""
+        now = time.monotonic()
+        if now >= self._logs_unavailable_at:
+            self._logs_unavailable_at = now + _UNAVAILABLE_SECONDS
+            log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__), reason=refusal.text)
 
 
 def _count(path: str, status: int, seconds: float, *, is_send: bool) -> None:

@@ -33,6 +33,8 @@ WORK_MAX: Final = 160
 # Of a large mail or a bulk request: three of an account alone, and one of another account beside them.
 LARGE_WORK: Final = WORK_MAX // 4
 WORK_SECONDS_MAX: Final = 4.0
+# A request that would wait longer is refused at once. A burst may wait longer: nothing waits yet when it comes.
+QUEUE_SECONDS_MAX: Final = 0.25
 # Of a request of an account that met a limit within this time: four at a time.
 OVER_LIMIT_WORK: Final = WORK_MAX // 5
 OVER_LIMIT_SECONDS: Final = 1.0
@@ -46,7 +48,9 @@ class InProgress:
 
     def __init__(self) -> None:
         self.body_bytes: FairRoom[AccountId] = FairRoom(BODY_BYTES_MAX)
-        self.work: FairRoom[AccountId] = FairRoom(WORK_MAX, wait_seconds_max=WORK_SECONDS_MAX)
+        self.work: FairRoom[AccountId] = FairRoom(
+            WORK_MAX, wait_seconds_max=WORK_SECONDS_MAX, queue_seconds_max=QUEUE_SECONDS_MAX
+        )
         self._over_limit_until: dict[AccountId, float] = {}
 
     def request(self, account_id: AccountId, headers: Mapping[bytes, bytes]) -> "RequestInProgress":

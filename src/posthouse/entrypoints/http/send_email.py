@@ -45,6 +45,8 @@ class SendEndpoint:
             await traced(span, scope, self._accept(scope, receive, send, span))
 
     async def _accept(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
+        # Before anything is done for it: an overload is mostly requests that are refused.
+        self._reader.in_progress.work.check_wait()
         headers = dict(scope["headers"])
         services = self.services
         principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
