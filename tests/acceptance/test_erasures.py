@@ -20,6 +20,7 @@ from tests.support.service import Tenant
 from tests.support.service_processes import Senders, ServiceProcesses, prepare_processes
 
 EMAIL: Final = "quince.lovelace@one.example.net"
+COLLEAGUE: Final = "ada.colleague@one.example.net"
 ONE: Final = "one.example.net"
 SECRET: Final = "plum4711code"
 DONE_SECONDS_MAX: Final = 300.0
@@ -86,7 +87,8 @@ async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
         arrived = len(processes.lines())
         assert (await tenant.call("POST", "/v1/suppressions", {"email": EMAIL})).status == 201
         await _name_the_address(tenant)
-        erasure = await erase(tenant)
+        await tenant.service.operator.create_user(tenant.id, COLLEAGUE, SECRET, "viewer")
+        erasure, of_colleague = await erase(tenant), await erase(tenant, COLLEAGUE)
         refused = (await tenant.accepts(tenant.mail(to=EMAIL)))["id"]
         (message,) = await processes.wait_until_final(tenant, [refused], DONE_SECONDS_MAX)
         assert message["recipients"][0]["status"] == "bounced"
@@ -94,6 +96,9 @@ async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
         await until_done(processes, tenant, erasure)
         assert len(processes.lines()) == arrived
         await nothing_is_left(processes, EMAIL)
+        await until_done(processes, tenant, of_colleague)
+        log = (await tenant.call("GET", "/v1/audit-log?limit=100")).body["entries"]
+        assert ("member.created", COLLEAGUE) in {(entry["action"], entry["target"]) for entry in log}
         for message_id in sent:
             shown = (await tenant.get(message_id)).body
             assert [recipient["email"] for recipient in shown["recipients"]] == [ERASED]

@@ -223,7 +223,7 @@ def summary(name: str, report: dict[str, Any]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The whole service under load while primaries fail; then the audit.")
-    parser.add_argument("failures", nargs="*", choices=[*FAILURES, []], default=list(FAILURES))
+    parser.add_argument("failures", nargs="*", metavar="FAILURE", help=f"of {', '.join(FAILURES)}; without it, all")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--rate", type=float, default=100.0, help="mails a second, on average over all failures")
@@ -231,11 +231,13 @@ def main() -> int:
     parser.add_argument("--asynchronous", action="store_true", help="no commit waits for a standby: count what is lost")
     parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
     asked = parser.parse_args()
+    if unknown := set(asked.failures) - set(FAILURES):
+        parser.error(f"no such failure: {', '.join(sorted(unknown))}; there are {', '.join(FAILURES)}")
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(f"seed {asked.seed}")
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     is_broken = False
-    for name in asked.failures:
+    for name in asked.failures or FAILURES:
         with tempfile.TemporaryDirectory(dir=log_directory()) as directory:
             report = uvloop.run(
                 run_rounds(

@@ -186,15 +186,11 @@ _ERASE_NAMES: Final = (
     """
     UPDATE resends SET key = id::text WHERE account_id = $1 AND key ~* $2 AND $3::text IS NOT NULL
     """,
+    # What was done to users stays: an owner must not be able to hide it.
     """
     UPDATE audit_log SET target = regexp_replace(target, $2, $3, 'gi'),
         detail = regexp_replace(detail::text, $2, $3, 'gi')::jsonb
-    WHERE account_id = $1 AND (target ~* $2 OR detail::text ~* $2)
-    """,
-    """
-    UPDATE operator_log SET target = regexp_replace(target, $2, $3, 'gi'),
-        detail = regexp_replace(detail::text, $2, $3, 'gi')::jsonb
-    WHERE $1::uuid IS NOT NULL AND (target ~* $2 OR detail::text ~* $2)
+    WHERE account_id = $1 AND action !~ '^(account|invitation|member|user)\\.' AND (target ~* $2 OR detail::text ~* $2)
     """,
     """
     UPDATE lessons SET reply = regexp_replace(reply, $2, $3, 'gi') WHERE $1::uuid IS NOT NULL AND reply ~* $2
