@@ -14,9 +14,8 @@ def written() -> str:
     """The module's text."""
     operations = "".join(f"  {operation}: '{NEEDED[operation].value}',\n" for operation in sorted(NEEDED))
     roles = ", ".join(f"'{role.value}'" for role in (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER))
-    own, for_operators = (
-        "".join(f"  '{operation}',\n" for operation in sorted(operations)) for operations in (OWN, FOR_OPERATORS)
-    )
+    own = "".join(f"  '{operation}',\n" for operation in sorted(OWN))
+    for_operators = "\n".join(f"  | '{operation}'" for operation in sorted(FOR_OPERATORS))
     return f"""/** Written by `make dashboard-types` from src/posthouse/rules/role.py. */
 
 /** Each role includes the permissions of those before it. */
@@ -28,9 +27,8 @@ export const NEEDED = {{
 {operations}}} as const satisfies Record<string, Role>
 
 /** For operators, whatever their role. */
-export const FOR_OPERATORS = [
-{for_operators}] as const
-export type OperatorOperation = (typeof FOR_OPERATORS)[number]
+export type OperatorOperation =
+{for_operators}
 export type Operation = keyof typeof NEEDED | OperatorOperation
 
 /** What concerns the user alone: open also without the second factor that an account requires. */

@@ -268,6 +268,131 @@ async def test_accounts_are_listed_suspended_and_resumed(service: Service, tenan
     assert email in {entry["actor"] for entry in logged}
 
 
+async def names_logged(service: Service, tenant: Tenant, authorization: str, action: str) -> tuple[list[str], set[str]]:
+    """Who did it: as the account's log has it, and as the operator's log has it."""
+    seen = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
+    own = [entry["actor"]["name"] for entry in seen if entry["action"] == action]
+    entries = (await get(service, "log", authorization))["entries"]
+    return own, {entry["actor"] for entry in entries if entry["action"] == action}
+
+
+@pytest.mark.rule("OPR-14")
+async def test_limits_of_an_account_are_set_and_put_back(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    path = f"accounts/{ids.text(ids.ACCOUNT, tenant.id)}"
+    before = (await get(service, path, token))["limits"]
+    await change(service, f"{path}/limits", token, rate_per_second=7, warmup=[100, 200])
+    limits = (await get(service, path, token))["limits"]
+    assert (limits["rate_per_second"], limits["own_rate_per_second"], limits["own_warmup"]) == (7, 7, [100, 200])
+    assert (limits["rate_burst"], limits["own_rate_burst"]) == (before["rate_burst"], before["own_rate_burst"])
+    await change(service, f"{path}/limits", token, warmup="exempt")
+    limits = (await get(service, path, token))["limits"]
+    assert (limits["rate_per_second"], limits["own_warmup"], limits["warmup_limit"]) == (7, "exempt", None)
+    await change(service, f"{path}/limits", token, rate_per_second="default", warmup="default")
+    limits = (await get(service, path, token))["limits"]
+    assert (limits["own_rate_per_second"], limits["own_warmup"]) == (None, None)
+    wrong: dict[str, Any]
+    for wrong in ({}, {"rate_burst": 0}, {"rate_per_second": 10**10}, {"warmup": []}, {"warmup": "none"}):
+        refused = await call(service, "POST", f"/v1/operator/{path}/limits", token, wrong)
+        assert refused.is_refusal(400, "invalid_request"), wrong
+    own, others = await names_logged(service, tenant, token, "account.limits_set")
+    assert own[:3] == ["operator"] * 3
+    assert email in others
+
+
+@pytest.mark.rule("OPR-14")
+async def test_credits_are_granted_and_taken_back(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    path = f"accounts/{ids.text(ids.ACCOUNT, tenant.id)}"
+    before = await tenant.available()
+    granted = await change(service, f"{path}/credits", token, amount=500, reason="a larger plan")
+    assert granted["account"]["available"] == before + 500 == await tenant.available()
+    await change(service, f"{path}/credits", token, amount=-500, reason="a mistake")
+    assert await tenant.available() == before
+    refused = await call(
+        service, "POST", f"/v1/operator/{path}/credits", token, {"amount": -before - 1, "reason": "too much"}
+    )
+    assert refused.is_refusal(409, "conflict", "take back")
+    own, others = await names_logged(service, tenant, token, "credits.granted")
+    assert own[:2] == ["operator", "operator"]
+    assert email in others
+
+
+@pytest.mark.rule("OPR-14")
+async def test_an_account_is_shown_with_its_domains_and_users(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(await service.account())
+    member = await tenant.user("member")
+    await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
+    shown = await get(service, f"accounts/{tenant.unique}", token)
+    assert (shown["account"]["name"], shown["waiting"]) == (tenant.unique, 2)
+    assert shown["granted"] >= shown["account"]["available"]
+    assert (member, "member") in {(user["email"], user["role"]) for user in shown["users"]}
+    assert tenant.domain in {domain["name"] for domain in shown["domains"]}
+    unknown = await call(service, "GET", "/v1/operator/accounts/nobody", token)
+    assert unknown.is_refusal(404, "not_found")
+
+
+@pytest.mark.rule("OPR-15")
+async def test_a_lane_is_pinned_and_let_go(tenant: Tenant) -> None:
+    service = tenant.service
+    email, token = await operator_login(tenant)
+    lane = f"{tenant.unique}.example.org"
+    await change(service, f"lanes/{lane}/pin", token, per_second=0.5, address="192.0.2.7")
+    detail = await get(service, f"lanes/{lane}", token)
+    assert (detail["now"]["per_second"], detail["now"]["pinned"]) == (0.5, True)
+    assert [(found["address"], found["domain"]) for found in detail["standings"]] == [("192.0.2.7", None)]
+    await change(service, f"lanes/{lane}/pin", token, per_second=None, address="192.0.2.7")
+    assert (await get(service, f"lanes/{lane}", token))["now"]["pinned"] is False
+    for wrong in (
+        {},
+        {"per_second": 0},
+        {"per_second": 1e-9},
+        {"per_second": 1e9},
+        {"per_second": 1, "address": "a.example"},
+    ):
+        refused = await call(service, "POST", f"/v1/operator/lanes/{lane}/pin", token, wrong)
+        assert refused.is_refusal(400, "invalid_request"), wrong
+    entries = [entry for entry in (await get(service, "log", token))["entries"] if entry["target"].startswith(lane)]
+    assert [(entry["action"], entry["actor"]) for entry in entries] == [
+        ("lane.unpinned", email),
+        ("lane.pinned", email),
+    ]
+
+
+@pytest.mark.rule("OPR-16")
+async def test_failed_mail_of_an_account_is_counted_and_sent_again_by_an_operator(service: Service) -> None:
+    tenant, other = await service.account(), await service.account()
+    email, token = await operator_login(other)
+    path = f"/v1/operator/accounts/{ids.text(ids.ACCOUNT, tenant.id)}/resends"
+    given = {"since": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
+
+    async def begin(key: str, **body: Any) -> Answer:
+        headers = {"Authorization": token, "Idempotency-Key": key}
+        return await service.request("POST", path, headers=headers, json=given | body)
+
+    assert (await call(service, "POST", path, token, given)).is_refusal(400, "invalid_request", "Idempotency-Key")
+    counted = await begin("count", dry_run=True)
+    assert (counted.status, counted.body["resend"]["dry_run"]) == (202, True)
+    own, _ = await names_logged(service, tenant, token, "resend.begun")
+    assert own == []
+    resend = counted.body["resend"]["id"]
+    assert (await call(service, "POST", f"{path}/{resend}/stop", token)).body["resend"]["status"] == "stopped"
+    begun = await begin("begin")
+    assert begun.status == 202, begun.raw
+    assert (await begin("begin")).body["resend"] == begun.body["resend"]
+    resend = begun.body["resend"]["id"]
+    # The account sees it as its own; no other account has it.
+    assert (await tenant.call("GET", f"/v1/resends/{resend}")).body["resend"]["id"] == resend
+    assert (await call(service, "GET", f"{path}/{resend}", token)).body["resend"]["status"] == "running"
+    elsewhere = f"/v1/operator/accounts/{ids.text(ids.ACCOUNT, other.id)}/resends/{resend}"
+    assert (await call(service, "GET", elsewhere, token)).is_refusal(404, "not_found")
+    assert (await call(service, "POST", f"{elsewhere}/stop", token)).is_refusal(404, "not_found")
+    assert (await call(service, "POST", f"{path}/{resend}/stop", token)).body["resend"]["status"] == "stopped"
+    own, others = await names_logged(service, tenant, token, "resend.begun")
+    assert own == ["operator"]
+    assert email in others
+
+
 @pytest.mark.rule("OPR-08")
 async def test_health_is_what_the_doctor_finds(tenant: Tenant) -> None:
     _, token = await operator_login(tenant)

@@ -124,7 +124,7 @@ async def test_pages_of_a_viewer_have_no_fault(pages: Pages, full_account: Tenan
 
 async def test_pages_of_operators_have_no_fault(pages: Pages, full_account: Tenant) -> None:
     page = await operators_page(pages, full_account, "now")
-    assert await _faults(page, full_account, operator_pages(await newest_message(full_account))) == {}
+    assert await _faults(page, full_account, operator_pages(full_account, await newest_message(full_account))) == {}
 
 
 async def test_pages_of_sign_in_have_no_fault(pages: Pages) -> None:

@@ -70,7 +70,7 @@ async def test_axe_finds_no_fault_on_any_page(pages: Pages, full_account: Tenant
 async def test_axe_finds_no_fault_on_any_page_of_operators(pages: Pages, full_account: Tenant) -> None:
     page = await operators_page(pages, full_account, "now")
     faults = {}
-    for name, path in operator_pages(await newest_message(full_account)).items():
+    for name, path in operator_pages(full_account, await newest_message(full_account)).items():
         await visited(page, full_account, path)
         assert await page.locator("[data-state=forbidden], [data-state=error]").count() == 0, name
         faults[name] = await axe_faults(page)

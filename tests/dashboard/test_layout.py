@@ -45,7 +45,7 @@ async def test_no_page_scrolls_sideways(pages: Pages, full_account: Tenant, widt
 async def test_no_page_of_operators_scrolls_sideways(pages: Pages, full_account: Tenant, width: int) -> None:
     page = await operators_page(pages, full_account, "now", width=width)
     wide = {}
-    for name, path in operator_pages(await newest_message(full_account)).items():
+    for name, path in operator_pages(full_account, await newest_message(full_account)).items():
         await opened(page, full_account, path)
         wide[name] = await page.evaluate(SIDEWAYS)
     assert {name: found for name, found in wide.items() if found} == {}

@@ -43,7 +43,7 @@ async def test_nothing_runs_on_any_page_of_operators(pages: Pages, tenant: Tenan
         await service.sql(logged, uuid4(), text, json.dumps({text: text}))
         page = await operators_page(pages, tenant, "now")
         shown = set()
-        pages_shown = operator_pages(sent["id"])
+        pages_shown = operator_pages(other, sent["id"])
         pages_shown["message-search"] += f"?q={sent['id']}"
         for name, path in pages_shown.items():
             await visited(page, tenant, path)
@@ -56,6 +56,7 @@ async def test_nothing_runs_on_any_page_of_operators(pages: Pages, tenant: Tenan
             "lanes",
             "lanes/$lane",
             "accounts",
+            "accounts/$id",
             "message-search",
             "message-search/$id",
             "addresses",

@@ -29,7 +29,7 @@ async def test_no_customer_sees_a_page_of_operators(pages: Pages, tenant: Tenant
     page = await pages.of(tenant, role=role)
     await settled(page)
     assert await page.get_by_role("group", name="Operate").count() == 0
-    for path in operator_pages(UNKNOWN).values():
+    for path in operator_pages(tenant, UNKNOWN).values():
         # A request to the operator's routes would be refused with 403, which the watch reports.
         await visited(page, tenant, path)
         await expect(page.locator("[data-state=forbidden]")).to_contain_text("for the operators of the service")
@@ -41,7 +41,7 @@ async def test_an_operator_without_a_second_factor_is_asked_for_one(pages: Pages
     page = await pages.signed_in(email)
     await settled(page)
     entries = page.get_by_role("group", name="Operate").locator("[data-reason^='Operators need a second factor']")
-    await expect(entries).to_have_count(sum("$" not in path for path in operator_pages(UNKNOWN)))
+    await expect(entries).to_have_count(sum("$" not in path for path in operator_pages(tenant, UNKNOWN)))
 
 
 async def test_now_counts_what_waits(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
@@ -131,6 +131,51 @@ async def test_an_account_is_suspended_and_resumed_and_the_log_says_by_whom(
     for action in ("account.suspended", "account.resumed"):
         entry = page.get_by_role("row").filter(has_text=action).filter(has_text=f"viewer-1@{tenant.unique}.example.net")
         await expect(entry).to_have_count(1)
+
+
+async def test_an_account_gets_limits_and_credits_and_its_failed_mail_is_counted(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    other = await dashboard.account()
+    page = await operators_page(pages, tenant, "accounts?by=new")
+    await page.get_by_role("link", name=other.unique, exact=True).click()
+    await settled(page)
+    dialog = page.get_by_role("dialog")
+    await page.get_by_role("button", name="Set limits").click()
+    await dialog.get_by_label("Requests a second").fill("7")
+    await dialog.get_by_label("Warm-up").fill("100, 200")
+    await dialog.get_by_role("button", name="Set limits").click()
+    limits = page.get_by_role("region", name="Limits")
+    await expect(limits).to_contain_text("7 requests a second")
+    await expect(limits).to_contain_text("Its own warm-up, day by day: 100 and 200")
+
+    available = await other.available()
+    await page.get_by_role("button", name="Grant credits").click()
+    await dialog.get_by_label("Amount").fill("250")
+    await dialog.get_by_label("Reason").fill("a larger <b>plan</b>")
+    await dialog.get_by_role("button", name="Grant credits").click()
+    await expect(page.get_by_role("region", name="Credits")).to_contain_text(f"{available + 250:,}")
+
+    await page.get_by_role("button", name="Send failed again").click()
+    await dialog.get_by_role("button", name="Count").click()
+    await expect(dialog.locator("[data-resend=done]")).to_contain_text("Messages")
+    await dialog.get_by_role("button", name="Close").last.click()
+    seen = [entry["action"] for entry in (await other.call("GET", "/v1/audit-log")).body["entries"]]
+    done = [action for action in seen if action in ("credits.granted", "account.limits_set")]
+    assert done[:2] == ["credits.granted", "account.limits_set"]
+
+
+async def test_a_lane_keeps_a_rate_until_it_may_learn_again(pages: Pages, tenant: Tenant) -> None:
+    page = await operators_page(pages, tenant, f"lanes/{tenant.unique}.example.org")
+    dialog = page.get_by_role("dialog")
+    await page.get_by_role("button", name="Pin the rate").click()
+    await dialog.get_by_label("Mails a second").fill("0.5")
+    await dialog.get_by_role("button", name="Pin the rate").click()
+    why = page.get_by_role("region", name="Why: the latest lessons")
+    await expect(why).to_contain_text("pinned it at 0.5 mails a second")
+    await page.get_by_role("button", name="Pin the rate").click()
+    await dialog.get_by_role("button", name="Let it learn again").click()
+    await expect(why.get_by_role("listitem")).to_have_count(2)
 
 
 async def test_health_says_what_is_wrong_and_what_to_do(pages: Pages, tenant: Tenant) -> None:

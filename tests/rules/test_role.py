@@ -26,6 +26,12 @@ def test_no_operation_is_both_public_and_for_a_role() -> None:
     assert (role.PUBLIC | role.FOR_READERS | role.FOR_OPERATORS) & set(role.NEEDED) == set()
 
 
+def test_an_operators_operation_is_known_by_its_name() -> None:
+    """The dashboard goes by it."""
+    known = role.PUBLIC | role.FOR_READERS | role.FOR_OPERATORS | set(role.NEEDED)
+    assert {operation for operation in known if operation.startswith("operator")} == role.FOR_OPERATORS
+
+
 @pytest.mark.parametrize(
     ("given", "operation", "said"),
     [

@@ -52,10 +52,10 @@ def page_table() -> dict[str, str]:
     return {path: needs for path, needs in _all_pages().items() if needs not in FOR_OPERATORS}
 
 
-def operator_pages(message_id: str) -> dict[str, str]:
+def operator_pages(tenant: Tenant, message_id: str) -> dict[str, str]:
     """The path of each page that is for operators alone, its parameters filled, by its entry in the table."""
     return {
-        path: path.replace("$lane", "google").replace("$id", message_id)
+        path: path.replace("$lane", "google").replace("$id", message_id if "message" in path else account_path(tenant))
         for path, needs in _all_pages().items()
         if needs in FOR_OPERATORS
     }

@@ -44,6 +44,7 @@ export const pages: readonly PageEntry[] = [
   { path: 'lanes/$lane', label: pageNames.lane, icon: IconArrowsSplit, needs: 'operatorGetLane', load: () => import('./operator/Lane') },
   { path: 'queue', label: pageNames.queue, icon: IconStack2, group: 'operate', needs: 'operatorQueue', load: () => import('./operator/Queue') },
   { path: 'accounts', label: pageNames.accounts, icon: IconBuilding, group: 'operate', needs: 'operatorListAccounts', load: () => import('./operator/Accounts') },
+  { path: 'accounts/$id', label: pageNames.accounts, icon: IconBuilding, needs: 'operatorGetAccount', load: () => import('./operator/Account') },
   { path: 'message-search', label: pageNames.messageSearch, icon: IconMail, group: 'operate', needs: 'operatorFindMessages', load: () => import('./operator/Messages') },
   { path: 'message-search/$id', label: pageNames.message, icon: IconMail, needs: 'operatorGetMessage', load: () => import('./operator/Message') },
   { path: 'addresses', label: pageNames.addresses, icon: IconNetwork, group: 'operate', needs: 'operatorListAddresses', load: () => import('./operator/Addresses') },

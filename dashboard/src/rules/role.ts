@@ -1,11 +1,11 @@
 /** Who may do what, from the table that is written from the service's own. */
-import { FOR_OPERATORS, NEEDED, OWN, ROLES, type Operation, type OperatorOperation, type Role } from './roles'
+import { NEEDED, OWN, ROLES, type Operation, type OperatorOperation, type Role } from './roles'
 
 export type { Operation, Role }
 
 export type AccountOperation = Exclude<Operation, OperatorOperation>
 
-export const isForOperators = (operation: Operation): operation is OperatorOperation => (FOR_OPERATORS as readonly string[]).includes(operation)
+export const isForOperators = (operation: Operation): operation is OperatorOperation => operation.startsWith('operator')
 
 export const may = (role: Role, operation: AccountOperation): boolean => ROLES.indexOf(role) >= ROLES.indexOf(NEEDED[operation])
 

@@ -101,27 +101,32 @@ export const NEEDED = {
 } as const satisfies Record<string, Role>
 
 /** For operators, whatever their role. */
-export const FOR_OPERATORS = [
-  'operatorChangeQueue',
-  'operatorFindMessages',
-  'operatorGetLane',
-  'operatorGetMessage',
-  'operatorGetMessageContent',
-  'operatorHealth',
-  'operatorListAccounts',
-  'operatorListAddresses',
-  'operatorListLanes',
-  'operatorLog',
-  'operatorOverview',
-  'operatorPauseLane',
-  'operatorQueue',
-  'operatorResumeAccount',
-  'operatorResumeLane',
-  'operatorSuspendAccount',
-  'operatorUndoLesson',
-  'operatorVisitAccount',
-] as const
-export type OperatorOperation = (typeof FOR_OPERATORS)[number]
+export type OperatorOperation =
+  | 'operatorChangeQueue'
+  | 'operatorCreateResend'
+  | 'operatorFindMessages'
+  | 'operatorGetAccount'
+  | 'operatorGetLane'
+  | 'operatorGetMessage'
+  | 'operatorGetMessageContent'
+  | 'operatorGetResend'
+  | 'operatorGrantCredits'
+  | 'operatorHealth'
+  | 'operatorListAccounts'
+  | 'operatorListAddresses'
+  | 'operatorListLanes'
+  | 'operatorLog'
+  | 'operatorOverview'
+  | 'operatorPauseLane'
+  | 'operatorPinLane'
+  | 'operatorQueue'
+  | 'operatorResumeAccount'
+  | 'operatorResumeLane'
+  | 'operatorSetLimits'
+  | 'operatorStopResend'
+  | 'operatorSuspendAccount'
+  | 'operatorUndoLesson'
+  | 'operatorVisitAccount'
 export type Operation = keyof typeof NEEDED | OperatorOperation
 
 /** What concerns the user alone: open also without the second factor that an account requires. */

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from posthouse.flows.account.login_links import LoginLinks
     from posthouse.flows.account.message_search import MessageSearch
     from posthouse.flows.account.passwords import Passwords
+    from posthouse.flows.account.resends import Resends
     from posthouse.flows.account.sessions import Sessions
     from posthouse.flows.account.suppressions import Suppressions
     from posthouse.flows.account.team import Team
@@ -263,6 +264,12 @@ class OperatorServices:
             retries=self._settings.delivery.retry_schedule,
             actor=self._actor,
         )
+
+    @cached_property
+    def resends(self) -> "Resends":
+        from posthouse.flows.account.resends import Resends
+
+        return Resends(database=self._database, clock=self._clock, chance=self._chance, actor=self._actor)
 
     @cached_property
     def operators(self) -> "Operators":

@@ -8,6 +8,7 @@ import { Confirm } from '../../parts/Confirm'
 import { PageLink, useFilters } from '../../parts/Link'
 import { notify, notifyFailure } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
+import classes from '../../parts/parts.module.css'
 import { Allowed } from '../../parts/Role'
 import { Empty, Failure, Loaded } from '../../parts/States'
 import { StatusBadge, type Tone } from '../../parts/Status'
@@ -65,7 +66,7 @@ function Found({ accounts, ask }: { readonly accounts: readonly Account[]; reado
           <Table.Tr key={account.id}>
             <Table.Td>
               <Stack gap={4}>
-                <Text span size="sm">{account.name}</Text>
+                <PageLink to={['accounts', account.id]} fz="sm" className={classes.break ?? ''}>{account.name}</PageLink>
                 <Group gap="xs">
                   <Actions account={account} ask={ask} />
                   <Visit account={account} />

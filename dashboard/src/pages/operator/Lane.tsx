@@ -93,25 +93,59 @@ function LessonRow({ lesson }: { readonly lesson: Lesson }) {
   )
 }
 
-function Actions({ detail: { lane, now } }: { readonly detail: Detail }) {
-  const [isAsked, setAsked] = useState(false)
+function Actions({ detail }: { readonly detail: Detail }) {
+  const { lane, now, standings } = detail
+  const [asked, setAsked] = useState<'pause' | 'pin' | null>(null)
   const resume = useWrite((api) => api.POST('/v1/operator/lanes/{lane}/resume', { params: { path: { lane } } }), ['operator'])
-  if (now?.state === 'paused') {
-    return (
-      <Allowed to="operatorResumeLane">
-        {(control) => (
-          <Button {...control} loading={resume.isPending} onClick={() => resume.mutate(undefined, { onSuccess: () => notify(text.resumed(lane)), onError: notifyFailure })}>{text.resume}</Button>
-        )}
-      </Allowed>
-    )
-  }
+  const close = () => setAsked(null)
   return (
     <>
-      <Allowed to="operatorPauseLane">
-        {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked(true)}>{text.pause}</Button>}
+      <Allowed to="operatorPinLane">
+        {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked('pin')}>{text.pin}</Button>}
       </Allowed>
-      {isAsked && <Pause lane={lane} onClose={() => setAsked(false)} />}
+      {now?.state === 'paused' ? (
+        <Allowed to="operatorResumeLane">
+          {(control) => (
+            <Button {...control} loading={resume.isPending} onClick={() => resume.mutate(undefined, { onSuccess: () => notify(text.resumed(lane)), onError: notifyFailure })}>{text.resume}</Button>
+          )}
+        </Allowed>
+      ) : (
+        <Allowed to="operatorPauseLane">
+          {(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked('pause')}>{text.pause}</Button>}
+        </Allowed>
+      )}
+      {asked === 'pause' && <Pause lane={lane} onClose={close} />}
+      {asked === 'pin' && <Pin lane={lane} addresses={standings.filter(({ domain }) => domain === null).map(({ address }) => address)} onClose={close} />}
     </>
+  )
+}
+
+/** At a rate, or no longer. */
+function Pin({ lane, addresses, onClose }: { readonly lane: string; readonly addresses: readonly string[]; readonly onClose: () => void }) {
+  const [perSecond, setPerSecond] = useState('')
+  const [address, setAddress] = useState(addresses[0] ?? '')
+  const pin = useWrite(
+    (api, per_second: number | null) => api.POST('/v1/operator/lanes/{lane}/pin', { params: { path: { lane } }, body: { per_second, address: address.trim() } }),
+    ['operator'],
+  )
+  const send = (per_second: number | null) => pin.mutate(per_second, {
+    onSuccess: () => { notify(per_second === null ? text.unpinned(lane) : text.pinDone(lane, rate(per_second))); onClose() },
+  })
+  return (
+    <Modal opened onClose={onClose} title={text.pinTitle(lane)} closeButtonProps={{ 'aria-label': parts.close }}>
+      <form onSubmit={(event) => { event.preventDefault(); send(Number(perSecond)) }}>
+        <Stack>
+          <Text size="sm">{text.pinWhy}</Text>
+          <TextInput label={text.pinRate} type="number" min={0.001} step="any" required value={perSecond} onChange={(event) => setPerSecond(event.currentTarget.value)} data-autofocus autoComplete="off" />
+          <TextInput label={text.pinAddress} description={text.pinAddressHelp} value={address} onChange={(event) => setAddress(event.currentTarget.value)} autoComplete="off" spellCheck={false} />
+          {pin.error !== null && <Failure error={pin.error} title={text.pinTitle(lane)} />}
+          <Group justify="flex-end">
+            <Button variant="default" onClick={() => send(null)}>{text.unpin}</Button>
+            <Button type="submit" loading={pin.isPending}>{text.pin}</Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
   )
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from posthouse.flows.account.resends import Resends
 from posthouse.flows.operate.accounts import Accounts
 from posthouse.flows.operate.addresses import Addresses
 from posthouse.flows.operate.doctor import Doctor
@@ -31,6 +32,8 @@ class OperatorFlows(Protocol):
     def provider_delays(self) -> ProviderDelays: ...
     @property
     def queue_changes(self) -> QueueChanges: ...
+    @property
+    def resends(self) -> Resends: ...
 
 
 FlowsOf = Callable[[Actor], OperatorFlows]

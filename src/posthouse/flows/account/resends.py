@@ -10,8 +10,10 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_id import new_id
-from posthouse.flows.shared.principal import Caller
+from posthouse.flows.shared.operator_log import OperatorLog
+from posthouse.flows.shared.principal import Caller, Operating
 from posthouse.rules import ids, input_checks, metadata, search
+from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.tag import TAG_SHAPE, is_tag
@@ -39,13 +41,15 @@ class ResendRequest:
 
 
 class Resends:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance) -> None:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, actor: Actor = OPERATOR) -> None:
+        """`actor` is who the operator's log names, if an operator acts for an account."""
+        self._operator_log = OperatorLog(chance, actor)
         self._database = database
         self._clock = clock
         self._chance = chance
         self._audit_log = AuditLog(chance)
 
-    async def begin(self, caller: Caller, key: str, request: ResendRequest) -> ResendRow:
+    async def begin(self, caller: Caller | Operating, key: str, request: ResendRequest) -> ResendRow:
         """A new resend; or that which the key began before, as it is now."""
         resend = self._new(caller.account_id, key, request)
         async with self._database.transaction() as tx:
@@ -74,7 +78,7 @@ class Resends:
                 return found
         raise Refusal(Code.NOT_FOUND, "This account has no resend with this id, or not any more.")
 
-    async def stop(self, caller: Caller, given_id: str) -> ResendRow:
+    async def stop(self, caller: Caller | Operating, given_id: str) -> ResendRow:
         """End it, if it is running; what was sent again stays."""
         found = await self.resend(caller.account_id, given_id)
         if found.finished_at is None:
@@ -109,6 +113,12 @@ class Resends:
             ids.id_before(since),
         )
 
-    async def _note(self, tx: Connection, caller: Caller, action: str, resend: ResendRow, now: datetime) -> None:
+    async def _note(
+        self, tx: Connection, caller: Caller | Operating, action: str, resend: ResendRow, now: datetime
+    ) -> None:
         target = ids.text(ids.RESEND, resend.id)
         await self._audit_log.note(tx, caller.account_id, caller.actor, action, target, now, {})
+        if isinstance(caller, Operating):
+            await self._operator_log.note(
+                tx, action, target, now, {"account": ids.text(ids.ACCOUNT, caller.account_id)}
+            )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Final
 
 from posthouse.chance import Chance
@@ -122,15 +123,15 @@ class Lanes:
 
     async def pin(self, lane: str, per_second: float, ip: str = "") -> Lesson:
         """The lane keeps this rate, whatever is refused."""
-        if not 0 < per_second <= self._limits.of(_lane(lane)).per_second:
-            most = self._limits.of(_lane(lane)).per_second
-            raise invalid(f"A rate is above 0, and at most the setting's {most:g} mails a second.")
+        most = self._limits.of(_lane(lane)).per_second
+        if not rules.PER_SECOND_MIN <= per_second <= most:
+            raise invalid(f"A rate is from {rules.PER_SECOND_MIN:g} to at most the setting's {most:g} mails a second.")
         async with self._database.transaction() as tx:
-            return await self._change(tx, Place(ip, _lane(lane)), lambda known: rules.pinned(known, per_second))
+            return await self._change(tx, _place(ip, lane), lambda known: rules.pinned(known, per_second))
 
     async def unpin(self, lane: str, ip: str = "") -> Lesson:
         async with self._database.transaction() as tx:
-            return await self._change(tx, Place(ip, _lane(lane)), rules.unpinned)
+            return await self._change(tx, _place(ip, lane), rules.unpinned)
 
     async def _change(self, tx: Connection, place: Place, change: Callable[[Standing], Change]) -> Lesson:
         now = self._clock.now()
@@ -143,6 +144,13 @@ class Lanes:
         target = f"{place.lane} from {place.ip}" if place.ip else place.lane
         await self._log.note(tx, f"lane.{kind}", target, now, {"per_second": f"{after.per_second:g}"})
         return lesson
+
+
+def _place(ip: str, lane: str) -> Place:
+    try:
+        return Place(str(ip_address(ip.partition("%")[0])) if ip else "", _lane(lane))
+    except ValueError:
+        raise invalid(f"{ip!r} is no address: give one of ours, as 192.0.2.1, or none.") from None
 
 
 def _lane(given: str) -> str:

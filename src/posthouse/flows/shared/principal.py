@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from posthouse.rules import ids
-from posthouse.rules.actor import Actor
+from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.store.acceptance import IdempotencyKey
@@ -57,6 +57,17 @@ class Program:
     @property
     def actor(self) -> Actor:
         return Actor(None, ids.text(ids.API_KEY, self.key_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Operating:
+    """An operator who acts for an account: its log says "operator", the operator's log has the name."""
+
+    account_id: AccountId
+
+    @property
+    def actor(self) -> Actor:
+        return OPERATOR
 
 
 Caller = Member | Program

@@ -4,18 +4,16 @@ The same flows as the commands. A customer's token is refused, whatever its role
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.operator_flows import OperatorFlows
 from posthouse.entrypoints.http.route_context import (
-    Cursor,
     PageSize,
     body_of,
     json_response,
@@ -24,7 +22,6 @@ from posthouse.entrypoints.http.route_context import (
     timestamp,
 )
 from posthouse.entrypoints.http.schemas import operator as schemas
-from posthouse.flows.operate.accounts import AccountFigures, AccountOrder, AccountRow
 from posthouse.flows.operate.lane_rows import ListedLane, listed
 from posthouse.flows.operate.lanes import StoredLesson
 from posthouse.flows.operate.monitor import BoundedCount, OperatorLogEntry, QueueShare
@@ -32,7 +29,7 @@ from posthouse.flows.operate.queue_changes import Chosen
 from posthouse.rules import ids, lesson_text
 from posthouse.rules.check_up import DoctorCheck
 from posthouse.rules.queue_change import described
-from posthouse.rules.refusal import invalid, unreadable_cursor
+from posthouse.rules.refusal import invalid
 from posthouse.rules.standing import LaneState
 
 router = APIRouter()
@@ -49,14 +46,6 @@ OLDER_THAN_SECONDS_MAX: Final = 366 * 24 * 3600
 CHECKED_FOR: Final = timedelta(seconds=30)
 
 LaneName = Annotated[str, Path(description="A provider's name, such as google, or a domain.")]
-AccountsBy = Annotated[
-    str,
-    Query(
-        description="All by `name`; or the first by `volume`, by `conduct` (the share not delivered) or `new`.",
-        json_schema_extra={"enum": [order.value for order in AccountOrder]},
-    ),
-]
-AccountName = Annotated[str, Path(description="Its name or id.")]
 
 
 async def flows_of(request: Request) -> OperatorFlows:
@@ -182,6 +171,24 @@ async def resume_lane(request: Request, lane: LaneName) -> Response:
 
 
 @router.post(
+    "/v1/operator/lanes/{lane}/pin",
+    operation_id="operatorPinLane",
+    summary="Keep a lane at a rate, whatever is refused; or let it learn again",
+    tags=["Operator"],
+    openapi_extra=json_body(schemas.PinRequest),
+    responses=responses_with(200, schemas.LaneChanged, *CHANGE_ERRORS),
+)
+async def pin_lane(request: Request, lane: LaneName) -> Response:
+    flows = await flows_of(request)
+    given = await body_of(request, schemas.PinRequest)
+    if given.per_second is None:
+        done = await flows.lanes.unpin(lane, given.address)
+    else:
+        done = await flows.lanes.pin(lane, given.per_second, given.address)
+    return json_response(request, {"lane": done.place.lane, "state": done.after.state})
+
+
+@router.post(
     "/v1/operator/lessons/{id}/undo",
     operation_id="operatorUndoLesson",
     summary="Put a lane back to what it was before a lesson",
@@ -254,84 +261,6 @@ async def change_queue(request: Request) -> Response:
         )
         recipients = await flows.queue_changes.apply(given.change, selection, words)
     content = {"recipients": recipients, "being_tried": count.being_tried, "is_done": not given.dry_run}
-    return json_response(request, content)
-
-
-@router.get(
-    "/v1/operator/accounts",
-    operation_id="operatorListAccounts",
-    summary="All accounts in the order of their names, or those that stand out",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.OperatorAccounts, *READ_ERRORS),
-)
-async def list_accounts(
-    request: Request, limit: PageSize = "50", cursor: Cursor = None, by: AccountsBy = "name"
-) -> Response:
-    flows = await flows_of(request)
-    count = page_size(limit)
-    if by not in set(AccountOrder):
-        raise invalid(f"`by` is one of {', '.join(AccountOrder)}.")
-    if by != AccountOrder.NAME:
-        found = await flows.accounts.first(AccountOrder(by), count)
-        return json_response(request, {"accounts": await _accounts(flows, found), "next_cursor": None})
-    if cursor is not None and "\0" in cursor:
-        raise unreadable_cursor()
-    rows = await flows.accounts.page(cursor or "", count + 1)
-    is_more = len(rows) > count
-    content = {
-        "accounts": await _accounts(flows, rows[:count]),
-        "next_cursor": rows[count - 1].name if is_more else None,
-    }
-    return json_response(request, content)
-
-
-@router.post(
-    "/v1/operator/accounts/{account}/suspend",
-    operation_id="operatorSuspendAccount",
-    summary="Stop an account from sending; its mail is held",
-    tags=["Operator"],
-    openapi_extra=json_body(schemas.SuspendRequest),
-    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
-)
-async def suspend_account(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    given = await body_of(request, schemas.SuspendRequest)
-    (changed,) = await _accounts(flows, [await flows.accounts.suspend(account, given.reason)])
-    return json_response(request, {"account": changed})
-
-
-@router.post(
-    "/v1/operator/accounts/{account}/resume",
-    operation_id="operatorResumeAccount",
-    summary="Let a suspended account send again, and send what was held",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
-)
-async def resume_account(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    (changed,) = await _accounts(flows, [await flows.accounts.resume(account)])
-    return json_response(request, {"account": changed})
-
-
-@router.post(
-    "/v1/operator/accounts/{account}/visit",
-    operation_id="operatorVisitAccount",
-    summary="A viewer's token for an account for 30 minutes, which can change nothing; its log says so",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.AccountVisit, *CHANGE_ERRORS),
-)
-async def visit_account(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    visit = await flows.accounts.visit(account)
-    token = await services_of(request).operators.visiting_token(
-        request.headers.get("authorization"), visit.account.id, visit.until
-    )
-    content = {
-        "account_id": ids.text(ids.ACCOUNT, visit.account.id),
-        "account": visit.account.name,
-        "token": token,
-        "expires_at": timestamp(visit.until),
-    }
     return json_response(request, content)
 
 
@@ -437,29 +366,6 @@ def _lesson(found: StoredLesson) -> dict[str, Any]:
         "reply": lesson.refused.reply,
         "message": None if message_id is None else ids.text(ids.MESSAGE, message_id),
         "until": timestamp(lesson.until),
-    }
-
-
-async def _accounts(flows: OperatorFlows, rows: Sequence[AccountRow]) -> list[dict[str, Any]]:
-    figures = await flows.accounts.figures([row.id for row in rows])
-    return [_account(row, figures[row.id]) for row in rows]
-
-
-def _account(row: AccountRow, figures: AccountFigures) -> dict[str, Any]:
-    counts = figures.counts
-    return {
-        "id": ids.text(ids.ACCOUNT, row.id),
-        "name": row.name,
-        "state": row.state,
-        "available": row.available,
-        "suspended_at": timestamp(row.suspended_at),
-        "suspended_reason": row.suspended_reason,
-        "created_at": timestamp(row.created_at),
-        "warned_at": timestamp(figures.warned_at),
-        "accepted": counts.accepted,
-        "delivered": counts.delivered,
-        "bounced": counts.bounced,
-        "failed": counts.failed,
     }
 
 

@@ -36,12 +36,9 @@ work goes on after the answer, at a pace: `GET /v1/resends/{id}` shows how far i
 )
 async def create_resend(request: Request) -> Response:
     caller = await caller_of(request)
-    check_idempotency_key(request.scope)
-    key = idempotency_key(dict(request.scope["headers"]))
-    body = await body_of(request, schemas.ResendRequest)
-    asked = ResendRequest(body.since, body.until, body.tag, body.metadata or {}, body.destination, body.dry_run)
-    resend = await services_of(request).resends.begin(caller, key, asked)
-    return json_response(request, {"resend": _resend(resend)}, 202)
+    key = resend_key(request)
+    resend = await services_of(request).resends.begin(caller, key, await resend_request(request))
+    return json_response(request, {"resend": resend_fields(resend)}, 202)
 
 
 @router.get(
@@ -54,7 +51,7 @@ async def create_resend(request: Request) -> Response:
 async def get_resend(request: Request, resend_id: ResendId) -> Response:
     caller = await caller_of(request)
     resend = await services_of(request).resends.resend(caller.account_id, resend_id)
-    return json_response(request, {"resend": _resend(resend)})
+    return json_response(request, {"resend": resend_fields(resend)})
 
 
 @router.post(
@@ -67,10 +64,20 @@ async def get_resend(request: Request, resend_id: ResendId) -> Response:
 async def stop_resend(request: Request, resend_id: ResendId) -> Response:
     caller = await caller_of(request)
     resend = await services_of(request).resends.stop(caller, resend_id)
-    return json_response(request, {"resend": _resend(resend)})
+    return json_response(request, {"resend": resend_fields(resend)})
 
 
-def _resend(resend: ResendRow) -> dict[str, Any]:
+def resend_key(request: Request) -> str:
+    check_idempotency_key(request.scope)
+    return idempotency_key(dict(request.scope["headers"]))
+
+
+async def resend_request(request: Request) -> ResendRequest:
+    body = await body_of(request, schemas.ResendRequest)
+    return ResendRequest(body.since, body.until, body.tag, body.metadata or {}, body.destination, body.dry_run)
+
+
+def resend_fields(resend: ResendRow) -> dict[str, Any]:
     counts = resend.counts
     return {
         "id": ids.text(ids.RESEND, resend.id),

@@ -1,6 +1,6 @@
 """Request and response schemas of the operator's routes."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -13,7 +13,9 @@ from posthouse.entrypoints.http.schemas.shapes import (
     Timestamp,
     described,
 )
+from posthouse.rules import standing as rules
 from posthouse.rules.check_up import Severity
+from posthouse.rules.credential import Role
 from posthouse.rules.message import MessageStatus, RecipientStatus, Source
 from posthouse.rules.queue_change import QueueChange
 
@@ -104,7 +106,7 @@ class OperatorLanes(Response):
 
 class OperatorStanding(BaseModel):
     address: str
-    domain: str
+    domain: str | None
     lines: Annotated[list[str], described("What holds, in words.")]
 
 
@@ -118,6 +120,13 @@ class OperatorLaneDetail(Response):
 
 class PauseRequest(Request):
     reason: Annotated[str, described("Why, for the other operators.")] = ""
+
+
+class PinRequest(Request):
+    per_second: Annotated[
+        float | None, described("Mails a second; null lets it learn again.", minimum=rules.PER_SECOND_MIN)
+    ]
+    address: Annotated[str, described("Our address that it holds for, if there are several.")] = ""
 
 
 class LaneChanged(Response):
@@ -180,6 +189,55 @@ class SuspendRequest(Request):
 
 class OperatorAccountChanged(Response):
     account: OperatorAccount
+
+
+class OperatorLimits(BaseModel):
+    rate_per_second: Annotated[float, described("Requests per second that hold.")]
+    rate_burst: Annotated[int, described("Requests at once that hold.")]
+    warmup_day: int
+    warmup_limit: Annotated[int | None, described("Today's limit of recipients; null without one.")]
+    warmup_used: Annotated[int, described("Recipients of mail accepted today.")]
+    own_rate_per_second: Annotated[int | None, described("Null: the service's.")]
+    own_rate_burst: Annotated[int | None, described("Null: the service's.")]
+    own_warmup: Annotated[list[int] | Literal["exempt"] | None, described("Recipients a day; null: the service's.")]
+
+
+class OperatorDomain(BaseModel):
+    name: str
+    verified_at: OptionalTimestamp
+
+
+class OperatorMember(BaseModel):
+    id: str
+    email: str
+    role: Role
+
+
+class OperatorAccountDetail(Response):
+    account: OperatorAccount
+    granted: Annotated[int, described("All credits ever granted, less those taken back.")]
+    waiting: Annotated[int, described("Recipients that are not final; at most the oldest 10,000 are counted.")]
+    limits: OperatorLimits
+    domains: Annotated[list[OperatorDomain], described("100 at most.")]
+    users: Annotated[list[OperatorMember], described("100 at most.")]
+
+
+class LimitsRequest(Request):
+    rate_per_second: Annotated[
+        int | Literal["default"] | None, described("Requests per second; `default`: the service's.", minimum=1)
+    ] = None
+    rate_burst: Annotated[
+        int | Literal["default"] | None, described("Requests at once; `default`: the service's.", minimum=1)
+    ] = None
+    warmup: Annotated[
+        list[int] | Literal["default", "exempt"] | None,
+        described("Recipients a day, day by day; `exempt`: without limit; `default`: the service's."),
+    ] = None
+
+
+class GrantRequest(Request):
+    amount: Annotated[int, described("How many; a negative number takes back a mistake.")]
+    reason: Annotated[str, described("Why; the owners see it.", minLength=1)]
 
 
 class AccountVisit(Response):

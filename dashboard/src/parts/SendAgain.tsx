@@ -1,35 +1,54 @@
 /** Failed mail becomes new messages: counted first, and followed while it is made. */
 import { Button, Group, Modal, Select, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
-import { useRead, useWrite } from '../../api/queries'
-import type { components } from '../../api/schema'
-import { Allowed } from '../../parts/Role'
-import { Failure } from '../../parts/States'
-import { Figure } from '../../parts/Status'
-import { PERIODS, periodStart, type Period } from '../../rules/message-list'
-import { number } from '../../words/format'
-import { text } from '../../words/messages'
-import { text as shared } from '../../words/parts'
+import type { Api } from '../api/client'
+import { useRead, useWrite } from '../api/queries'
+import type { components } from '../api/schema'
+import { Allowed } from './Role'
+import { Failure } from './States'
+import { Figure } from './Status'
+import { PERIODS, periodStart, type Period } from '../rules/message-list'
+import type { Operation } from '../rules/role'
+import { number } from '../words/format'
+import { text } from '../words/messages'
+import { text as shared } from '../words/parts'
 
 type Resend = components['schemas']['Resend']
 const ASK_MS = 1_000
 // `randomUUID` is there with https alone.
 const newKey = (): string => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
 
-export default function SendAgain({ tag: given, onClose }: { readonly tag: string; readonly onClose: () => void }) {
+export type Asked = components['schemas']['ResendRequest']
+type Answer = ReturnType<typeof OWN.get>
+
+/** Of the account that is shown, or of one that an operator helps. */
+export interface Calls {
+  readonly needs: Operation
+  readonly begin: (api: Api, key: string, asked: Asked) => Answer
+  readonly get: (api: Api, id: string) => Answer
+  readonly stop: (api: Api, id: string) => Answer
+}
+
+const OWN = {
+  needs: 'stopResend' as const,
+  begin: (api: Api, key: string, asked: Asked) => api.POST('/v1/resends', { params: { header: { 'Idempotency-Key': key } }, body: asked }),
+  get: (api: Api, id: string) => api.GET('/v1/resends/{id}', { params: { path: { id } } }),
+  stop: (api: Api, id: string) => api.POST('/v1/resends/{id}/stop', { params: { path: { id } } }),
+}
+
+export default function SendAgain({ tag: given, calls = OWN, onClose }: { readonly tag: string; readonly calls?: Calls; readonly onClose: () => void }) {
   const [period, setPeriod] = useState<Period>('day')
   const [tag, setTag] = useState(given)
   const [destination, setDestination] = useState('')
   const [id, setId] = useState<string | null>(null)
   const begin = useWrite(
-    (api, asked: Pick<Resend, 'since' | 'dry_run'> & { readonly until: string | null }) => api.POST('/v1/resends', {
-      params: { header: { 'Idempotency-Key': newKey() } },
-      body: { ...asked, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim(), metadata: null },
+    (api, asked: Pick<Resend, 'since' | 'dry_run'> & { readonly until: string | null }) => calls.begin(api, newKey(), {
+      ...asked, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim(), metadata: null,
     }),
     ['messages'],
   )
-  const stop = useWrite((api, stopped: string) => api.POST('/v1/resends/{id}/stop', { params: { path: { id: stopped } } }), ['resend', 'messages'])
-  const read = useRead(['resend', id], (api) => api.GET('/v1/resends/{id}', { params: { path: { id: id ?? '' } } }), {
+  const stop = useWrite((api, stopped: string) => calls.stop(api, stopped), ['resend', 'messages'])
+  const read = useRead(['resend', id], (api) => calls.get(api, id ?? ''), {
     enabled: id !== null,
     every: (data) => (data?.resend.finished_at == null ? ASK_MS : false),
   })
@@ -56,7 +75,7 @@ export default function SendAgain({ tag: given, onClose }: { readonly tag: strin
           {[begin.error, read.error, stop.error].filter((error) => error !== null).map((error) => <Failure key={error.message} error={error} title={text.many.again} />)}
           <Group justify="flex-end">
             {resend !== undefined && !resend.dry_run && isRunning && (
-              <Allowed to="stopResend">
+              <Allowed to={calls.needs}>
                 {(control) => <Button {...control} variant="default" loading={stop.isPending} onClick={() => stop.mutate(resend.id)}>{text.many.stop}</Button>}
               </Allowed>
             )}
