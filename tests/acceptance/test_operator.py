@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
@@ -391,6 +392,75 @@ async def test_failed_mail_of_an_account_is_counted_and_sent_again_by_an_operato
     own, others = await names_logged(service, tenant, token, "resend.begun")
     assert own == ["operator"]
     assert email in others
+
+
+@pytest.mark.rule("OPR-17")
+async def test_a_user_is_found_and_their_sessions_end(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    member = await tenant.user("member")
+    sessions = [(await service.login(member, PASSWORD)).body["token"] for _ in range(3)]
+
+    async def found(named: str) -> list[Any]:
+        return list((await get(service, f"users?q={quote(named)}", token))["users"])
+
+    async def status(number: int) -> int:
+        headers = {"Authorization": f"Bearer {sessions[number]}"}
+        return (await service.request("GET", "/v1/account", headers=headers)).status
+
+    (user,) = await found(member.upper())
+    assert (user["email"], user["operator_since"], user["has_second_factor"]) == (member, None, False)
+    assert [(account["id"], account["role"]) for account in user["accounts"]] == [
+        (ids.text(ids.ACCOUNT, tenant.id), "member")
+    ]
+    assert len(user["sessions"]) == 3
+    assert [one["id"] for one in await found(user["id"])] == [user["id"]]
+    assert await found("nobody@example.org") == []
+    ended = await change(service, f"users/{user['id']}/end-sessions", token, session=user["sessions"][0]["id"])
+    assert ended["ended"] == 1
+    await eventually(lambda: status(2), lambda answer: answer == 401)
+    assert await status(0) == 200
+    assert (await change(service, f"users/{user['id']}/end-sessions", token))["ended"] == 2
+    await eventually(lambda: status(0), lambda answer: answer == 401)
+    # One of another user, or that has ended.
+    for session in (user["sessions"][0]["id"], "se_01k6wq3v5e7m8x9c0b2d4f6h80"):
+        path = f"/v1/operator/users/{user['id']}/end-sessions"
+        assert (await call(service, "POST", path, token, {"session": session})).is_refusal(404, "not_found")
+    own, others = await names_logged(service, tenant, token, "user.sessions_ended")
+    assert own == ["operator", "operator"]
+    assert email in others
+
+
+@pytest.mark.rule("OPR-17")
+async def test_without_a_name_the_operators_are_shown(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(tenant)
+    member = await tenant.user("owner")
+    shown = {user["email"]: user for user in (await get(service, "users", token))["users"]}
+    assert shown[email]["operator_since"]
+    assert shown[email]["has_second_factor"] is True
+    assert member not in shown
+    assert "password" not in json.dumps(shown)
+
+
+@pytest.mark.rule("OPR-18")
+async def test_the_inbox_is_read_and_a_mail_removed(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(tenant)
+    kept = (
+        "INSERT INTO inbox (id, recipient, sender, peer, subject, mime, at)"
+        " VALUES ($1, $2, '', '192.0.2.1', $3, $4, now())"
+    )
+    mail_id, source = uuid4(), b"Subject: <b>\xff\r\n\r\n" + b"x" * 300_000
+    await service.sql(kept, mail_id, "abuse@example.org", "<b>", source)
+    given = ids.text(ids.INBOX_MAIL, mail_id)
+    (mail,) = [mail for mail in (await get(service, "inbox", token))["mails"] if mail["id"] == given]
+    assert (mail["recipient"], mail["subject"], mail["bytes"]) == ("abuse@example.org", "<b>", len(source))
+    shown = await get(service, f"inbox/{given}", token)
+    assert shown["source"].startswith("Subject: <b>\ufffd")
+    assert (len(shown["source"].encode()) < 270_000, shown["is_shortened"]) == (True, True)
+    assert (await call(service, "DELETE", f"/v1/operator/inbox/{given}", token)).status == 200
+    for method in ("GET", "DELETE"):
+        assert (await call(service, method, f"/v1/operator/inbox/{given}", token)).is_refusal(404, "not_found")
+    entries = [entry for entry in (await get(service, "log", token))["entries"] if entry["target"] == given]
+    assert [(entry["action"], entry["actor"]) for entry in entries] == [("inbox.removed", email)]
 
 
 @pytest.mark.rule("OPR-08")

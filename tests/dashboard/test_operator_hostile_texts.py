@@ -23,6 +23,8 @@ INSERT INTO lane_pauses VALUES ($1::text, now(), $1::text);
 INSERT INTO pools (name, created_at) SELECT 'hostile', now() WHERE $1::text IS NOT NULL;
 INSERT INTO addresses (ip, hostname, pool, state, created_at, changed_at, findings)
 VALUES ('192.0.2.1', $1::text, 'hostile', 'retired', now(), now(), ARRAY[$1::text]);
+INSERT INTO inbox (id, recipient, sender, peer, subject, mime, at)
+VALUES (gen_random_uuid(), $1::text, $1::text, '192.0.2.1', $1::text, convert_to($1::text, 'UTF8'), now());
 INSERT INTO listings VALUES ('192.0.2.1', $1::text, $1::text, now(), now());
 UPDATE accounts SET suspended_at = now(), suspended_reason = $1::text, name = left($1::text, 100)
 WHERE name = 'renamed later'
@@ -59,6 +61,7 @@ async def test_nothing_runs_on_any_page_of_operators(pages: Pages, tenant: Tenan
             "accounts/$id",
             "message-search",
             "message-search/$id",
+            "inbox",
             "addresses",
             "operator-log",
         } <= shown

@@ -1394,6 +1394,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/operator/inbox": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Mail to postmaster@ and abuse@, newest first */
+        get: operations["operatorListInbox"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/operator/inbox/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A mail of the inbox, as it came */
+        get: operations["operatorGetInboxMail"];
+        put?: never;
+        post?: never;
+        /** Remove a mail from the inbox for good */
+        delete: operations["operatorRemoveInboxMail"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/operator/lanes": {
         parameters: {
             query?: never;
@@ -1593,6 +1628,40 @@ export interface paths {
         put?: never;
         /** Retry, hold, release or cancel mail that is not final; by default it only counts */
         post: operations["operatorChangeQueue"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/operator/users": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Find a user of any account by the address or the id; or see who the operators are */
+        get: operations["operatorFindUsers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/operator/users/{id}/end-sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a session of a user, or all of them */
+        post: operations["operatorEndSessions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4052,6 +4121,15 @@ export interface components {
              */
             request_id: string;
         };
+        /** EndSessionsRequest */
+        EndSessionsRequest: {
+            /**
+             * Session
+             * @description Its id; null: all of them.
+             * @default null
+             */
+            session: string | null;
+        };
         /**
          * Engine
          * @enum {string}
@@ -4523,6 +4601,33 @@ export interface components {
             request_id: string;
             /** Status */
             status: string;
+        };
+        /** InboxEntry */
+        InboxEntry: {
+            /**
+             * At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            at: string;
+            /** Bytes */
+            bytes: number;
+            /** Id */
+            id: string;
+            /**
+             * Peer
+             * @description The server that brought it.
+             */
+            peer: string;
+            /** Recipient */
+            recipient: string;
+            /**
+             * Sender
+             * @description Of the envelope; empty for a report.
+             */
+            sender: string;
+            /** Subject */
+            subject: string;
         };
         /**
          * Invitation
@@ -6218,6 +6323,35 @@ export interface components {
              */
             request_id: string;
         };
+        /** OperatorInbox */
+        OperatorInbox: {
+            /**
+             * Mails
+             * @description 1,000 at most.
+             */
+            mails: components["schemas"]["InboxEntry"][];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+        };
+        /** OperatorInboxMail */
+        OperatorInboxMail: {
+            /** Is Shortened */
+            is_shortened: boolean;
+            mail: components["schemas"]["InboxEntry"];
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            /**
+             * Source
+             * @description Its first 256 KiB, as they came.
+             */
+            source: string;
+        };
         /** OperatorLane */
         OperatorLane: {
             /**
@@ -6553,6 +6687,85 @@ export interface components {
              * @description RFC 3339, UTC.
              */
             since: string;
+        };
+        /** OperatorUser */
+        OperatorUser: {
+            /**
+             * Accounts
+             * @description 100 at most.
+             */
+            accounts: components["schemas"]["OperatorUserAccount"][];
+            /**
+             * Created At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            created_at: string;
+            /** Email */
+            email: string;
+            /** Has Second Factor */
+            has_second_factor: boolean;
+            /** Id */
+            id: string;
+            /**
+             * Operator Since
+             * Format: date-time
+             * @description Null: no operator.
+             */
+            operator_since: string | null;
+            /**
+             * Sessions
+             * @description Those that have not ended, newest first.
+             */
+            sessions: components["schemas"]["OperatorUserSession"][];
+        };
+        /** OperatorUserAccount */
+        OperatorUserAccount: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            role: components["schemas"]["Role"];
+        };
+        /** OperatorUsers */
+        OperatorUsers: {
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
+            /**
+             * Users
+             * @description One at most; without `q`, the first 100 operators.
+             */
+            users: components["schemas"]["OperatorUser"][];
+        };
+        /** OperatorUserSession */
+        OperatorUserSession: {
+            /**
+             * Address
+             * @description Where the login came from.
+             */
+            address: string;
+            /**
+             * Created At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            created_at: string;
+            /**
+             * Expires At
+             * Format: date-time
+             * @description RFC 3339, UTC.
+             */
+            expires_at: string;
+            /** Id */
+            id: string;
+            /**
+             * User Agent
+             * @description The `User-Agent` of the login.
+             */
+            user_agent: string;
         };
         /** OperatorVisit */
         OperatorVisit: {
@@ -7893,6 +8106,19 @@ export interface components {
             request_id: string;
             /** Sessions */
             sessions: components["schemas"]["SessionEntry"][];
+        };
+        /** SessionsEnded */
+        SessionsEnded: {
+            /**
+             * Ended
+             * @description How many.
+             */
+            ended: number;
+            /**
+             * Request Id
+             * @description The value of the header X-Request-ID.
+             */
+            request_id: string;
         };
         /**
          * Severity
@@ -18232,6 +18458,306 @@ export interface operations {
             };
         };
     };
+    operatorListInbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorInbox"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorGetInboxMail: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The mail's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorInboxMail"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorRemoveInboxMail: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The mail's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedResponse"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     operatorListLanes: {
         parameters: {
             query?: never;
@@ -19465,6 +19991,220 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QueueChanged"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body or the assembled message is too large. */
+            413: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorFindUsers: {
+        parameters: {
+            query?: {
+                /** @description A user's whole address or id; without it, the operators. */
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorUsers"];
+                };
+            };
+            /** @description The request breaks a rule; `error` names the field and the correction. */
+            400: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is missing, malformed, unknown, revoked or expired. */
+            401: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The credential is known, but may not do this. */
+            403: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The account has nothing with that name or id. */
+            404: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description A fault of the service. */
+            500: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The service can't reach its storage, or is busy. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    operatorEndSessions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The user's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndSessionsRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionsEnded"];
                 };
             };
             /** @description The request breaks a rule; `error` names the field and the correction. */

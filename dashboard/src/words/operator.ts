@@ -207,7 +207,6 @@ export const account = words({
   domain: (name: string, isVerified: boolean) => (isVerified ? name : `${name}, not verified`),
   users: 'Users',
   noUsers: 'It has none.',
-  user: (email: string, role: string) => `${email}, ${role}`,
 })
 
 export const visit = words({
@@ -256,6 +255,50 @@ export const message = words({
   contentWhy: 'The customer’s log says that an operator read it.',
   read: 'Read the content',
   noText: 'This mail has neither text nor HTML.',
+})
+
+export const users = words({
+  title: 'Users',
+  about: 'A user of any account. The command line alone makes operators.',
+  named: 'Address or id',
+  namedHelp: 'The whole address; empty shows the operators.',
+  find: 'Find',
+  none: 'No user',
+  noneNext: 'No account has a user with this address or id, or no one operates the service yet.',
+  operator: 'operator',
+  factor: 'second factor',
+  noFactor: 'no second factor',
+  since: 'Operator since',
+  accounts: 'Accounts',
+  noAccounts: 'A member of no account.',
+  sessions: 'Logins',
+  noSessions: 'Logged in nowhere.',
+  session: (address: string, program: string) => `${address}, ${program === '' ? 'unknown program' : program}`,
+  end: 'End',
+  endNamed: (email: string, address: string) => `End the login of ${email} from ${address}`,
+  endAll: 'End all logins',
+  endAllOf: (email: string) => `End all logins of ${email}`,
+  endWhy: (count: number) => (count === 1 ? '1 login ends, and every token of it. They can log in again.' : `${number(count)} logins end, and every token of them. They can log in again.`),
+  ended: (count: number) => (count === 1 ? '1 login was ended.' : `${number(count)} logins were ended.`),
+})
+
+export const inbox = words({
+  title: 'Inbox',
+  about: 'Mail to postmaster@ and abuse@, kept until it is removed.',
+  subject: 'Subject',
+  noSubject: 'Without a subject',
+  from: 'From',
+  report: 'a server’s report',
+  to: 'To',
+  size: 'Size',
+  came: 'Came',
+  peer: (peer: string) => `Brought by ${peer}`,
+  none: 'No mail',
+  noneNext: 'What is sent to postmaster@ or abuse@ of a domain of the service is listed here.',
+  isShortened: 'Only its beginning is shown: posthouse inbox show has all of it.',
+  remove: 'Remove',
+  removeWhy: 'It is removed for good.',
+  removed: 'The mail is removed.',
 })
 
 export const addresses = words({

@@ -72,6 +72,8 @@ export const pageNames = words({
   queue: 'Queue',
   accounts: 'Accounts',
   messageSearch: 'Message search',
+  users: 'Users',
+  inbox: 'Inbox',
   addresses: 'Addresses',
   health: 'Health',
   operatorLog: 'Operators’ log',

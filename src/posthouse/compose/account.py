@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.config import Settings
+from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.store.postgres import Database
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def sessions(
     chance: Chance,
     passwords: "Passwords",
     login_notices: "LoginNotices | None" = None,
+    actor: Actor = OPERATOR,
 ) -> "Sessions":
     from posthouse.compose.keys import sealer
     from posthouse.flows.account.sessions import Sessions
@@ -55,6 +57,7 @@ def sessions(
         peppers=settings.secrets.peppers,
         tokens=_session_tokens(settings, clock, chance),
         login_notices=login_notices,
+        actor=actor,
     )
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.service_clock import ServiceClock
     from posthouse.flows.operate.upkeep import Upkeep
     from posthouse.flows.operate.usage_counter import UsageCounter
+    from posthouse.flows.operate.users import Users
     from posthouse.flows.webhooks.webhook import WebhookEndpoint
 
 CONNECTIONS_MAX: Final = 2
@@ -112,7 +113,15 @@ class OperatorServices:
 
     @cached_property
     def sessions(self) -> "Sessions":
-        return account.sessions(self._settings, self._database, self._clock, self._chance, self._passwords)
+        return account.sessions(
+            self._settings, self._database, self._clock, self._chance, self._passwords, actor=self._actor
+        )
+
+    @cached_property
+    def users(self) -> "Users":
+        from posthouse.flows.operate.users import Users
+
+        return Users(database=self._database, clock=self._clock)
 
     @cached_property
     def login_links(self) -> "LoginLinks":

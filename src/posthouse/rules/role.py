@@ -53,6 +53,11 @@ FOR_OPERATORS: Final = frozenset(
         "operatorGetMessage",
         "operatorGetMessageContent",
         "operatorListAddresses",
+        "operatorFindUsers",
+        "operatorEndSessions",
+        "operatorListInbox",
+        "operatorGetInboxMail",
+        "operatorRemoveInboxMail",
         "operatorHealth",
         "operatorLog",
     }

@@ -118,6 +118,11 @@ UPDATE users SET operator_since = CASE WHEN $2::timestamptz IS NULL THEN NULL EL
 WHERE email = $1 RETURNING 1
 """
 _IS_OPERATOR: Final = "SELECT operator_since IS NOT NULL FROM users WHERE id = $1"
+_ACCESS: Final = """
+SELECT u.operator_since,
+    EXISTS (SELECT FROM second_factors f WHERE f.user_id = u.id AND f.confirmed_at IS NOT NULL) AS has_second_factor
+FROM users u WHERE u.id = $1
+"""
 _OPERATORS: Final = "SELECT email, operator_since FROM users WHERE operator_since IS NOT NULL ORDER BY email"
 _REPLACE_HASH: Final = """
 UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNING id
@@ -135,6 +140,12 @@ async def set_operator(tx: Connection, email: str, since: datetime | None) -> bo
 
 async def is_operator(connection: Connection, user_id: UserId) -> bool:
     return bool(await connection.fetchval(_IS_OPERATOR, user_id))
+
+
+async def access(connection: Connection, user_id: UserId) -> tuple[datetime | None, bool]:
+    """Since when they operate the service, and whether they have a second factor."""
+    row = await connection.fetchrow(_ACCESS, user_id)
+    return (None, False) if row is None else (row["operator_since"], row["has_second_factor"])
 
 
 async def operators(connection: Connection) -> list[tuple[str, datetime]]:

@@ -58,7 +58,7 @@ export default function AccountPage() {
             </Section>
             <Section title={text.users}>
               {detail.users.length === 0 ? <Text size="sm">{text.noUsers}</Text> : (
-                <List size="sm">{detail.users.map(({ id, email, role }) => <List.Item key={id} className={classes.break ?? ''}>{text.user(email, role)}</List.Item>)}</List>
+                <List size="sm">{detail.users.map(({ id, email, role }) => <List.Item key={id} className={classes.break ?? ''}><PageLink to={['users']} search={{ q: id }} underline="always">{email}</PageLink>, {role}</List.Item>)}</List>
               )}
             </Section>
           </Stack>

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from posthouse.flows.account.resends import Resends
+from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.operate.accounts import Accounts
 from posthouse.flows.operate.addresses import Addresses
 from posthouse.flows.operate.doctor import Doctor
@@ -12,6 +13,7 @@ from posthouse.flows.operate.message_lookup import MessageLookup
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.provider_delays import ProviderDelays
 from posthouse.flows.operate.queue_changes import QueueChanges
+from posthouse.flows.operate.users import Users
 from posthouse.rules.actor import Actor
 
 
@@ -34,6 +36,10 @@ class OperatorFlows(Protocol):
     def queue_changes(self) -> QueueChanges: ...
     @property
     def resends(self) -> Resends: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def users(self) -> Users: ...
 
 
 FlowsOf = Callable[[Actor], OperatorFlows]

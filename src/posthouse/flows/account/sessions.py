@@ -15,7 +15,9 @@ from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.account.session_tokens import NO_ACCOUNT, NO_MEMBER, OVER, SessionTokens
 from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.named_user import named_user
 from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import credential, ids, input_checks, limits, renewal, token, totp
 from posthouse.rules.actor import OPERATOR, Actor
@@ -73,7 +75,10 @@ class Sessions:
         peppers: Peppers,
         tokens: SessionTokens,
         login_notices: LoginNotices | None = None,
+        actor: Actor = OPERATOR,
     ) -> None:
+        """In accounts' logs their owners read of "the operator"; the operator's log names the `actor`."""
+        self._operator_log = None if actor == OPERATOR else OperatorLog(chance, actor)
         self._database = database
         self._clock = clock
         self._chance = chance
@@ -283,9 +288,9 @@ class Sessions:
         async with self._database.connection() as connection:
             return await sessions.live_of_user(connection, user.id, self._clock.now(), limits.SESSIONS_PER_USER_MAX)
 
-    async def end_of(self, email: str, given: str | None) -> int:
+    async def end_of(self, named: str, given: str | None) -> int:
         """End a session of this user, or all (None); returns how many ended."""
-        user, now = await self.user(email), self._clock.now()
+        user, now = await self.user(named), self._clock.now()
         session_id = None if given is None else ids.parse(ids.SESSION, given)
         async with self._database.transaction() as tx:
             if given is None:
@@ -296,18 +301,20 @@ class Sessions:
                     raise Refusal(Code.NOT_FOUND, f"{user.email} has no session {given!r}: see `session list`.")
             if ended:
                 await self._note(tx, user.id, OPERATOR, "user.sessions_ended", user.email, now)
+                if self._operator_log is not None:
+                    await self._operator_log.note(tx, "user.sessions_ended", user.email, now)
         return int(ended)
 
     async def switch_off_totp(self, email: str) -> None:
         """For someone who lost both the device and the recovery codes."""
         await self._remove_factor(await self.user(email), OPERATOR)
 
-    async def user(self, email: str) -> UserRow:
-        address = input_checks.user_address(email)
+    async def user(self, given: str) -> UserRow:
+        """By the address or the id."""
         async with self._database.connection() as connection:
-            user = await users.find_by_email(connection, address)
+            user = await named_user(connection, given)
         if user is None:
-            raise Refusal(Code.NOT_FOUND, f"There is no user {address}: `user list` shows an account's users.")
+            raise Refusal(Code.NOT_FOUND, f"There is no user {given}: `user list` shows an account's users.")
         return user
 
     async def set_password(self, tx: Connection, user: UserRow, password_hash: str) -> None:

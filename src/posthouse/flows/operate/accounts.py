@@ -120,6 +120,8 @@ class Accounts:
     ) -> None:
         """In the account's log its owners read of "the operator"; the operator's log names the `actor`."""
         self._operator_log = None if actor == OPERATOR else OperatorLog(chance, actor)
+        # It belongs to no account.
+        self._inbox_log = OperatorLog(chance, actor)
         self._database = database
         self._clock = clock
         self._chance = chance
@@ -361,7 +363,11 @@ class Accounts:
             wrong = given_ids[mail_ids.index(None)]
             raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {wrong!r}: `inbox list` shows what it has.")
         async with self._database.transaction() as tx:
-            return await inbox.forget(tx, named) if given_ids else await inbox.forget_all(tx)
+            count = await inbox.forget(tx, named) if given_ids else await inbox.forget_all(tx)
+            if count:
+                target = given_ids[0] if len(given_ids) == 1 else "inbox"
+                await self._inbox_log.note(tx, "inbox.removed", target, self._clock.now(), {"mails": count})
+        return count
 
     async def _note(
         self, tx: Connection, account: AccountRow, action: str, now: datetime, detail: Detail | None = None

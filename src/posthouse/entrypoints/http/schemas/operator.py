@@ -310,6 +310,62 @@ class OperatorAddresses(Response):
     addresses: list[OperatorAddress]
 
 
+class OperatorUserAccount(BaseModel):
+    id: str
+    name: str
+    role: Role
+
+
+class OperatorUserSession(BaseModel):
+    id: str
+    created_at: Timestamp
+    expires_at: Timestamp
+    address: Annotated[str, described("Where the login came from.")]
+    user_agent: Annotated[str, described("The `User-Agent` of the login.")]
+
+
+class OperatorUser(BaseModel):
+    id: str
+    email: str
+    created_at: Timestamp
+    operator_since: Annotated[str | None, described("Null: no operator.", format="date-time")]
+    has_second_factor: bool
+    accounts: Annotated[list[OperatorUserAccount], described("100 at most.")]
+    sessions: Annotated[list[OperatorUserSession], described("Those that have not ended, newest first.")]
+
+
+class OperatorUsers(Response):
+    users: Annotated[list[OperatorUser], described("One at most; without `q`, the first 100 operators.")]
+
+
+class EndSessionsRequest(Request):
+    session: Annotated[str | None, described("Its id; null: all of them.")] = None
+
+
+class SessionsEnded(Response):
+    ended: Annotated[int, described("How many.")]
+
+
+class InboxEntry(BaseModel):
+    id: str
+    at: Timestamp
+    recipient: str
+    sender: Annotated[str, described("Of the envelope; empty for a report.")]
+    peer: Annotated[str, described("The server that brought it.")]
+    subject: str
+    bytes: int
+
+
+class OperatorInbox(Response):
+    mails: Annotated[list[InboxEntry], described("1,000 at most.")]
+
+
+class OperatorInboxMail(Response):
+    mail: InboxEntry
+    source: Annotated[str, described("Its first 256 KiB, as they came.")]
+    is_shortened: bool
+
+
 class OperatorCheck(BaseModel):
     check: str
     is_well: bool
