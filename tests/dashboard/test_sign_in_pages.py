@@ -1,6 +1,7 @@
 """Sign-in and what leads to it: a wrong password, a forgotten password, links that can't be used."""
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
@@ -12,6 +13,7 @@ from tests.support.service import PASSWORD, Tenant
 
 pytestmark = pytest.mark.rare
 
+RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 NEW_PASSWORD = "another sentence that is long"
 
 
@@ -59,3 +61,20 @@ async def test_a_used_invitation_says_what_to_do(pages: Pages) -> None:
     await page.get_by_role("button", name="Join").click()
     await expect(page.get_by_role("alert")).to_contain_text(re.compile("invitation", re.IGNORECASE))
     await expect(page.get_by_role("alert")).to_contain_text("Request id")
+
+
+async def test_runbooks_are_read_without_a_login(pages: Pages) -> None:
+    page = await pages.signed_out("runbooks")
+    titles = [book.read_text().partition("\n")[0].removeprefix("# ") for book in sorted(RUNBOOKS.glob("*.md"))]
+    links = page.get_by_role("main").get_by_role("link")
+    await expect(links).to_have_text(titles)
+    assert await axe_faults(page) == []
+    await page.get_by_role("link", name="PosthouseNoWorkers").click()
+    await expect(page.get_by_role("heading", name="What to do")).to_be_visible()
+    await expect(page.get_by_role("main")).to_contain_text(
+        "Start posthouse run delivery, and posthouse run notification."
+    )
+    assert await axe_faults(page) == []
+    # One names another, and what is not in the package is named as it is in the documentation.
+    await page.get_by_role("link", name="PosthouseDatabaseSlow").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("PosthouseDatabaseSlow")

@@ -132,6 +132,16 @@ def test_the_wheel_has_the_dashboard_and_little_more_for_it(packages: Path) -> N
     assert sum(built.values()) <= DASHBOARD_BYTES_MAX
 
 
+@pytest.mark.skipif(not is_built(), reason="the dashboard is not built: make dashboard")
+def test_the_wheel_has_every_runbook(packages: Path) -> None:
+    (wheel,) = packages.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        scripts = [opened.read(name) for name in opened.namelist() if re.search(r"/dashboard/assets/.*\.js$", name)]
+    titles = [page.read_bytes().partition(b"\n")[0] for page in (ROOT / "docs/runbooks").glob("*.md")]
+    assert len(titles) > 20
+    assert [title for title in titles if not any(title in script for script in scripts)] == []
+
+
 def test_the_source_distribution_has_what_a_packager_needs(packages: Path) -> None:
     (source,) = packages.glob("*.tar.gz")
     with tarfile.open(source) as opened:

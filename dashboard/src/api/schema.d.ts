@@ -6267,6 +6267,11 @@ export interface components {
             found: string;
             /** Is Well */
             is_well: boolean;
+            /**
+             * Runbook
+             * @description Its page is at `/dashboard/runbooks/` with this name; null without one.
+             */
+            runbook: string | null;
             severity: components["schemas"]["Severity"];
             /** Why */
             why: string;

@@ -21,6 +21,7 @@ const outside = [
   createRoute({ getParentRoute: () => root, path: 'login', component: lazyRouteComponent(() => import('../pages/login')) }),
   createRoute({ getParentRoute: () => root, path: 'forgotten', component: lazyRouteComponent(() => import('../pages/login/Forgotten')) }),
   createRoute({ getParentRoute: () => root, path: 'reset', component: lazyRouteComponent(() => import('../pages/login/Reset')) }),
+  ...['runbooks', 'runbooks/$name'].map((path) => createRoute({ getParentRoute: () => root, path, component: lazyRouteComponent(() => import('../pages/runbooks')) })),
   createRoute({ getParentRoute: () => root, path: 'invitation', component: lazyRouteComponent(() => import('../pages/login/Invitation')) }),
 ]
 

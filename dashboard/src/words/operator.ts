@@ -330,6 +330,8 @@ export const health = words({
   allWell: 'Nothing is to be mended.',
   why: (why: string) => `Why it matters: ${why}`,
   advice: (advice: string) => `What to do: ${advice}`,
+  runbook: 'Its runbook',
+  runbooks: 'All runbooks',
 })
 
 export const log = words({

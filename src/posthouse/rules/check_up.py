@@ -19,6 +19,8 @@ class Check(NamedTuple):
     title: str
     severity: Severity
     why: str
+    # The name of its page in docs/runbooks, if an alert has one for the same cause.
+    runbook: str = ""
 
 
 _W, _C = Severity.WARNING, Severity.CRITICAL
@@ -30,13 +32,13 @@ CHECKS: Final[Mapping[str, Check]] = {
     "settings": Check("settings can be used", _C, "Nothing starts with them."),
     "settings_private": Check("the file is private", _W, "It holds secrets."),
     # PostgreSQL.
-    "postgres": Check("PostgreSQL answers", _C, "No mail is accepted or delivered without it."),
+    "postgres": Check("PostgreSQL answers", _C, "No mail is accepted or delivered without it.", "database-away"),
     "postgres_version": Check("PostgreSQL is new enough", _C, "Statements of this service need it."),
     "fsync": Check("fsync is on", _C, _LOST),
     "full_page_writes": Check("full_page_writes is on", _C, _LOST),
     "synchronous_commit": Check("synchronous_commit is on", _C, _LOST),
     "locks": Check("enough locks a transaction", _C, "A transaction may touch many days of every table."),
-    "primary": Check("the database can be written", _C, "No mail is accepted."),
+    "primary": Check("the database can be written", _C, "No mail is accepted.", "database-away"),
     "autovacuum": Check("autovacuum is on", _W, "Tables grow, and everything becomes slower, until PostgreSQL stops."),
     "connections": Check("connections are left", _C, "A process that gets none answers 503, or delivers nothing."),
     "replication": Check("standbys follow", _C, "Commits wait for a standby that is not there."),
@@ -44,28 +46,41 @@ CHECKS: Final[Mapping[str, Check]] = {
     "archive": Check("the log is archived", _C, "A restore ends where the archive does, and the disk fills."),
     "backup": Check("the last backup", _C, "What is not in a backup is lost with the disk."),
     "transactions": Check("no transaction is forgotten", _W, "Old rows can't be removed, and readers of events wait."),
-    "clock": Check("the database's clock is believed", _C, "Nothing is deleted and little expires until it is."),
+    "clock": Check(
+        "the database's clock is believed", _C, "Nothing is deleted and little expires until it is.", "clock-step"
+    ),
     "host_clock": Check("this machine's clock agrees", _W, "Tokens and webhook signatures go by the time."),
     # What is stored.
     "tables": Check("tables up to date", _C, "This version can't use them."),
-    "partitions": Check("room for the next 7 days", _C, "Mail of a day without partitions is refused."),
-    "upkeep": Check("the last upkeep", _W, "Days ahead are not made, old days not dropped, domains not re-checked."),
+    "partitions": Check(
+        "room for the next 7 days", _C, "Mail of a day without partitions is refused.", "partitions-short"
+    ),
+    "upkeep": Check(
+        "the last upkeep",
+        _W,
+        "Days ahead are not made, old days not dropped, domains not re-checked.",
+        "upkeep-overdue",
+    ),
     "seals": Check("stored secrets can be opened", _C, "Mail is not signed, and webhooks are not sent."),
     "sandbox": Check("sandbox domain", _W, "New accounts need a domain of their own for their first mail."),
     "domains": Check("domains' records", _W, "After 7 days without them a domain may no longer send."),
-    "storage": Check("room in storage", _C, "Mail is refused when it is full."),
+    "storage": Check("room in storage", _C, "Mail is refused when it is full.", "storage-low"),
     # What waits.
-    "workers": Check("workers run", _C, "Mail is accepted and waits."),
-    "oldest_due": Check("due mail is taken", _C, "Mail arrives late."),
-    "oldest_webhook": Check("due webhooks are taken", _W, "Customers learn results late."),
+    "workers": Check("workers run", _C, "Mail is accepted and waits.", "no-workers"),
+    "oldest_due": Check("due mail is taken", _C, "Mail arrives late.", "queue-stuck"),
+    "oldest_webhook": Check("due webhooks are taken", _W, "Customers learn results late.", "webhook-queue-stuck"),
     "held": Check("no mail is forgotten", _W, "Held mail waits until an operator releases it."),
-    "restored": Check("no restore waits for a decision", _C, "What was accepted before it is not sent."),
+    "restored": Check(
+        "no restore waits for a decision", _C, "What was accepted before it is not sent.", "held-after-restore"
+    ),
     "pauses": Check("no pause is forgotten", _W, "A paused lane's mail waits until an operator resumes it."),
     # The stream.
-    "stream": Check("the stream's server", _C, "As long as none answers, mail is accepted and waits."),
+    "stream": Check("the stream's server", _C, "As long as none answers, mail is accepted and waits.", "stream-away"),
     "stream_version": Check("NATS is new enough", _W, "Older versions lose or repeat tickets when a server ends."),
-    "stream_replicas": Check("the stream's replicas", _W, "Tickets wait while the server that has them is away."),
-    "stream_room": Check("room in the stream", _C, "Mail waits for the next round of dispatch."),
+    "stream_replicas": Check(
+        "the stream's replicas", _W, "Tickets wait while the server that has them is away.", "stream-away"
+    ),
+    "stream_room": Check("room in the stream", _C, "Mail waits for the next round of dispatch.", "stream-full"),
     # What others see of us.
     "outbound": Check("outbound mail", _W, ""),
     "hostname": Check("the hostname", _C, _REFUSED),
@@ -85,7 +100,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "certificate_chain": Check("the certificate's chain", _C, _TLS),
     "proxy": Check("the proxy in front is named", _W, "All of its clients count as one address."),
     "dashboard": Check("dashboard", _W, ""),
-    "files": Check("open files", _C, "A part that could not have all its connections does not start."),
+    "files": Check("open files", _C, "A part that could not have all its connections does not start.", "files-short"),
 }
 
 
@@ -110,6 +125,10 @@ class DoctorCheck:
     @property
     def why(self) -> str:
         return "" if self.is_well else CHECKS[self.kind].why
+
+    @property
+    def runbook(self) -> str | None:
+        return None if self.is_well else CHECKS[self.kind].runbook or None
 
 
 def expect(kind: str, is_well: bool, found: str, advice: str, subject: str = "") -> DoctorCheck:

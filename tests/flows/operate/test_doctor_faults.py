@@ -29,6 +29,8 @@ from tests.support.nameserver import Nameserver
 from tests.support.service import service_settings
 from tools.private_postgres import free_port
 
+RUNBOOKS: Final = Path(__file__).parents[3] / "docs" / "runbooks"
+
 HOST: Final = "mail.example.com"
 RETURN_PATH: Final = "bounces.example.com"
 IP: Final = "192.0.2.7"
@@ -142,6 +144,14 @@ async def test_a_healthy_installation_is_well(installation: Installation) -> Non
 
 def test_every_check_says_why_it_matters_unless_it_only_informs() -> None:
     assert {kind for kind, check in CHECKS.items() if not check.why} == {"outbound", "dashboard"}
+
+
+def test_a_finding_with_a_runbook_names_a_page_that_exists() -> None:
+    named = {check.runbook for check in CHECKS.values() if check.runbook}
+    assert {"no-workers", "storage-low"} <= named <= {page.stem for page in RUNBOOKS.glob("*.md")}
+    assert DoctorCheck("workers", False, "none").runbook == "no-workers"
+    assert DoctorCheck("workers", True, "2").runbook is None
+    assert DoctorCheck("fsync", False, "off").runbook is None
 
 
 async def test_where_mail_is_captured_the_way_out_is_not_checked(installation: Installation) -> None:

@@ -1,7 +1,8 @@
-import { Group, Stack, Text } from '@mantine/core'
+import { Anchor, Group, Stack, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { ItemList, ItemRow } from '../../parts/Items'
+import { RouterLink } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
 import { Section } from '../../parts/Section'
 import classes from '../../parts/parts.module.css'
@@ -18,7 +19,7 @@ export default function HealthPage() {
   const read = useRead(['operator', 'health'], (api) => api.GET('/v1/operator/health'))
   return (
     <>
-      <PageHeader title={text.title} about={text.about} />
+      <PageHeader title={text.title} about={<>{text.about} <Runbook to="/runbooks">{text.runbooks}</Runbook></>} />
       <Loaded query={read}>
         {({ checks, checked_at }) => {
           const wrong = checks.filter(({ is_well }) => !is_well)
@@ -35,6 +36,10 @@ export default function HealthPage() {
   )
 }
 
+function Runbook({ to, children }: { readonly to: string; readonly children: string }) {
+  return <Anchor fz="sm" underline="always" renderRoot={(props) => <RouterLink {...props} to={to} />}>{children}</Anchor>
+}
+
 function Checks({ label, checks }: { readonly label: string; readonly checks: readonly Check[] }) {
   return (
     <ItemList label={label}>
@@ -47,6 +52,7 @@ function Checks({ label, checks }: { readonly label: string; readonly checks: re
             </Group>
             <Text size="sm" className={classes.break}>{check.found}</Text>
             {!check.is_well && check.why !== '' && <Text size="sm" className={classes.break}>{text.why(check.why)}</Text>}
+            {check.runbook !== null && <Runbook to={`/runbooks/${check.runbook}`}>{text.runbook}</Runbook>}
             {!check.is_well && check.advice !== '' && <Text size="sm" className={classes.break}>{text.advice(check.advice)}</Text>}
           </Stack>
         </ItemRow>

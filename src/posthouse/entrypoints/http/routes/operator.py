@@ -321,6 +321,7 @@ async def health(request: Request) -> Response:
             "found": check.found,
             "why": check.why,
             "advice": check.advice,
+            "runbook": check.runbook,
         }
         for check in last.checks
     ]

@@ -373,6 +373,7 @@ class OperatorCheck(BaseModel):
     found: str
     why: str
     advice: str
+    runbook: Annotated[str | None, described("Its page is at `/dashboard/runbooks/` with this name; null without one.")]
 
 
 class OperatorHealth(Response):
