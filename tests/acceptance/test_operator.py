@@ -11,7 +11,7 @@ import pytest
 
 from posthouse.rules import ids, role
 from posthouse.rules.operator import SESSION_MAX, VISIT_MAX
-from posthouse.rules.usage import hour_of
+from posthouse.rules.usage import BOUNDS_SECONDS, hour_of
 from tests.acceptance.test_tenancy import DOCUMENT
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
@@ -140,7 +140,26 @@ async def test_the_overview_has_what_was_learnt_and_accepted_lately(service: Ser
     (row,) = [row for row in after["lanes"] if row["lane"] == lane]
     assert (row["state"], row["per_second"], row["ceiling"]) == ("resting", 2.5, 5)
     assert row["rests_until"].startswith("2999-01-01")
-    assert (await get(service, f"lanes/{lane}", token))["now"] == row
+    detail = await get(service, f"lanes/{lane}", token)
+    assert detail["now"] == row
+    assert [(lesson["was_per_second"], lesson["per_second"]) for lesson in detail["lessons"]] == [(10, 2.5)]
+
+
+@pytest.mark.rule("OPR-04")
+async def test_the_overview_has_the_time_to_delivery_by_provider(service: Service, tenant: Tenant) -> None:
+    _, token = await operator_login(tenant)
+    provider = f"{tenant.unique}.example"
+    counts = [0] * (len(BOUNDS_SECONDS) + 1)
+    counts[3] = 40
+    added = "INSERT INTO provider_hours (provider, hour, delivered_counts) VALUES ($1, $2, $3)"
+    hour = hour_of(datetime.now(UTC))
+    await service.sql(added, provider, hour, counts)
+    # What is older is not counted.
+    await service.sql(added, provider, hour - timedelta(hours=2), counts)
+    (row,) = [row for row in (await get(service, "overview", token))["latency"] if row["provider"] == provider]
+    assert row["delivered"] == 40
+    # Rounded.
+    assert BOUNDS_SECONDS[2] < row["p50_seconds"] < row["p95_seconds"] < row["p99_seconds"] < BOUNDS_SECONDS[3] * 1.01
 
 
 @pytest.mark.rule("OPR-09")

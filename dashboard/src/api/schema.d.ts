@@ -6241,6 +6241,11 @@ export interface components {
             /** State */
             state: string;
             /**
+             * Warm Ups
+             * @description The 5 lanes with the largest allowances, if they warm up still.
+             */
+            warm_ups: components["schemas"]["OperatorWarmUp"][];
+            /**
              * Warms Up Since
              * Format: date-time
              * @description RFC 3339, UTC.
@@ -6420,7 +6425,10 @@ export interface components {
             begins_at: number;
             /** Lane */
             lane: string;
-            /** Lessons */
+            /**
+             * Lessons
+             * @description The latest 100, newest first.
+             */
             lessons: components["schemas"]["OperatorLesson"][];
             /** @description Null while it has no mail, no lesson and no pause. */
             now: components["schemas"]["OperatorLane"] | null;
@@ -6442,6 +6450,19 @@ export interface components {
              */
             request_id: string;
         };
+        /** OperatorLatency */
+        OperatorLatency: {
+            /** Delivered */
+            delivered: number;
+            /** P50 Seconds */
+            p50_seconds: number;
+            /** P95 Seconds */
+            p95_seconds: number;
+            /** P99 Seconds */
+            p99_seconds: number;
+            /** Provider */
+            provider: string;
+        };
         /** OperatorLesson */
         OperatorLesson: {
             /** Address */
@@ -6460,6 +6481,11 @@ export interface components {
             lane: string;
             /** Message */
             message: string | null;
+            /**
+             * Per Second
+             * @description The rate after it.
+             */
+            per_second: number;
             /** Reply */
             reply: string | null;
             /**
@@ -6468,6 +6494,11 @@ export interface components {
              * @description RFC 3339, UTC.
              */
             until: string | null;
+            /**
+             * Was Per Second
+             * @description The rate before it.
+             */
+            was_per_second: number;
             /**
              * What
              * @description What changed, in words.
@@ -6598,6 +6629,11 @@ export interface components {
              * @description The first 20: those that rest or are blocked or paused, then the busiest.
              */
             lanes: components["schemas"]["OperatorLane"][];
+            /**
+             * Latency
+             * @description From acceptance to delivery, of mail delivered in this hour and the one before; the slowest first.
+             */
+            latency: components["schemas"]["OperatorLatency"][];
             later: components["schemas"]["OperatorCount"];
             leased: components["schemas"]["OperatorCount"];
             /**
@@ -6780,6 +6816,28 @@ export interface components {
              * @description RFC 3339, UTC.
              */
             until: string;
+        };
+        /** OperatorWarmUp */
+        OperatorWarmUp: {
+            /**
+             * Allowance
+             * @description Mails today.
+             */
+            allowance: number;
+            /** Day */
+            day: number;
+            /** Lane */
+            lane: string;
+            /**
+             * Taken
+             * @description Mails that were taken today.
+             */
+            taken: number;
+            /**
+             * Taken Before
+             * @description On the 30 days before, the newest last.
+             */
+            taken_before: number[];
         };
         /** PauseRequest */
         PauseRequest: {

@@ -36,7 +36,7 @@ export function Chart(props: ChartProps) {
               {props.rows.map(({ at, values }) => (
                 <Table.Tr key={at}>
                   <Table.Th scope="row">{at}</Table.Th>
-                  {props.series.map(({ name }) => <Table.Td key={name}>{format(values[name] ?? 0)}</Table.Td>)}
+                  {props.series.map(({ name }) => <Table.Td key={name}>{values[name] === undefined ? '–' : format(values[name])}</Table.Td>)}
                 </Table.Tr>
               ))}
             </Table.Tbody>

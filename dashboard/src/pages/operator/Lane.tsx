@@ -2,6 +2,7 @@ import { Button, Group, List, Modal, Stack, Text, TextInput } from '@mantine/cor
 import { useState } from 'react'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
+import { Chart, type Series } from '../../parts/Chart'
 import { Confirm } from '../../parts/Confirm'
 import { ItemList, ItemRow } from '../../parts/Items'
 import { PageLink, useParam } from '../../parts/Link'
@@ -12,7 +13,8 @@ import { Allowed } from '../../parts/Role'
 import { Section } from '../../parts/Section'
 import { Failure, Loaded } from '../../parts/States'
 import { Ago, Moment } from '../../parts/Time'
-import { rate } from '../../words/format'
+import { ratePlots } from '../../rules/operator-plots'
+import { moment, rate } from '../../words/format'
 import { lanes as text, shared } from '../../words/operator'
 import { text as parts } from '../../words/parts'
 import { LaneTable } from './LaneTable'
@@ -21,6 +23,8 @@ type Detail = components['schemas']['OperatorLaneDetail']
 type Lesson = components['schemas']['OperatorLesson']
 
 const ASK_MS = 10_000
+const LISTED = 20
+const SERIES: readonly Series[] = [{ name: 'rate', label: text.learnt, tone: 'good' }, { name: 'refused', label: text.refused, tone: 'bad' }]
 // What operators did themselves is changed in other ways.
 const NOT_UNDONE: readonly string[] = ['undone', 'pinned', 'unpinned']
 
@@ -35,9 +39,12 @@ export default function LanePage() {
           <Stack>
             <Present detail={detail} />
             <Section title={text.holds}><Standings detail={detail} /></Section>
+            {ratePlots(detail.lessons, moment).map(([address, rows]) => (
+              <Chart key={address} label={text.plot(address)} kind="lines" series={SERIES} rows={rows} format={rate} />
+            ))}
             <Section title={text.why}>
               {detail.lessons.length === 0 ? <Text size="sm">{text.noLessons}</Text> : (
-                <ItemList label={text.why}>{detail.lessons.map((lesson) => <LessonRow key={lesson.id} lesson={lesson} />)}</ItemList>
+                <ItemList label={text.why}>{detail.lessons.slice(0, LISTED).map((lesson) => <LessonRow key={lesson.id} lesson={lesson} />)}</ItemList>
               )}
             </Section>
           </Stack>

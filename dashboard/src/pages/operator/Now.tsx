@@ -1,4 +1,4 @@
-import { List, Stack, Text } from '@mantine/core'
+import { List, Stack, Table, Text } from '@mantine/core'
 import { useState } from 'react'
 import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
@@ -9,6 +9,7 @@ import classes from '../../parts/parts.module.css'
 import { Lines, Loaded } from '../../parts/States'
 import { Figure } from '../../parts/Status'
 import { Ago, Moment } from '../../parts/Time'
+import { WideTable } from '../../parts/WideTable'
 import { ratesOf, type Rates } from '../../rules/lane-rates'
 import { duration, number, rate } from '../../words/format'
 import { now as text, shared } from '../../words/operator'
@@ -33,6 +34,7 @@ export default function NowPage() {
             <Section title={text.lanes} about={text.lanesAbout} mark={<PageLink to={['lanes']} fz="sm">{text.allLanes}</PageLink>}>
               {overview.lanes.length === 0 ? <Text size="sm">{text.noLanes}</Text> : <LaneTable lanes={overview.lanes} label={text.lanes} />}
             </Section>
+            {overview.latency.length > 0 && <Latency latency={overview.latency} />}
             {overview.delays.length > 0 && (
               <Section title={text.delays}>
                 <List size="sm">
@@ -49,6 +51,25 @@ export default function NowPage() {
         )}
       </Loaded>
     </>
+  )
+}
+
+function Latency({ latency }: Pick<Overview, 'latency'>) {
+  return (
+    <Section title={text.latency} about={text.latencyAbout}>
+      <WideTable label={text.latency} minWidth={480}>
+        <Table.Thead><Table.Tr>{[text.provider, text.delivered, text.half, text.most, text.nearlyAll].map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr></Table.Thead>
+        <Table.Tbody>
+          {latency.map((row) => (
+            <Table.Tr key={row.provider}>
+              <Table.Td className={classes.break ?? ''}>{row.provider}</Table.Td>
+              <Table.Td>{number(row.delivered)}</Table.Td>
+              {[row.p50_seconds, row.p95_seconds, row.p99_seconds].map((seconds, place) => <Table.Td key={place}>{duration(seconds)}</Table.Td>)}
+            </Table.Tr>
+          ))}
+        </Table.Tbody>
+      </WideTable>
+    </Section>
   )
 }
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from posthouse.flows.account.resends import Resends
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.operate.accounts import Accounts
+from posthouse.flows.operate.address_warm_ups import AddressWarmUps
 from posthouse.flows.operate.addresses import Addresses
 from posthouse.flows.operate.doctor import Doctor
 from posthouse.flows.operate.lanes import Lanes
@@ -22,6 +23,8 @@ class OperatorFlows(Protocol):
     def accounts(self) -> Accounts: ...
     @property
     def addresses(self) -> Addresses: ...
+    @property
+    def address_warm_ups(self) -> AddressWarmUps: ...
     @property
     def doctor(self) -> Doctor: ...
     @property

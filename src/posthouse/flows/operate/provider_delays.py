@@ -7,6 +7,7 @@ import structlog
 
 from posthouse.clock import Clock
 from posthouse.rules import provider_delay as rules
+from posthouse.rules.usage import Percentiles, percentiles
 from posthouse.store import provider_delays
 from posthouse.store.postgres import Database
 from posthouse.store.provider_delays import KnownDelay as KnownDelay
@@ -23,6 +24,14 @@ class DelayRun(NamedTuple):
     ended: int = 0
 
 
+class ProviderLatency(NamedTuple):
+    """The time from acceptance to delivery."""
+
+    provider: str
+    delivered: int
+    times: Percentiles
+
+
 class ProviderDelays:
     def __init__(self, *, database: Database, clock: Clock) -> None:
         self._database = database
@@ -32,6 +41,15 @@ class ProviderDelays:
         """The delays of now, the oldest first."""
         async with self._database.connection() as connection:
             return await provider_delays.known(connection)
+
+    async def latency(self) -> Sequence[ProviderLatency]:
+        """What was delivered in this hour and the one before, the slowest provider first."""
+        now = self._clock.now()
+        async with self._database.connection() as connection:
+            recent = await provider_delays.sums(connection, rules.recent_since(now), now)
+        found = [(provider, sum(counts), percentiles(counts)) for provider, counts in recent.items()]
+        rows = [ProviderLatency(provider, count, times) for provider, count, times in found if times is not None]
+        return sorted(rows, key=lambda row: (-row.times.p95, row.provider))
 
     async def run(self) -> DelayRun:
         """Compare what was delivered lately with the week before."""

@@ -38,6 +38,9 @@ READ_ERRORS: Final = (400, 401, 403, 404, 500, 503)
 CHANGE_ERRORS: Final = (400, 401, 403, 404, 409, 413, 500, 503)
 CHANGES_SHOWN: Final = 20
 LESSONS_SHOWN: Final = 20
+# They are also drawn.
+LESSONS_OF_LANE: Final = 100
+WARM_UPS_SHOWN: Final = 5
 LANES_SHOWN: Final = 20
 SHARES_SHOWN: Final = 50
 LESSON_MAX: Final = 2**63 - 1
@@ -94,6 +97,16 @@ async def overview(request: Request) -> Response:
                 {"provider": found.provider, "since": timestamp(found.since), **found.delay._asdict()}
                 for found in await flows.provider_delays.known()
             ],
+            "latency": [
+                {
+                    "provider": row.provider,
+                    "delivered": row.delivered,
+                    "p50_seconds": row.times.p50,
+                    "p95_seconds": row.times.p95,
+                    "p99_seconds": row.times.p99,
+                }
+                for row in await flows.provider_delays.latency()
+            ],
             "lessons": [_lesson(found) for found in await flows.lanes.log(None, LESSONS_SHOWN)],
             "changes": [_entry(entry) for entry in await flows.monitor.operator_log(CHANGES_SHOWN)],
         },
@@ -121,7 +134,7 @@ async def list_lanes(request: Request) -> Response:
 )
 async def get_lane(request: Request, lane: LaneName) -> Response:
     flows = await flows_of(request)
-    view = await flows.lanes.explain(lane, LESSONS_SHOWN)
+    view = await flows.lanes.explain(lane, LESSONS_OF_LANE)
     rows = [_lane(row) for row in listed(await flows.lanes.all()) if row.lane == view.lane]
     return json_response(
         request,
@@ -273,6 +286,7 @@ async def change_queue(request: Request) -> Response:
 )
 async def list_addresses(request: Request) -> Response:
     flows = await flows_of(request)
+    warm_ups = await _warm_ups(flows)
     rows = [
         {
             "ip": str(row.ip),
@@ -283,6 +297,7 @@ async def list_addresses(request: Request) -> Response:
             "findings": list(row.findings),
             "checked_at": timestamp(row.checked_at),
             "warms_up_since": timestamp(row.warms_up_since),
+            "warm_ups": warm_ups.get(str(row.ip), []),
         }
         for row in await flows.addresses.list_addresses()
     ]
@@ -341,6 +356,26 @@ async def log(request: Request, limit: PageSize = "50") -> Response:
     return json_response(request, {"entries": [_entry(entry) for entry in entries]})
 
 
+async def _warm_ups(flows: OperatorFlows) -> dict[str, list[dict[str, Any]]]:
+    """By address: the lanes with the largest allowances, of those that warm up still."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    views = [view for view in await flows.address_warm_ups.list_today() if not view.warm_up.is_warm]
+    for view in sorted(views, key=lambda view: (-view.warm_up.allowance, view.warm_up.lane)):
+        shown = found.setdefault(view.ip, [])
+        if len(shown) < WARM_UPS_SHOWN:
+            warm_up = view.warm_up
+            shown.append(
+                {
+                    "lane": warm_up.lane,
+                    "day": warm_up.day,
+                    "allowance": warm_up.allowance,
+                    "taken": view.taken,
+                    "taken_before": list(warm_up.taken),
+                }
+            )
+    return found
+
+
 def _count(count: BoundedCount) -> dict[str, Any]:
     return {"count": count.number, "is_more": count.is_more}
 
@@ -367,6 +402,8 @@ def _lesson(found: StoredLesson) -> dict[str, Any]:
         "reply": lesson.refused.reply,
         "message": None if message_id is None else ids.text(ids.MESSAGE, message_id),
         "until": timestamp(lesson.until),
+        "per_second": lesson.after.per_second,
+        "was_per_second": lesson.before.per_second,
     }
 
 

@@ -49,6 +49,14 @@ class OperatorDelay(BaseModel):
     week_p95_seconds: float
 
 
+class OperatorLatency(BaseModel):
+    provider: str
+    delivered: int
+    p50_seconds: float
+    p95_seconds: float
+    p99_seconds: float
+
+
 class OperatorLogEntry(BaseModel):
     at: Timestamp
     actor: str
@@ -68,6 +76,8 @@ class OperatorLesson(BaseModel):
     reply: str | None
     message: str | None
     until: OptionalTimestamp
+    per_second: Annotated[float, described("The rate after it.")]
+    was_per_second: Annotated[float, described("The rate before it.")]
 
 
 class OperatorUsage(BaseModel):
@@ -96,6 +106,10 @@ class OperatorOverview(Response):
         list[OperatorLane], described("The first 20: those that rest or are blocked or paused, then the busiest.")
     ]
     delays: Annotated[list[OperatorDelay], described("Providers that take mail much later than in the week before.")]
+    latency: Annotated[
+        list[OperatorLatency],
+        described("From acceptance to delivery, of mail delivered in this hour and the one before; the slowest first."),
+    ]
     lessons: Annotated[list[OperatorLesson], described("The latest lessons of all lanes.")]
     changes: Annotated[list[OperatorLogEntry], described("The latest changes by operators.")]
 
@@ -115,7 +129,7 @@ class OperatorLaneDetail(Response):
     begins_at: Annotated[float, described("Mails a second before anything is learnt.")]
     now: Annotated[OperatorLane | None, described("Null while it has no mail, no lesson and no pause.")]
     standings: list[OperatorStanding]
-    lessons: list[OperatorLesson]
+    lessons: Annotated[list[OperatorLesson], described("The latest 100, newest first.")]
 
 
 class PauseRequest(Request):
@@ -295,6 +309,14 @@ class ExplainedMessage(Response):
     is_shortened: Annotated[bool, described("Only the latest 2,000 attempts are listed.")]
 
 
+class OperatorWarmUp(BaseModel):
+    lane: str
+    day: int
+    allowance: Annotated[int, described("Mails today.")]
+    taken: Annotated[int, described("Mails that were taken today.")]
+    taken_before: Annotated[list[int], described("On the 30 days before, the newest last.")]
+
+
 class OperatorAddress(BaseModel):
     ip: str
     hostname: str
@@ -304,6 +326,9 @@ class OperatorAddress(BaseModel):
     findings: list[str]
     checked_at: OptionalTimestamp
     warms_up_since: OptionalTimestamp
+    warm_ups: Annotated[
+        list[OperatorWarmUp], described("The 5 lanes with the largest allowances, if they warm up still.")
+    ]
 
 
 class OperatorAddresses(Response):
