@@ -1,66 +1,60 @@
 /** Failed mail becomes new messages: counted first, and followed while it is made. */
 import { Button, Group, Modal, Select, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
-import type { Api } from '../api/client'
-import { useRead, useWrite } from '../api/queries'
-import type { components } from '../api/schema'
-import { Allowed } from './Role'
-import { Failure } from './States'
-import { Figure } from './Status'
 import { PERIODS, periodStart, type Period } from '../rules/message-list'
 import type { Operation } from '../rules/role'
 import { number } from '../words/format'
 import { text } from '../words/messages'
 import { text as shared } from '../words/parts'
+import { Allowed } from './Role'
+import { Failure } from './States'
+import { Figure } from './Status'
 
-type Resend = components['schemas']['Resend']
-const ASK_MS = 1_000
-// `randomUUID` is there with https alone.
-const newKey = (): string => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
-
-export type Asked = components['schemas']['ResendRequest']
-type Answer = ReturnType<typeof OWN.get>
-
-/** Of the account that is shown, or of one that an operator helps. */
-export interface Calls {
-  readonly needs: Operation
-  readonly begin: (api: Api, key: string, asked: Asked) => Answer
-  readonly get: (api: Api, id: string) => Answer
-  readonly stop: (api: Api, id: string) => Answer
+interface Resend {
+  readonly id: string
+  readonly status: string
+  readonly dry_run: boolean
+  readonly since: string
+  readonly until: string
+  readonly found: number
+  readonly recipients: number
+  readonly resent: number
+  readonly no_body: number
+  readonly never: number
+  readonly refused: number
+  readonly waits_for: string | null
+  readonly finished_at: string | null
 }
 
-const OWN = {
-  needs: 'stopResend' as const,
-  begin: (api: Api, key: string, asked: Asked) => api.POST('/v1/resends', { params: { header: { 'Idempotency-Key': key } }, body: asked }),
-  get: (api: Api, id: string) => api.GET('/v1/resends/{id}', { params: { path: { id } } }),
-  stop: (api: Api, id: string) => api.POST('/v1/resends/{id}/stop', { params: { path: { id } } }),
+interface Work {
+  readonly resend: Resend | undefined
+  readonly isRunning: boolean
+  readonly isBeginning: boolean
+  readonly isStopping: boolean
+  readonly errors: readonly Error[]
+  readonly begin: (asked: { since: string; until: string | null; dry_run: boolean; tag: string | null; destination: string | null; metadata: null }) => void
+  readonly stop: (id: string) => void
+  readonly forget: () => void
 }
 
-export default function SendAgain({ tag: given, calls = OWN, onClose }: { readonly tag: string; readonly calls?: Calls; readonly onClose: () => void }) {
+export function SendAgain({ work, tag: given, toStop, onClose }: {
+  readonly work: Work
+  readonly tag: string
+  /** The operation that ends it. */
+  readonly toStop: Operation
+  readonly onClose: () => void
+}) {
   const [period, setPeriod] = useState<Period>('day')
   const [tag, setTag] = useState(given)
   const [destination, setDestination] = useState('')
-  const [id, setId] = useState<string | null>(null)
-  const begin = useWrite(
-    (api, asked: Pick<Resend, 'since' | 'dry_run'> & { readonly until: string | null }) => calls.begin(api, newKey(), {
-      ...asked, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim(), metadata: null,
-    }),
-    ['messages'],
-  )
-  const stop = useWrite((api, stopped: string) => calls.stop(api, stopped), ['resend', 'messages'])
-  const read = useRead(['resend', id], (api) => calls.get(api, id ?? ''), {
-    enabled: id !== null,
-    every: (data) => (data?.resend.finished_at == null ? ASK_MS : false),
-  })
-  const resend = id === null ? undefined : read.data?.resend
-  const isRunning = id !== null && resend?.finished_at == null
+  const { resend, isRunning } = work
   const isCounted = resend !== undefined && resend.dry_run && !isRunning && resend.found > 0
-  const changed = () => setId(null)
+  const changed = work.forget
 
   function submit(): void {
     // What is sent again is what was counted, by the same times.
-    const asked = isCounted ? { since: resend.since, until: resend.until, dry_run: false } : { since: periodStart(period, new Date()), until: null, dry_run: true }
-    begin.mutate(asked, { onSuccess: (answer) => setId(answer.resend.id) })
+    const times = isCounted ? { since: resend.since, until: resend.until, dry_run: false } : { since: periodStart(period, new Date()), until: null, dry_run: true }
+    work.begin({ ...times, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim(), metadata: null })
   }
 
   return (
@@ -72,16 +66,16 @@ export default function SendAgain({ tag: given, calls = OWN, onClose }: { readon
           <TextInput label={text.many.tag} maxLength={128} value={tag} disabled={isRunning} onChange={(event) => { setTag(event.currentTarget.value); changed() }} autoComplete="off" />
           <TextInput label={text.many.destination} value={destination} disabled={isRunning} onChange={(event) => { setDestination(event.currentTarget.value); changed() }} autoComplete="off" spellCheck={false} />
           {resend !== undefined && <Progress resend={resend} />}
-          {[begin.error, read.error, stop.error].filter((error) => error !== null).map((error) => <Failure key={error.message} error={error} title={text.many.again} />)}
+          {work.errors.map((error) => <Failure key={error.message} error={error} title={text.many.again} />)}
           <Group justify="flex-end">
             {resend !== undefined && !resend.dry_run && isRunning && (
-              <Allowed to={calls.needs}>
-                {(control) => <Button {...control} variant="default" loading={stop.isPending} onClick={() => stop.mutate(resend.id)}>{text.many.stop}</Button>}
+              <Allowed to={toStop}>
+                {(control) => <Button {...control} variant="default" loading={work.isStopping} onClick={() => work.stop(resend.id)}>{text.many.stop}</Button>}
               </Allowed>
             )}
             <Button variant="default" onClick={onClose}>{shared.close}</Button>
             {(resend === undefined || resend.dry_run) && (
-              <Button type="submit" loading={begin.isPending || isRunning}>{isCounted ? text.many.againAction(resend.found) : text.many.count}</Button>
+              <Button type="submit" loading={work.isBeginning || isRunning}>{isCounted ? text.many.againAction(resend.found) : text.many.count}</Button>
             )}
           </Group>
         </Stack>

@@ -21,7 +21,7 @@ import classes from './messages.module.css'
 import { MessageRow, type Listed, useRowHeight } from './MessageRow'
 
 const CancelMany = later(() => import('./CancelMany'))
-const SendAgain = later(() => import('../../parts/SendAgain'))
+const SendAgain = later(() => import('./SendAgain'))
 
 const PAGE = 100
 const idOf = ({ id }: Listed): string => id

@@ -1,7 +1,6 @@
 /** An account: what holds for it, and what an operator does for it. */
 import { Button, Group, List, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { Suspense, useState } from 'react'
-import type { Api } from '../../api/client'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { later } from '../../parts/later'
@@ -11,7 +10,6 @@ import { PageHeader } from '../../parts/PageHeader'
 import classes from '../../parts/parts.module.css'
 import { Allowed } from '../../parts/Role'
 import { Section } from '../../parts/Section'
-import type { Asked, Calls } from '../../parts/SendAgain'
 import { Failure, Loaded } from '../../parts/States'
 import { Figure } from '../../parts/Status'
 import { warmUpOf, warmUpText } from '../../rules/account-limits'
@@ -20,17 +18,10 @@ import { account as text, shared } from '../../words/operator'
 import { text as parts } from '../../words/parts'
 import own from './operator.module.css'
 
-const SendAgain = later(() => import('../../parts/SendAgain'))
+const SendAgain = later(() => import('./SendAgain'))
 
 type Detail = components['schemas']['OperatorAccountDetail']
 type Given = components['schemas']['LimitsRequest']
-
-const resendsOf = (account: string): Calls => ({
-  needs: 'operatorStopResend',
-  begin: (api: Api, key: string, asked: Asked) => api.POST('/v1/operator/accounts/{account}/resends', { params: { path: { account }, header: { 'Idempotency-Key': key } }, body: asked }),
-  get: (api: Api, id: string) => api.GET('/v1/operator/accounts/{account}/resends/{id}', { params: { path: { account, id } } }),
-  stop: (api: Api, id: string) => api.POST('/v1/operator/accounts/{account}/resends/{id}/stop', { params: { path: { account, id } } }),
-})
 
 export default function AccountPage() {
   const account = useParam('id')
@@ -91,7 +82,7 @@ function Actions({ detail }: { readonly detail: Detail }) {
       <Allowed to="operatorCreateResend">{(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setAsked('again')}>{text.again}</Button>}</Allowed>
       {asked === 'limits' && <SetLimits detail={detail} onClose={close} />}
       {asked === 'credits' && <Grant detail={detail} onClose={close} />}
-      <Suspense fallback={null}>{asked === 'again' && <SendAgain tag="" calls={resendsOf(detail.account.id)} onClose={close} />}</Suspense>
+      <Suspense fallback={null}>{asked === 'again' && <SendAgain account={detail.account.id} onClose={close} />}</Suspense>
     </>
   )
 }
