@@ -127,7 +127,7 @@ async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_f
     async with prepare_processes(database_url, tmp_path, RETENTION__MESSAGES_DAYS="60") as processes:
         processes.destination(ONE)
         await processes.start_http()
-        tenant = await processes.service.account()
+        tenant = await processes.service.account(credits=100_000)
         await saved(tenant)
         await _send_before(database_url, tenant)
         secret_mail = {"to": EMAIL, "subject": f"Code {SECRET}", "text": SECRET, "headers": {"X-Code": SECRET}}
