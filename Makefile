@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-operator bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -210,6 +210,9 @@ bench-providers: ## Measure how much mail providers with hidden limits accept; w
 
 bench-backlog: ## Measure dispatch and claims beside up to a million scheduled recipients; writes into bench/RESULTS.md
 	$(BIN)/python bench/backlog.py
+
+bench-operator: ## Measure the operator's routes with 10,000 accounts, 10,000 lanes and a million waiting recipients, and 20 open pages; writes into bench/RESULTS.md
+	$(BIN)/python bench/operators.py
 
 bench-warm-up: ## Warm up an address at 400 modelled providers beside fixed schedules; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/warm_up.py

@@ -194,6 +194,30 @@ async def test_a_lane_is_paused_shown_and_resumed_and_the_log_names_the_operator
     assert [(entry["action"], entry["actor"]) for entry in entries] == [("lane.resumed", email), ("lane.paused", email)]
 
 
+@pytest.mark.rule("OPR-05")
+async def test_of_very_many_lanes_the_first_are_listed_and_others_found_by_name(tenant: Tenant) -> None:
+    service = tenant.service
+    _, token = await operator_login(tenant)
+    learnt = (
+        "INSERT INTO standings SELECT '', 'lane-' || n || $1::text, '{\"per_second\": 2.5}', 1, now()"
+        " FROM generate_series(1, 101) n"
+    )
+    domain = f".{tenant.unique}.example.org"
+    await service.sql(learnt, domain)
+    paused = f"zz{domain}"
+    await change(service, f"lanes/{paused}/pause", token, reason="")
+    try:
+        found = await get(service, f"lanes?lane={domain.upper()}", token)
+        assert (found["is_more"], len(found["lanes"])) == (True, 100)
+        assert found["lanes"][0]["lane"] == paused
+        (row,) = (await get(service, f"lanes?lane=lane-7{domain}", token))["lanes"]
+        assert (row["lane"], row["per_second"], row["state"]) == (f"lane-7{domain}", 2.5, "open")
+        assert (await get(service, "lanes?lane=there-is-none", token))["lanes"] == []
+    finally:
+        await service.sql("DELETE FROM standings WHERE lane LIKE '%' || $1::text", domain)
+        await change(service, f"lanes/{paused}/resume", token)
+
+
 @pytest.mark.rule("OPR-06")
 async def test_mail_is_counted_first_then_held_released_and_cancelled(tenant: Tenant) -> None:
     service = tenant.service
@@ -236,14 +260,23 @@ async def test_the_queue_is_shown_by_destination_and_account(service: Service, t
 async def test_accounts_that_stand_out_come_first(service: Service, tenant: Tenant) -> None:
     _, token = await operator_login(tenant)
     bad, small = await service.account(), await service.account()
-    counted = "INSERT INTO usage_hours (account_id, hour, accepted, delivered, bounced) VALUES ($1, $2, $3, $4, $5)"
     hour = hour_of(datetime.now(UTC))
+
+    async def sent(account: Tenant, at: datetime, accepted: int, delivered: int, bounced: int) -> None:
+        added = (
+            "INSERT INTO {0} AS kept (account_id, {1}, accepted, delivered, bounced) VALUES ($1, $2, $3, $4, $5)"
+            " ON CONFLICT (account_id, {1}) DO UPDATE SET accepted = kept.accepted + excluded.accepted,"
+            " delivered = kept.delivered + excluded.delivered, bounced = kept.bounced + excluded.bounced"
+        )
+        for table, key, time in (("usage_hours", "hour", at), ("usage_days", "day", at.date())):
+            await service.sql(added.format(table, key), account.id, time, accepted, delivered, bounced)
+
     # More than any other test's account has.
-    await service.sql(counted, tenant.id, hour, 10**9, 10**9, 0)
-    await service.sql(counted, bad.id, hour, 1_000, 10, 990)
-    await service.sql(counted, small.id, hour, 19, 0, 19)
+    await sent(tenant, hour, 10**9, 10**9, 0)
+    await sent(bad, hour, 1_000, 10, 990)
+    await sent(small, hour, 19, 0, 19)
     # What is older than a day is not counted.
-    await service.sql(counted, bad.id, hour - timedelta(hours=24), 10**10, 0, 0)
+    await sent(bad, hour - timedelta(hours=24), 10**10, 0, 0)
 
     async def first(by: str) -> list[Any]:
         return list((await get(service, f"accounts?by={by}", token))["accounts"])

@@ -102,8 +102,10 @@ async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, ten
     """Found by its conduct, visited, suspended."""
     bad = await dashboard.account()
     await bad.accepts(bad.mail(to=f"someone@{DESTINATION}", subject="You have won"))
-    counted = "INSERT INTO usage_hours (account_id, hour, accepted, delivered, bounced) VALUES ($1, $2, 900, 9, 891)"
-    await tenant.service.sql(counted, bad.id, hour_of(datetime.now(UTC)))
+    counted = "INSERT INTO {} (account_id, {}, accepted, delivered, bounced) VALUES ($1, $2, 900, 9, 891)"
+    hour = hour_of(datetime.now(UTC))
+    await tenant.service.sql(counted.format("usage_hours", "hour"), bad.id, hour)
+    await tenant.service.sql(counted.format("usage_days", "day"), bad.id, hour.date())
     customer = await pages.of(bad, role="owner")
     page = await operators_page(pages, tenant, "accounts")
     await page.get_by_text("Least delivered").click()

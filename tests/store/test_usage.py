@@ -26,8 +26,10 @@ NOT_AN_ACCOUNTS = (
     "usage._ADVANCE",
     "usage._OLDEST",
     "usage._OF_ALL",
-    "backlog._BACKLOG",
-    "backlog._DUE_WEBHOOKS",
+    "backlog._DUE",
+    "backlog._LEASED",
+    "backlog._LATER",
+    "backlog._CLAIMED",
     "backlog._WALK",
     "backlog._SHARES",
 )

@@ -1436,7 +1436,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The lanes that have mail, have learnt something, or are paused */
+        /** The lanes that have mail, have learnt something, or are paused: the first 100 */
         get: operations["operatorListLanes"];
         put?: never;
         post?: never;
@@ -6442,7 +6442,15 @@ export interface components {
         };
         /** OperatorLanes */
         OperatorLanes: {
-            /** Lanes */
+            /**
+             * Is More
+             * @description There are more than these.
+             */
+            is_more: boolean;
+            /**
+             * Lanes
+             * @description Paused ones first, then the busiest; 100 at most.
+             */
             lanes: components["schemas"]["OperatorLane"][];
             /**
              * Request Id
@@ -6674,7 +6682,7 @@ export interface components {
             destinations: components["schemas"]["OperatorShare"][];
             /**
              * Is More
-             * @description Only the 10,000 due soonest and the 10,000 held longest were counted.
+             * @description Only the 4,000 due soonest and the 4,000 held longest were counted.
              */
             is_more: boolean;
             /**
@@ -18823,7 +18831,10 @@ export interface operations {
     };
     operatorListLanes: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only lanes whose names have this part. */
+                lane?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;

@@ -1,12 +1,13 @@
 """What accounts sent of late and how it ended, for operators: figures of some accounts, and which stand out."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
 from posthouse.store.usage import UsageCounts
 
 # Of fewer recipients, a share says nothing.
@@ -27,6 +28,11 @@ class AccountFigures(NamedTuple):
     counts: UsageCounts
 
 
+class RankedAccount(NamedTuple):
+    id: AccountId
+    rank: float
+
+
 _FIGURES: Final = """
 SELECT asked.id, asked.conduct_warned_at, sums.*
 FROM accounts asked
@@ -37,14 +43,24 @@ CROSS JOIN LATERAL (
 WHERE asked.id = ANY($1::uuid[])
 """
 _BY_VOLUME: Final = """
-SELECT account_id FROM usage_hours WHERE hour >= $1
-GROUP BY account_id HAVING sum(accepted) > 0 ORDER BY sum(accepted) DESC, account_id LIMIT $2
+SELECT asked.id, sums.accepted::float8 AS rank
+FROM unnest(:account_ids::uuid[]) asked(id)
+CROSS JOIN LATERAL (
+    SELECT sum(accepted) AS accepted FROM {table} WHERE account_id = asked.id AND {key} >= :since) sums
+WHERE sums.accepted > 0 ORDER BY rank DESC, asked.id LIMIT :limit
 """
 _BY_CONDUCT: Final = f"""
-SELECT account_id FROM usage_hours WHERE hour >= $1
-GROUP BY account_id HAVING sum(accepted) >= {CONDUCT_RECIPIENTS_MIN} AND sum(bounced + failed) > 0
-ORDER BY sum(bounced + failed)::float8 / sum(accepted)::float8 DESC, account_id LIMIT $2
+SELECT asked.id, sums.undelivered::float8 / sums.accepted::float8 AS rank
+FROM unnest(:account_ids::uuid[]) asked(id)
+CROSS JOIN LATERAL (
+    SELECT sum(accepted) AS accepted, sum(bounced + failed) AS undelivered
+    FROM {{table}} WHERE account_id = asked.id AND {{key}} >= :since) sums
+WHERE sums.accepted >= {CONDUCT_RECIPIENTS_MIN} AND sums.undelivered > 0
+ORDER BY rank DESC, asked.id LIMIT :limit
 """
+_BY: Final = {AccountOrder.VOLUME: _BY_VOLUME, AccountOrder.CONDUCT: _BY_CONDUCT}
+_BY_DAYS: Final = {order: statement(by.format(table="usage_days", key="day")) for order, by in _BY.items()}
+_BY_HOURS: Final = {order: statement(by.format(table="usage_hours", key="hour")) for order, by in _BY.items()}
 # Ids begin with the time.
 _NEW: Final = "SELECT id AS account_id FROM accounts ORDER BY id DESC LIMIT $1"
 
@@ -57,11 +73,21 @@ async def of_accounts(
     return {row["id"]: AccountFigures(row["conduct_warned_at"], UsageCounts(*tuple(row)[2:])) for row in rows}
 
 
-async def first(connection: Connection, order: AccountOrder, since: datetime, count: int) -> list[AccountId]:
-    """Those with the most mail, with the largest share that was not delivered, or the newest."""
-    if order is AccountOrder.NEW:
-        rows = await connection.fetch(_NEW, count)
-    else:
-        query = _BY_VOLUME if order is AccountOrder.VOLUME else _BY_CONDUCT
-        rows = await connection.fetch(query, since, count)
-    return [row["account_id"] for row in rows]
+async def newest(connection: Connection, count: int) -> list[AccountId]:
+    return [row["account_id"] for row in await connection.fetch(_NEW, count)]
+
+
+async def first_of_days(
+    connection: Connection, order: AccountOrder, account_ids: Sequence[AccountId], since: date, count: int
+) -> list[RankedAccount]:
+    """Of these accounts, those with the most mail, or with the largest share that was not delivered."""
+    query = _BY_DAYS[order].bind(account_ids=account_ids, since=since, limit=count)
+    return [RankedAccount(*row) for row in await connection.fetch(*query)]
+
+
+async def first_of_hours(
+    connection: Connection, order: AccountOrder, account_ids: Sequence[AccountId], since: datetime, count: int
+) -> list[AccountId]:
+    """As `first_of_days`; an account has a row for each hour."""
+    query = _BY_HOURS[order].bind(account_ids=account_ids, since=since, limit=count)
+    return [row["id"] for row in await connection.fetch(*query)]

@@ -38,6 +38,11 @@ class Backlog:
     held: BoundedCount
     oldest_due_at: datetime | None
 
+    @property
+    def is_more(self) -> bool:
+        """Whether a count reached the bound."""
+        return any(count.is_more for count in (self.due, self.leased, self.claimed, self.later, self.held))
+
 
 @dataclass(frozen=True, slots=True)
 class AccountBacklog:
@@ -72,23 +77,28 @@ class QueueShares:
 
 
 # Each inner query walks one index in its order and stops at the bound. What doesn't belong to a count is taken
-# out afterwards: to search on for what does could read the whole schedule.
-_BACKLOG: Final = f"""
-SELECT due.*, leased.*, claimed.*, later.*, held.* FROM
-    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS rows_read,
-        min(next_at) FILTER (WHERE worker_id IS NULL AND held_since IS NULL) AS oldest_due_at
-     FROM (SELECT worker_id, held_since, next_at FROM schedule WHERE next_at <= $1
-        ORDER BY next_at LIMIT {_READ_MAX}) read_rows) due,
-    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS rows_read
-     FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $1 AND next_at <= $2
-        ORDER BY next_at LIMIT {_READ_MAX}) read_rows) leased,
-    (SELECT count(*), count(*) AS rows_read
-     FROM (SELECT FROM schedule WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT {_READ_MAX}) read_rows) claimed,
-    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS rows_read
-     FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $2
-        ORDER BY next_at LIMIT {_READ_MAX}) read_rows) later,
-    (SELECT count(*), count(*) AS rows_read
-     FROM (SELECT FROM schedule WHERE held_since IS NOT NULL ORDER BY held_since LIMIT {_READ_MAX}) read_rows) held
+# out afterwards: to search on for what does could read the whole schedule. Not all in one statement: each is short.
+_DUE: Final = f"""
+SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*),
+    min(next_at) FILTER (WHERE worker_id IS NULL AND held_since IS NULL)
+FROM (SELECT worker_id, held_since, next_at FROM schedule WHERE next_at <= $1
+      ORDER BY next_at LIMIT {_READ_MAX}) read_rows
+"""
+_LEASED: Final = f"""
+SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*)
+FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $1 AND next_at <= $2
+      ORDER BY next_at LIMIT {_READ_MAX}) read_rows
+"""
+_LATER: Final = f"""
+SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*)
+FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
+"""
+_CLAIMED_AND_HELD: Final = f"""
+SELECT claimed.*, held.* FROM
+    (SELECT count(*) FROM (
+        SELECT FROM schedule WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT {_READ_MAX}) read_rows) claimed,
+    (SELECT count(*) FROM (
+        SELECT FROM schedule WHERE held_since IS NOT NULL ORDER BY held_since LIMIT {_READ_MAX}) read_rows) held
 """
 
 
@@ -97,20 +107,24 @@ SELECT count(*) FILTER (WHERE worker_id IS NULL), count(*), min(next_at) FILTER 
 FROM (SELECT worker_id, next_at FROM calls WHERE next_at <= $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
 """
 
+# Fewer than are counted above: these rows are also grouped.
+SHARED_MAX: Final = 4_000
+_SHARED_READ_MAX: Final = SHARED_MAX + 1
 # As above: what is due soonest, and what is held longest.
 _SHARES: Final = f"""
-WITH read_rows AS MATERIALIZED (
-    (SELECT account_id, destination, held_since FROM schedule WHERE held_since IS NULL
-     ORDER BY next_at LIMIT {_READ_MAX})
-    UNION ALL
-    (SELECT account_id, destination, held_since FROM schedule WHERE held_since IS NOT NULL
-     ORDER BY held_since LIMIT {_READ_MAX}))
-SELECT 'destination' AS kind, destination AS name, NULL::uuid AS account_id, count(*) AS waiting,
-    count(held_since) AS held, (SELECT count(*) FROM read_rows) AS rows_read
-FROM read_rows GROUP BY destination
+WITH soonest AS MATERIALIZED (
+    SELECT account_id, destination, held_since FROM schedule ORDER BY next_at LIMIT {_SHARED_READ_MAX}),
+held AS MATERIALIZED (
+    SELECT account_id, destination, held_since FROM schedule WHERE held_since IS NOT NULL
+    ORDER BY held_since LIMIT {_SHARED_READ_MAX}),
+read_rows AS NOT MATERIALIZED (SELECT * FROM soonest WHERE held_since IS NULL UNION ALL SELECT * FROM held)
+(SELECT 'destination' AS kind, destination AS name, NULL::uuid AS account_id, count(*) AS waiting,
+    count(held_since) AS held, greatest((SELECT count(*) FROM soonest), (SELECT count(*) FROM held)) AS rows_read
+ FROM read_rows GROUP BY destination ORDER BY waiting DESC, destination LIMIT $1)
 UNION ALL
 SELECT 'account', accounts.name, shares.account_id, shares.waiting, shares.held, 0
-FROM (SELECT account_id, count(*) AS waiting, count(held_since) AS held FROM read_rows GROUP BY account_id) shares
+FROM (SELECT account_id, count(*) AS waiting, count(held_since) AS held FROM read_rows
+      GROUP BY account_id ORDER BY waiting DESC, account_id LIMIT $1) shares
 JOIN accounts ON accounts.id = shares.account_id
 """
 
@@ -135,29 +149,31 @@ CROSS JOIN LATERAL (
 
 
 async def backlog(connection: Connection, now: datetime, leases_end: datetime) -> Backlog:
-    """What is leased now is due again before `leases_end`."""
-    due, due_rows_read, oldest_due_at, *others = required(await connection.fetchrow(_BACKLOG, now, leases_end))
-    leased, claimed, later, held = map(_count, others[::2], others[1::2])
+    """What is leased now is due again before `leases_end`. What changes meanwhile may be counted twice or not."""
+    due, due_rows_read, oldest_due_at = required(await connection.fetchrow(_DUE, now))
+    leased = _count(*required(await connection.fetchrow(_LEASED, now, leases_end)))
+    later = _count(*required(await connection.fetchrow(_LATER, leases_end)))
+    claimed, held = required(await connection.fetchrow(_CLAIMED_AND_HELD))
     return Backlog(
         due=_count(due, due_rows_read),
         leased=leased,
-        claimed=claimed,
+        claimed=_count(claimed, claimed),
         later=later,
-        held=held,
+        held=_count(held, held),
         oldest_due_at=oldest_due_at,
     )
 
 
 async def shares(connection: Connection, count: int) -> QueueShares:
     """Whose mail waits, and where it goes; the first `count` of each, the largest first."""
-    rows = await connection.fetch(_SHARES)
+    rows = await connection.fetch(_SHARES, count)
     found: dict[str, list[QueueShare]] = {"destination": [], "account": []}
     for row in rows:
         found[row["kind"]].append(QueueShare(row["name"], row["account_id"], row["waiting"], row["held"]))
     for each in found.values():
         each.sort(key=lambda share: (-share.waiting, share.name))
-    is_more = any(row["rows_read"] > COUNTED_MAX for row in rows)
-    return QueueShares(found["destination"][:count], found["account"][:count], is_more)
+    is_more = any(row["rows_read"] > SHARED_MAX for row in rows)
+    return QueueShares(found["destination"], found["account"], is_more)
 
 
 async def due_webhooks(connection: Connection, now: datetime) -> tuple[BoundedCount, datetime | None]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nlargest
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from posthouse.store.postgres import Connection, storable
+from posthouse.store.postgres import Connection, required, storable
 from posthouse.store.statement import statement
 
 LANES_REPORTED_MAX: Final = 200
@@ -33,6 +33,14 @@ class LaneState:
     deferred_total: int
     paused_until: datetime | None
     last_reply: str | None
+
+
+class LaneTotals(NamedTuple):
+    """Of all workers that report, since they began."""
+
+    workers: int
+    delivered: int
+    deferred: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,15 @@ ON CONFLICT (worker_id, lane) DO UPDATE SET waiting = excluded.waiting, in_fligh
 _READ: Final = """
 SELECT worker_id, reported_at, lane, waiting, in_flight, connections, delivered_total, deferred_total,
     paused_until, last_reply
-FROM lane_reports WHERE reported_at > $1 ORDER BY lane, worker_id LIMIT $2
+FROM lane_reports WHERE reported_at > $1 {condition} ORDER BY lane, worker_id LIMIT $2
+"""
+_READ_ALL: Final = _READ.format(condition="")
+# IS TRUE keeps it from becoming a join, which would compare each row with each name; so the names are hashed.
+_READ_SOME: Final = _READ.format(condition="AND (lane IN (SELECT unnest($3::text[]))) IS TRUE")
+
+_TOTALS: Final = """
+SELECT count(DISTINCT worker_id), coalesce(sum(delivered_total), 0)::bigint, coalesce(sum(deferred_total), 0)::bigint
+FROM lane_reports WHERE reported_at > $1
 """
 
 
@@ -90,10 +106,17 @@ async def report(tx: Connection, worker_id: UUID, states: Sequence[LaneState], n
     )
 
 
-async def read(connection: Connection, since: datetime) -> list[LaneReport]:
-    """What was reported after `since`, by lane."""
-    rows = await connection.fetch(_READ, since, _LANES_READ_MAX)
+async def read(connection: Connection, since: datetime, lanes: Sequence[str] | None = None) -> list[LaneReport]:
+    """What was reported after `since`, by lane; of all lanes, or of these."""
+    if lanes is None:
+        rows = await connection.fetch(_READ_ALL, since, _LANES_READ_MAX)
+    else:
+        rows = await connection.fetch(_READ_SOME, since, _LANES_READ_MAX, lanes)
     return [LaneReport(row["worker_id"], row["reported_at"], LaneState(*tuple(row)[2:])) for row in rows]
+
+
+async def totals(connection: Connection, since: datetime) -> LaneTotals:
+    return LaneTotals(*required(await connection.fetchrow(_TOTALS, since)))
 
 
 def _activity(state: LaneState) -> tuple[int, bool, int]:

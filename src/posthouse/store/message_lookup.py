@@ -34,10 +34,6 @@ class Place(NamedTuple):
     message_id: MessageId
 
 
-_ACCOUNTS: Final = statement("""
-SELECT id FROM accounts WHERE (:after::uuid IS NULL OR id > :after) ORDER BY id LIMIT :limit
-""")
-
 _BY_ID: Final = statement("""
 SELECT accounts.id, :message_id::uuid FROM accounts CROSS JOIN LATERAL (
     SELECT FROM messages WHERE account_id = accounts.id AND id = :message_id LIMIT 1) message
@@ -70,10 +66,6 @@ CROSS JOIN LATERAL (
     WHERE account_id = asked.account_id AND id = asked.message_id AND id >= :lowest AND id <= :highest LIMIT 1) message
 ORDER BY message.id DESC
 """)
-
-
-async def accounts_after(connection: Connection, after: AccountId | None, limit: int) -> list[AccountId]:
-    return [row[0] for row in await connection.fetch(*_ACCOUNTS.bind(after=after, limit=limit))]
 
 
 async def with_id(connection: Connection, message_id: MessageId) -> Place | None:

@@ -211,7 +211,7 @@ SELECT hour, {", ".join(_COUNTED)} FROM usage_hours WHERE account_id = $1 AND ho
 """
 _OF_ALL: Final = """
 SELECT coalesce(sum(accepted), 0)::bigint, coalesce(sum(delivered), 0)::bigint, coalesce(sum(bounced), 0)::bigint,
-    coalesce(sum(failed), 0)::bigint
+    coalesce(sum(failed), 0)::bigint, count(*)
 FROM usage_hours WHERE hour >= $1
 """
 _PROVIDERS: Final = """
@@ -317,9 +317,10 @@ def _columns(rows: Mapping[tuple[AccountId, _Time], Counter[str]]) -> list[Seque
     return keys + [[counts[name] for counts in rows.values()] for name in _COUNTED]
 
 
-async def of_all(connection: Connection, since: datetime) -> UsageCounts:
-    """Live mail of all accounts that was accepted since the beginning of an hour."""
-    return UsageCounts(*required(await connection.fetchrow(_OF_ALL, since)))
+async def of_all(connection: Connection, since: datetime) -> tuple[UsageCounts, int]:
+    """Live mail of all accounts that was accepted since the beginning of an hour, and how many rows say so."""
+    *counts, rows_read = required(await connection.fetchrow(_OF_ALL, since))
+    return UsageCounts(*counts), rows_read
 
 
 async def set_accepted(tx: Connection, day: date, accepted: Mapping[tuple[AccountId, datetime], AcceptedCount]) -> None:

@@ -127,7 +127,7 @@ def create_app(
             application.state.services = services
             application.state.reader = reader
             application.state.at_once = at_once
-            application.state.last_check = operator.LastCheck()
+            application.state.kept_reads = operator.KeptReads()
             send_endpoint.services = services
             least = connections_max // CONNECTIONS_PART_LEAST
             connections: FairShare[str] = FairShare(connections_max, least=least)

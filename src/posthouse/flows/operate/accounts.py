@@ -6,8 +6,8 @@ else afterwards.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
@@ -35,10 +35,12 @@ from posthouse.store import (
     inbox,
     invitations,
     reputation,
+    usage,
     users,
 )
 from posthouse.store.account_figures import AccountFigures as AccountFigures
 from posthouse.store.account_figures import AccountOrder as AccountOrder
+from posthouse.store.account_figures import RankedAccount
 from posthouse.store.accounts import AccountRow as AccountRow
 from posthouse.store.audit_log import Detail
 from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.sandbox_domain import SandboxDomain
 
 LIST_MAX: Final = 1_000
+# Hours of all accounts would be many rows: those that stand out by the day come first.
+ACCOUNTS_A_STEP: Final = 2_500
+CANDIDATES: Final = 500
 WARMUP_DAYS_MAX: Final = 366
 # Large enough for any account, small enough that no sum of grants exceeds PostgreSQL's bigint.
 CREDITS_MAX: Final = 10**12
@@ -66,6 +71,13 @@ KNOWN_EVERYWHERE: Final = timedelta(seconds=CONTROL_CACHE_SECONDS + 1)
 class NewAccount:
     account: AccountRow
     credential: NewCredential
+
+
+class FirstAccounts(NamedTuple):
+    """The first of so many accounts that were `read`."""
+
+    account_ids: Sequence[AccountId]
+    read: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +176,31 @@ class Accounts:
         async with self._database.connection() as connection:
             return await accounts.page(connection, after_name, limit)
 
-    async def first(self, order: AccountOrder, limit: int) -> Sequence[AccountRow]:
-        """Those that stand out in this order."""
+    async def first(self, order: AccountOrder, limit: int) -> FirstAccounts:
+        """Those that stand out in this order in the last 24 hours, of those that do in the days of these hours."""
         async with self._database.connection() as connection:
-            found = await account_figures.first(connection, order, self._lately(), limit)
-            rows = await accounts.find_by_ids(connection, found)
-        return [rows[account_id] for account_id in found if account_id in rows]
+            if order is AccountOrder.NEW:
+                return FirstAccounts(await account_figures.newest(connection, limit), limit)
+            since, read = self._lately(), 0
+            ranked: list[RankedAccount] = []
+            account_ids: list[AccountId] = []
+            while account_ids := await usage.accounts_after(
+                connection, account_ids[-1] if account_ids else None, ACCOUNTS_A_STEP
+            ):
+                day = since.astimezone(UTC).date()
+                ranked += await account_figures.first_of_days(connection, order, account_ids, day, CANDIDATES)
+                read += len(account_ids)
+            ranked.sort(key=lambda found: (-found.rank, found.id))
+            candidates = [found.id for found in ranked[:CANDIDATES]]
+            return FirstAccounts(
+                await account_figures.first_of_hours(connection, order, candidates, since, limit), read
+            )
+
+    async def rows(self, account_ids: Sequence[AccountId]) -> Sequence[AccountRow]:
+        """In this order; those that are gone are left out."""
+        async with self._database.connection() as connection:
+            rows = await accounts.find_by_ids(connection, account_ids)
+        return [rows[account_id] for account_id in account_ids if account_id in rows]
 
     async def figures(self, account_ids: Sequence[AccountId]) -> Mapping[AccountId, AccountFigures]:
         """What they sent in the last 24 hours."""

@@ -14,8 +14,9 @@ from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.lane import PROVIDERS, LaneLimits
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.standing import Change, Lesson, Place, Standing
-from posthouse.store import lane_pauses, lane_reports, standings
+from posthouse.store import lane_list, lane_pauses, lane_reports, standings
 from posthouse.store.delivery_schedule import PAUSE_KNOWN_WITHIN
+from posthouse.store.lane_list import FirstLanes as FirstLanes
 from posthouse.store.lane_pauses import LanePause as LanePause
 from posthouse.store.lane_reports import LaneReport as LaneReport
 from posthouse.store.postgres import Connection, Database
@@ -71,7 +72,7 @@ class Lanes:
         """What holds for a lane, and the lessons that led to it."""
         name = _lane(lane)
         async with self._database.connection() as connection:
-            found = await standings.of_lane(connection, name)
+            found = await standings.of_lanes(connection, [name])
             lessons = await standings.log(connection, name, count)
         return LaneView(name, self._clock.now(), found, lessons, self._limits.of(name).standing.per_second)
 
@@ -84,6 +85,37 @@ class Lanes:
                 await standings.changed_after(connection, LONG_AGO),
                 await lane_pauses.find_all(connection),
             )
+
+    async def first(self, count: int, *, part: str = "", stopped_first: bool = False) -> FirstLanes:
+        """The busiest whose names have the part; before those what rests, if asked. `shown` puts pauses first."""
+        if "\0" in part:
+            raise invalid("No lane's name has this part.")
+        since = self._clock.now() - lane_reports.SHOWN_FOR
+        async with self._database.connection() as connection:
+            return await lane_list.first(
+                connection, since, count, part=part.strip().lower(), stopped_first=stopped_first
+            )
+
+    async def shown(self, names: Sequence[str], count: int, *, part: str = "") -> LaneList:
+        """So many: the paused whose names have the part, then these."""
+        async with self._database.connection() as connection:
+            pauses = [pause for pause in await lane_pauses.find_all(connection) if part.strip().lower() in pause.lane]
+            first = dict.fromkeys([*(pause.lane for pause in pauses), *names])
+            return await self._known(connection, list(first)[:count], pauses)
+
+    async def one(self, lane: str) -> LaneList:
+        """Empty unless it has mail, has learnt something or is paused."""
+        async with self._database.connection() as connection:
+            return await self._known(connection, [_lane(lane)], await lane_pauses.find_all(connection))
+
+    async def _known(self, connection: Connection, names: Sequence[str], pauses: Sequence[LanePause]) -> LaneList:
+        now = self._clock.now()
+        return LaneList(
+            now,
+            await lane_reports.read(connection, now - lane_reports.SHOWN_FOR, names),
+            await standings.of_lanes(connection, names),
+            [pause for pause in pauses if pause.lane in names],
+        )
 
     async def pause(self, lane: str, reason: str) -> None:
         """No session begins in the lane until it is resumed; every worker knows within seconds."""

@@ -13,7 +13,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.quoted_message import QUOTED_CHARACTERS_MAX, message_id_in
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.search import SearchField
-from posthouse.store import message_lookup
+from posthouse.store import message_lookup, usage
 from posthouse.store.message_lookup import FoundMessage as FoundMessage
 from posthouse.store.message_lookup import Place
 from posthouse.store.message_search import IdRange
@@ -94,7 +94,7 @@ class MessageLookup:
         account_ids: list[AccountId] = []
         # A message from an address to itself has both terms.
         count = 2 * (SHOWN_MAX + 1)
-        while account_ids := await message_lookup.accounts_after(
+        while account_ids := await usage.accounts_after(
             connection, account_ids[-1] if account_ids else None, self._accounts_a_step
         ):
             found.update(await message_lookup.with_terms(connection, account_ids, terms, span, count))

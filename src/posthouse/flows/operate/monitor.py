@@ -21,6 +21,7 @@ from posthouse.store.backlog import QueueShares as QueueShares
 from posthouse.store.inbox import InboxMail as InboxMail
 from posthouse.store.lane_reports import LaneReport as LaneReport
 from posthouse.store.lane_reports import LaneState as LaneState
+from posthouse.store.lane_reports import LaneTotals as LaneTotals
 from posthouse.store.message_detail import DeliveryAttempt as DeliveryAttempt
 from posthouse.store.message_detail import MessageReport as MessageReport
 from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
@@ -39,11 +40,19 @@ class QueueView:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingView:
+    at: datetime
+    backlog: Backlog
+    totals: LaneTotals
+
+
+@dataclass(frozen=True, slots=True)
 class RecentUsage:
     """Live mail of all accounts that was accepted in this hour and the one before, counted a minute late."""
 
     since: datetime
     counts: UsageCounts
+    rows_read: int
 
 
 class Monitor:
@@ -80,10 +89,18 @@ class Monitor:
     async def queue(self) -> QueueView:
         """How much waits, and the state of the workers' lanes."""
         now = self._clock.now()
-        async with self._database.connection() as connection:
+        async with snapshot(self._database) as connection:
             counted = await backlog.backlog(connection, now, now + self._ticket_lease)
             reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
         return QueueView(now, counted, reports)
+
+    async def waiting(self) -> WaitingView:
+        """How much waits, and what the workers did."""
+        now = self._clock.now()
+        async with snapshot(self._database) as connection:
+            counted = await backlog.backlog(connection, now, now + self._ticket_lease)
+            totals = await lane_reports.totals(connection, now - lane_reports.SHOWN_FOR)
+        return WaitingView(now, counted, totals)
 
     async def shares(self, count: int) -> QueueShares:
         """Where the mail that waits goes, and whose it is."""
@@ -93,7 +110,7 @@ class Monitor:
     async def usage(self) -> RecentUsage:
         since = hour_of(self._clock.now()) - timedelta(hours=1)
         async with self._database.connection() as connection:
-            return RecentUsage(since, await usage.of_all(connection, since))
+            return RecentUsage(since, *await usage.of_all(connection, since))
 
     async def operator_log(self, count: int) -> Sequence[OperatorLogEntry]:
         """What operators changed, in the installation or in an account; the newest first."""

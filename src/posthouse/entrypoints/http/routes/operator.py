@@ -3,14 +3,15 @@
 The same flows as the commands. A customer's token is refused, whatever its role.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.kept import Kept
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.operator_flows import OperatorFlows
 from posthouse.entrypoints.http.route_context import (
@@ -22,9 +23,17 @@ from posthouse.entrypoints.http.route_context import (
     timestamp,
 )
 from posthouse.entrypoints.http.schemas import operator as schemas
+from posthouse.flows.operate.accounts import FirstAccounts
 from posthouse.flows.operate.lane_rows import ListedLane, listed
-from posthouse.flows.operate.lanes import StoredLesson
-from posthouse.flows.operate.monitor import BoundedCount, OperatorLogEntry, QueueShare
+from posthouse.flows.operate.lanes import FirstLanes, StoredLesson
+from posthouse.flows.operate.monitor import (
+    BoundedCount,
+    OperatorLogEntry,
+    QueueShare,
+    QueueShares,
+    RecentUsage,
+    WaitingView,
+)
 from posthouse.flows.operate.queue_changes import Chosen
 from posthouse.rules import ids, lesson_text
 from posthouse.rules.check_up import DoctorCheck
@@ -42,13 +51,40 @@ LESSONS_SHOWN: Final = 20
 LESSONS_OF_LANE: Final = 100
 WARM_UPS_SHOWN: Final = 5
 LANES_SHOWN: Final = 20
+LANES_LISTED: Final = 100
 SHARES_SHOWN: Final = 50
 LESSON_MAX: Final = 2**63 - 1
 OLDER_THAN_SECONDS_MAX: Final = 366 * 24 * 3600
 # Checks ask other servers: within this time the last result is shown again.
 CHECKED_FOR: Final = timedelta(seconds=30)
+# What is much to read is shown again for so long, however many pages are open.
+READ_FOR: Final = timedelta(seconds=5)
+RANKED_FOR: Final = timedelta(seconds=30)
+MUCH: Final = 1_000
 
 LaneName = Annotated[str, Path(description="A provider's name, such as google, or a domain.")]
+LanePart = Annotated[str, Query(description="Only lanes whose names have this part.", examples=["example"])]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReads:
+    """Of this process: several pages and operators share them."""
+
+    checks: Kept[tuple[datetime, list[DoctorCheck]]] = field(default_factory=lambda: Kept(CHECKED_FOR))
+    waiting: Kept[WaitingView] = field(default_factory=lambda: Kept(READ_FOR, lambda view: view.backlog.is_more))
+    usage: Kept[RecentUsage] = field(default_factory=lambda: Kept(READ_FOR, lambda recent: recent.rows_read > MUCH))
+    stopped_lanes: Kept[FirstLanes] = field(
+        default_factory=lambda: Kept(READ_FOR, lambda first: first.rows_read > MUCH)
+    )
+    lanes: Kept[FirstLanes] = field(default_factory=lambda: Kept(READ_FOR, lambda first: first.rows_read > MUCH))
+    # By order and number, of which there are few.
+    accounts: dict[tuple[str, int], Kept[FirstAccounts]] = field(default_factory=dict)
+    shares: Kept[QueueShares] = field(default_factory=lambda: Kept(READ_FOR, lambda shares: shares.is_more))
+
+
+def kept_of(request: Request) -> KeptReads:
+    kept: KeptReads = request.app.state.kept_reads
+    return kept
 
 
 async def flows_of(request: Request) -> OperatorFlows:
@@ -67,11 +103,13 @@ async def flows_of(request: Request) -> OperatorFlows:
 )
 async def overview(request: Request) -> Response:
     flows = await flows_of(request)
-    view, lanes, recent = await flows.monitor.queue(), await flows.lanes.all(), await flows.monitor.usage()
+    kept, now = kept_of(request), services_of(request).now
+    view, recent = await kept.waiting.get(now, flows.monitor.waiting), await kept.usage.get(now, flows.monitor.usage)
     backlog, counts = view.backlog, recent.counts
-    states = [report.state for report in view.reports]
     # Those that don't take mail as usual come first.
-    shown = sorted(listed(lanes), key=lambda row: row.state == LaneState.OPEN)[:LANES_SHOWN]
+    first = await kept.stopped_lanes.get(now, partial(flows.lanes.first, LANES_SHOWN, stopped_first=True))
+    lanes = listed(await flows.lanes.shown(first.names, LANES_SHOWN))
+    shown = sorted(lanes, key=lambda row: row.state == LaneState.OPEN)
     return json_response(
         request,
         {
@@ -82,9 +120,9 @@ async def overview(request: Request) -> Response:
             "later": _count(backlog.later),
             "held": _count(backlog.held),
             "oldest_due_at": timestamp(backlog.oldest_due_at),
-            "workers": len({report.worker_id for report in view.reports}),
-            "delivered_total": sum(state.delivered_total for state in states),
-            "deferred_total": sum(state.deferred_total for state in states),
+            "workers": view.totals.workers,
+            "delivered_total": view.totals.delivered,
+            "deferred_total": view.totals.deferred,
             "recent": {
                 "since": timestamp(recent.since),
                 "accepted": counts.accepted,
@@ -116,13 +154,20 @@ async def overview(request: Request) -> Response:
 @router.get(
     "/v1/operator/lanes",
     operation_id="operatorListLanes",
-    summary="The lanes that have mail, have learnt something, or are paused",
+    summary="The lanes that have mail, have learnt something, or are paused: the first 100",
     tags=["Operator"],
     responses=responses_with(200, schemas.OperatorLanes, *READ_ERRORS),
 )
-async def list_lanes(request: Request) -> Response:
+async def list_lanes(request: Request, lane: LanePart = "") -> Response:
     flows = await flows_of(request)
-    return json_response(request, {"lanes": [_lane(row) for row in listed(await flows.lanes.all())]})
+    count = LANES_LISTED + 1
+    if lane:
+        first = await flows.lanes.first(count, part=lane)
+    else:
+        first = await kept_of(request).lanes.get(services_of(request).now, partial(flows.lanes.first, count))
+    rows = listed(await flows.lanes.shown(first.names, count, part=lane))
+    content = {"lanes": [_lane(row) for row in rows[:LANES_LISTED]], "is_more": len(rows) > LANES_LISTED}
+    return json_response(request, content)
 
 
 @router.get(
@@ -135,7 +180,7 @@ async def list_lanes(request: Request) -> Response:
 async def get_lane(request: Request, lane: LaneName) -> Response:
     flows = await flows_of(request)
     view = await flows.lanes.explain(lane, LESSONS_OF_LANE)
-    rows = [_lane(row) for row in listed(await flows.lanes.all()) if row.lane == view.lane]
+    rows = [_lane(row) for row in listed(await flows.lanes.one(lane))]
     return json_response(
         request,
         {
@@ -235,7 +280,7 @@ async def undo_lesson(
 )
 async def queue(request: Request) -> Response:
     flows = await flows_of(request)
-    shares = await flows.monitor.shares(SHARES_SHOWN)
+    shares = await kept_of(request).shares.get(services_of(request).now, partial(flows.monitor.shares, SHARES_SHOWN))
     content = {
         "destinations": [_share(share) for share in shares.destinations],
         "accounts": [_share(share) for share in shares.accounts],
@@ -273,6 +318,8 @@ async def change_queue(request: Request) -> Response:
             older_than=older_than,
         )
         recipients = await flows.queue_changes.apply(given.change, selection, words)
+        kept_of(request).shares.forget()
+        kept_of(request).waiting.forget()
     content = {"recipients": recipients, "being_tried": count.being_tried, "is_done": not given.dry_run}
     return json_response(request, content)
 
@@ -304,15 +351,6 @@ async def list_addresses(request: Request) -> Response:
     return json_response(request, {"addresses": rows})
 
 
-@dataclass(slots=True)
-class LastCheck:
-    """Of this process: several pages and operators share one check."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    at: datetime | None = None
-    checks: list[DoctorCheck] = field(default_factory=list)
-
-
 @router.get(
     "/v1/operator/health",
     operation_id="operatorHealth",
@@ -322,12 +360,12 @@ class LastCheck:
 )
 async def health(request: Request) -> Response:
     flows = await flows_of(request)
-    last: LastCheck = request.app.state.last_check
-    async with last.lock:
-        now = services_of(request).now()
-        if last.at is None or now - last.at > CHECKED_FOR:
-            last.checks = list(await flows.doctor.check_up())
-            last.at = now
+    now = services_of(request).now
+
+    async def check() -> tuple[datetime, list[DoctorCheck]]:
+        return now(), list(await flows.doctor.check_up())
+
+    checked_at, found = await kept_of(request).checks.get(now, check)
     checks = [
         {
             "check": check.name,
@@ -338,9 +376,9 @@ async def health(request: Request) -> Response:
             "advice": check.advice,
             "runbook": check.runbook,
         }
-        for check in last.checks
+        for check in found
     ]
-    return json_response(request, {"checked_at": timestamp(last.at), "checks": checks})
+    return json_response(request, {"checked_at": timestamp(checked_at), "checks": checks})
 
 
 @router.get(

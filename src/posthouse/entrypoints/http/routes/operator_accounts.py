@@ -1,11 +1,13 @@
 """The operator's routes of accounts: to see them, and to change what they may do."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from posthouse.entrypoints.http.kept import Kept
 from posthouse.entrypoints.http.openapi import IDEMPOTENCY_KEY, json_body, responses_with
 from posthouse.entrypoints.http.operator_flows import OperatorFlows
 from posthouse.entrypoints.http.route_context import (
@@ -17,7 +19,14 @@ from posthouse.entrypoints.http.route_context import (
     services_of,
     timestamp,
 )
-from posthouse.entrypoints.http.routes.operator import CHANGE_ERRORS, READ_ERRORS, flows_of
+from posthouse.entrypoints.http.routes.operator import (
+    CHANGE_ERRORS,
+    MUCH,
+    RANKED_FOR,
+    READ_ERRORS,
+    flows_of,
+    kept_of,
+)
 from posthouse.entrypoints.http.routes.resends import ResendId, resend_fields, resend_key, resend_request
 from posthouse.entrypoints.http.schemas import operator as schemas
 from posthouse.entrypoints.http.schemas.resends import ResendRequest, ResendResponse
@@ -57,7 +66,9 @@ async def list_accounts(
     if by not in set(AccountOrder):
         raise invalid(f"`by` is one of {', '.join(AccountOrder)}.")
     if by != AccountOrder.NAME:
-        found = await flows.accounts.first(AccountOrder(by), count)
+        kept = kept_of(request).accounts.setdefault((by, count), Kept(RANKED_FOR, lambda first: first.read > MUCH))
+        first = await kept.get(services_of(request).now, partial(flows.accounts.first, AccountOrder(by), count))
+        found = await flows.accounts.rows(first.account_ids)
         return json_response(request, {"accounts": await _accounts(flows, found), "next_cursor": None})
     if cursor is not None and "\0" in cursor:
         raise unreadable_cursor()

@@ -115,7 +115,8 @@ class OperatorOverview(Response):
 
 
 class OperatorLanes(Response):
-    lanes: list[OperatorLane]
+    lanes: Annotated[list[OperatorLane], described("Paused ones first, then the busiest; 100 at most.")]
+    is_more: Annotated[bool, described("There are more than these.")]
 
 
 class OperatorStanding(BaseModel):
@@ -158,7 +159,7 @@ class OperatorShare(BaseModel):
 class OperatorQueue(Response):
     destinations: Annotated[list[OperatorShare], described("The 50 with the most mail.")]
     accounts: Annotated[list[OperatorShare], described("The 50 with the most mail.")]
-    is_more: Annotated[bool, described("Only the 10,000 due soonest and the 10,000 held longest were counted.")]
+    is_more: Annotated[bool, described("Only the 4,000 due soonest and the 4,000 held longest were counted.")]
 
 
 class QueueChangeRequest(Request):
