@@ -267,7 +267,8 @@ async def race(desk: Desk, races: int, chance: random.Random) -> Counter[str]:
     for start in range(0, races, AT_ONCE):
         addresses = [f"r{number}@example.org" for number in range(start, start + AT_ONCE)]
         messages = {address: await desk.later([address]) for address in addresses}
-        flow.clock.advance(hours=1)
+        # An hour: the mail is due, and ten thousand races take more days than tables are made for ahead.
+        await flow.pass_days(1 / 24)
         # Workers are as fast as the machine.
         longest = chance.choice((0.05, 0.2, 0.5, 1.0))
 
