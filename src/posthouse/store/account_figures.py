@@ -58,9 +58,10 @@ CROSS JOIN LATERAL (
 WHERE sums.accepted >= {CONDUCT_RECIPIENTS_MIN} AND sums.undelivered > 0
 ORDER BY rank DESC, asked.id LIMIT :limit
 """
-_BY: Final = {AccountOrder.VOLUME: _BY_VOLUME, AccountOrder.CONDUCT: _BY_CONDUCT}
-_BY_DAYS: Final = {order: statement(by.format(table="usage_days", key="day")) for order, by in _BY.items()}
-_BY_HOURS: Final = {order: statement(by.format(table="usage_hours", key="hour")) for order, by in _BY.items()}
+_VOLUME_BY_DAYS: Final = statement(_BY_VOLUME.format(table="usage_days", key="day"))
+_VOLUME_BY_HOURS: Final = statement(_BY_VOLUME.format(table="usage_hours", key="hour"))
+_CONDUCT_BY_DAYS: Final = statement(_BY_CONDUCT.format(table="usage_days", key="day"))
+_CONDUCT_BY_HOURS: Final = statement(_BY_CONDUCT.format(table="usage_hours", key="hour"))
 # Ids begin with the time.
 _NEW: Final = "SELECT id AS account_id FROM accounts ORDER BY id DESC LIMIT $1"
 
@@ -81,7 +82,10 @@ async def first_of_days(
     connection: Connection, order: AccountOrder, account_ids: Sequence[AccountId], since: date, count: int
 ) -> list[RankedAccount]:
     """Of these accounts, those with the most mail, or with the largest share that was not delivered."""
-    query = _BY_DAYS[order].bind(account_ids=account_ids, since=since, limit=count)
+    is_by_volume = order is AccountOrder.VOLUME
+    query = (_VOLUME_BY_DAYS if is_by_volume else _CONDUCT_BY_DAYS).bind(
+        account_ids=account_ids, since=since, limit=count
+    )
     return [RankedAccount(*row) for row in await connection.fetch(*query)]
 
 
@@ -89,5 +93,8 @@ async def first_of_hours(
     connection: Connection, order: AccountOrder, account_ids: Sequence[AccountId], since: datetime, count: int
 ) -> list[AccountId]:
     """As `first_of_days`; an account has a row for each hour."""
-    query = _BY_HOURS[order].bind(account_ids=account_ids, since=since, limit=count)
+    is_by_volume = order is AccountOrder.VOLUME
+    query = (_VOLUME_BY_HOURS if is_by_volume else _CONDUCT_BY_HOURS).bind(
+        account_ids=account_ids, since=since, limit=count
+    )
     return [row["id"] for row in await connection.fetch(*query)]
