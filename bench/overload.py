@@ -30,6 +30,8 @@ WARM_RUNS: Final = 3
 CAPACITY_SECONDS: Final = 6
 USUAL: Final = 0.7
 OVERLOAD: Final = 2.0
+# As a proxy keeps them.
+CONNECTIONS: Final = 1_000
 PARTS: Final = (USUAL, OVERLOAD, USUAL)
 
 P99_TO_P50_MAX: Final = 5.0
@@ -71,6 +73,7 @@ def _load(server: HttpServer, requests: Sequence[str], name: str, rate: float, s
                 "port": server.port,
                 "rate": rate,
                 "seconds": seconds,
+                "connections": CONNECTIONS,
             }
         )
     )
@@ -105,7 +108,11 @@ def report_of(run: Run) -> Report:
         tables=[Rows("Requests at a fixed rate", columns, [_row(phase) for phase in zip(*rounds, strict=True)])],
         goals=goals(rounds),
         notes=report.notes(
-            "overload", repeated=report.repeated(run.rounds), seconds=f"{seconds:g}", accounts=f"{ACCOUNTS:,}"
+            "overload",
+            repeated=report.repeated(run.rounds),
+            seconds=f"{seconds:g}",
+            accounts=f"{ACCOUNTS:,}",
+            connections=f"{CONNECTIONS:,}",
         ),
     )
 

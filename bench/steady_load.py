@@ -3,7 +3,7 @@
     python bench/steady_load.py plan.json
 
 Prints the answers as JSON: for each status, how many, and the percentiles of their milliseconds, from the time at which
-a request was due. A request takes a connection that is free, or opens one.
+a request was due. Some connections are opened beforehand; a request takes one that is free, or opens another.
 """
 
 import asyncio
@@ -61,12 +61,15 @@ class SteadyLoad:
         self._port: int = plan["port"]
         self._rate: float = plan["rate"]
         self._seconds: float = plan["seconds"]
+        self._connections: int = plan["connections"]
         self._free: list[Connection] = []
         self._opened = 0
         self._milliseconds: dict[str, list[float]] = defaultdict(list)
         self._without_retry_after = 0
 
     async def run(self) -> dict[str, Any]:
+        for _ in range(self._connections):
+            self._free.append(await self._open())
         began_at = time.monotonic()
         running = set()
         for number in range(round(self._rate * self._seconds)):

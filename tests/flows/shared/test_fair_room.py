@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from posthouse.flows.shared.fair_room import FairRoom
+from posthouse.flows.shared.fair_room import RATE_SECONDS, WAITING_MIN, FairRoom
 from posthouse.rules.refusal import Code, Refusal
 
 
@@ -14,12 +14,10 @@ async def started(room: FairRoom[str], *holders: str, units: int = 1) -> list["a
     return tasks
 
 
-def is_refused(room: FairRoom[str]) -> bool:
-    try:
-        room.check_wait()
-    except Refusal as refusal:
-        return refusal.code is Code.TEMPORARY_FAILURE
-    return False
+async def stopped(tasks: list["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_holder_waits_until_something_is_given_back() -> None:
@@ -83,37 +81,60 @@ async def test_a_cancelled_wait_takes_nothing() -> None:
     assert room.taken == 0
 
 
-async def test_a_holder_whose_first_waits_too_long_is_refused_at_once() -> None:
-    room: FairRoom[str] = FairRoom(1, queue_seconds_max=0.01)
+async def test_a_few_may_always_wait() -> None:
+    room: FairRoom[str] = FairRoom(1, queue_seconds_max=0.0)
     await room.take("first")
-    waiting = await started(room, "second", "second")
-    await asyncio.sleep(0.02)
-    with pytest.raises(Refusal, match="too much in progress"):
-        await room.take("second")
-    others = await started(room, "third")
-    room.give_back("first")
-    await waiting[0]
-    for task in (*waiting, *others):
-        task.cancel()
-
-
-async def test_while_turns_take_too_long_every_holder_is_refused_at_once() -> None:
-    room: FairRoom[str] = FairRoom(1, queue_seconds_max=0.01)
-    await room.take("0")
-    waiting = await started(room, "1", "2")
-    room.check_wait()
-    turn = 0
-    while not is_refused(room):
-        assert turn < 100
-        waiting += await started(room, str(turn + 2)) if turn else []
-        await asyncio.sleep(0.015)
-        room.give_back(str(turn))
-        await waiting.pop(0)
-        turn += 1
+    waiting = await started(room, *(f"{number}" for number in range(WAITING_MIN)))
+    assert not any(task.done() for task in waiting)
     with pytest.raises(Refusal, match="More requests are waiting"):
         await room.take("another")
-    room.give_back(str(turn))
-    await waiting.pop()
+    with pytest.raises(Refusal, match="too much in progress"):
+        await room.take("0")
+    await stopped(waiting)
     room.check_wait()
-    room.give_back(str(turn + 1))
-    await room.take("another")
+
+
+async def test_what_would_wait_longer_than_it_may_is_refused_at_once() -> None:
+    room: FairRoom[str] = FairRoom(10, queue_seconds_max=0.5)
+    for number in range(10):
+        await room.take(f"first{number}")
+    # A hundred turns a second are expected: fifty in half a second.
+    waiting = await started(room, *(f"{number}" for number in range(50)))
+    with pytest.raises(Refusal, match="More requests are waiting"):
+        room.check_wait()
+    with pytest.raises(Refusal, match="More requests are waiting"):
+        await room.take("another")
+    with pytest.raises(Refusal, match="too much in progress"):
+        await room.take("0")
+    room.give_back("first0")
+    room.check_wait()
+    await stopped(waiting)
+
+
+async def test_a_holder_with_much_waiting_does_not_keep_others_out() -> None:
+    room: FairRoom[str] = FairRoom(10, queue_seconds_max=0.5)
+    await room.take("much", 8)
+    waiting = await started(room, *["much"] * 50)
+    with pytest.raises(Refusal, match="too much in progress"):
+        await room.take("much")
+    room.check_wait()
+    assert room.take_now("another")
+    waiting += await started(room, "another")
+    await stopped(waiting)
+
+
+async def test_the_rate_of_turns_is_measured_while_others_wait() -> None:
+    room: FairRoom[str] = FairRoom(1, queue_seconds_max=20.0)
+    await room.take("first")
+    names = [f"{number}" for number in range(20)]
+    # Ten turns a second are expected at first, and six of one holder are let in.
+    waiting = await started(room, *names, *[names[-1]] * 5)
+    assert not any(task.done() for task in waiting)
+    held = "first"
+    for name in names[:3]:
+        await asyncio.sleep(3 * RATE_SECONDS)
+        room.give_back(held)
+        held = name
+    with pytest.raises(Refusal, match="too much in progress"):
+        await room.take(names[-1])
+    await stopped(waiting)

@@ -9,33 +9,26 @@ from posthouse.rules.fair_share import FairShare
 from posthouse.rules.refusal import Code, Refusal
 
 WAIT_SECONDS_MAX: Final = 2.0
-# Of the last turn in the mean: several are granted at once, and only the first of them was waited for.
-TURN_WEIGHT: Final = 1 / 16
+# With `queue_seconds_max`: so many may always wait.
+WAITING_MIN: Final = 16
+# What is taken is expected to be given back after this time, until the rate is measured.
+FIRST_SECONDS: Final = 0.1
+# The time over which the rate is measured.
+RATE_SECONDS: Final = 0.1
 
 Holder = TypeVar("Holder", bound=Hashable)
 
 
 class _Waiter(NamedTuple):
     units: int
-    since: float
     is_granted: "asyncio.Future[bool]"
-
-
-class _Queue:
-    """What a holder waits for; the first comes first. `turn_since` is since when it waits for its next turn."""
-
-    __slots__ = ("turn_since", "waiters")
-
-    def __init__(self, turn_since: float) -> None:
-        self.turn_since = turn_since
-        self.waiters: deque[_Waiter] = deque()
 
 
 class FairRoom(Generic[Holder]):
     """Holders that wait take turns.
 
-    With `queue_seconds_max`, what would wait longer than that, judged by those before it, is refused at once. So an
-    overload has quick refusals, and what is let in doesn't wait long.
+    With `queue_seconds_max`, what would wait longer than that, by the rate at which turns are granted, is refused at
+    once. So an overload has quick refusals, and what is let in doesn't wait long.
     """
 
     def __init__(
@@ -48,11 +41,14 @@ class FairRoom(Generic[Holder]):
     ) -> None:
         self._share: FairShare[Holder] = FairShare(capacity, least=least)
         self._wait_seconds_max = wait_seconds_max
-        self._queue_seconds_max = wait_seconds_max if queue_seconds_max is None else queue_seconds_max
-        # In the order of turns.
-        self._waiting: dict[Holder, _Queue] = {}
-        # How long a turn is waited for, the mean of the last ones.
-        self._turn_seconds = 0.0
+        self._queue_seconds_max = queue_seconds_max
+        # In the order of turns; of a holder the first comes first.
+        self._waiting: dict[Holder, deque[_Waiter]] = {}
+        self._waiting_count = 0
+        # Turns a second while others wait, and those since it was last worked out.
+        self._rate = capacity / FIRST_SECONDS
+        self._granted = 0
+        self._granted_since = 0.0
 
     @property
     def taken(self) -> int:
@@ -70,8 +66,8 @@ class FairRoom(Generic[Holder]):
         if self.take_now(holder, units):
             return
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(units, loop.time(), loop.create_future())
-        self._queue(holder, waiter.since).waiters.append(waiter)
+        waiter = _Waiter(units, loop.create_future())
+        self._add(holder, waiter, loop.time())
         deadline = loop.call_later(self._wait_seconds_max, _give_up, waiter)
         try:
             is_granted = await waiter.is_granted
@@ -86,58 +82,71 @@ class FairRoom(Generic[Holder]):
             raise _too_much_of_holder()
 
     def check_wait(self) -> None:
-        """Raises while even one that has nothing would wait too long."""
-        if self._waiting and self._turn_seconds >= self._queue_seconds_max:
+        """Raises while even a holder with nothing waiting would wait too long."""
+        if self._is_too_long(0):
             raise Refusal(Code.TEMPORARY_FAILURE, "More requests are waiting than the service takes: try again.", 1)
 
     def give_back(self, holder: Holder, units: int = 1) -> None:
         self._share.give_back(holder, units)
         if self._waiting:
-            now = asyncio.get_running_loop().time()
-            while self._grant(now):
+            while self._grant():
                 pass
+            self._work_out_rate()
 
-    def _queue(self, holder: Holder, now: float) -> _Queue:
-        """The holder's, unless the wait there would be too long."""
-        self.check_wait()
-        if not self._waiting:
-            self._turn_seconds = 0.0
-        queue = self._waiting.get(holder)
-        if queue is None:
-            queue = self._waiting[holder] = _Queue(now)
-        elif (
-            now - queue.waiters[0].since >= self._queue_seconds_max
-            or (len(queue.waiters) + 1) * self._turn_seconds >= self._queue_seconds_max
-        ):
+    def _is_too_long(self, own: int) -> bool:
+        """Whether one more would wait too long, behind so many of its holder: each waits for a turn of every holder."""
+        if self._queue_seconds_max is None or self._waiting_count < WAITING_MIN:
+            return False
+        holders = len(self._waiting) + (not own)
+        return (own + 1) * holders > self._rate * self._queue_seconds_max
+
+    def _add(self, holder: Holder, waiter: _Waiter, now: float) -> None:
+        waiters = self._waiting.get(holder)
+        if waiters is None:
+            self.check_wait()
+            if not self._waiting:
+                self._granted, self._granted_since = 0, now
+            waiters = self._waiting[holder] = deque()
+        elif self._is_too_long(len(waiters)):
             raise _too_much_of_holder()
-        return queue
+        waiters.append(waiter)
+        self._waiting_count += 1
 
-    def _grant(self, now: float) -> bool:
+    def _work_out_rate(self) -> None:
+        now = asyncio.get_running_loop().time()
+        seconds = now - self._granted_since
+        if seconds >= RATE_SECONDS:
+            # The mean with what it was: turns are granted in batches.
+            self._rate = (self._rate + self._granted / seconds) / 2
+            self._granted, self._granted_since = 0, now
+
+    def _grant(self) -> bool:
         """Grant the first of each waiting holder that has room; whether there was any."""
         has_granted = False
         for holder in list(self._waiting):
             if self._share.taken >= self._share.capacity:
                 return False
-            queue = self._waiting[holder]
-            waiter = queue.waiters[0]
+            waiters = self._waiting[holder]
+            waiter = waiters[0]
             is_over = waiter.is_granted.done()
             if is_over or self._share.take(holder, waiter.units):
-                queue.waiters.popleft()
+                waiters.popleft()
+                self._waiting_count -= 1
                 del self._waiting[holder]
-                if queue.waiters:
-                    self._waiting[holder] = queue
+                if waiters:
+                    self._waiting[holder] = waiters
                 if not is_over:
-                    self._turn_seconds += (now - queue.turn_since - self._turn_seconds) * TURN_WEIGHT
-                    queue.turn_since = now
+                    self._granted += 1
                     waiter.is_granted.set_result(True)
                 has_granted = True
         return has_granted
 
     def _forget(self, holder: Holder, waiter: _Waiter) -> None:
-        queue = self._waiting.get(holder)
-        if queue is not None and waiter in queue.waiters:
-            queue.waiters.remove(waiter)
-            if not queue.waiters:
+        waiters = self._waiting.get(holder)
+        if waiters is not None and waiter in waiters:
+            waiters.remove(waiter)
+            self._waiting_count -= 1
+            if not waiters:
                 del self._waiting[holder]
 
 
