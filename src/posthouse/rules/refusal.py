@@ -50,6 +50,10 @@ class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of
         return f"{self.code}: {self.text}"
 
 
+def too_many_waiting() -> Refusal:
+    return Refusal(Code.TEMPORARY_FAILURE, "More requests are waiting than the service takes: try again.", 1)
+
+
 def invalid(text: str) -> Refusal:
     return Refusal(Code.INVALID_REQUEST, text)
 

@@ -99,6 +99,7 @@ class Frame:
                     message["headers"] = [*others, _NO_STORE]
             await send(message)
 
+        send_answer = send if is_send else send_with_id
         try:
             check_authorization(scope)
             if is_send:
@@ -115,13 +116,13 @@ class Frame:
             refusal = self._unauthenticated.after(scope, first_refusal)
             if is_send:
                 metrics.ACCEPTS.count("http", refusal.code.value)
-            await self._refuse(scope, receive, send if is_send else send_with_id, refusal, is_send=is_send)
+            await self._refuse(scope, receive, send_answer, refusal, is_send=is_send)
         except Exception as fault:
             log.exception("fault", request_id=request_id_text, route=route_of(scope), fault=type(fault).__name__)
             if is_send:
                 metrics.ACCEPTS.count("http", Code.INTERNAL_ERROR.value)
             if not scope[responses.STATUS]:
-                await self._refuse(scope, receive, send if is_send else send_with_id, responses.FAULT, is_send=is_send)
+                await self._refuse(scope, receive, send_answer, responses.FAULT, is_send=is_send)
         finally:
             self._at_once.end(scope)
             seconds = time.perf_counter() - began_at

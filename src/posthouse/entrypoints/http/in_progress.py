@@ -1,8 +1,8 @@
 """What accounts have in progress: each has its share of the memory for bodies, and of the work of accepting mail.
 
 Memory is taken when the credential is known, before the body is read; work when the body is complete. A request that
-finds no room waits, and is refused when it has waited too long. So a slow sender holds memory alone, and the mail of
-an account waits behind a few requests of each other account, however many they send.
+finds no room waits, and is refused when it would wait or has waited too long. So a slow sender holds memory alone,
+and the mail of an account waits behind a few requests of each other account, however many they send.
 
 The account's limits (rate, warm-up, credits) are decided at the end of the work, because a replay must not meet them.
 So the requests of an account that has just met one are worked on a few at a time.
@@ -33,7 +33,7 @@ WORK_MAX: Final = 160
 # Of a large mail or a bulk request: three of an account alone, and one of another account beside them.
 LARGE_WORK: Final = WORK_MAX // 4
 WORK_SECONDS_MAX: Final = 4.0
-# A request that would wait longer is refused at once. A burst may wait longer: nothing waits yet when it comes.
+# A request that would wait longer, by the rate of turns, is refused at once.
 QUEUE_SECONDS_MAX: Final = 0.25
 # Of a request of an account that met a limit within this time: four at a time.
 OVER_LIMIT_WORK: Final = WORK_MAX // 5

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from posthouse.rules import limits
 from posthouse.rules.linger import Linger
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Code, Refusal, too_many_waiting
 
 # So many items of a batch may time out by themselves before the rest is refused.
 TIMEOUTS_MAX: Final = 3
@@ -45,7 +45,7 @@ class Batcher(Generic[Item, Result]):
 
     async def submit(self, item: Item, size_bytes: int) -> Result:
         if len(self._waiting) >= self._waiting_max or self._waiting_bytes >= limits.WAITING_BYTES_MAX:
-            raise Refusal(Code.TEMPORARY_FAILURE, "More requests are waiting than the service takes: try again.", 1)
+            raise too_many_waiting()
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, size_bytes, answer))
         self._waiting_bytes += size_bytes

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from posthouse.rules.fair_share import FairShare
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Code, Refusal, too_many_waiting
 
 WAIT_SECONDS_MAX: Final = 2.0
 # With `queue_seconds_max`: so many may always wait.
@@ -84,7 +84,7 @@ class FairRoom(Generic[Holder]):
     def check_wait(self) -> None:
         """Raises while even a holder with nothing waiting would wait too long."""
         if self._is_too_long(0):
-            raise Refusal(Code.TEMPORARY_FAILURE, "More requests are waiting than the service takes: try again.", 1)
+            raise too_many_waiting()
 
     def give_back(self, holder: Holder, units: int = 1) -> None:
         self._share.give_back(holder, units)
