@@ -9,14 +9,11 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
-from tests.support.locks import lock_waits, locked_account
+from tests.support.locks import briefly_locked_account, lock_waits, locked_account
 from tests.support.service import ABSENT, Service, StartService, Tenant
 
 # Two servers and many clients need the machine to themselves.
 pytestmark = pytest.mark.slow
-
-# A request that waits for a locked account gives up after half a second; held locks must be released before.
-HALFWAY_SECONDS = 0.15
 
 
 def recipients(count: int) -> list[str]:
@@ -92,9 +89,9 @@ async def test_8_then_5_then_2_against_10_credits_is_yes_no_yes(service: Service
     tenant = await service.account(credits=10)
     free = await tenant.key("test")
     # Requests that wait behind the first share the next transaction, in the order of arrival.
-    async with locked_account(tenant) as connection:
+    async with briefly_locked_account(tenant):
         first = asyncio.ensure_future(tenant.send(authorization=free))
-        await lock_waits(connection)
+        await lock_waits(service.pool, unless=first)
         waiting = []
         for count in (8, 5, 2):
             waiting.append(asyncio.ensure_future(tenant.send(tenant.mail(to=recipients(count)))))
@@ -116,9 +113,9 @@ async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: T
     await tenant.accepts(key=other_used)
     free = await poor.key("test")
     repeated = tenant.new_key()
-    async with locked_account(tenant) as connection:
+    async with briefly_locked_account(tenant):
         first = asyncio.ensure_future(tenant.send())
-        await lock_waits(connection)
+        await lock_waits(service.pool, unless=first)
         requests = {
             "plain": tenant.send(),
             "replay": tenant.send(key=used),
@@ -137,7 +134,6 @@ async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: T
             "too cold": cold.send(cold.mail(to=recipients(2))),
         }
         tasks = {name: asyncio.ensure_future(request) for name, request in requests.items()}
-        await asyncio.sleep(HALFWAY_SECONDS)
     assert (await first).is_accepted()
     answers = {name: await task for name, task in tasks.items()}
     outcome = {name: answer.code or answer.status for name, answer in answers.items()}
