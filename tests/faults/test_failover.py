@@ -13,6 +13,8 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules import ids
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store.postgres import Database
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.http_load import HttpLoad
@@ -131,6 +133,29 @@ async def lost(node: Node, load: HttpLoad) -> list[str]:
     accepted = {request.message_id for request in load.requests if request.message_id is not None}
     known = await node.rows(DATABASE, "SELECT id FROM messages")
     return sorted(accepted - {ids.text(ids.MESSAGE, row["id"]) for row in known})
+
+
+async def test_statements_at_a_frozen_primary_end_once_another_server_took_over(cluster: ReplicatedPostgres) -> None:
+    old = cluster.primary
+    database = await Database.open(cluster.url(DATABASE))
+
+    async def ask(begun: asyncio.Event) -> None:
+        async with database.connection() as connection:
+            begun.set()
+            await connection.fetchval("SELECT pg_sleep(30)", timeout=60)
+
+    begun = asyncio.Event()
+    asking = asyncio.create_task(ask(begun))
+    await begun.wait()
+    await frozen(cluster)
+    await cluster.promote()
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT NOT pg_is_in_recovery()")
+        with pytest.raises(Refusal, match=Code.SERVICE_UNAVAILABLE):
+            await asyncio.wait_for(asking, 5)
+    await database.close()
+    await asyncio.to_thread(old.kill)
+    await cluster.add_standby(old)
 
 
 @pytest.mark.parametrize("fail", [frozen, killed])

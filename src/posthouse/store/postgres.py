@@ -176,6 +176,7 @@ class Database:
         self._acquire_seconds_max = ACQUIRE_SECONDS_MAX * patience
         self._standbys = standbys
         self._standbys_checked_at = -STANDBYS_CHECK_SECONDS
+        self._in_use: set[Connection] = set()
         self._being_given_up: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -218,8 +219,9 @@ class Database:
             init=check,
             reset=_no_reset,
         )
-        host.when_promoted = pool.expire_connections
-        return cls(pool, patience, standbys)
+        database = cls(pool, patience, standbys)
+        host.when_promoted = database.leave_former_primary
+        return database
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -227,6 +229,7 @@ class Database:
         try:
             connection = await self._pool.acquire(timeout=self._acquire_seconds_max)
             metrics.DATABASE_WAIT.observe(time.perf_counter() - asked_at)
+            self._in_use.add(connection)
             try:
                 if self._standbys:
                     await self._check_standbys(connection)
@@ -239,6 +242,8 @@ class Database:
             except BaseException:
                 await self._pool.release(connection)
                 raise
+            finally:
+                self._in_use.discard(connection)
             await self._pool.release(connection)
         except Refusal:
             raise
@@ -262,6 +267,12 @@ class Database:
                 await transaction.rollback()
                 raise
             await transaction.commit()
+
+    async def leave_former_primary(self) -> None:
+        """Another server took over: a frozen one would hold each statement for its whole time-out."""
+        await self._pool.expire_connections()
+        for connection in list(self._in_use):
+            connection.terminate()
 
     async def _check_standbys(self, connection: Connection) -> None:
         now = time.monotonic()
