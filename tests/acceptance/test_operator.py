@@ -358,13 +358,20 @@ async def test_credits_are_granted_and_taken_back(service: Service, tenant: Tena
     email, token = await operator_login(await service.account())
     path = f"accounts/{ids.text(ids.ACCOUNT, tenant.id)}"
     before = await tenant.available()
-    granted = await change(service, f"{path}/credits", token, amount=500, reason="a larger plan")
-    assert granted["account"]["available"] == before + 500 == await tenant.available()
-    await change(service, f"{path}/credits", token, amount=-500, reason="a mistake")
+
+    async def grant(amount: int, reason: str, **headers: str) -> Answer:
+        body = {"amount": amount, "reason": reason}
+        headers["Authorization"] = token
+        return await service.request("POST", f"/v1/operator/{path}/credits", headers=headers, json=body)
+
+    for _ in range(2):
+        granted = await grant(500, "a larger plan", **{"Idempotency-Key": "plan"})
+        assert granted.body["account"]["available"] == before + 500 == await tenant.available()
+    assert (await grant(500, "a gift", **{"Idempotency-Key": "plan"})).is_refusal(409, "idempotency_conflict")
+    assert (await grant(500, "a gift")).is_refusal(400, "invalid_request", "Idempotency-Key")
+    assert (await grant(-500, "a mistake", **{"Idempotency-Key": "mistake"})).status == 200
     assert await tenant.available() == before
-    refused = await call(
-        service, "POST", f"/v1/operator/{path}/credits", token, {"amount": -before - 1, "reason": "too much"}
-    )
+    refused = await grant(-before - 1, "too much", **{"Idempotency-Key": "much"})
     assert refused.is_refusal(409, "conflict", "take back")
     own, others = await names_logged(service, tenant, token, "credits.granted")
     assert own[:2] == ["operator", "operator"]

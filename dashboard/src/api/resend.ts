@@ -1,14 +1,13 @@
 /** A resend from its count to its end, of the account that is shown or of one that an operator helps. */
 import { useState } from 'react'
 import type { Api } from './client'
+import { newKey } from './new-key'
 import { useRead, useWrite } from './queries'
 import type { components } from './schema'
 
 export type Asked = components['schemas']['ResendRequest']
 
 const ASK_MS = 1_000
-// `randomUUID` is there with https alone.
-const newKey = (): string => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
 
 const OWN = {
   begin: (api: Api, key: string, asked: Asked) => api.POST('/v1/resends', { params: { header: { 'Idempotency-Key': key } }, body: asked }),

@@ -17417,7 +17417,10 @@ export interface operations {
     operatorGrantCredits: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description Chosen by the client, a new one for each message; a retry with the same key and body is safe. */
+                "Idempotency-Key": string;
+            };
             path: {
                 /** @description Its name or id. */
                 account: string;

@@ -107,9 +107,11 @@ UPDATE accounts SET rate_per_second = :rate_per_second, rate_burst = :rate_burst
 WHERE id = :account_id
 """)
 
-_GRANT: Final = statement(
-    "INSERT INTO grants (account_id, id, amount, reason, at) VALUES (:account_id, :grant_id, :amount, :reason, :now)"
-)
+_GRANT: Final = statement("""
+INSERT INTO grants (account_id, id, amount, reason, at, key)
+VALUES (:account_id, :grant_id, :amount, :reason, :now, :key)
+""")
+_GRANT_WITH_KEY: Final = "SELECT amount, reason FROM grants WHERE account_id = $1 AND key = $2"
 _ADD: Final = "UPDATE accounts SET available = available + $2 WHERE id = $1 RETURNING available"
 _GRANTED: Final = "SELECT coalesce(sum(amount), 0)::bigint FROM grants WHERE account_id = $1"
 
@@ -196,12 +198,28 @@ async def set_limits(
     await touch(tx, account_id, now)
 
 
-async def grant(tx: Connection, account_id: AccountId, grant_id: UUID, amount: int, reason: str, now: datetime) -> int:
+async def grant_with_key(tx: Connection, account_id: AccountId, key: str) -> tuple[int, str] | None:
+    """Amount and reason of the grant that this key made."""
+    row = await tx.fetchrow(_GRANT_WITH_KEY, account_id, key)
+    return None if row is None else (row["amount"], row["reason"])
+
+
+async def grant(
+    tx: Connection,
+    account_id: AccountId,
+    grant_id: UUID,
+    amount: int,
+    reason: str,
+    now: datetime,
+    key: str | None = None,
+) -> int:
     """Enter the grant and change the balance with it; return the new balance.
 
     Lock the row and check the balance before a negative amount: a balance below 0 is a fault.
     """
-    await tx.execute(*_GRANT.bind(account_id=account_id, grant_id=grant_id, amount=amount, reason=reason, now=now))
+    await tx.execute(
+        *_GRANT.bind(account_id=account_id, grant_id=grant_id, amount=amount, reason=reason, now=now, key=key)
+    )
     available: int = await tx.fetchval(_ADD, account_id, amount)
     await touch(tx, account_id, now)
     return available

@@ -98,6 +98,17 @@ async def test_grants_add_up_and_a_mistake_is_taken_back_but_never_below_zero(fl
     assert (view.account.available, view.granted) == (60, 60)
 
 
+async def test_a_repeated_request_grants_once(flows: AccountFlows) -> None:
+    await flows.accounts.create_account("Acme")
+    await flows.accounts.create_account("Other")
+    for _ in range(2):
+        assert (await flows.accounts.grant_credits("Acme", 100, "start", "k1")).available == 100
+    await assert_refused(flows.accounts.grant_credits("Acme", 101, "start", "k1"), Code.IDEMPOTENCY_CONFLICT)
+    assert (await flows.accounts.grant_credits("Other", 101, "start", "k1")).available == 101
+    assert (await flows.accounts.grant_credits("Acme", 100, "start", "k2")).available == 200
+    assert (await flows.accounts.account("Acme")).granted == 200
+
+
 @pytest.mark.parametrize("amount", [0, 10**12 + 1, -(10**13)])
 async def test_an_impossible_amount_is_refused(flows: AccountFlows, amount: int) -> None:
     await flows.accounts.create_account("Acme")

@@ -1,6 +1,7 @@
 /** An account: what holds for it, and what an operator does for it. */
 import { Button, Group, List, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { Suspense, useState } from 'react'
+import { newKey } from '../../api/new-key'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { later } from '../../parts/later'
@@ -124,8 +125,10 @@ function SetLimits({ detail: { account, limits }, onClose }: { readonly detail: 
 function Grant({ detail: { account }, onClose }: { readonly detail: Detail; readonly onClose: () => void }) {
   const [amount, setAmount] = useState('')
   const [reason, setReason] = useState('')
+  // Kept while the dialog is open: a grant that is tried again after a lost answer is made once.
+  const [key] = useState(newKey)
   const grant = useWrite(
-    (api) => api.POST('/v1/operator/accounts/{account}/credits', { params: { path: { account: account.id } }, body: { amount: Number(amount), reason: reason.trim() } }),
+    (api) => api.POST('/v1/operator/accounts/{account}/credits', { params: { path: { account: account.id }, header: { 'Idempotency-Key': key } }, body: { amount: Number(amount), reason: reason.trim() } }),
     ['operator'],
   )
   return (

@@ -11,10 +11,10 @@ from starlette.types import Receive
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.at_once import AtOnce
-from posthouse.entrypoints.http.repeated_headers import check_content_type
+from posthouse.entrypoints.http.repeated_headers import check_content_type, check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.responses import timestamp as timestamp
-from posthouse.entrypoints.http.send_email import peer_of
+from posthouse.entrypoints.http.send_email import idempotency_key, peer_of
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.shared.page import Page
 from posthouse.flows.shared.principal import Caller, Member
@@ -47,6 +47,12 @@ MessageFilter = Annotated[
 def services_of(request: Request) -> Services:
     services: Services = request.app.state.services
     return services
+
+
+def key_of(request: Request) -> str:
+    """The request's Idempotency-Key, which it must have."""
+    check_idempotency_key(request.scope)
+    return idempotency_key(dict(request.scope["headers"]))
 
 
 async def member_of(request: Request) -> Member:

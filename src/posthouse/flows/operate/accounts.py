@@ -349,14 +349,22 @@ class Accounts:
             await self._note(tx, limited, "account.limits_set", now, _limits(limited))
             return limited
 
-    async def grant_credits(self, account: str, amount: int, reason: str) -> AccountRow:
-        """Adds credits; a negative amount takes back a mistake, never below what is available."""
+    async def grant_credits(self, account: str, amount: int, reason: str, key: str | None = None) -> AccountRow:
+        """Adds credits, once under a `key`; a negative amount takes back a mistake, never below what is available."""
         reason = input_checks.reason(reason)
         if amount == 0 or abs(amount) > CREDITS_MAX:
             raise invalid(f"An amount is a whole number other than 0, up to {CREDITS_MAX} either way.")
         now = self._clock.now()
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
+            first = None if key is None else await accounts.grant_with_key(tx, found.id, key)
+            if first == (amount, reason):
+                return found
+            if first is not None:
+                raise Refusal(
+                    Code.IDEMPOTENCY_CONFLICT,
+                    "This Idempotency-Key made another grant to this account: make a new one for each grant.",
+                )
             if found.available + amount < 0:
                 raise Refusal(
                     Code.CONFLICT,
@@ -364,7 +372,7 @@ class Accounts:
                 )
             if found.available + amount > CREDITS_MAX:
                 raise Refusal(Code.CONFLICT, f"An account holds {CREDITS_MAX} credits at most: grant fewer.")
-            available = await accounts.grant(tx, found.id, new_id(self._chance, now), amount, reason, now)
+            available = await accounts.grant(tx, found.id, new_id(self._chance, now), amount, reason, now, key)
             await self._note(tx, found, "credits.granted", now, {"amount": amount, "reason": reason})
         return replace(found, available=available, changed_at=now)
 

@@ -15,6 +15,7 @@ from posthouse.entrypoints.http.route_context import (
     PageSize,
     body_of,
     json_response,
+    key_of,
     page_size,
     services_of,
     timestamp,
@@ -27,7 +28,7 @@ from posthouse.entrypoints.http.routes.operator import (
     flows_of,
     kept_of,
 )
-from posthouse.entrypoints.http.routes.resends import ResendId, resend_fields, resend_key, resend_request
+from posthouse.entrypoints.http.routes.resends import ResendId, resend_fields, resend_request
 from posthouse.entrypoints.http.schemas import operator as schemas
 from posthouse.entrypoints.http.schemas.resends import ResendRequest, ResendResponse
 from posthouse.flows.account.usage_and_ledger import AccountSummary
@@ -184,13 +185,15 @@ async def set_limits(request: Request, account: AccountName) -> Response:
     operation_id="operatorGrantCredits",
     summary="Give an account credits, or take back a mistake",
     tags=["Operator"],
-    openapi_extra=json_body(schemas.GrantRequest),
+    openapi_extra=json_body(schemas.GrantRequest) | {"parameters": [IDEMPOTENCY_KEY]},
     responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
 )
 async def grant_credits(request: Request, account: AccountName) -> Response:
     flows = await flows_of(request)
+    key = key_of(request)
     given = await body_of(request, schemas.GrantRequest)
-    (changed,) = await _accounts(flows, [await flows.accounts.grant_credits(account, given.amount, given.reason)])
+    row = await flows.accounts.grant_credits(account, given.amount, given.reason, key)
+    (changed,) = await _accounts(flows, [row])
     return json_response(request, {"account": changed})
 
 
@@ -205,7 +208,7 @@ async def grant_credits(request: Request, account: AccountName) -> Response:
 )
 async def create_resend(request: Request, account: AccountName) -> Response:
     flows = await flows_of(request)
-    key = resend_key(request)
+    key = key_of(request)
     asked = await resend_request(request)
     resend = await flows.resends.begin(Operating(await flows.accounts.account_id(account)), key, asked)
     return json_response(request, {"resend": resend_fields(resend)}, 202)

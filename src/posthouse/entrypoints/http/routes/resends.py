@@ -6,10 +6,8 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import IDEMPOTENCY_KEY, json_body, responses_with
-from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
-from posthouse.entrypoints.http.route_context import body_of, caller_of, json_response, services_of, timestamp
+from posthouse.entrypoints.http.route_context import body_of, caller_of, json_response, key_of, services_of, timestamp
 from posthouse.entrypoints.http.schemas import resends as schemas
-from posthouse.entrypoints.http.send_email import idempotency_key
 from posthouse.flows.account.resends import ResendRequest, ResendRow
 from posthouse.rules import ids
 
@@ -36,7 +34,7 @@ work goes on after the answer, at a pace: `GET /v1/resends/{id}` shows how far i
 )
 async def create_resend(request: Request) -> Response:
     caller = await caller_of(request)
-    key = resend_key(request)
+    key = key_of(request)
     resend = await services_of(request).resends.begin(caller, key, await resend_request(request))
     return json_response(request, {"resend": resend_fields(resend)}, 202)
 
@@ -65,11 +63,6 @@ async def stop_resend(request: Request, resend_id: ResendId) -> Response:
     caller = await caller_of(request)
     resend = await services_of(request).resends.stop(caller, resend_id)
     return json_response(request, {"resend": resend_fields(resend)})
-
-
-def resend_key(request: Request) -> str:
-    check_idempotency_key(request.scope)
-    return idempotency_key(dict(request.scope["headers"]))
 
 
 async def resend_request(request: Request) -> ResendRequest:
