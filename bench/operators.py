@@ -45,6 +45,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.compose.operator import OperatorServices
 from posthouse.config import Settings
 from posthouse.config.load import load
+from posthouse.entrypoints.http import dashboard_build
 from posthouse.flows.operate.accounts import AccountOrder
 from posthouse.rules import ids, search, token
 from posthouse.rules.actor import Actor
@@ -535,10 +536,14 @@ async def _usable(url: str, address: str, messages: Sequence[str], run: Run) -> 
         await database.close()
 
 
+def _missing() -> str | None:
+    return None if dashboard_build.is_built() else dashboard_build.NOT_BUILT
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = harness.parser(__doc__, rounds=1)
     parser.add_argument("--data", type=Path, help="where the installation is kept for the next run")
-    return harness.main(parser.parse_args(arguments), measure)
+    return harness.main(parser.parse_args(arguments), measure, _missing)
 
 
 if __name__ == "__main__":
