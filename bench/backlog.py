@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import uvloop
 
 from bench import backlog_dataset, dataset, harness, report, statement_plans
-from bench.backlog_dataset import BODY_BYTES, MIXED, OVERDUE, QUIET, QUIET_PERCENT, SCATTERED, Backlog, Shape
+from bench.backlog_dataset import BODY_BYTES, FOR_LATER, MIXED, OVERDUE, QUIET, QUIET_PERCENT, SCATTERED, Backlog, Shape
 from bench.dataset import Dataset
 from bench.harness import Run
 from bench.processes import BenchError, Measured, Pace
@@ -62,6 +62,7 @@ CHECKPOINTED: Final = "the same, just after a checkpoint"
 WORN: Final = "the same, worn and not vacuumed"
 VACUUMED: Final = "the same, vacuumed"
 UNORDERED: Final = "due in no order at all"
+LATER: Final = "the same, each with a send_at"
 FULL: Final = "all overdue, lanes full"
 
 
@@ -88,6 +89,7 @@ PHASES: Final = (
     Phase(WORN, MIXED, lambda backlog: backlog.postpone_all(MIXED, TURNS)),
     Phase(VACUUMED, MIXED, lambda backlog: backlog.admin.execute("VACUUM schedule")),
     Phase(UNORDERED, SCATTERED, lambda backlog: backlog.fill(SCATTERED)),
+    Phase(LATER, FOR_LATER, lambda backlog: backlog.fill(FOR_LATER)),
     Phase(FULL, OVERDUE, lambda backlog: backlog.fill(OVERDUE), is_full=True),
 )
 
@@ -311,6 +313,8 @@ def goals(findings: Findings) -> list[Goal]:
         (FULL, Act.DISPATCH),
         (FULL, Act.POSTPONE),
         (UNORDERED, Act.DISPATCH),
+        (LATER, Act.DISPATCH),
+        (LATER, Act.CLAIM),
     ):
         rate = findings.ratio(name, act, large, lambda run: run.per_second)
         cost = findings.ratio(name, act, large, lambda run: run.cpu_us)
@@ -405,6 +409,7 @@ def _notes(findings: Findings) -> str:
         body_bytes=f"{BODY_BYTES:,}",
         some_due=SOME_DUE,
         unordered=UNORDERED,
+        later=LATER,
         worn=WORN,
         turns=TURNS,
         vacuumed=VACUUMED,

@@ -38,12 +38,13 @@ PATIENCE: Final = 10.0
 class Shape(NamedTuple):
     """When the rows of a schedule are due: evenly from `first` to `last`, counted from now.
 
-    They are due in the order in which they were accepted, give or take `scatter` of that time.
+    They are due in the order in which they were accepted, give or take `scatter` of that time; or each has a `send_at`.
     """
 
     first: timedelta
     last: timedelta
     scatter: float
+    has_send_at: bool = False
 
     @property
     def span(self) -> timedelta:
@@ -53,6 +54,7 @@ class Shape(NamedTuple):
 MIXED: Final = Shape(timedelta(minutes=-40), timedelta(minutes=60), DELIVERY.spread)
 # Each row that is due lies on a page of its own.
 SCATTERED: Final = MIXED._replace(scatter=0.5)
+FOR_LATER: Final = SCATTERED._replace(has_send_at=True)
 OVERDUE: Final = Shape(timedelta(minutes=-60), timedelta(0), DELIVERY.spread)
 
 # Twelve recipients are in ten messages: nine have one, the tenth has three. Large accounts send most of it. `$1` is
@@ -93,13 +95,15 @@ _BODIES: Final = f"INSERT INTO bodies SELECT account_id, id, convert_to(repeat('
 # Rows lie in the order of acceptance. They are due in that order too, give or take `$4` of the schedule's length: what
 # was tried at the same time is tried again at about the same. Every hundredth is of a suspended account.
 _SCHEDULE: Final = """
-INSERT INTO schedule (account_id, message_id, position, destination, next_at, fence, attempt_count, held_since)
-SELECT account_id, message_id, position, split_part(email, '@', 2),
-    $1::timestamptz + $2::interval * mod((number / $3::float8 + $4 * (2 * random() - 1) + 1)::numeric, 1)::float8, 1, 1,
+INSERT INTO schedule (account_id, message_id, position, destination, next_at, send_at, fence, attempt_count, held_since)
+SELECT account_id, message_id, position, split_part(email, '@', 2), due_at, CASE WHEN $5 THEN due_at END, 1, 1,
     CASE WHEN random() < 0.01 THEN $1::timestamptz END
 FROM (
-    SELECT account_id, message_id, position, email, row_number() OVER (ORDER BY message_id, position) AS number
-    FROM recipients LIMIT $3) ordered
+    SELECT *, $1::timestamptz
+        + $2::interval * mod((number / $3::float8 + $4 * (2 * random() - 1) + 1)::numeric, 1)::float8 AS due_at
+    FROM (
+        SELECT account_id, message_id, position, email, row_number() OVER (ORDER BY message_id, position) AS number
+        FROM recipients LIMIT $3) ordered) timed
 ORDER BY number
 """
 
@@ -134,7 +138,8 @@ class Backlog:
         """The schedule is new, and has the given shape; its statistics are those of a table in use."""
         await self.admin.execute("TRUNCATE schedule, attempts")
         await self.admin.execute("ALTER TABLE schedule RESET (autovacuum_enabled)")
-        await self.admin.execute(_SCHEDULE, self.clock.now() + shape.first, shape.span, self.rows, shape.scatter)
+        begin = self.clock.now() + shape.first
+        await self.admin.execute(_SCHEDULE, begin, shape.span, self.rows, shape.scatter, shape.has_send_at)
         await self.admin.execute("VACUUM (ANALYZE) schedule")
 
     async def tickets(self) -> list[DeliveryTicket]:

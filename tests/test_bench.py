@@ -195,7 +195,7 @@ def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
 
     rows = [line.split(" | ") for line in page.splitlines() if line.count("|") == 9 and "/s" not in line]
     acts = [row[1] for row in rows if len(row) == 8]
-    assert {act: acts.count(act) for act in acts} == {"dispatch": 12, "claim": 12, "postpone": 2}, page
+    assert {act: acts.count(act) for act in acts} == {"dispatch": 14, "claim": 14, "postpone": 2}, page
     for statement in (
         "delivery_schedule.LEASE",
         "delivery_schedule.LOCK",
