@@ -86,9 +86,10 @@ _MESSAGE: Final = f"""
 
 FILL: Final = {
     "accounts": f"""
-        INSERT INTO accounts (id, name, created_at, changed_at, available)
-        SELECT {_ACCOUNT}, 'account ' || n, now() - interval '1 day', now() - interval '1 day', 1000000
-        FROM generate_series(0, <accounts> - 1) n""",
+        INSERT INTO accounts (id, name, created_at, changed_at, available, warmup_started_on, warmup_day, warmup_used)
+        SELECT {_ACCOUNT}, 'account ' || n, now() - interval '1 day', now() - interval '1 day', n * 100, days.*, n % 200
+        FROM generate_series(0, <accounts> - 1) n
+        CROSS JOIN (VALUES ((now() AT TIME ZONE 'UTC')::date, (now() AT TIME ZONE 'UTC')::date)) days""",
     "credentials": """
         INSERT INTO credentials (account_id, id, username, secret_hash, name, is_default, created_at)
         SELECT id, id, 'smtp_' || name, '', 'benchmark', true, now() FROM accounts""",
@@ -256,6 +257,7 @@ def _flows(services: OperatorServices, messages: Sequence[str]) -> dict[str, Cal
         found = await services.accounts.first(order, 50)
         await services.accounts.rows(found.account_ids)
         await services.accounts.figures(found.account_ids)
+        await services.accounts.nearest_limits(found.account_ids)
 
     async def overview(_: int) -> None:
         await services.monitor.waiting()
@@ -277,6 +279,7 @@ def _flows(services: OperatorServices, messages: Sequence[str]) -> dict[str, Cal
     async def page(number: int) -> None:
         rows = await services.accounts.page(f"account {number * 37 % 10_000}", 51)
         await services.accounts.figures([row.id for row in rows])
+        await services.accounts.nearest_limits([row.id for row in rows])
 
     async def detail(number: int) -> None:
         timeline = await services.monitor.timeline(messages[number % len(messages)])
@@ -292,6 +295,7 @@ def _flows(services: OperatorServices, messages: Sequence[str]) -> dict[str, Cal
         "accounts": page,
         "accounts?by=volume": lambda _: first(AccountOrder.VOLUME),
         "accounts?by=conduct": lambda _: first(AccountOrder.CONDUCT),
+        "accounts?by=limits": lambda _: first(AccountOrder.LIMITS),
         "accounts?by=new": lambda _: first(AccountOrder.NEW),
         "messages?q=id": lambda number: services.message_lookup.find(messages[number % len(messages)]),
         "messages?q=unknown id": lambda _: services.message_lookup.find(unknown),
@@ -522,6 +526,7 @@ async def _usable(url: str, address: str, messages: Sequence[str], run: Run) -> 
         "accounts": "accounts",
         "accounts by volume": "accounts?by=volume",
         "accounts by conduct": "accounts?by=conduct",
+        "accounts by limits": "accounts?by=limits",
         "messages by id": f"message-search?q={messages[0]}",
         "messages by address": f"message-search?q={quote(ASKED)}",
         "a message": f"message-search/{messages[0]}",

@@ -165,6 +165,30 @@ async def test_an_account_gets_limits_and_credits_and_its_failed_mail_is_counted
     assert done[:2] == ["credits.granted", "account.limits_set"]
 
 
+async def test_accounts_near_to_a_limit_say_to_which_and_how_near(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    warming, ending = await dashboard.account(), await dashboard.account()
+    # Midnight may pass meanwhile: a warm-up that was counted tomorrow is not taken back.
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    await tenant.service.sql(
+        "UPDATE accounts SET warmup_exempt = false, warmup_limits = '{500}', warmup_started_on = $2, warmup_day = $2,"
+        " warmup_used = 464 WHERE id = $1",
+        warming.id,
+        tomorrow,
+    )
+    await tenant.service.sql(
+        "INSERT INTO usage_days (account_id, day, accepted) SELECT id, $2, available / 2 FROM accounts WHERE id = $1",
+        ending.id,
+        tomorrow,
+    )
+    page = await operators_page(pages, tenant, "accounts")
+    await page.get_by_text("Nearest limit").first.click()
+    rows = page.get_by_role("row")
+    await expect(rows.filter(has_text=warming.unique)).to_contain_text("92% of today’s warm-up")
+    await expect(rows.filter(has_text=ending.unique)).to_contain_text("credits for 2 days")
+
+
 async def test_a_lane_keeps_a_rate_until_it_may_learn_again(pages: Pages, tenant: Tenant) -> None:
     page = await operators_page(pages, tenant, f"lanes/{tenant.unique}.example.org")
     dialog = page.get_by_role("dialog")

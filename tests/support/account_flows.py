@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -13,9 +13,11 @@ from posthouse.chance import SeededChance
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains, DomainView
 from posthouse.flows.operate.accounts import Accounts
+from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.pepper import FIRST, Pepper, Peppers
+from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
@@ -25,6 +27,7 @@ from tests.support.nameserver import Nameserver
 PEPPERS: Final = Peppers(Pepper(FIRST, b"pepper of the tests"))
 NOON: Final = datetime(2026, 11, 15, 12, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
+DEFAULTS: Final = Defaults(rate=Rate(20, 40), warmup_limits=(200, 300, 500))
 RETURN_PATH: Final = "bounces.posthouse.example"
 ADA: Final = Actor(UserId(UUID(int=1)), "ada@example.com")
 
@@ -88,7 +91,9 @@ class AccountFlows:
 
 
 @asynccontextmanager
-async def open_account_flows(database: Database) -> AsyncIterator[AccountFlows]:
+async def open_account_flows(
+    database: Database, warmup_limits: tuple[int, ...] | None = DEFAULTS.warmup_limits
+) -> AsyncIterator[AccountFlows]:
     clock, chance, sealer = TickingClock(), SeededChance(7), Sealer({"1": b"k" * 32}, "1")
     async with Nameserver() as nameserver:
         credentials = Credentials(database=database, clock=clock, chance=chance, peppers=PEPPERS)
@@ -100,7 +105,8 @@ async def open_account_flows(database: Database) -> AsyncIterator[AccountFlows]:
             resolver=Resolver([nameserver.endpoint], lookup_seconds_max=1.0),
             return_path=RETURN_PATH,
         )
-        accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS)
+        defaults = replace(DEFAULTS, warmup_limits=warmup_limits)
+        accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS, defaults=defaults)
         yield AccountFlows(accounts, domains, credentials, database, nameserver, clock, sealer)
 
 

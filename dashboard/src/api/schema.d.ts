@@ -5075,6 +5075,11 @@ export interface components {
              */
             request_id: string;
         };
+        /**
+         * LimitKind
+         * @enum {string}
+         */
+        LimitKind: "warmup" | "credits";
         /** LimitsRequest */
         LimitsRequest: {
             /**
@@ -6008,6 +6013,20 @@ export interface components {
              */
             send_at: string;
         };
+        /** NearestLimit */
+        NearestLimit: {
+            /**
+             * Days Left
+             * @description How long credits last; null of a warm-up.
+             */
+            days_left: number | null;
+            kind: components["schemas"]["LimitKind"];
+            /**
+             * Share
+             * @description The used part of today's warm-up, or of credits for 7 days; 1 at the limit.
+             */
+            share: number;
+        };
         /**
          * NewCredentialResponse
          * @example {
@@ -6146,6 +6165,8 @@ export interface components {
             id: string;
             /** Name */
             name: string;
+            /** @description Null while it is near to none, or suspended. */
+            nearest_limit: components["schemas"]["NearestLimit"] | null;
             /**
              * State
              * @description `active`, `suspended` or `closed`.
@@ -17227,8 +17248,8 @@ export interface operations {
     operatorListAccounts: {
         parameters: {
             query?: {
-                /** @description All by `name`; or the first by `volume`, by `conduct` (the share not delivered) or `new`. */
-                by?: "name" | "volume" | "conduct" | "new";
+                /** @description All by `name`; or the first by `volume`, by `conduct` (the share not delivered), the nearest to their `limits` or `new`. */
+                by?: "name" | "volume" | "conduct" | "limits" | "new";
                 /** @description `next_cursor` of the page before. */
                 cursor?: string | null;
                 /** @description 1 to 100. */

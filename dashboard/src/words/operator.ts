@@ -1,5 +1,5 @@
 /** Texts of the operator's pages. */
-import { number } from './format'
+import { number, percent } from './format'
 import { words } from './words'
 
 export const shared = words({
@@ -8,6 +8,7 @@ export const shared = words({
   unlimited: 'not learnt',
   none: '–',
   filter: 'Filter',
+  find: 'Find',
   more: 'Show more',
   end: 'That is all.',
   reason: 'Reason',
@@ -156,7 +157,7 @@ export const accounts = words({
   title: 'Accounts',
   about: 'Counts are recipients of live mail in the last 24 hours.',
   order: 'Order',
-  orders: { name: 'All by name', volume: 'Most mail', conduct: 'Least delivered', new: 'Newest' },
+  orders: { name: 'All by name', volume: 'Most mail', conduct: 'Least delivered', limits: 'Nearest limit', new: 'Newest' },
   name: 'Name',
   state: 'State',
   states: { active: 'active', suspended: 'suspended', closed: 'closed' },
@@ -166,9 +167,18 @@ export const accounts = words({
   delivered: 'Delivered',
   bounced: 'Bounced',
   failed: 'Failed',
+  limit: 'Nearest limit',
+  limits: {
+    // Rounded down, but for errors of binary fractions: 100 % is a limit that is reached.
+    warmup: (share: number) => `${percent(Math.floor(share * 100 + 1e-9) / 100)} of today’s warm-up`,
+    credits: (days: number) => {
+      if (days < 1) return days === 0 ? 'no credits' : 'credits for less than a day'
+      return days < 2 ? 'credits for 1 day' : `credits for ${number(Math.floor(days))} days`
+    },
+  },
   created: 'Created',
   none: 'No account',
-  noneNext: 'None has sent enough in the last 24 hours: choose another order.',
+  noneNext: 'None stands out in this order: choose another.',
   suspend: 'Suspend',
   suspendNamed: (name: string) => `Suspend ${name}`,
   suspendWhy: 'It can’t send from now on, and its mail is held. Its owners see the reason.',
@@ -229,7 +239,6 @@ export const messages = words({
   about: 'A message of any account, by what a customer quotes.',
   quoted: 'Id or address',
   quotedHelp: 'A message’s id, a server’s reply or a Message-ID that has it; or a whole address, whose mail of the last 7 days is found a minute after it was accepted.',
-  find: 'Find',
   found: 'Messages found',
   message: 'Message',
   account: 'Account',
@@ -272,7 +281,6 @@ export const users = words({
   about: 'A user of any account. The command line alone makes operators.',
   named: 'Address or id',
   namedHelp: 'The whole address; empty shows the operators.',
-  find: 'Find',
   none: 'No user',
   noneNext: 'No account has a user with this address or id, or no one operates the service yet.',
   operator: 'operator',

@@ -73,6 +73,7 @@ class OperatorServices:
             clock=self._clock,
             chance=self._chance,
             peppers=self._settings.secrets.peppers,
+            defaults=account.account_limits(self._settings),
             sender_account=self._settings.service.sender_account,
             sandbox_domain=self._sandbox_domain,
             actor=self._actor,

@@ -144,6 +144,7 @@ SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rat
        warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, warmup_ahead
 FROM accounts WHERE id = $1
 """
+READ_MANY: Final = READ.replace("id = $1", "id = ANY($1::uuid[])")
 
 # All that answers a request which is refused before the transaction.
 READ_REFUSED: Final = statement("""
@@ -265,6 +266,10 @@ async def lock(
 async def read(connection: Connection, account_id: AccountId) -> AccountQuotaRow:
     """The account's row as it is now; takes no lock."""
     return AccountQuotaRow(*required(await connection.fetchrow(READ, account_id)))
+
+
+async def read_many(connection: Connection, account_ids: Sequence[AccountId]) -> list[AccountQuotaRow]:
+    return [AccountQuotaRow(*row) for row in await connection.fetch(READ_MANY, account_ids)]
 
 
 async def read_refused(

@@ -1,11 +1,13 @@
 """What accounts sent of late and how it ended, for operators: figures of some accounts, and which stand out."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from posthouse.rules.alert import PACE_DAYS
 from posthouse.rules.ids import AccountId
+from posthouse.rules.nearest_limit import DAYS_FAR
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 from posthouse.store.usage import UsageCounts
@@ -18,6 +20,7 @@ class AccountOrder(StrEnum):
     NAME = "name"
     VOLUME = "volume"
     CONDUCT = "conduct"
+    LIMITS = "limits"
     NEW = "new"
 
 
@@ -62,6 +65,36 @@ _VOLUME_BY_DAYS: Final = statement(_BY_VOLUME.format(table="usage_days", key="da
 _VOLUME_BY_HOURS: Final = statement(_BY_VOLUME.format(table="usage_hours", key="hour"))
 _CONDUCT_BY_DAYS: Final = statement(_BY_CONDUCT.format(table="usage_days", key="day"))
 _CONDUCT_BY_HOURS: Final = statement(_BY_CONDUCT.format(table="usage_hours", key="hour"))
+# Recipients a day: the mean of the days before today, or today's if they are more already.
+_PACE: Final = f"""
+SELECT greatest(coalesce(sum(accepted::float8) FILTER (WHERE day < :today), 0) / {PACE_DAYS},
+    sum(accepted::float8) FILTER (WHERE day >= :today)) AS per_day
+FROM usage_days WHERE account_id = asked.id AND day >= :since
+"""
+_PACES: Final = statement(f"""
+SELECT asked.id, pace.per_day FROM unnest(:account_ids::uuid[]) asked(id) CROSS JOIN LATERAL ({_PACE}) pace
+""")
+_FEWEST_DAYS_LEFT: Final = statement(f"""
+SELECT asked.id, -(asked.available / pace.per_day) AS rank
+FROM accounts asked
+CROSS JOIN LATERAL ({_PACE}) pace
+WHERE asked.id = ANY(:account_ids::uuid[]) AND asked.suspended_at IS NULL
+    AND pace.per_day > 0 AND asked.available < pace.per_day * {DAYS_FAR}
+ORDER BY rank DESC, asked.id LIMIT :limit
+""")
+# As `send_quota.warmup_reading` reads it; after the last day of a warm-up the array has no number.
+_MOST_WARMUP_USED: Final = statement("""
+SELECT id, used::float8 / allowed AS rank
+FROM (
+    SELECT id,
+        CASE WHEN warmup_day >= :today::date THEN warmup_used
+            ELSE (warmup_ahead ->> to_char(:today, 'YYYY-MM-DD'))::bigint END AS used,
+        (coalesce(warmup_limits, :default_limits::integer[]))[
+            greatest(1, greatest(:today, warmup_day) - coalesce(warmup_started_on, :today) + 1)] AS allowed
+    FROM accounts
+    WHERE id = ANY(:account_ids::uuid[]) AND suspended_at IS NULL AND NOT warmup_exempt) asked
+WHERE used > 0 AND allowed > 0 ORDER BY rank DESC, id LIMIT :limit
+""")
 # Ids begin with the time.
 _NEW: Final = "SELECT id AS account_id FROM accounts ORDER BY id DESC LIMIT $1"
 
@@ -98,3 +131,33 @@ async def first_of_hours(
         account_ids=account_ids, since=since, limit=count
     )
     return [row["id"] for row in await connection.fetch(*query)]
+
+
+async def paces(connection: Connection, account_ids: Sequence[AccountId], today: date) -> Mapping[AccountId, float]:
+    """To how many recipients each of them sends a day."""
+    rows = await connection.fetch(*_PACES.bind(account_ids=account_ids, today=today, since=_pace_since(today)))
+    return {row["id"]: row["per_day"] for row in rows}
+
+
+async def fewest_days_left(
+    connection: Connection, account_ids: Sequence[AccountId], today: date, count: int
+) -> list[RankedAccount]:
+    """Of these accounts, those whose credits last for the fewest days."""
+    query = _FEWEST_DAYS_LEFT.bind(account_ids=account_ids, today=today, since=_pace_since(today), limit=count)
+    return [RankedAccount(*row) for row in await connection.fetch(*query)]
+
+
+async def most_warmup_used(
+    connection: Connection,
+    account_ids: Sequence[AccountId],
+    today: date,
+    default_limits: Sequence[int] | None,
+    count: int,
+) -> list[RankedAccount]:
+    """Of these accounts, those that have used the most of today's warm-up; `default_limits` if they have no own."""
+    query = _MOST_WARMUP_USED.bind(account_ids=account_ids, today=today, default_limits=default_limits, limit=count)
+    return [RankedAccount(*row) for row in await connection.fetch(*query)]
+
+
+def _pace_since(today: date) -> date:
+    return today - timedelta(days=PACE_DAYS)

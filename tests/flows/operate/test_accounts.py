@@ -1,17 +1,21 @@
 """Administration against a real database: what an operator does, and is refused."""
 
+import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from posthouse.flows.operate.accounts import AccountOrder
 from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.audit_log_filters import AuditLogFilters
+from posthouse.rules.nearest_limit import LimitKind
 from posthouse.rules.refusal import Code
 from posthouse.store import audit_log
 from posthouse.store.postgres import Database
-from tests.support.account_flows import PEPPERS, AccountFlows, assert_refused, open_account_flows
+from tests.support.account_flows import DAY, NOON, PEPPERS, AccountFlows, assert_refused, open_account_flows
 
 
 @pytest.fixture
@@ -137,3 +141,106 @@ async def test_what_an_operator_does_to_an_account_is_there_for_its_owners_to_re
         ("credits.granted", {"amount": 100, "reason": "bought"}),
         ("account.conduct_exemption_set", {"exempt": True}),
     ]
+
+
+TODAY = NOON.date()
+
+
+async def used_warmup(flows: AccountFlows, name: str, used: int, *, days_ago: int = 0, begun_days_ago: int = 0) -> None:
+    await flows.change(
+        "UPDATE accounts SET warmup_used = $2, warmup_day = $3, warmup_started_on = $4 WHERE name = $1",
+        name,
+        used,
+        TODAY - DAY * days_ago,
+        TODAY - DAY * begun_days_ago,
+    )
+
+
+async def sent(flows: AccountFlows, name: str, recipients: int, *, days_ago: int) -> None:
+    await flows.change(
+        "INSERT INTO usage_days (account_id, day, accepted) SELECT id, $3, $2 FROM accounts WHERE name = $1",
+        name,
+        recipients,
+        TODAY - DAY * days_ago,
+    )
+
+
+async def near(flows: AccountFlows, limit: int = 50) -> list[tuple[str, LimitKind, float]]:
+    """Names of the nearest, each with its limit and how near it is: in percent, or in days."""
+    first = await flows.accounts.first(AccountOrder.LIMITS, limit)
+    limits = await flows.accounts.nearest_limits(first.account_ids)
+    shown = []
+    for row in await flows.accounts.rows(first.account_ids):
+        kind, share, days_left = limits[row.id]
+        shown.append((row.name, kind, round(share * 100, 3) if days_left is None else round(days_left, 3)))
+    return shown
+
+
+@pytest.mark.parametrize("step", [1, 3, 1_000])
+async def test_accounts_nearest_to_a_limit_come_first_however_many_are_read_at_once(
+    flows: AccountFlows, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr("posthouse.flows.operate.accounts.ACCOUNTS_A_STEP_BY_WEEK", step)
+    credits_of = {"a day": 100, "two days": 200, "a week": 700, "none": 0, "both": 600, "suspended": 0, "silent": 0}
+    for name in (*credits_of, "half", "most", "closed", "yesterday", "over", "exempt", "own", "ahead"):
+        await flows.accounts.create_account(name)
+        if credits_of.get(name):
+            await flows.accounts.grant_credits(name, credits_of[name], "bought")
+    for name in ("a day", "two days", "a week", "none", "both", "suspended"):
+        # What is older than a week before today is not its pace, and today is not over.
+        for days_ago, recipients in ((0, 99), *((before, 100) for before in range(1, 8)), (8, 10**6)):
+            await sent(flows, name, recipients, days_ago=days_ago)
+    await used_warmup(flows, "both", 190)
+    await used_warmup(flows, "half", 150, begun_days_ago=1)
+    await used_warmup(flows, "most", 184)
+    await used_warmup(flows, "closed", 200)
+    await used_warmup(flows, "yesterday", 200, days_ago=1, begun_days_ago=1)
+    await used_warmup(flows, "over", 200, begun_days_ago=3)
+    await used_warmup(flows, "exempt", 200)
+    await flows.accounts.set_limits("exempt", warmup="exempt")
+    await used_warmup(flows, "own", 10, begun_days_ago=1)
+    await flows.accounts.set_limits("own", warmup=[1, 40])
+    ahead = json.dumps({TODAY.isoformat(): 60, (TODAY + DAY).isoformat(): 200})
+    await flows.change("UPDATE accounts SET warmup_ahead = $1 WHERE name = 'ahead'", ahead)
+    await flows.accounts.suspend("suspended", "spam")
+    await flows.accounts.close("closed", "left")
+    expected = [
+        ("none", LimitKind.CREDITS, 0),
+        ("both", LimitKind.WARMUP, 95),
+        ("most", LimitKind.WARMUP, 92),
+        ("a day", LimitKind.CREDITS, 1),
+        ("two days", LimitKind.CREDITS, 2),
+        ("half", LimitKind.WARMUP, 50),
+        ("ahead", LimitKind.WARMUP, 30),
+        ("own", LimitKind.WARMUP, 25),
+    ]
+    assert await near(flows) == expected
+    assert await near(flows, 4) == expected[:4]
+    read = await flows.accounts.first(AccountOrder.LIMITS, 1)
+    assert read.read == len(await flows.accounts.list_accounts())
+
+
+async def test_a_pace_is_that_of_today_if_it_is_faster_than_before(flows: AccountFlows) -> None:
+    await flows.accounts.create_account("new")
+    await flows.accounts.grant_credits("new", 50, "bought")
+    await sent(flows, "new", 100, days_ago=0)
+    assert await near(flows) == [("new", LimitKind.CREDITS, 0.5)]
+    await sent(flows, "new", 1_400, days_ago=1)
+    assert await near(flows) == [("new", LimitKind.CREDITS, 0.25)]
+
+
+async def test_a_warm_up_is_counted_anew_after_midnight(flows: AccountFlows) -> None:
+    await flows.accounts.create_account("new")
+    await used_warmup(flows, "new", 100)
+    assert await near(flows) == [("new", LimitKind.WARMUP, 50)]
+    flows.clock.time += timedelta(hours=12)
+    assert await near(flows) == []
+
+
+async def test_without_a_warm_up_only_accounts_with_their_own_have_one(database: Database) -> None:
+    async with open_account_flows(database, warmup_limits=None) as flows:
+        for name in ("default", "own"):
+            await flows.accounts.create_account(name)
+            await used_warmup(flows, name, 100)
+        await flows.accounts.set_limits("own", warmup=[400])
+        assert await near(flows) == [("own", LimitKind.WARMUP, 25)]

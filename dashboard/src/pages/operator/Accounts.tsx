@@ -20,7 +20,7 @@ import { text as parts } from '../../words/parts'
 
 type Account = components['schemas']['OperatorAccount']
 
-const ORDERS = ['volume', 'conduct', 'new', 'name'] as const
+const ORDERS = ['volume', 'conduct', 'limits', 'new', 'name'] as const
 const TONES: Readonly<Record<string, Tone>> = { active: 'good', suspended: 'bad', closed: 'plain' }
 
 export default function AccountsPage() {
@@ -40,7 +40,7 @@ export default function AccountsPage() {
       <Stack>
         <SegmentedControl
           aria-label={text.order} value={by} onChange={(order) => setFilters({ by: order === 'name' ? undefined : order })}
-          data={ORDERS.map((value) => ({ value, label: text.orders[value] }))}
+          data={ORDERS.map((value) => ({ value, label: text.orders[value] }))} style={{ flexWrap: 'wrap' }}
         />
         <Loaded query={read} isEmpty={() => read.items.length === 0} empty={<Empty title={text.none}>{text.noneNext}</Empty>}>
           {() => (
@@ -57,9 +57,9 @@ export default function AccountsPage() {
 }
 
 function Found({ accounts, ask }: { readonly accounts: readonly Account[]; readonly ask: (account: Account) => void }) {
-  const names = [text.name, text.state, text.accepted, text.delivered, text.bounced, text.failed, text.credits, text.created]
+  const names = [text.name, text.state, text.accepted, text.delivered, text.bounced, text.failed, text.credits, text.limit, text.created]
   return (
-    <WideTable label={text.title} minWidth={900}>
+    <WideTable label={text.title} minWidth={1040}>
       <Table.Thead><Table.Tr>{names.map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr></Table.Thead>
       <Table.Tbody>
         {accounts.map((account) => (
@@ -86,12 +86,18 @@ function Found({ accounts, ask }: { readonly accounts: readonly Account[]; reado
             <Table.Td>{number(account.bounced)}</Table.Td>
             <Table.Td>{number(account.failed)}</Table.Td>
             <Table.Td>{number(account.available)}</Table.Td>
+            <Table.Td>{limitText(account.nearest_limit)}</Table.Td>
             <Table.Td><Ago at={account.created_at} /></Table.Td>
           </Table.Tr>
         ))}
       </Table.Tbody>
     </WideTable>
   )
+}
+
+function limitText(limit: Account['nearest_limit']): string {
+  if (limit === null) return shared.none
+  return limit.days_left === null ? text.limits.warmup(limit.share) : text.limits.credits(limit.days_left)
 }
 
 function Actions({ account, ask }: { readonly account: Account; readonly ask: (account: Account) => void }) {

@@ -1,6 +1,5 @@
 /** A message of any account, found by what a customer quotes. */
-import { Button, Group, Stack, Table, Text, TextInput } from '@mantine/core'
-import { useState } from 'react'
+import { Stack, Table, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { PageLink, useFilters } from '../../parts/Link'
@@ -10,6 +9,7 @@ import { StatusBadge } from '../../parts/Status'
 import { Moment } from '../../parts/Time'
 import { WideTable } from '../../parts/WideTable'
 import { messages as text } from '../../words/operator'
+import { SearchForm } from './shared'
 
 type Found = components['schemas']['FoundMessage']
 
@@ -19,22 +19,13 @@ export default function MessagesPage() {
     <>
       <PageHeader title={text.title} about={text.about} />
       <Stack>
-        <SearchForm key={q} given={q ?? ''} onSearch={(typed) => setFilters({ q: typed === '' ? undefined : typed })} />
+        <SearchForm
+          key={q} title={text.title} label={text.quoted} help={text.quotedHelp} maxLength={500}
+          given={q ?? ''} onSearch={(typed) => setFilters({ q: typed === '' ? undefined : typed })}
+        />
         {q !== undefined && <Results q={q} />}
       </Stack>
     </>
-  )
-}
-
-function SearchForm({ given, onSearch }: { readonly given: string; readonly onSearch: (typed: string) => void }) {
-  const [typed, setTyped] = useState(given)
-  return (
-    <form role="search" aria-label={text.title} onSubmit={(event) => { event.preventDefault(); onSearch(typed.trim()) }}>
-      <Group align="flex-end">
-        <TextInput label={text.quoted} description={text.quotedHelp} flex="1 1 280px" maxLength={500} value={typed} onChange={(event) => setTyped(event.currentTarget.value)} autoComplete="off" spellCheck={false} />
-        <Button type="submit">{text.find}</Button>
-      </Group>
-    </form>
   )
 }
 

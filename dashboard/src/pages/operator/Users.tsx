@@ -1,5 +1,5 @@
 /** A user of any account: where they are logged in, and the end of that. */
-import { Button, Group, Stack, Text, TextInput } from '@mantine/core'
+import { Button, Group, Stack, Text } from '@mantine/core'
 import { useState } from 'react'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
@@ -15,6 +15,7 @@ import { Empty, Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
 import { users as text } from '../../words/operator'
+import { SearchForm } from './shared'
 
 type User = components['schemas']['OperatorUser']
 /** A login, or all (null). */
@@ -27,24 +28,15 @@ export default function UsersPage() {
     <>
       <PageHeader title={text.title} about={text.about} />
       <Stack>
-        <SearchForm key={q} given={q ?? ''} onSearch={(typed) => setFilters({ q: typed === '' ? undefined : typed })} />
+        <SearchForm
+          key={q} title={text.title} label={text.named} help={text.namedHelp} maxLength={320}
+          given={q ?? ''} onSearch={(typed) => setFilters({ q: typed === '' ? undefined : typed })}
+        />
         <Loaded query={read} isEmpty={({ users }) => users.length === 0} empty={<Empty title={text.none}>{text.noneNext}</Empty>}>
           {({ users }) => users.map((user) => <Found key={user.id} user={user} />)}
         </Loaded>
       </Stack>
     </>
-  )
-}
-
-function SearchForm({ given, onSearch }: { readonly given: string; readonly onSearch: (typed: string) => void }) {
-  const [typed, setTyped] = useState(given)
-  return (
-    <form role="search" aria-label={text.title} onSubmit={(event) => { event.preventDefault(); onSearch(typed.trim()) }}>
-      <Group align="flex-end">
-        <TextInput label={text.named} description={text.namedHelp} flex="1 1 280px" maxLength={320} value={typed} onChange={(event) => setTyped(event.currentTarget.value)} autoComplete="off" spellCheck={false} />
-        <Button type="submit">{text.find}</Button>
-      </Group>
-    </form>
   )
 }
 

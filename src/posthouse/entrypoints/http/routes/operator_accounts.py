@@ -32,7 +32,7 @@ from posthouse.entrypoints.http.routes.resends import ResendId, resend_fields, r
 from posthouse.entrypoints.http.schemas import operator as schemas
 from posthouse.entrypoints.http.schemas.resends import ResendRequest, ResendResponse
 from posthouse.flows.account.usage_and_ledger import AccountSummary
-from posthouse.flows.operate.accounts import AccountFigures, AccountOrder, AccountRow
+from posthouse.flows.operate.accounts import AccountFigures, AccountOrder, AccountRow, NearestLimit
 from posthouse.flows.shared.principal import Operating
 from posthouse.rules import ids
 from posthouse.rules.refusal import invalid, unreadable_cursor
@@ -45,7 +45,8 @@ SHOWN_OF_ACCOUNT: Final = 100
 AccountsBy = Annotated[
     str,
     Query(
-        description="All by `name`; or the first by `volume`, by `conduct` (the share not delivered) or `new`.",
+        description="All by `name`; or the first by `volume`, by `conduct` (the share not delivered), the nearest to "
+        "their `limits` or `new`.",
         json_schema_extra={"enum": [order.value for order in AccountOrder]},
     ),
 ]
@@ -255,11 +256,13 @@ def _limits(summary: AccountSummary) -> dict[str, Any]:
 
 
 async def _accounts(flows: OperatorFlows, rows: Sequence[AccountRow]) -> list[dict[str, Any]]:
-    figures = await flows.accounts.figures([row.id for row in rows])
-    return [_account(row, figures[row.id]) for row in rows]
+    account_ids = [row.id for row in rows]
+    figures = await flows.accounts.figures(account_ids)
+    limits = await flows.accounts.nearest_limits(account_ids)
+    return [_account(row, figures[row.id], limits.get(row.id)) for row in rows]
 
 
-def _account(row: AccountRow, figures: AccountFigures) -> dict[str, Any]:
+def _account(row: AccountRow, figures: AccountFigures, nearest: NearestLimit | None) -> dict[str, Any]:
     counts = figures.counts
     return {
         "id": ids.text(ids.ACCOUNT, row.id),
@@ -274,4 +277,5 @@ def _account(row: AccountRow, figures: AccountFigures) -> dict[str, Any]:
         "delivered": counts.delivered,
         "bounced": counts.bounced,
         "failed": counts.failed,
+        "nearest_limit": None if nearest is None else nearest._asdict(),
     }

@@ -17,6 +17,7 @@ from posthouse.rules import standing as rules
 from posthouse.rules.check_up import Severity
 from posthouse.rules.credential import Role
 from posthouse.rules.message import MessageStatus, RecipientStatus, Source
+from posthouse.rules.nearest_limit import LimitKind
 from posthouse.rules.queue_change import QueueChange
 
 
@@ -178,6 +179,15 @@ class QueueChanged(Response):
     is_done: bool
 
 
+class NearestLimit(BaseModel):
+    kind: LimitKind
+    share: Annotated[
+        float,
+        described("The used part of today's warm-up, or of credits for 7 days; 1 at the limit.", minimum=0, maximum=1),
+    ]
+    days_left: Annotated[float | None, described("How long credits last; null of a warm-up.", minimum=0)]
+
+
 class OperatorAccount(BaseModel):
     id: str
     name: str
@@ -191,6 +201,7 @@ class OperatorAccount(BaseModel):
     delivered: int
     bounced: int
     failed: int
+    nearest_limit: Annotated[NearestLimit | None, described("Null while it is near to none, or suspended.")]
 
 
 class OperatorAccounts(Response):
