@@ -67,8 +67,9 @@ _DOCTOR_HEAD: Final = """\
 # Doctor
 
 `posthouse doctor` checks that everything is in place. Each finding says what was found, why it matters, and which
-command, setting or DNS record mends it. `--json` is for programs, `--watch` checks again every 30 seconds and shows
-what changed. It changes nothing, and is safe beside the running service.
+command, setting or DNS record mends it; and names its runbook, which the service shows at `/dashboard/runbooks/`, from
+the package alone and without a login. `--json` is for programs, `--watch` checks again every 30 seconds and shows what
+changed. It changes nothing, and is safe beside the running service.
 
 | Ends with | |
 |---|---|
@@ -83,8 +84,8 @@ outwards is checked if `doctor.port_25_host` names a server to ask for its greet
 
 This page is made by `make reference`.
 
-| Check | If not | Why it matters |
-|---|---|---|
+| Check | If not | Why it matters | Runbook |
+|---|---|---|---|
 """
 
 
@@ -108,7 +109,11 @@ def metrics_page() -> str:
 
 
 def doctor_page() -> str:
-    rows = [f"| {check.title} | {check.severity} | {check.why} |" for check in CHECKS.values() if check.why]
+    rows = [
+        f"| {check.title} | {check.severity} | {check.why} | [{check.runbook}](../runbooks/{check.runbook}.md) |"
+        for check in CHECKS.values()
+        if check.why
+    ]
     return "\n".join([_DOCTOR_HEAD.rstrip("\n"), *rows, ""])
 
 

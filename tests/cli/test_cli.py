@@ -118,6 +118,9 @@ def test_from_nothing_to_a_healthy_installation(postgres: PrivatePostgres, tmp_p
     unwell = terminal.type("doctor")
     assert unwell.status == 1
     assert "Run `posthouse migrate`." in unwell.out
+    assert "Runbook: /dashboard/runbooks/tables-old" in unwell.out
+    found = {check["kind"]: check["runbook"] for check in json.loads(terminal.type("doctor", "--json").out)}
+    assert (found["tables"], found["postgres"]) == ("tables-old", None)
     assert terminal.type("migrate").status == 0
     checks = terminal.type("doctor", "--json").json
     assert all(check["is_well"] for check in checks), checks

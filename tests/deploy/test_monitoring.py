@@ -15,7 +15,9 @@ import pytest
 
 from posthouse import metrics
 from posthouse.metrics import CATALOGUE, Histogram
+from posthouse.rules.check_up import CHECKS, Severity
 from tests.deploy.files import ROOT, documents
+from tests.support.commands import commands_in, unknown_commands
 from tests.support.eventually import eventually
 from tests.support.prometheus import DIRECTORY, asked, prometheus
 from tests.support.whole_service import start_whole_service
@@ -55,21 +57,32 @@ def test_each_alert_leads_to_a_runbook_about_it(alert: str) -> None:
     assert ALERTS[alert]["annotations"]["summary"].endswith(".")
 
 
-def test_each_runbook_is_an_alerts() -> None:
-    assert {_runbook(alert) for alert in ALERTS} == set(RUNBOOKS.glob("*.md"))
+OF_ALERTS = {_runbook(alert) for alert in ALERTS}
+OF_CHECKS = {RUNBOOKS / f"{check.runbook}.md" for check in CHECKS.values() if check.why}
+
+
+def test_each_runbook_is_that_of_an_alert_or_a_check() -> None:
+    assert set(RUNBOOKS.glob("*.md")) == OF_ALERTS | OF_CHECKS
+
+
+@pytest.mark.parametrize("file", sorted(OF_CHECKS - OF_ALERTS), ids=lambda file: file.stem)
+def test_a_runbook_without_an_alert_names_its_checks(file: Path) -> None:
+    page = file.read_text()
+    assert re.match(r"# (?!Posthouse)[\w ]+\n", page)
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == HEADINGS
+    checks = [check for check in CHECKS.values() if check.runbook == file.stem]
+    titles = {
+        severity: ", ".join(check.title for check in checks if check.severity is severity)
+        for severity in (Severity.CRITICAL, Severity.WARNING)
+    }
+    said = ", ".join(f"{severity} ({named})" for severity, named in titles.items() if named)
+    assert f"Severity: {said}." in " ".join(page.split())
 
 
 def test_runbooks_name_commands_that_exist() -> None:
-    known = (ROOT / "docs/reference/cli.md").read_text()
-    named = {
-        words
-        for page in RUNBOOKS.glob("*.md")
-        for words in re.findall(r"`(posthouse [a-z]+(?: [a-z][a-z-]*)?)", page.read_text())
-    }
-    # The parts of `run` are no commands.
-    wanted = {re.sub(r" run \w+$", " run", words) for words in named}
-    assert len(wanted) > 5
-    assert [words for words in sorted(wanted) if not re.search(rf"^##+ {words}$", known, re.MULTILINE)] == []
+    pages = "\n".join(page.read_text() for page in RUNBOOKS.glob("*.md"))
+    assert len(commands_in(pages)) > 30
+    assert unknown_commands(pages) == []
 
 
 def test_each_alert_has_a_case() -> None:

@@ -6295,7 +6295,7 @@ export interface components {
             is_well: boolean;
             /**
              * Runbook
-             * @description Its page is at `/dashboard/runbooks/` with this name; null without one.
+             * @description Its page is at `/dashboard/runbooks/` with this name; null if the check is well.
              */
             runbook: string | null;
             severity: components["schemas"]["Severity"];

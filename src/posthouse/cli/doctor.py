@@ -52,7 +52,7 @@ def check_all() -> list[DoctorCheck]:
     try:
         load()
     except ConfigError as error:
-        return [DoctorCheck("settings", False, str(error), "Correct them, or see `posthouse config`.")]
+        return [DoctorCheck("settings", False, str(error), "Correct them; `posthouse config check` names each.")]
     file = config_file()
     checks = [DoctorCheck("settings", True, f"from {file}" if file else "from the environment")]
     if file is not None:
@@ -74,6 +74,7 @@ def plain(check: DoctorCheck) -> Plain:
         "found": check.found,
         "why": check.why,
         "advice": check.advice,
+        "runbook": check.runbook,
     }
 
 
@@ -110,3 +111,5 @@ def _write(check: DoctorCheck) -> None:
         output.write_line(f"      {check.why}")
     if check.advice:
         output.write_line(f"      → {check.advice}")
+    if check.runbook:
+        output.write_line(f"      Runbook: /dashboard/runbooks/{check.runbook}")

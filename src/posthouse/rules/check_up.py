@@ -16,11 +16,13 @@ class Severity(StrEnum):
 
 
 class Check(NamedTuple):
+    """`why` and `runbook` are empty for a check that only informs, and is always well."""
+
     title: str
     severity: Severity
     why: str
-    # The name of its page in docs/runbooks, if an alert has one for the same cause.
-    runbook: str = ""
+    # The name of its page in docs/runbooks.
+    runbook: str
 
 
 _W, _C = Severity.WARNING, Severity.CRITICAL
@@ -29,29 +31,41 @@ _REFUSED = "Mailbox providers refuse mail, or put it into the spam folder."
 _TLS = "Customers' programs refuse to log in, or send nothing."
 
 CHECKS: Final[Mapping[str, Check]] = {
-    "settings": Check("settings can be used", _C, "Nothing starts with them."),
-    "settings_private": Check("the file is private", _W, "It holds secrets."),
+    "settings": Check("settings can be used", _C, "Nothing starts with them.", "settings"),
+    "settings_private": Check("the file is private", _W, "It holds secrets.", "settings"),
     # PostgreSQL.
     "postgres": Check("PostgreSQL answers", _C, "No mail is accepted or delivered without it.", "database-away"),
-    "postgres_version": Check("PostgreSQL is new enough", _C, "Statements of this service need it."),
-    "fsync": Check("fsync is on", _C, _LOST),
-    "full_page_writes": Check("full_page_writes is on", _C, _LOST),
-    "synchronous_commit": Check("synchronous_commit is on", _C, _LOST),
-    "locks": Check("enough locks a transaction", _C, "A transaction may touch many days of every table."),
+    "postgres_version": Check(
+        "PostgreSQL is new enough", _C, "Statements of this service need it.", "database-settings"
+    ),
+    "fsync": Check("fsync is on", _C, _LOST, "database-settings"),
+    "full_page_writes": Check("full_page_writes is on", _C, _LOST, "database-settings"),
+    "synchronous_commit": Check("synchronous_commit is on", _C, _LOST, "database-settings"),
+    "locks": Check(
+        "enough locks a transaction", _C, "A transaction may touch many days of every table.", "database-settings"
+    ),
     "primary": Check("the database can be written", _C, "No mail is accepted.", "database-away"),
-    "autovacuum": Check("autovacuum is on", _W, "Tables grow, and everything becomes slower, until PostgreSQL stops."),
-    "connections": Check("connections are left", _C, "A process that gets none answers 503, or delivers nothing."),
-    "replication": Check("standbys follow", _C, "Commits wait for a standby that is not there."),
-    "slots": Check("replication slots are used", _W, "PostgreSQL keeps its log for them until the disk is full."),
-    "archive": Check("the log is archived", _C, "A restore ends where the archive does, and the disk fills."),
-    "backup": Check("the last backup", _C, "What is not in a backup is lost with the disk."),
-    "transactions": Check("no transaction is forgotten", _W, "Old rows can't be removed, and readers of events wait."),
+    "autovacuum": Check("autovacuum is on", _W, "Tables grow, and everything becomes slower.", "database-settings"),
+    "connections": Check(
+        "connections are left", _C, "A process that gets none answers 503, or delivers nothing.", "database-connections"
+    ),
+    "replication": Check("standbys follow", _C, "Commits wait for a standby that is not there.", "standbys"),
+    "slots": Check(
+        "replication slots are used", _W, "PostgreSQL keeps its log for them until the disk is full.", "standbys"
+    ),
+    "archive": Check("the log is archived", _C, "A restore ends where the archive does, and the disk fills.", "backup"),
+    "backup": Check("the last backup", _C, "What is not in a backup is lost with the disk.", "backup"),
+    "transactions": Check(
+        "no transaction is forgotten", _W, "Old rows can't be removed, and readers of events wait.", "old-transaction"
+    ),
     "clock": Check(
         "the database's clock is believed", _C, "Nothing is deleted and little expires until it is.", "clock-step"
     ),
-    "host_clock": Check("this machine's clock agrees", _W, "Tokens and webhook signatures go by the time."),
+    "host_clock": Check(
+        "this machine's clock agrees", _W, "Tokens and webhook signatures go by the time.", "clock-step"
+    ),
     # What is stored.
-    "tables": Check("tables up to date", _C, "This version can't use them."),
+    "tables": Check("tables up to date", _C, "This version can't use them.", "tables-old"),
     "partitions": Check(
         "room for the next 7 days", _C, "Mail of a day without partitions is refused.", "partitions-short"
     ),
@@ -61,45 +75,57 @@ CHECKS: Final[Mapping[str, Check]] = {
         "Days ahead are not made, old days not dropped, domains not re-checked.",
         "upkeep-overdue",
     ),
-    "seals": Check("stored secrets can be opened", _C, "Mail is not signed, and webhooks are not sent."),
-    "sandbox": Check("sandbox domain", _W, "New accounts need a domain of their own for their first mail."),
-    "domains": Check("domains' records", _W, "After 7 days without them a domain may no longer send."),
+    "seals": Check(
+        "stored secrets can be opened", _C, "Mail is not signed, and webhooks are not sent.", "sealed-secrets"
+    ),
+    "sandbox": Check(
+        "sandbox domain", _W, "New accounts need a domain of their own for their first mail.", "domain-records"
+    ),
+    "domains": Check(
+        "domains' records", _W, "After 7 days without them a domain may no longer send.", "domain-records"
+    ),
     "storage": Check("room in storage", _C, "Mail is refused when it is full.", "storage-low"),
     # What waits.
     "workers": Check("workers run", _C, "Mail is accepted and waits.", "no-workers"),
     "oldest_due": Check("due mail is taken", _C, "Mail arrives late.", "queue-stuck"),
     "oldest_webhook": Check("due webhooks are taken", _W, "Customers learn results late.", "webhook-queue-stuck"),
-    "held": Check("no mail is forgotten", _W, "Held mail waits until an operator releases it."),
+    "held": Check("no mail is forgotten", _W, "Held mail waits until an operator releases it.", "held-mail"),
     "restored": Check(
         "no restore waits for a decision", _C, "What was accepted before it is not sent.", "held-after-restore"
     ),
-    "pauses": Check("no pause is forgotten", _W, "A paused lane's mail waits until an operator resumes it."),
+    "pauses": Check(
+        "no pause is forgotten", _W, "A paused lane's mail waits until an operator resumes it.", "held-mail"
+    ),
     # The stream.
     "stream": Check("the stream's server", _C, "As long as none answers, mail is accepted and waits.", "stream-away"),
-    "stream_version": Check("NATS is new enough", _W, "Older versions lose or repeat tickets when a server ends."),
+    "stream_version": Check(
+        "NATS is new enough", _W, "Older versions lose or repeat tickets when a server ends.", "stream-away"
+    ),
     "stream_replicas": Check(
         "the stream's replicas", _W, "Tickets wait while the server that has them is away.", "stream-away"
     ),
     "stream_room": Check("room in the stream", _C, "Mail waits for the next round of dispatch.", "stream-full"),
     # What others see of us.
-    "outbound": Check("outbound mail", _W, ""),
-    "hostname": Check("the hostname", _C, _REFUSED),
-    "hostname_dns": Check("the hostname's address", _C, _REFUSED),
-    "reverse_dns": Check("reverse DNS", _C, _REFUSED),
-    "spf": Check("SPF of the return path", _W, _REFUSED),
-    "return_path": Check("bounces find their way back", _W, "Bounces and complaints are lost, and addresses stay."),
-    "address": Check("sending address", _W, _REFUSED),
-    "resolver": Check(
-        "name server", _C, "Without DNS no mail server is found, and domains seem to lose their records."
+    "outbound": Check("outbound mail", _W, "", ""),
+    "hostname": Check("the hostname", _C, _REFUSED, "sending-names"),
+    "hostname_dns": Check("the hostname's address", _C, _REFUSED, "sending-names"),
+    "reverse_dns": Check("reverse DNS", _C, _REFUSED, "sending-names"),
+    "spf": Check("SPF of the return path", _W, _REFUSED, "sending-names"),
+    "return_path": Check(
+        "bounces find their way back", _W, "Bounces and complaints are lost, and addresses stay.", "sending-names"
     ),
-    "port_25": Check("port 25 outwards", _C, "Most clouds close it: no mail leaves."),
-    "certificate": Check("the certificate can be used", _C, _TLS),
-    "certificate_key": Check("the certificate's key", _C, _TLS),
-    "certificate_name": Check("the certificate's name", _C, _TLS),
-    "certificate_expiry": Check("the certificate's end", _C, _TLS),
-    "certificate_chain": Check("the certificate's chain", _C, _TLS),
-    "proxy": Check("the proxy in front is named", _W, "All of its clients count as one address."),
-    "dashboard": Check("dashboard", _W, ""),
+    "address": Check("sending address", _W, _REFUSED, "sending-names"),
+    "resolver": Check(
+        "name server", _C, "Without DNS no mail server is found, and domains seem to lose their records.", "dns-away"
+    ),
+    "port_25": Check("port 25 outwards", _C, "Most clouds close it: no mail leaves.", "port-25-closed"),
+    "certificate": Check("the certificate can be used", _C, _TLS, "certificate"),
+    "certificate_key": Check("the certificate's key", _C, _TLS, "certificate"),
+    "certificate_name": Check("the certificate's name", _C, _TLS, "certificate"),
+    "certificate_expiry": Check("the certificate's end", _C, _TLS, "certificate"),
+    "certificate_chain": Check("the certificate's chain", _C, _TLS, "certificate"),
+    "proxy": Check("the proxy in front is named", _W, "All of its clients count as one address.", "proxy-unnamed"),
+    "dashboard": Check("dashboard", _W, "", ""),
     "files": Check("open files", _C, "A part that could not have all its connections does not start.", "files-short"),
 }
 
@@ -128,7 +154,7 @@ class DoctorCheck:
 
     @property
     def runbook(self) -> str | None:
-        return None if self.is_well else CHECKS[self.kind].runbook or None
+        return None if self.is_well else CHECKS[self.kind].runbook
 
 
 def expect(kind: str, is_well: bool, found: str, advice: str, subject: str = "") -> DoctorCheck:

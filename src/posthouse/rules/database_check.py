@@ -180,7 +180,7 @@ def check_waiting(waiting: Waiting, now: datetime, backup_max: timedelta | None)
         waiting.oldest_due_at,
         DUE_MAX,
         now,
-        "See `posthouse queue top`, and docs/runbooks/queue-stuck.md.",
+        "See `posthouse queue top`.",
     )
     yield _age(
         "oldest_webhook", waiting.oldest_webhook_at, DUE_MAX, now, "Start `posthouse run notification`, and dispatch."
@@ -213,7 +213,7 @@ def check_waiting(waiting: Waiting, now: datetime, backup_max: timedelta | None)
         f"missing for {', '.join(missing[:NAMED_MAX])}{' …' if len(missing) > NAMED_MAX else ''}"
         if missing
         else "all there",
-        f"`posthouse domain show ACCOUNT {missing[0] if missing else ''}` says which records to publish.",
+        f"`posthouse domain verify ACCOUNT {missing[0] if missing else ''}` says which records to publish.",
     )
     yield expect(
         "upkeep",

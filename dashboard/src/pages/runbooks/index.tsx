@@ -1,4 +1,4 @@
-/** The runbooks of alerts, in the package: for who is called at night, without a login and while the service is away. */
+/** The runbooks of alerts and of posthouse doctor, in the package: for who is called at night, without a login and while the service is away. */
 import { Anchor, Code, Container, List, Stack, Text, Title } from '@mantine/core'
 import { useEffect } from 'react'
 import { RouterLink, useParam } from '../../parts/Link'

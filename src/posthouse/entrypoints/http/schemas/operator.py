@@ -410,7 +410,9 @@ class OperatorCheck(BaseModel):
     found: str
     why: str
     advice: str
-    runbook: Annotated[str | None, described("Its page is at `/dashboard/runbooks/` with this name; null without one.")]
+    runbook: Annotated[
+        str | None, described("Its page is at `/dashboard/runbooks/` with this name; null if the check is well.")
+    ]
 
 
 class OperatorHealth(Response):
