@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -167,25 +168,32 @@ class Watched:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         async with self._database.connection() as connection:
-            watched: Any = connection
-            computed = _computed(watched.get_server_pid())
-
-            def add(record: Any) -> None:
-                nonlocal computed
-                before, computed = computed, _computed(watched.get_server_pid())
-                if record.exception is None and record.query.lstrip().startswith(("SELECT", "WITH")):
-                    timed = self.statements[record.query]
-                    timed.seconds.append(record.elapsed)
-                    timed.cpu_seconds.append(computed - before)
-                    timed.arguments = tuple(record.args or ())
-
-            with watched.query_logger(add):
-                yield connection
+            yield WatchedConnection(connection, self.statements)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        async with self.connection() as connection, connection.transaction():
-            yield connection
+        async with self._database.transaction() as tx:
+            yield WatchedConnection(tx, self.statements)
+
+
+class WatchedConnection:
+    def __init__(self, connection: Any, statements: Mapping[str, Timed]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._connection, name)
+        return partial(self._timed, method) if name in ("fetch", "fetchrow", "fetchval") else method
+
+    async def _timed(self, method: Callable[..., Awaitable[Any]], query: str, *arguments: Any, **options: Any) -> Any:
+        pid = self._connection.get_server_pid()
+        before, began = _computed(pid), time.perf_counter()
+        found = await method(query, *arguments, **options)
+        timed = self._statements[query]
+        timed.seconds.append(time.perf_counter() - began)
+        timed.cpu_seconds.append(_computed(pid) - before)
+        timed.arguments = arguments
+        return found
 
 
 def _computed(pid: int) -> float:
