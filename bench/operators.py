@@ -262,10 +262,11 @@ def _flows(services: OperatorServices, messages: Sequence[str]) -> dict[str, Cal
     """What each route does, by its path; the number is that of the repetition."""
 
     async def first(order: AccountOrder) -> None:
-        found = await services.accounts.first(order, 50)
+        is_by_limits = order is AccountOrder.LIMITS
+        found = await (services.nearest_limits.first(50) if is_by_limits else services.accounts.first(order, 50))
         await services.accounts.rows(found.account_ids)
         await services.accounts.figures(found.account_ids)
-        await services.accounts.nearest_limits(found.account_ids)
+        await services.nearest_limits.of(found.account_ids)
 
     async def overview(_: int) -> None:
         await services.monitor.waiting()
@@ -287,7 +288,7 @@ def _flows(services: OperatorServices, messages: Sequence[str]) -> dict[str, Cal
     async def page(number: int) -> None:
         rows = await services.accounts.page(f"account {number * 37 % 10_000}", 51)
         await services.accounts.figures([row.id for row in rows])
-        await services.accounts.nearest_limits([row.id for row in rows])
+        await services.nearest_limits.of([row.id for row in rows])
 
     async def detail(number: int) -> None:
         timeline = await services.monitor.timeline(messages[number % len(messages)])

@@ -13,6 +13,7 @@ from posthouse.chance import SeededChance
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains, DomainView
 from posthouse.flows.operate.accounts import Accounts
+from posthouse.flows.operate.nearest_limits import NearestLimits
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId, UserId
@@ -49,6 +50,7 @@ class TickingClock:
 @dataclass
 class AccountFlows:
     accounts: Accounts
+    nearest_limits: NearestLimits
     domains: Domains
     credentials: Credentials
     database: Database
@@ -106,8 +108,9 @@ async def open_account_flows(
             return_path=RETURN_PATH,
         )
         defaults = replace(DEFAULTS, warmup_limits=warmup_limits)
-        accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS, defaults=defaults)
-        yield AccountFlows(accounts, domains, credentials, database, nameserver, clock, sealer)
+        accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS)
+        nearest_limits = NearestLimits(database=database, clock=clock, defaults=defaults)
+        yield AccountFlows(accounts, nearest_limits, domains, credentials, database, nameserver, clock, sealer)
 
 
 async def assert_refused(act: Awaitable[object], code: Code, said: str = "") -> Refusal:

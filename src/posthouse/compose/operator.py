@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.lanes import Lanes
     from posthouse.flows.operate.message_lookup import MessageLookup
     from posthouse.flows.operate.monitor import Monitor
+    from posthouse.flows.operate.nearest_limits import NearestLimits
     from posthouse.flows.operate.operators import Operators
     from posthouse.flows.operate.provider_delays import ProviderDelays
     from posthouse.flows.operate.queue_changes import QueueChanges
@@ -73,7 +74,6 @@ class OperatorServices:
             clock=self._clock,
             chance=self._chance,
             peppers=self._settings.secrets.peppers,
-            defaults=account.account_limits(self._settings),
             sender_account=self._settings.service.sender_account,
             sandbox_domain=self._sandbox_domain,
             actor=self._actor,
@@ -206,6 +206,13 @@ class OperatorServices:
         from posthouse.flows.operate.usage_counter import UsageCounter
 
         return UsageCounter(database=self._database, clock=self._clock)
+
+    @cached_property
+    def nearest_limits(self) -> "NearestLimits":
+        from posthouse.flows.operate.nearest_limits import NearestLimits
+
+        defaults = account.account_limits(self._settings)
+        return NearestLimits(database=self._database, clock=self._clock, defaults=defaults)
 
     @cached_property
     def provider_delays(self) -> "ProviderDelays":

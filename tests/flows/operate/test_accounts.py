@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from posthouse.flows.operate.accounts import AccountOrder
 from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.audit_log_filters import AuditLogFilters
@@ -167,8 +166,8 @@ async def sent(flows: AccountFlows, name: str, recipients: int, *, days_ago: int
 
 async def near(flows: AccountFlows, limit: int = 50) -> list[tuple[str, LimitKind, float]]:
     """Names of the nearest, each with its limit and how near it is: in percent, or in days."""
-    first = await flows.accounts.first(AccountOrder.LIMITS, limit)
-    limits = await flows.accounts.nearest_limits(first.account_ids)
+    first = await flows.nearest_limits.first(limit)
+    limits = await flows.nearest_limits.of(first.account_ids)
     shown = []
     for row in await flows.accounts.rows(first.account_ids):
         kind, share, days_left = limits[row.id]
@@ -180,7 +179,7 @@ async def near(flows: AccountFlows, limit: int = 50) -> list[tuple[str, LimitKin
 async def test_accounts_nearest_to_a_limit_come_first_however_many_are_read_at_once(
     flows: AccountFlows, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    monkeypatch.setattr("posthouse.flows.operate.accounts.ACCOUNTS_A_STEP_BY_WEEK", step)
+    monkeypatch.setattr("posthouse.flows.operate.nearest_limits.ACCOUNTS_A_STEP", step)
     credits_of = {"a day": 100, "two days": 200, "a week": 700, "none": 0, "both": 600, "suspended": 0, "silent": 0}
     for name in (*credits_of, "half", "most", "closed", "yesterday", "over", "exempt", "own", "ahead"):
         await flows.accounts.create_account(name)
@@ -216,7 +215,7 @@ async def test_accounts_nearest_to_a_limit_come_first_however_many_are_read_at_o
     ]
     assert await near(flows) == expected
     assert await near(flows, 4) == expected[:4]
-    read = await flows.accounts.first(AccountOrder.LIMITS, 1)
+    read = await flows.nearest_limits.first(1)
     assert read.read == len(await flows.accounts.list_accounts())
 
 

@@ -17,7 +17,7 @@ from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from tests.support.account_flows import DEFAULTS, PEPPERS
+from tests.support.account_flows import PEPPERS
 from tests.support.fresh_database import open_database
 from tools.private_postgres import PrivatePostgres, free_port
 
@@ -54,7 +54,7 @@ async def test_a_missing_day_is_named(database: Database) -> None:
 
 async def test_a_dropped_seal_key_is_named(database: Database) -> None:
     clock, chance = DatabaseClock(), SystemChance()
-    accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS, defaults=DEFAULTS)
+    accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS)
     domains = Domains(
         database=database,
         clock=clock,

@@ -12,6 +12,7 @@ from posthouse.flows.operate.doctor import Doctor
 from posthouse.flows.operate.lanes import Lanes
 from posthouse.flows.operate.message_lookup import MessageLookup
 from posthouse.flows.operate.monitor import Monitor
+from posthouse.flows.operate.nearest_limits import NearestLimits
 from posthouse.flows.operate.provider_delays import ProviderDelays
 from posthouse.flows.operate.queue_changes import QueueChanges
 from posthouse.flows.operate.users import Users
@@ -33,6 +34,8 @@ class OperatorFlows(Protocol):
     def message_lookup(self) -> MessageLookup: ...
     @property
     def monitor(self) -> Monitor: ...
+    @property
+    def nearest_limits(self) -> NearestLimits: ...
     @property
     def provider_delays(self) -> ProviderDelays: ...
     @property

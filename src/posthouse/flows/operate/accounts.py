@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_credential import CredentialGenerator, NewCredential
 from posthouse.flows.shared.new_id import new_id
@@ -21,8 +20,6 @@ from posthouse.rules import reputation as reputation_rules
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
-from posthouse.rules.nearest_limit import NearestLimit as NearestLimit
-from posthouse.rules.nearest_limit import nearest_limit
 from posthouse.rules.operator import VISIT_MAX
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -30,7 +27,6 @@ from posthouse.rules.reputation import ReputationFigures
 from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
 from posthouse.rules.usage import hour_of
 from posthouse.store import (
-    acceptance,
     account_figures,
     accounts,
     credentials,
@@ -60,8 +56,6 @@ if TYPE_CHECKING:
 LIST_MAX: Final = 1_000
 # Hours of all accounts would be many rows: those that stand out by the day come first.
 ACCOUNTS_A_STEP: Final = 2_500
-# Of each, the days of a week.
-ACCOUNTS_A_STEP_BY_WEEK: Final = 1_000
 CANDIDATES: Final = 500
 WARMUP_DAYS_MAX: Final = 366
 # Large enough for any account, small enough that no sum of grants exceeds PostgreSQL's bigint.
@@ -132,7 +126,6 @@ class Accounts:
         clock: Clock,
         chance: Chance,
         peppers: Peppers,
-        defaults: Defaults,
         sender_account: str = "",
         sandbox_domain: "SandboxDomain | None" = None,
         actor: Actor = OPERATOR,
@@ -144,7 +137,6 @@ class Accounts:
         self._database = database
         self._clock = clock
         self._chance = chance
-        self._defaults = defaults
         self._sender_account = sender_account
         self._sandbox_domain = sandbox_domain
         self._audit_log = AuditLog(chance)
@@ -185,12 +177,10 @@ class Accounts:
             return await accounts.page(connection, after_name, limit)
 
     async def first(self, order: AccountOrder, limit: int) -> FirstAccounts:
-        """Those that stand out in this order."""
+        """Those that stand out in this order, which is not that of names or limits."""
         async with self._database.connection() as connection:
             if order is AccountOrder.NEW:
                 return FirstAccounts(await account_figures.newest(connection, limit), limit)
-            if order is AccountOrder.LIMITS:
-                return await self._nearest_to_limits(connection, limit)
             return await self._first_lately(connection, order, limit)
 
     async def _first_lately(self, connection: Connection, order: AccountOrder, limit: int) -> FirstAccounts:
@@ -198,43 +188,11 @@ class Accounts:
         since, read = self._lately(), 0
         day = since.astimezone(UTC).date()
         ranked: list[RankedAccount] = []
-        async for account_ids in _all_accounts(connection, ACCOUNTS_A_STEP):
+        async for account_ids in all_accounts(connection, ACCOUNTS_A_STEP):
             ranked += await account_figures.first_of_days(connection, order, account_ids, day, CANDIDATES)
             read += len(account_ids)
-        candidates = _first(ranked, CANDIDATES)
+        candidates = first_ids(ranked, CANDIDATES)
         return FirstAccounts(await account_figures.first_of_hours(connection, order, candidates, since, limit), read)
-
-    async def _nearest_to_limits(self, connection: Connection, limit: int) -> FirstAccounts:
-        """Each of the nearest is among the first of its kind."""
-        today, read = self._clock.now().astimezone(UTC).date(), 0
-        by_credits: list[RankedAccount] = []
-        by_warmup: list[RankedAccount] = []
-        async for account_ids in _all_accounts(connection, ACCOUNTS_A_STEP_BY_WEEK):
-            by_credits += await account_figures.fewest_days_left(connection, account_ids, today, limit)
-            by_warmup += await account_figures.most_warmup_used(
-                connection, account_ids, today, self._defaults.warmup_limits, limit
-            )
-            read += len(account_ids)
-        candidates = {*_first(by_credits, limit), *_first(by_warmup, limit)}
-        near = await self._nearest_limits(connection, list(candidates))
-        ranked = [RankedAccount(account_id, nearest.share) for account_id, nearest in near.items()]
-        return FirstAccounts(_first(ranked, limit), read)
-
-    async def nearest_limits(self, account_ids: Sequence[AccountId]) -> Mapping[AccountId, NearestLimit]:
-        """Of those of them that are near to one."""
-        async with self._database.connection() as connection:
-            return await self._nearest_limits(connection, account_ids)
-
-    async def _nearest_limits(
-        self, connection: Connection, account_ids: Sequence[AccountId]
-    ) -> Mapping[AccountId, NearestLimit]:
-        now = self._clock.now()
-        paces = await account_figures.paces(connection, account_ids, now.astimezone(UTC).date())
-        found = {
-            row.id: nearest_limit(working_copy(row, self._defaults), paces[row.id], now)
-            for row in await acceptance.read_many(connection, account_ids)
-        }
-        return {account_id: nearest for account_id, nearest in found.items() if nearest is not None}
 
     async def rows(self, account_ids: Sequence[AccountId]) -> Sequence[AccountRow]:
         """In this order; those that are gone are left out."""
@@ -456,13 +414,13 @@ class Accounts:
             await self._operator_log.note(tx, action, account.name, now, detail)
 
 
-async def _all_accounts(connection: Connection, step: int) -> AsyncIterator[Sequence[AccountId]]:
+async def all_accounts(connection: Connection, step: int) -> AsyncIterator[Sequence[AccountId]]:
     account_ids: Sequence[AccountId] = []
     while account_ids := await usage.accounts_after(connection, account_ids[-1] if account_ids else None, step):
         yield account_ids
 
 
-def _first(ranked: Iterable[RankedAccount], count: int) -> list[AccountId]:
+def first_ids(ranked: Iterable[RankedAccount], count: int) -> list[AccountId]:
     return [found.id for found in sorted(ranked, key=lambda found: (-found.rank, found.id))[:count]]
 
 

@@ -32,7 +32,8 @@ from posthouse.entrypoints.http.routes.resends import ResendId, resend_fields, r
 from posthouse.entrypoints.http.schemas import operator as schemas
 from posthouse.entrypoints.http.schemas.resends import ResendRequest, ResendResponse
 from posthouse.flows.account.usage_and_ledger import AccountSummary
-from posthouse.flows.operate.accounts import AccountFigures, AccountOrder, AccountRow, NearestLimit
+from posthouse.flows.operate.accounts import AccountFigures, AccountOrder, AccountRow
+from posthouse.flows.operate.nearest_limits import NearestLimit
 from posthouse.flows.shared.principal import Operating
 from posthouse.rules import ids
 from posthouse.rules.refusal import invalid, unreadable_cursor
@@ -69,7 +70,9 @@ async def list_accounts(
         raise invalid(f"`by` is one of {', '.join(AccountOrder)}.")
     if by != AccountOrder.NAME:
         kept = kept_of(request).accounts.setdefault((by, count), Kept(RANKED_FOR, lambda first: first.read > MUCH))
-        first = await kept.get(services_of(request).now, partial(flows.accounts.first, AccountOrder(by), count))
+        order = AccountOrder(by)
+        read = flows.nearest_limits.first if order is AccountOrder.LIMITS else partial(flows.accounts.first, order)
+        first = await kept.get(services_of(request).now, partial(read, count))
         found = await flows.accounts.rows(first.account_ids)
         return json_response(request, {"accounts": await _accounts(flows, found), "next_cursor": None})
     if cursor is not None and "\0" in cursor:
@@ -258,7 +261,7 @@ def _limits(summary: AccountSummary) -> dict[str, Any]:
 async def _accounts(flows: OperatorFlows, rows: Sequence[AccountRow]) -> list[dict[str, Any]]:
     account_ids = [row.id for row in rows]
     figures = await flows.accounts.figures(account_ids)
-    limits = await flows.accounts.nearest_limits(account_ids)
+    limits = await flows.nearest_limits.of(account_ids)
     return [_account(row, figures[row.id], limits.get(row.id)) for row in rows]
 
 
