@@ -10,7 +10,7 @@ import pytest
 
 from posthouse.rules.refusal import Refusal
 from posthouse.store.hosts import OldPrimary, WritableHost
-from posthouse.store.postgres import standbys_awaited
+from posthouse.store.postgres import Database, standbys_awaited
 from tests.support.eventually import eventually
 from tests.support.fresh_database import open_database
 from tests.support.tcp_proxy import DatabaseProxy
@@ -150,3 +150,11 @@ async def test_a_database_without_the_standbys_that_are_asked_for_is_refused(dat
 )
 def test_the_standbys_of_a_commit_are_counted_by_the_setting(names: str, count: int) -> None:
     assert standbys_awaited(names) == count
+
+
+async def test_a_primary_is_left_although_a_connection_in_use_was_closed(database: Database) -> None:
+    async with database.connection() as closed:
+        closed.terminate()
+        await database.leave_former_primary()
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT 1") == 1

@@ -272,7 +272,8 @@ class Database:
         """Another server took over: a frozen one would hold each statement for its whole time-out."""
         await self._pool.expire_connections()
         for connection in list(self._in_use):
-            connection.terminate()
+            with suppress(asyncpg.InterfaceError):  # it was closed meanwhile, and its user has not noticed yet
+                connection.terminate()
 
     async def _check_standbys(self, connection: Connection) -> None:
         now = time.monotonic()
