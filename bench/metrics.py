@@ -1,38 +1,40 @@
-"""Measures what metrics and access lines cost: processor time of a mail with and without them, in turns.
+"""Measures what metrics and access lines cost: processor time of a mail with and without them.
 
     make bench-metrics                            (or: python bench/metrics.py)
     python bench/metrics.py --rounds 20
 
-One process, switched by signals while it runs (`bench/turns.py`): as it is, scraped every second; with a counting that
-does nothing, not scraped; without access lines; and as it is once more, which shows how far two turns differ by chance.
+Turns of seconds, or processes of their own, differ by more than what is looked for. So one process changes itself every
+tenth of a second, in a random order, while the load goes on: it counts or doesn't, writes access lines or doesn't;
+"once more" is the same under another name, and shows what chance does. A scrape is measured when there is no mail.
 Delivery is to the simulator, without a server's answers: counting has a larger part in it than in any real delivery.
 """
 
+import json
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from http.client import HTTPException
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import dataset, harness, report, turns, wrk_load
+from bench.dataset import Dataset
 from bench.harness import Run
-from bench.processes import BenchError, Measured, Process
+from bench.processes import BenchError, Measured, Process, metered
 from bench.report import Goal, Report, Rows, Runs, goal
-from bench.turns import Service, Variant, spread
+from bench.turns import Variant, spread
 from tools.private_postgres import PrivatePostgres, free_port
 
 ROUNDS: Final = 15
-SECONDS: Final = 2
-QUICK_SECONDS: Final = 1
-SCRAPE_SECONDS: Final = 1.0
+SECONDS: Final = 16
+QUICK_SECONDS: Final = 2
+SCRAPES: Final = 100
+SCRAPES_A_SECOND: Final = 1.0
+TOTALS_SECONDS_MAX: Final = 10.0
 COST_MAX: Final = 0.03
 
 PARTS: Final = {"accepted": ("http",), "accepted and delivered": ("http", "dispatch", "delivery")}
@@ -41,101 +43,147 @@ COUNTED_AGAIN: Final = "with metrics, once more"
 NOT_COUNTED: Final = "without"
 NO_ACCESS_LINES: Final = "with metrics, without access lines"
 
-# Python runs this module, if it finds it, before any other.
-_SWITCHES: Final = """\
+# Python runs this module, if it finds it, before any other. Everything is switched by the signal of a timer; another
+# signal asks for the sums since it was asked last.
+_SLICES: Final = """\
+import json
+import random
 import signal
+import time
+from pathlib import Path
 
 from posthouse import metrics
 from posthouse.entrypoints.http.access_log import AccessLog
 
-counting = [
+SLICE_SECONDS = 0.1
+COUNTING = {
     (metrics.Counter, "count"),
     (metrics.Gauge, "set"),
     (metrics.Gauge, "replace"),
     (metrics.Histogram, "observe"),
-]
-lines = [(AccessLog, "__call__")]
-whole = {(owner, name): getattr(owner, name) for owner, name in counting + lines}
+}
+LINES = {(AccessLog, "__call__")}
+LEFT_OUT = {"with metrics": set(), "with metrics, once more": set(), "without": COUNTING}
+LEFT_OUT["with metrics, without access lines"] = LINES
+
+whole = {(owner, name): getattr(owner, name) for owner, name in COUNTING | LINES}
+sums = {}
+current, began, requests = "with metrics", time.process_time(), 0
 
 
-def leave_out(*left_out):
+def nothing(*_, **__):
+    pass
+
+
+def counted(line):
+    def request(*details):
+        global requests
+        requests += 1
+        line(*details)
+
+    return request
+
+
+def switch(*_):
+    global current, began, requests
+    now = time.process_time()
+    seconds, count = sums.get(current, (0, 0))
+    sums[current] = (seconds + now - began, count + requests)
+    current, began, requests = random.choice(list(LEFT_OUT)), now, 0
     for (owner, name), method in whole.items():
-        setattr(owner, name, (lambda *_, **__: None) if (owner, name) in left_out else method)
+        used = nothing if (owner, name) in LEFT_OUT[current] else method
+        setattr(owner, name, counted(used) if owner is AccessLog else used)
 
 
-signal.signal(signal.SIGUSR1, lambda *_: leave_out())
-signal.signal(signal.SIGUSR2, lambda *_: leave_out(*counting))
-signal.signal(signal.SIGWINCH, lambda *_: leave_out(*lines))
+def write_sums(*_):
+    switch()
+    path = Path(__file__).with_name("sums.json")
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(sums))
+    part.rename(path)
+    sums.clear()
+
+
+signal.signal(signal.SIGUSR1, write_sums)
+signal.signal(signal.SIGALRM, switch)
+signal.setitimer(signal.ITIMER_REAL, SLICE_SECONDS, SLICE_SECONDS)
 """
 
 
-class _Scraper:
-    """As a Prometheus in a hurry, while it is switched on."""
+class _Slices:
+    """What the process has measured about itself."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._scrapes = 0
-        self._is_on = threading.Event()
-        self._is_over = threading.Event()
+    def __init__(self, process: Process, path: Path) -> None:
+        self._process = process
+        self._path = path
 
-    def switch(self, signal_number: signal.Signals, *, is_scraped: bool = True) -> Callable[[Process], None]:
-        def to_variant(process: Process) -> None:
-            process.send_signal(signal_number)
-            if is_scraped:
-                self._is_on.set()
-            else:
-                self._is_on.clear()
+    def take(self) -> dict[str, Measured]:
+        """Since it was asked last."""
+        self._path.unlink(missing_ok=True)
+        self._process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + TOTALS_SECONDS_MAX
+        while not self._path.exists():
+            if time.monotonic() > deadline:
+                raise BenchError("the service did not write what it measured")
+            time.sleep(0.02)
+        sums: dict[str, Any] = json.loads(self._path.read_text())
+        return {
+            name: Measured(count, seconds, {"Python": seconds / count * 1e6})
+            for name, (seconds, count) in sums.items()
+            if count
+        }
 
-        return to_variant
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with ThreadPoolExecutor(1) as executor:
-            executor.submit(self._scrape)
-            try:
-                yield
-            finally:
-                self._is_over.set()
-        if not self._scrapes:
-            raise BenchError("the metrics are not there")
+def _scrape_seconds(process: Process, port: int) -> float:
+    with metered({"Python": [process.pid]}) as used:
+        for _ in range(SCRAPES):
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                if b"posthouse_accepts_total" not in answer.read():
+                    raise BenchError("the metrics are not there")
+    return used["Python"] / SCRAPES
 
-    def _scrape(self) -> None:
-        while not self._is_over.wait(SCRAPE_SECONDS):
-            if not self._is_on.is_set():
-                continue
-            # The service may be ending.
-            with suppress(OSError, HTTPException), urlopen(f"http://127.0.0.1:{self._port}/metrics") as answer:
-                self._scrapes += b"posthouse_accepts_total" in answer.read()
+
+def _measured(
+    run: Run, data: Dataset, name: str, modules: Path, seconds: int
+) -> tuple[dict[str, list[Measured]], float]:
+    """Each variant, round by round; and the processor time of a scrape, in seconds."""
+    turns.prepare(data)
+    port = free_port()
+    variant = Variant(name, PARTS[name], {"MONITORING__PORT": str(port)}, modules)
+    rows: dict[str, list[Measured]] = {}
+    with turns.started(data, variant) as server:
+        slices = _Slices(server.process, modules / "sums.json")
+        turns.load(data, variant, server, "warm", seconds)
+        slices.take()
+        for number in range(run.rounds):
+            turns.load(data, variant, server, f"load-{number}", seconds)
+            for each, measured in slices.take().items():
+                rows.setdefault(_name(name, each), []).append(measured)
+            costs = ", ".join(f"{each} {runs[-1].cpu_us:,.0f} µs" for each, runs in sorted(rows.items()))
+            run.say(f"round {number + 1} of {run.rounds}: {costs}")
+        return rows, _scrape_seconds(server.process, port)
 
 
 def measure(run: Run) -> Report:
     seconds = QUICK_SECONDS if run.is_quick else max(1, run.options.seconds)
     rows: dict[str, list[Measured]] = {}
+    scrapes: dict[str, float] = {}
     with PrivatePostgres.start(settings=dataset.CLUSTER_SETTINGS) as cluster:
         with run.status("creating a cluster, a database, a thousand accounts"):
             data = dataset.make(cluster, run.workplace)
-            switches = run.workplace / "switches"
-            switches.mkdir()
-            (switches / "sitecustomize.py").write_text(_SWITCHES)
-        for name, parts in PARTS.items():
-            port = free_port()
-            service = Service(parts, {"MONITORING__PORT": str(port)}, switches)
-            scraper = _Scraper(port)
-            variants = [
-                Variant(_name(name, COUNTED), service, scraper.switch(signal.SIGUSR1)),
-                Variant(_name(name, NOT_COUNTED), service, scraper.switch(signal.SIGUSR2, is_scraped=False)),
-                Variant(_name(name, NO_ACCESS_LINES), service, scraper.switch(signal.SIGWINCH)),
-                Variant(_name(name, COUNTED_AGAIN), service, scraper.switch(signal.SIGUSR1)),
-            ]
-            with scraper.running():
-                rows |= turns.in_turns(run, data, variants, seconds)
+            modules = run.workplace / "slices"
+            modules.mkdir()
+            (modules / "sitecustomize.py").write_text(_SLICES)
+        for name in PARTS:
+            found, scrapes[name] = _measured(run, data, name, modules, seconds)
+            rows |= found
     return Report(
         name="metrics",
         title="What metrics and access lines cost",
         target="bench-metrics",
         machine=report.machine(),
         tables=[_table(rows)],
-        goals=goals(rows),
+        goals=goals(rows, scrapes),
         more=[*access_lines(rows), *chance(rows)],
         notes=report.notes("metrics", rounds=run.rounds, seconds=seconds),
     )
@@ -148,21 +196,25 @@ def _name(name: str, variant: str) -> str:
 def _table(rows: Runs) -> Rows:
     columns: list[tuple[str, report.Cell]] = [
         ("Python µs a mail", report.middle("{:,.0f}", lambda run: run.cpu_us)),
-        ("mails/s", report.middle("{:,.0f}", lambda run: run.per_second)),
+        ("mails", lambda runs: f"{sum(run.count for run in runs):,}"),
     ]
-    return report.table("Processor time with and without metrics", "Mail", rows, columns)
+    return report.table("Processor time with and without metrics", "Mail", dict(sorted(rows.items())), columns)
 
 
 def _costs(rows: Runs, name: str, without: str) -> list[float]:
     return turns.costs(rows, _name(name, COUNTED), _name(name, without))
 
 
-def goals(rows: Runs) -> list[Goal]:
+def goals(rows: Runs, scrapes: Mapping[str, float]) -> list[Goal]:
+    """A busy process spends all of a second on mail; a scrape a second takes its part of that."""
     found = []
     for name in PARTS:
-        counting = _costs(rows, name, NOT_COUNTED)
-        text = f"a mail {name} costs {spread(counting)} with metrics (≤ {COST_MAX:.0%})"
-        found.append(goal(median(counting) <= COST_MAX, text))
+        counting, scraping = _costs(rows, name, NOT_COUNTED), scrapes[name] * SCRAPES_A_SECOND
+        text = (
+            f"a mail {name} costs {spread(counting)} with metrics, and a scrape a second, {scrapes[name] * 1e3:.1f} ms "
+            f"each, {scraping:+.1%} (≤ {COST_MAX:.0%} together)"
+        )
+        found.append(goal(median(counting) + scraping <= COST_MAX, text))
     return found
 
 

@@ -22,7 +22,7 @@ from bench import dataset, harness, report, turns, wrk_load
 from bench.harness import Run
 from bench.processes import BenchError
 from bench.report import Goal, Report, Rows, Runs, goal
-from bench.turns import Service, Variant, costs, spread
+from bench.turns import Variant, costs, spread
 from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 15
@@ -93,9 +93,9 @@ def measure(run: Run) -> Report:
         no_lines = {"HTTP__ACCESS_LOG": "false"}
         traced = {**no_lines, "TRACING__SHARE": "1", "TRACING__ENDPOINT": collector}
         variants = [
-            Variant(BEFORE, Service(PARTS, no_lines, before)),
-            Variant(OFF, Service(PARTS, no_lines)),
-            Variant(TRACED, Service(PARTS, traced)),
+            Variant(BEFORE, PARTS, no_lines, before),
+            Variant(OFF, PARTS, no_lines),
+            Variant(TRACED, PARTS, traced),
         ]
         rows = turns.in_turns(run, data, variants, seconds)
     return Report(

@@ -1,12 +1,10 @@
-"""Variants of a service that get the load in turns on one database: for differences of a few per cent.
+"""Services that run at once on one database and get the load in turns: for differences of a few per cent.
 
 PostgreSQL doesn't wait for its disk here: how many mails share a transaction, and so what each costs, would follow from
-the disk's moods. A round is every variant in turn and again in the opposite order; ratios are within a round. Two
-processes of the same program can differ by several per cent for as long as they live: variants that can be switched
-while they run share one.
+the disk's moods. A round is every service in turn and again in the opposite order; ratios are within a round.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Final
 from bench import message, wrk_load
 from bench.dataset import Dataset, wait_until_delivered, with_connection
 from bench.harness import Run
-from bench.processes import Measured, Process, metered, microseconds, posthouse_command, running
+from bench.processes import Measured, metered, microseconds, posthouse_command, running
 from bench.report import Runs
 from bench.wrk_load import HttpServer
 from tools.private_postgres import free_port
@@ -25,39 +23,28 @@ ACCOUNTS: Final = 20
 SIMULATED: Final = "delivered@simulator.invalid"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Service:
-    """A process: its settings, and a directory whose modules come before its own."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A service: its settings, and a directory whose modules come before its own."""
 
+    name: str
     parts: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
     modules: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """`switch` makes the running service this variant, before each of its turns."""
-
-    name: str
-    service: Service
-    switch: Callable[[Process], None] = lambda _: None
-
-
 def in_turns(run: Run, data: Dataset, variants: Sequence[Variant], seconds: int) -> dict[str, list[Measured]]:
-    """What a mail costs with each variant, round by round."""
-    data.clear()
-    with_connection(data.url, _forget_the_disk)
+    """What a mail costs each, round by round."""
+    prepare(data)
     rows: dict[str, list[Measured]] = {variant.name: [] for variant in variants}
     with ExitStack() as stack:
-        services = dict.fromkeys(variant.service for variant in variants)
-        servers = {service: stack.enter_context(_server(data, service)) for service in services}
-        for number, variant in enumerate(variants):
-            _load(data, variant, servers[variant.service], f"warm-{number}", seconds)
+        servers = [(variant, stack.enter_context(started(data, variant))) for variant in variants]
+        for number, (variant, server) in enumerate(servers):
+            load(data, variant, server, f"warm-{number}", seconds)
         for number in range(run.rounds):
             found: dict[str, list[Measured]] = {variant.name: [] for variant in variants}
-            for turn, variant in enumerate([*variants, *reversed(variants)]):
-                name = f"load-{number}-{turn}"
-                found[variant.name].append(_load(data, variant, servers[variant.service], name, seconds))
+            for turn, (variant, server) in enumerate([*servers, *reversed(servers)]):
+                found[variant.name].append(load(data, variant, server, f"load-{number}-{turn}", seconds))
             for name, halves in found.items():
                 rows[name].append(_together(halves))
             costs = ", ".join(f"{name} {runs[-1].cpu_us:,.0f} µs" for name, runs in rows.items())
@@ -77,36 +64,41 @@ def spread(found: Sequence[float]) -> str:
     return f"{median(found):+.1%} (half of the rounds: {found[quarter]:+.1%} to {found[-1 - quarter]:+.1%})"
 
 
+def prepare(data: Dataset) -> None:
+    data.clear()
+    with_connection(data.url, _forget_the_disk)
+
+
 async def _forget_the_disk(connection: Any) -> None:
     await connection.execute("ALTER SYSTEM SET fsync = off")
     await connection.execute("SELECT pg_reload_conf()")
 
 
 @contextmanager
-def _server(data: Dataset, service: Service) -> Iterator[HttpServer]:
-    port = free_port()
-    log = data.workplace / f"server-{port}.log"
-    environment = data.with_settings({"DATABASE__ALLOW_UNSAFE": "true", **service.settings})
-    if service.modules is not None:
-        environment["PYTHONPATH"] = str(service.modules)
+def started(data: Dataset, variant: Variant) -> Iterator[HttpServer]:
+    workplace = data.workplace / f"{len(variant.parts)} {variant.name}".replace(" ", "-")
+    workplace.mkdir()
+    port, log = free_port(), workplace / "server.log"
+    environment = data.with_settings({"DATABASE__ALLOW_UNSAFE": "true", **variant.settings})
+    if variant.modules is not None:
+        environment["PYTHONPATH"] = str(variant.modules)
 
     def is_ready() -> bool:
         return "Application startup complete" in log.read_text(errors="replace")
 
-    command = posthouse_command("run", *service.parts, "--port", str(port))
+    command = posthouse_command("run", *variant.parts, "--port", str(port))
     with running(command, log, is_ready, environment=environment) as process:
         yield HttpServer(process, port, log)
 
 
-def _load(data: Dataset, variant: Variant, server: HttpServer, name: str, seconds: int) -> Measured:
+def load(data: Dataset, variant: Variant, server: HttpServer, name: str, seconds: int) -> Measured:
     senders = data.senders[:ACCOUNTS]
     requests = [
         wrk_load.post(sender.basic, message.fields(sender.domain, to=SIMULATED), server.port) for sender in senders
     ]
-    variant.switch(server.process)
     with metered({"Python": [server.process.pid]}) as used:
         measured = wrk_load.measure(server, data.cluster.pid, requests, name=name, seconds=seconds)
-        if "delivery" in variant.service.parts:
+        if "delivery" in variant.parts:
             wait_until_delivered(data.url)
     return Measured(measured.count, measured.seconds, {"Python": microseconds(used, measured.count)["Python"]})
 
