@@ -105,10 +105,10 @@ test-restore: ## The service under load is lost and its database restored to a p
 test-upgrade: ## The newest tag's processes on this version's tables, and both side by side under load (skipped in a clone without tags); all secrets replaced under load
 	$(BIN)/pytest tests/upgrade -m "rare or not rare" --capture=no -rs
 
-test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11; without generated bad input
+test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11, 3.12 or 3.13; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
-	"Python 3.11."*) ;; \
-	*) echo "Skipped: $(DEBIAN_PYTHON) is absent or not Python 3.11."; exit 0;; \
+	"Python 3.11."*|"Python 3.12."*|"Python 3.13."*) ;; \
+	*) echo "Skipped: $(DEBIAN_PYTHON) is absent or none of Python 3.11, 3.12 and 3.13."; exit 0;; \
 	esac; set -e; \
 	test -x $(DEBIAN_VENV)/bin/python || $(UV) venv --quiet --python $(DEBIAN_PYTHON) $(DEBIAN_VENV); \
 	$(UV) pip sync --quiet --python $(DEBIAN_VENV)/bin/python --require-hashes requirements.lock; \
