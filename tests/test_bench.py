@@ -241,8 +241,9 @@ def test_search_measures_every_filter_and_compares_reads(tmp_path: Path) -> None
 @needs_wrk
 def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
     page = page_of(tmp_path, "metrics", "--quick")
-    assert len(rows_of(page, "accepted")) == 6
+    assert len(rows_of(page, "accepted")) == 8
     assert "access lines make a mail accepted cost" in page
+    assert "when nothing is changed" in page
 
 
 @pytest.mark.rare
