@@ -1,5 +1,6 @@
 """The OpenAPI document declares the contract, and the committed copy equals the served document."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +8,14 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import schemathesis
+from fastapi import FastAPI, Request
 from schemathesis.core.result import Ok
+from starlette.routing import Route
 
+from posthouse.entrypoints.http import openapi
+from posthouse.entrypoints.http.app import create_router
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.mail.address import GIVEN_CHARACTERS_MAX
 from posthouse.rules import download, limits
@@ -67,6 +74,23 @@ def model(name: str) -> dict[str, Any]:
 
 def test_the_committed_document_is_the_one_that_is_served() -> None:
     assert FILE.read_text(encoding="utf-8") == written(DOCUMENT), "docs/reference/openapi.json is old: `make openapi`"
+
+
+async def test_it_is_made_once_when_it_is_first_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = [], openapi.openapi
+
+    def noted(application: FastAPI) -> dict[str, Any]:
+        made.append(application)
+        return make(application)
+
+    monkeypatch.setattr(openapi, "openapi", noted)
+    router = create_router(SendEndpoint(BodyReader()))
+    (route,) = [route for route in router.routes if isinstance(route, Route) and route.path == "/openapi.json"]
+    assert made == []
+
+    answers = await asyncio.gather(*[route.endpoint(Request({"type": "http", "headers": []})) for _ in range(5)])
+    assert [json.loads(answer.body) for answer in answers] == [DOCUMENT] * 5
+    assert made == [router]
 
 
 def test_it_is_openapi_3_1() -> None:

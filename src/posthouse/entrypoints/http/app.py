@@ -1,5 +1,6 @@
 """The HTTP application: the router, the frame around it, and the services that it opens and closes."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
@@ -166,13 +167,30 @@ def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | Non
     application.add_exception_handler(HTTPException, _on_http_exception)
     application.add_exception_handler(RequestValidationError, _on_validation_error)
     application.add_exception_handler(Exception, _on_fault)
-    document = StaticContent.of(responses.encoded(openapi.openapi(application)), "application/json")
+    document = _Document(application)
 
     @application.get("/openapi.json", include_in_schema=False)
     async def openapi_json(request: Request) -> Response:
-        return document.response(request.headers, {"Cache-Control": "no-cache"})
+        return (await document.content()).response(request.headers, {"Cache-Control": "no-cache"})
 
     return application
+
+
+class _Document:
+    """The OpenAPI document, made when it is first asked for: it takes as long as the rest of a start."""
+
+    def __init__(self, application: FastAPI) -> None:
+        self._application = application
+        self._made: asyncio.Future[StaticContent] | None = None
+
+    async def content(self) -> StaticContent:
+        if self._made is None:
+            self._made = asyncio.ensure_future(asyncio.to_thread(self._make))
+        # Others may wait for it, too.
+        return await asyncio.shield(self._made)
+
+    def _make(self) -> StaticContent:
+        return StaticContent.of(responses.encoded(openapi.openapi(self._application)), "application/json")
 
 
 async def _on_http_exception(request: Request, fault: Exception) -> Response:
