@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from argon2 import PasswordHasher
+
 from posthouse.clock import Clock
 from posthouse.compose.operator import OperatorServices, operator_services
 from posthouse.config import Settings
@@ -17,6 +19,8 @@ from posthouse.rules.ids import AccountId
 from tests.support.clock import SettableClock
 
 WHY: Final = "acceptance tests"
+# A real hash takes a third of a second of processor time, and so does each login with it.
+CHEAP_HASHER: Final = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class Operator:
         """With the test's own clock, if it has one; the database's otherwise."""
         stack = AsyncExitStack()
         services = await stack.enter_async_context(operator_services(settings))
+        services._passwords._hasher = CHEAP_HASHER
         if clock is not None:
             services.accounts._clock = services.domains._clock = services.credentials._clock = clock
         return cls(services, stack, clock)
