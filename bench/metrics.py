@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import dataset, harness, report, turns, wrk_load
 from bench.dataset import Dataset
 from bench.harness import Run
-from bench.processes import BenchError, Measured, Process, metered
+from bench.processes import BenchError, Measured, Process, metered, microseconds
 from bench.report import Goal, Report, Rows, Runs, goal
 from bench.turns import Variant, spread
 from tools.private_postgres import PrivatePostgres, free_port
@@ -34,7 +34,7 @@ SECONDS: Final = 16
 QUICK_SECONDS: Final = 2
 SCRAPES: Final = 100
 SCRAPES_A_SECOND: Final = 1.0
-TOTALS_SECONDS_MAX: Final = 10.0
+SUMS_SECONDS_MAX: Final = 10.0
 COST_MAX: Final = 0.03
 
 PARTS: Final = {"accepted": ("http",), "accepted and delivered": ("http", "dispatch", "delivery")}
@@ -128,14 +128,14 @@ class _Slices:
         """Since it was asked last."""
         self._path.unlink(missing_ok=True)
         self._process.send_signal(signal.SIGUSR1)
-        deadline = time.monotonic() + TOTALS_SECONDS_MAX
+        deadline = time.monotonic() + SUMS_SECONDS_MAX
         while not self._path.exists():
             if time.monotonic() > deadline:
                 raise BenchError("the service did not write what it measured")
             time.sleep(0.02)
         sums: dict[str, Any] = json.loads(self._path.read_text())
         return {
-            name: Measured(count, seconds, {"Python": seconds / count * 1e6})
+            name: Measured(count, seconds, microseconds({"Python": seconds}, count))
             for name, (seconds, count) in sums.items()
             if count
         }

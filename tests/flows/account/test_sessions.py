@@ -37,6 +37,7 @@ from posthouse.store.sessions import SessionRow
 from posthouse.store.users import UserRow
 from tests.support.account_flows import PEPPERS
 from tests.support.clock import SettableClock
+from tests.support.operator_client import CHEAP_HASHER
 from tests.support.upkeep import new_upkeep
 
 SECRET: Final = "token secret of the tests, thirty-two bytes"
@@ -45,7 +46,6 @@ PASSWORD: Final = "correct horse battery staple"
 NEW: Final = "another horse, another battery"
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
 # Not what passwords are kept with: no test but the one of timing is about the cost.
-CHEAP: Final = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 
 
 @dataclass
@@ -53,7 +53,7 @@ class SessionFlow:
     """A process's share of the dashboard, and one user with two accounts."""
 
     database: Database
-    hasher: PasswordHasher = field(default_factory=lambda: CHEAP)
+    hasher: PasswordHasher = field(default_factory=lambda: CHEAP_HASHER)
     sealer: Sealer = field(default_factory=lambda: Sealer({"1": b"k" * 32}, "1"))
     clock: SettableClock = field(default_factory=SettableClock)
     user_id: UserId = field(default_factory=lambda: UserId(uuid4()))
@@ -256,7 +256,7 @@ async def test_an_ended_session_switches_to_no_account(flow: SessionFlow) -> Non
 
 
 async def test_another_users_session_makes_no_token_good(flow: SessionFlow) -> None:
-    other = UserRow(UserId(uuid4()), "bob@example.com", flow.clock.now(), CHEAP.hash(PASSWORD))
+    other = UserRow(UserId(uuid4()), "bob@example.com", flow.clock.now(), CHEAP_HASHER.hash(PASSWORD))
     async with flow.database.transaction() as tx:
         await users.insert(tx, other)
         await users.join_account(tx, flow.accounts[0], other.id, Role.MEMBER, flow.clock.now())

@@ -8,7 +8,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
-from argon2 import PasswordHasher
 
 from posthouse.chance import SystemChance
 from posthouse.flows.account.passwords import Passwords
@@ -24,13 +23,13 @@ from posthouse.store.seal import Sealer
 from tests.support.accept_flow import new_id
 from tests.support.account_flows import PEPPERS
 from tests.support.clock import SettableClock
+from tests.support.operator_client import CHEAP_HASHER
 from tests.support.upkeep import new_upkeep
 
 PASSWORD: Final = "correct horse battery"
 PEER: Final = "192.0.2.7"
 SEALER: Final = Sealer({"1": bytes(32)}, "1")
 # As weak as it can be: what is shown here does not depend on it.
-HASHER: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 @dataclass
@@ -41,7 +40,7 @@ class TeamFlow:
     def __post_init__(self) -> None:
         chance = SystemChance()
         passwords = Passwords(
-            database=self.database, clock=self.clock, chance=chance, sealer=SEALER, peppers=PEPPERS, hasher=HASHER
+            database=self.database, clock=self.clock, chance=chance, sealer=SEALER, peppers=PEPPERS, hasher=CHEAP_HASHER
         )
         self.team = Team(
             database=self.database,
@@ -133,7 +132,7 @@ async def test_a_user_has_an_argon2id_hash_and_their_address_in_lower_case(flow:
     await flow.team.create_user(account_id, "Ada@Example.com", PASSWORD, Role.ADMIN, OPERATOR)
     stored = await flow.value("SELECT password_hash FROM users WHERE email = 'ada@example.com'")
     assert stored.startswith("$argon2id$")
-    assert HASHER.verify(stored, PASSWORD)
+    assert CHEAP_HASHER.verify(stored, PASSWORD)
     assert await flow.roles(account_id) == {"ada": Role.ADMIN}
     assert await flow.changed_at(account_id) > before
     (entry,) = (await flow.team.log(account_id, 10)).items
