@@ -45,8 +45,10 @@ def batcher(works: Works) -> "Batcher[int, int]":
     return Batcher(works)
 
 
-def begun(batcher: "Batcher[int, int]", *items: int, size: int = 1) -> list["asyncio.Task[int]"]:
-    return [asyncio.create_task(batcher.submit(item, size)) for item in items]
+def begun(
+    batcher: "Batcher[int, int]", *items: int, account: str = "acme", recipients: int = 1, size: int = 1
+) -> list["asyncio.Task[int]"]:
+    return [asyncio.create_task(batcher.submit(item, account, recipients, size)) for item in items]
 
 
 async def turns(count: int = 5) -> None:
@@ -56,7 +58,7 @@ async def turns(count: int = 5) -> None:
 
 async def test_a_single_item_starts_at_once(works: Works, batcher: "Batcher[int, int]") -> None:
     works.gate.set()
-    assert await asyncio.wait_for(batcher.submit(3, 1), 1) == 9
+    assert await asyncio.wait_for(batcher.submit(3), 1) == 9
     assert works.batches == [[3]]
 
 
@@ -92,6 +94,23 @@ async def test_the_bytes_of_a_batch_are_bounded(works: Works, batcher: "Batcher[
     assert works.batches == [[1, 2], [3, 4], [5]]
 
 
+async def test_the_recipients_of_a_batch_are_bounded(works: Works, batcher: "Batcher[int, int]") -> None:
+    works.gate.set()
+    await asyncio.gather(*begun(batcher, 1, 2, 3, 4, 5, recipients=limits.BATCH_RECIPIENTS_MAX // 2))
+    assert works.batches == [[1, 2], [3, 4], [5]]
+
+
+async def test_accounts_take_turns(works: Works, batcher: "Batcher[int, int]") -> None:
+    tasks = begun(batcher, 1)
+    await turns()
+    tasks += begun(batcher, 2, 3, 4, recipients=limits.BATCH_RECIPIENTS_MAX // 2)
+    tasks += begun(batcher, 5, 6, account="globex")
+    await turns()
+    works.gate.set()
+    await asyncio.gather(*tasks)
+    assert works.batches == [[1], [2, 5], [3, 6], [4]]
+
+
 async def test_an_item_larger_than_a_batch_goes_alone(works: Works, batcher: "Batcher[int, int]") -> None:
     works.gate.set()
     await asyncio.gather(*begun(batcher, 1), *begun(batcher, 2, size=limits.BATCH_BYTES_MAX + 1), *begun(batcher, 3))
@@ -125,6 +144,13 @@ async def test_a_batch_that_is_full_lingers_no_longer(works: Works) -> None:
     assert await asyncio.gather(*tasks) == [1, 4, 9]
 
 
+async def test_a_batch_with_all_its_recipients_lingers_no_longer(works: Works) -> None:
+    batcher = Batcher(works, linger=Linger(0.0, HOUR))
+    works.gate.set()
+    tasks = begun(batcher, 1, 2, recipients=limits.BATCH_RECIPIENTS_MAX // 2)
+    assert await asyncio.gather(*tasks) == [1, 4]
+
+
 async def test_an_item_that_fails_fails_alone(works: Works, batcher: "Batcher[int, int]") -> None:
     works.gate.set()
     answers = await asyncio.gather(*begun(batcher, 12, 13, 14), return_exceptions=True)
@@ -140,7 +166,7 @@ async def test_a_batch_that_fails_whole_fails_each_item_and_work_continues(
     answers = await asyncio.gather(*begun(batcher, -1, 2, 3), return_exceptions=True)
     assert all(isinstance(answer, Exception) for answer in answers)
     assert len({id(answer) for answer in answers}) == 3, "one exception was raised in several tasks"
-    assert await batcher.submit(4, 1) == 16
+    assert await batcher.submit(4) == 16
 
 
 async def test_drain_waits_until_nothing_waits(works: Works, batcher: "Batcher[int, int]") -> None:
@@ -175,12 +201,12 @@ async def test_more_items_than_may_wait_are_refused(works: Works, batcher: "Batc
     waiting = begun(batcher, *([2] * limits.WAITING_ITEMS_MAX))
     await turns()
     with pytest.raises(Refusal) as refused:
-        await batcher.submit(3, 1)
+        await batcher.submit(3)
     assert refused.value.code is Code.TEMPORARY_FAILURE
     assert refused.value.retry_after_seconds == 1
     works.gate.set()
     assert len(await asyncio.gather(*running, *waiting)) == limits.WAITING_ITEMS_MAX + 1
-    assert await batcher.submit(3, 1) == 9
+    assert await batcher.submit(3) == 9
 
 
 async def test_more_bytes_than_may_wait_are_refused(works: Works, batcher: "Batcher[int, int]") -> None:
@@ -189,10 +215,10 @@ async def test_more_bytes_than_may_wait_are_refused(works: Works, batcher: "Batc
     waiting = begun(batcher, *([2] * (limits.WAITING_BYTES_MAX // (8 * MIB))), size=8 * MIB)
     await turns()
     with pytest.raises(Refusal):
-        await batcher.submit(3, 1)
+        await batcher.submit(3)
     works.gate.set()
     await asyncio.gather(*running, *waiting)
-    assert await batcher.submit(3, 1) == 9
+    assert await batcher.submit(3) == 9
 
 
 async def test_a_cancelled_item_affects_no_other(works: Works, batcher: "Batcher[int, int]") -> None:
@@ -208,7 +234,7 @@ async def test_a_cancelled_item_affects_no_other(works: Works, batcher: "Batcher
     assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True, False, False, True, False]
     assert (answers[1], answers[2], answers[4]) == (4, 9, 25)
     await asyncio.wait_for(batcher.drain(), 1)
-    assert await batcher.submit(6, 1) == 36
+    assert await batcher.submit(6) == 36
 
 
 # Together or apart

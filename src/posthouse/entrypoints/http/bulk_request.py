@@ -11,7 +11,7 @@ from posthouse.flows.accept.bulk import BulkRequest
 from posthouse.rules import limits
 from posthouse.rules.draft import Decode, Draft, decode_attachments
 from posthouse.rules.fingerprint import Fingerprint
-from posthouse.rules.refusal import Refusal, invalid
+from posthouse.rules.refusal import Code, Refusal, invalid
 
 
 def read_bulk(body: bytes, fingerprint: Fingerprint) -> BulkRequest:
@@ -25,6 +25,7 @@ def read_bulk(body: bytes, fingerprint: Fingerprint) -> BulkRequest:
         raise invalid("`defaults` should be an object with fields of POST /emails.")
     emails = [{**(defaults or {}), **email} if isinstance(email, dict) else None for email in given]
     _check_sum(emails)
+    _check_recipients(emails)
     return BulkRequest(len(emails), _drafts(emails), fingerprint(b"batch " + canonical(content)), request.all)
 
 
@@ -39,6 +40,21 @@ def _check_sum(emails: Sequence[Mapping[str, Any] | None]) -> None:
     left = limits.BULK_ENTRIES_MAX
     for email in filter(None, emails):
         left -= check_entries(email, left)
+
+
+def _check_recipients(emails: Sequence[Mapping[str, Any] | None]) -> None:
+    """Before any draft is made: recipients are what a request costs."""
+    count = 0
+    for email in filter(None, emails):
+        for name in ("to", "cc", "bcc"):
+            given = email.get(name)
+            count += len(given) if isinstance(given, list) else given is not None
+    if count > limits.BULK_RECIPIENTS_MAX:
+        raise Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"The `emails` have {count:,} recipients in `to`, `cc` and `bcc` together: send at most "
+            f"{limits.BULK_RECIPIENTS_MAX:,} with a request.",
+        )
 
 
 def _drafts(emails: Sequence[Mapping[str, Any] | None]) -> Iterator[Draft | Refusal]:

@@ -73,7 +73,7 @@ class AcceptTransaction:
         answers = await self._apart(groups)
         return [answers[entry.message_id] for entry in entries]
 
-    async def accept_part(
+    async def accept_piece(
         self, entries: Sequence[PreparedMessage], bulk: Bulk
     ) -> Sequence[AcceptedMessage | BaseException]:
         """Messages of a bulk request, in one transaction; its key is remembered with the first of them.

@@ -2,10 +2,13 @@
 
 A bulk request has one Idempotency-Key; each of its messages is remembered by that key and its index. So the same
 request again has the same ids, and only what was refused is tried again.
+
+Its emails are prepared and written in pieces, for which accounts take turns. So its other requests, and those of other
+accounts, wait for a piece and not for the whole.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import structlog
@@ -19,20 +22,25 @@ from posthouse.flows.accept.replay import AcceptedMessage, check_same, in_progre
 from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.principal import Principal
+from posthouse.flows.shared.turns import Turns
 from posthouse.rules import fingerprint, limits, send_quota
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft
+from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import acceptance, messages
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage
 from posthouse.store.postgres import Database
 
-# Of one transaction, unless it takes all: other mail of the account waits while it is written.
-PART_EMAILS_MAX: Final = 50
-PART_BYTES_MAX: Final = 8 * limits.MIB
+# Of a piece, unless all emails are one.
+PIECE_EMAILS_MAX: Final = 50
+PIECE_BYTES_MAX: Final = 8 * limits.MIB
+# While one piece is prepared, another is written. Requests in progress are bounded where they are read.
+PIECES_AT_ONCE_MAX: Final = 2
+PIECES_WAITING_MAX: Final = 100
 FAULT: Final = "The service failed on this email; it has been logged. Repeat the request to try it again."
-# After so many emails, other requests have their turn.
-EMAILS_A_TURN: Final = 5
+# An email takes a millisecond to prepare: after this many, other requests have their turn.
+EMAILS_A_TURN: Final = 2
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +78,9 @@ class BulkIntake:
         being_accepted: set[IdempotencyKey],
     ) -> None:
         """`being_accepted` are the keys of all requests of this process."""
+        self._turns: Turns[AccountId] = Turns(
+            at_once_max=PIECES_AT_ONCE_MAX, in_progress_max=PIECES_WAITING_MAX, work="Many emails are being accepted"
+        )
         self._database = database
         self._clock = clock
         self._defaults = defaults
@@ -94,7 +105,7 @@ class BulkIntake:
             if len(known) < request.emails:
                 self._disk_space.require()
             bulk = Bulk(key, body_hash, request.is_all)
-            one = _BulkAcceptance(principal, bulk, known, prepare, self._refused, self._transaction)
+            one = _BulkAcceptance(principal, bulk, known, prepare, self._refused, self._transaction, self._turns)
             return await one.results(request.drafts)
         finally:
             self._being_accepted.discard(key)
@@ -123,7 +134,7 @@ class BulkIntake:
 
 
 class _BulkAcceptance:
-    """The acceptance of one bulk request, in parts."""
+    """The acceptance of one bulk request, in pieces."""
 
     def __init__(
         self,
@@ -133,6 +144,7 @@ class _BulkAcceptance:
         prepare: Prepare,
         refused: RefusedRequests,
         transaction: AcceptTransaction,
+        turns: Turns[AccountId],
     ) -> None:
         self._principal = principal
         self._bulk = bulk
@@ -140,15 +152,26 @@ class _BulkAcceptance:
         self._prepare = prepare
         self._refused = refused
         self._transaction = transaction
+        self._turns = turns
         self._unverified: dict[str, Refusal] = {}
         self._results: dict[int, BulkResult] = {}
-        self._part: dict[int, tuple[Draft, PreparedMessage]] = {}
-        self._part_bytes = 0
+        self._piece: dict[int, tuple[Draft, PreparedMessage]] = {}
+        self._piece_recipients = 0
+        self._piece_bytes = 0
         self._bytes = 0
-        self._recipients = 0
 
     async def results(self, drafts: Iterable[Draft | Refusal]) -> list[BulkResult]:
-        for index, draft in enumerate(drafts):
+        emails = enumerate(drafts)
+        has_more = True
+        while has_more:
+            async with self._turns.turn(self._principal.account_id):
+                has_more = await self._prepare_piece(emails)
+                await self._write_piece()
+        return [self._results[index] for index in sorted(self._results)]
+
+    async def _prepare_piece(self, emails: Iterator[tuple[int, Draft | Refusal]]) -> bool:
+        """Whether there may be more emails after it."""
+        for index, draft in emails:
             if index % EMAILS_A_TURN == 0:
                 await asyncio.sleep(0)
             if isinstance(draft, Refusal):
@@ -157,8 +180,18 @@ class _BulkAcceptance:
                 self._results[index] = AcceptedEmail(draft, self._known[index])
             else:
                 await self._add(index, draft)
-        await self._write()
-        return [self._results[index] for index in sorted(self._results)]
+            if self._is_piece_full:
+                return True
+        return False
+
+    @property
+    def _is_piece_full(self) -> bool:
+        return not self._bulk.is_all and (
+            len(self._piece) >= PIECE_EMAILS_MAX
+            # Another email may have as many recipients as an email can have.
+            or self._piece_recipients > limits.BATCH_RECIPIENTS_MAX - limits.RECIPIENTS_MAX
+            or self._piece_bytes >= PIECE_BYTES_MAX
+        )
 
     async def _add(self, index: int, draft: Draft) -> None:
         try:
@@ -168,10 +201,9 @@ class _BulkAcceptance:
             self._refuse(index, refusal)
             return
         crash.point("accept.prepared")
-        self._part[index] = draft, entry
-        self._part_bytes += len(entry.mime)
-        if not self._bulk.is_all and (len(self._part) >= PART_EMAILS_MAX or self._part_bytes >= PART_BYTES_MAX):
-            await self._write()
+        self._piece[index] = draft, entry
+        self._piece_recipients += len(entry.recipients)
+        self._piece_bytes += len(entry.mime)
 
     async def _prepared(self, index: int, draft: Draft) -> PreparedMessage:
         # No further email is assembled once they are too large together.
@@ -197,15 +229,8 @@ class _BulkAcceptance:
 
     def _check_size(self, entry: PreparedMessage) -> None:
         self._bytes += len(entry.mime)
-        self._recipients += len(entry.recipients)
         if self._bytes > self._bytes_max:
             raise self._too_large()
-        if self._bulk.is_all and self._recipients > limits.BULK_ALL_RECIPIENTS_MAX:
-            raise Refusal(
-                Code.PAYLOAD_TOO_LARGE,
-                f"With `all`, the emails of a request have at most {limits.BULK_ALL_RECIPIENTS_MAX} recipients "
-                "together: send fewer, or leave `all` out.",
-            )
 
     def _too_large(self) -> Refusal:
         size = f"{self._bytes_max // limits.MIB} MiB"
@@ -215,16 +240,17 @@ class _BulkAcceptance:
             text = f"The messages of a request are at most {size} together: repeat the request to send the others."
         return Refusal(Code.PAYLOAD_TOO_LARGE, text)
 
-    async def _write(self) -> None:
-        part, self._part, self._part_bytes = self._part, {}, 0
-        if not part:
+    async def _write_piece(self) -> None:
+        piece, self._piece = self._piece, {}
+        self._piece_recipients = self._piece_bytes = 0
+        if not piece:
             return
         try:
-            answers = await self._transaction.accept_part([entry for _, entry in part.values()], self._bulk)
+            answers = await self._transaction.accept_piece([entry for _, entry in piece.values()], self._bulk)
         except NotAllAcceptedError as error:
             answers = error.answers
         accepted = 0
-        for (index, (draft, _)), answer in zip(part.items(), answers, strict=True):
+        for (index, (draft, _)), answer in zip(piece.items(), answers, strict=True):
             if isinstance(answer, Refusal):
                 self._refuse(index, answer)
             elif isinstance(answer, BaseException):

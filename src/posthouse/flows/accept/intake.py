@@ -213,7 +213,7 @@ class Intake:
         batcher = self._large_batcher if size > limits.THREAD_BODY_BYTES_MIN else self._batcher
         if span is not None:
             return _traced(span, batcher, entry, size)
-        return batcher.submit(entry, size)
+        return batcher.submit(entry, entry.account_id, len(entry.recipients), size)
 
     async def _prepare(
         self,
@@ -276,7 +276,8 @@ async def _traced(
     commit = span.child("commit")
     is_error = True
     try:
-        accepted = await batcher.submit(entry._replace(trace=span.context.stored), size)
+        traced = entry._replace(trace=span.context.stored)
+        accepted = await batcher.submit(traced, entry.account_id, len(entry.recipients), size)
         is_error = False
         return accepted
     finally:

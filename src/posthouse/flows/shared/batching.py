@@ -1,12 +1,14 @@
 """Batches: the items that arrived while the last batch was running are the next batch.
 
 Without a timer, unless no client waits: a single item starts at once. Under load the batches grow by themselves, and
-all items of a batch share the cost of a transaction (round trips, locks, fsync).
+all items of a batch share the cost of a transaction (round trips, locks, fsync). What they cost depends on their
+recipients, so a batch is bounded by these, and accounts take turns: an account with much to do delays the others by no
+more than the batch that is running.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -39,23 +41,39 @@ class Batcher(Generic[Item, Result]):
         self._enough = asyncio.Event()
         self._items_max = items_max
         self._waiting_max = waiting_max
-        self._waiting: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
+        # In the order of turns; of an account the first comes first. Each with its recipients and bytes.
+        self._waiting: OrderedDict[Hashable, deque[tuple[Item, int, int, asyncio.Future[Result]]]] = OrderedDict()
+        self._waiting_items = 0
+        self._waiting_recipients = 0
         self._waiting_bytes = 0
         self._running: asyncio.Task[None] | None = None
 
-    async def submit(self, item: Item, size_bytes: int) -> Result:
-        if len(self._waiting) >= self._waiting_max or self._waiting_bytes >= limits.WAITING_BYTES_MAX:
+    async def submit(self, item: Item, account: Hashable = None, recipients: int = 1, size_bytes: int = 0) -> Result:
+        """`account` is whose turn it takes; `recipients` and `size_bytes` are what it adds to its batch."""
+        if self._waiting_items >= self._waiting_max or self._waiting_bytes >= limits.WAITING_BYTES_MAX:
             raise too_many_waiting()
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, size_bytes, answer))
+        entry = item, recipients, size_bytes, answer
+        waiting = self._waiting.get(account)
+        if waiting is None:
+            self._waiting[account] = deque((entry,))
+        else:
+            waiting.append(entry)
+        self._waiting_items += 1
+        self._waiting_recipients += recipients
         self._waiting_bytes += size_bytes
         if self._linger is not None:
             self._linger.note(asyncio.get_running_loop().time())
-            if len(self._waiting) >= self._items_max:
+            if self._is_full:
                 self._enough.set()
         if self._running is None:
             self._running = asyncio.create_task(self._run())
         return await answer
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether a whole batch waits."""
+        return self._waiting_items >= self._items_max or self._waiting_recipients >= limits.BATCH_RECIPIENTS_MAX
 
     def hurry(self) -> None:
         """The batch that lingers, or the next one, waits no longer than it must: more can't come before it is done."""
@@ -71,7 +89,7 @@ class Batcher(Generic[Item, Result]):
             # Requests that are being read at this moment can join.
             await asyncio.sleep(0)
             while self._waiting:
-                if self._linger is not None and len(self._waiting) < self._items_max:
+                if self._linger is not None and not self._is_full:
                     await self._wait_for_more(self._linger)
                 self._enough.clear()
                 batch = self._take()
@@ -114,21 +132,30 @@ class Batcher(Generic[Item, Result]):
                 answer.set_exception(refusal.copy())
 
     def _take_answers(self) -> list[asyncio.Future[Result]]:
-        answers = [answer for _, _, answer in self._waiting]
+        answers = [answer for entries in self._waiting.values() for *_, answer in entries]
         self._waiting.clear()
-        self._waiting_bytes = 0
+        self._waiting_items = self._waiting_recipients = self._waiting_bytes = 0
         return answers
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
-        bytes_left = limits.BATCH_BYTES_MAX
+        recipients_left, bytes_left = limits.BATCH_RECIPIENTS_MAX, limits.BATCH_BYTES_MAX
         while self._waiting and len(batch) < self._items_max:
-            item, size_bytes, answer = self._waiting[0]
-            if batch and size_bytes > bytes_left:
-                break
-            self._waiting.popleft()
-            self._waiting_bytes -= size_bytes
+            account, entries = self._waiting.popitem(last=False)
+            item, recipients, size_bytes, answer = entries[0]
+            recipients_left -= recipients
             bytes_left -= size_bytes
+            if batch and (recipients_left < 0 or bytes_left < 0):
+                # It is the first of the next batch.
+                self._waiting[account] = entries
+                self._waiting.move_to_end(account, last=False)
+                break
+            entries.popleft()
+            if entries:
+                self._waiting[account] = entries
+            self._waiting_items -= 1
+            self._waiting_recipients -= recipients
+            self._waiting_bytes -= size_bytes
             batch.append((item, answer))
         return batch
 
@@ -163,11 +190,13 @@ async def together_or_apart(
     return done
 
 
-async def submit_until_taken(batcher: Batcher[Item, Result], item: Item, pause_seconds: float) -> Result:
+async def submit_until_taken(
+    batcher: Batcher[Item, Result], item: Item, account: Hashable, recipients: int, pause_seconds: float
+) -> Result:
     """Submit again until it is not refused, however long the database is away."""
     while True:
         try:
-            return await batcher.submit(item, 0)
+            return await batcher.submit(item, account, recipients)
         except Refusal:
             await asyncio.sleep(pause_seconds)
 

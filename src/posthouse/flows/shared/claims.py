@@ -26,6 +26,7 @@ from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.flows.shared.batching import Batcher, submit_until_taken, together_or_apart
 from posthouse.flows.shared.tickets import HeldTickets, Item, TicketT
 from posthouse.flows.shared.worker_lease import SendPermit, WorkerLease
+from posthouse.rules import limits
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.linger import Linger
 from posthouse.rules.refusal import Refusal
@@ -40,7 +41,7 @@ STORAGE_AWAY_SECONDS: Final = 2.0
 
 
 class KeyedClaim(Protocol):
-    """`key` ends with the fence; what precedes it names the row."""
+    """`key` begins with the account and ends with the fence; what precedes the fence names the row."""
 
     @property
     def key(self) -> tuple[object, ...]: ...
@@ -195,7 +196,7 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
     async def renew(self) -> None:
         await self._lease.renew()
         if self._is_unsure:
-            await self._claiming.submit((), 0)  # claims nothing, but releases what is unknown
+            await self._claiming.submit(())  # claims nothing, but releases what is unknown
 
     async def heartbeat(self) -> None:
         await self._held.heartbeat()
@@ -215,7 +216,7 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
 
         Of a group whose members go alone, only the first is claimed.
         """
-        return await self._claiming.submit(tickets, 0)
+        return await self._claiming.submit(tickets, tickets[0].account_id if tickets else None, len(tickets))
 
     def hurry(self) -> None:
         """Others wait until what is being claimed is done."""
@@ -226,7 +227,8 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         if not outcomes:
             return
         try:
-            await submit_until_taken(self._recording, outcomes, STORAGE_AWAY_SECONDS / 2)
+            account = outcomes[0].key[0]
+            await submit_until_taken(self._recording, outcomes, account, len(outcomes), STORAGE_AWAY_SECONDS / 2)
         except Exception:
             # The attempt stays counted and without an outcome; the schedule makes it due again.
             log.exception("outcome_not_recorded", **self._store.log_fields(outcomes[0]))
@@ -240,7 +242,9 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
 
     async def postpone(self, postponements: Sequence[Postponement[TicketT]]) -> None:
         """Tickets that were not claimed are worth nothing from now on, and their rows are due later."""
-        await self._postponing.submit(postponements, 0)
+        for start in range(0, len(postponements), limits.BATCH_RECIPIENTS_MAX):
+            part = postponements[start : start + limits.BATCH_RECIPIENTS_MAX]
+            await self._postponing.submit(part, recipients=len(part))
 
     async def postpone_items(self, late: Sequence[tuple[Item[TicketT], float]]) -> None:
         """Postpone tickets for which there is no room here, each by its seconds."""
