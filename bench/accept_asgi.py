@@ -119,7 +119,10 @@ class Handler:
         for entry in entries:
             spent[entry.account_id] = spent.get(entry.account_id, 0) + entry.credits
         now = datetime.now(UTC)
-        spendings = [Spending(account, count, now, now.date(), now.date(), count) for account, count in spent.items()]
+        spendings = [
+            Spending(account, count, now, now, now.date(), count, 0, now.date(), now.date(), count)
+            for account, count in spent.items()
+        ]
         async with self._connection.transaction():
             await acceptance.lock(self._connection, keys, sorted(spent))
             await acceptance.recall(self._connection, keys)

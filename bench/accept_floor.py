@@ -88,7 +88,7 @@ def script(batch: int, now: datetime) -> str:
     """A pgbench script of one accepting transaction of `batch` messages."""
     lock = ([_KEY.lock_number], [_ACCOUNT])
     recall = ([_ACCOUNT], [_CREDENTIAL], [_KEY.text])
-    spending = Spending(_ACCOUNT, 1, _NOW, _NOW.date(), _NOW.date(), 1)
+    spending = Spending(_ACCOUNT, 1, _NOW, _NOW, _NOW.date(), 1_000, 0, _NOW.date(), _NOW.date(), 1)
     write, *arguments = acceptance.write_call([_entry()], [spending], _NOW, _NOW)
     marks = _marks(batch, ids.lowest_id(now).hex[:12] + "70")
     statements = (

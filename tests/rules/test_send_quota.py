@@ -65,6 +65,8 @@ def test_an_accepted_message_takes_credits_rate_and_warm_up() -> None:
         FRESH,
         available=997,
         full_at=reading.full_at,
+        recipients_full_at=NOON + timedelta(milliseconds=6),
+        stored_on=TODAY,
         warmup_started_on=TODAY,
         warmup_day=TODAY,
         warmup_used=3,
@@ -165,7 +167,14 @@ def test_a_process_behind_midnight_does_not_reopen_the_day_before() -> None:
 def test_test_mail_needs_neither_credits_nor_warm_up_and_starts_none() -> None:
     account = replace(FRESH, available=0, warmup_limits=(0,))
     reading = admit(account, TEST_MAIL, NOON)
-    assert account == replace(FRESH, available=0, warmup_limits=(0,), full_at=reading.full_at)
+    assert account == replace(
+        FRESH,
+        available=0,
+        warmup_limits=(0,),
+        full_at=reading.full_at,
+        recipients_full_at=NOON + timedelta(milliseconds=400),
+        stored_on=TODAY,
+    )
 
 
 def test_test_mail_is_rate_limited() -> None:

@@ -181,6 +181,7 @@ def account_limits(settings: Settings) -> "Defaults":
     return Defaults(
         rate=Rate(settings.limits.rate_per_second, settings.limits.rate_burst),
         warmup_limits=settings.limits.warmup_limits if settings.limits.warmup_enabled else None,
+        stored_bytes_max=settings.limits.stored_bytes_per_day,
     )
 
 

@@ -10,8 +10,10 @@ from posthouse.config.section import Integers, Section, Texts
 from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
 from posthouse.rules.feedback_loops import PROVIDERS, FeedbackLoops
 from posthouse.rules.limits import (
+    MIB,
     RATE_BURST,
     RATE_PER_SECOND,
+    STORED_BYTES_PER_DAY,
     WARMUP_RECIPIENTS_BY_DAY,
     WRITES_BURST,
     WRITES_PER_SECOND,
@@ -185,6 +187,12 @@ class LimitsSection(Section):
         ge=1,
         le=10**9,
         description="Requests that an idle account may send at once, unless it has its own limit.",
+    )
+    stored_bytes_per_day: int = Field(
+        STORED_BYTES_PER_DAY,
+        ge=100 * MIB,
+        description="Bytes of assembled messages that an account may have stored on a UTC day; a tenth of it for test "
+        "mail.",
     )
     writes_per_second: int = Field(
         WRITES_PER_SECOND,

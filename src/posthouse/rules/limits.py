@@ -43,6 +43,15 @@ IDEMPOTENCY_LIFETIME_SECONDS: Final = 24 * 3600
 # Rates.
 RATE_PER_SECOND: Final = 20
 RATE_BURST: Final = 40
+# Recipients, next to requests: what a message costs depends on them. A burst of the largest messages still passes.
+RECIPIENTS_PER_REQUEST: Final = 25
+RECIPIENTS_PER_BURST_REQUEST: Final = RECIPIENTS_MAX
+# A recipient of test mail counts as this many, since it costs no credit: a bulk request of 500 still passes.
+TEST_RECIPIENT_WEIGHT: Final = 4
+# Assembled messages that an account stores on a UTC day, and the part of it that test mail may have: a test key that
+# leaks must not stop the account's mail.
+STORED_BYTES_PER_DAY: Final = 10 * GIB
+STORED_TEST_PART: Final = 10
 # Changes under /v1, of an account: far above what people and deployments do.
 WRITES_PER_SECOND: Final = 10
 WRITES_BURST: Final = 60
@@ -119,7 +128,7 @@ BULK_RECIPIENTS_MAX: Final = 1_000
 BULK_ENTRIES_MAX: Final = 100_000
 BULK_BYTES_MAX: Final = 128 * MIB
 BULK_ALL_BYTES_MAX: Final = 32 * MIB
-# So many emails of a bulk request count as one request of the account's rate.
+# This many emails of a bulk request count as one request of the account's rate.
 BULK_EMAILS_PER_REQUEST: Final = 25
 
 # Domains.

@@ -1,6 +1,6 @@
-"""Rate limits: an account's request rate, its warm-up days, and the wait after failed logins.
+"""Rate limits: an account's requests and recipients, its warm-up days, and the wait after failed logins.
 
-The request rate is GCRA, a leaky bucket that needs only a timestamp. `full_at` is when the whole burst is available
+A rate is GCRA, a leaky bucket that needs only a timestamp. `full_at` is when the whole burst is available
 again; each request moves it forward by an interval, and a request that would move it further from now than the
 burst has to wait. All times are whole microseconds, as PostgreSQL stores them, so rounding errors don't add up.
 """
@@ -40,10 +40,10 @@ class RateWait:
     seconds: int
 
 
-def take(rate: Rate, full_at: datetime, now: datetime) -> RateReading | RateWait:
-    """Take a request from the rate; a RateWait has taken nothing."""
+def take(rate: Rate, full_at: datetime, now: datetime, count: int = 1) -> RateReading | RateWait:
+    """Take a request from the rate, or so many of what it counts; a RateWait has taken nothing."""
     interval, burst = _spans(rate)
-    used = _used(burst, full_at, now) + interval
+    used = _used(burst, full_at, now) + interval * count
     if used > burst:
         return RateWait(_seconds_rounded_up(used - burst))
     return RateReading(now + used, (burst - used) // interval, _seconds_rounded_up(used))

@@ -1,22 +1,25 @@
-"""Whether an account may send this message now: its rate, then its warm-up, then its credits."""
+"""Whether an account may send this message now: its rates, its stored bytes, its warm-up, then its credits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from posthouse.rules import rate_limit
+from posthouse.rules import limits, rate_limit
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateReading, RateWait
 from posthouse.rules.refusal import Code, Refusal
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class Account:
     """The working copy of an account's row while a batch is decided; `admit` changes it.
 
-    `warmup_limits` is None for an exempt account. `warmup_used` counts the recipients accepted on
-    `warmup_day`, `warmup_ahead` those accepted for later days.
+    `full_at` is of the rate of requests, `recipients_full_at` of that of recipients. `warmup_limits` is None for an
+    exempt account. `warmup_used` counts the recipients accepted on `warmup_day`, `warmup_ahead` those accepted for
+    later days; `stored_bytes` and `stored_test_bytes` what was stored on `stored_on`, of live and of test mail.
     """
 
     id: AccountId
@@ -29,6 +32,11 @@ class Account:
     warmup_day: date | None
     warmup_used: int
     warmup_ahead: Mapping[date, int] = field(default_factory=dict)
+    recipients_full_at: datetime = _LONG_AGO
+    stored_on: date | None = None
+    stored_bytes: int = 0
+    stored_test_bytes: int = 0
+    stored_bytes_max: int = limits.STORED_BYTES_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +44,18 @@ class Charge:
     """What a message costs. Test mail costs no credits and does not count for the warm-up.
 
     `is_request` is false for a message whose request was counted with another of its bulk request. `send_at` is set if
-    it is sent later.
+    it is sent later. `stored_bytes` is its assembled size.
     """
 
     recipients: int
     credits: int
     is_request: bool = True
     send_at: datetime | None = None
+    stored_bytes: int = 0
+
+    @property
+    def is_test(self) -> bool:
+        return not self.credits
 
 
 class WarmupReading(NamedTuple):
@@ -60,6 +73,8 @@ class WarmupReading(NamedTuple):
 def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
     """Charge the account for a message, or refuse it without changing the account."""
     taken = check_rate(account, now) if charge.is_request else rate_limit.reading(account.rate, account.full_at, now)
+    recipients = check_recipients(account, charge, now)
+    stored = _stored(account, charge, now)
     if charge.credits:
         warmup = warmup_reading(account, now, charge.send_at)
         _check_warmup(account, charge, warmup, now)
@@ -67,6 +82,8 @@ def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
         account.available -= charge.credits
         _count_warmup(account, warmup, charge.recipients)
     account.full_at = taken.full_at
+    account.recipients_full_at = recipients.full_at
+    account.stored_on, account.stored_bytes, account.stored_test_bytes = stored
     return taken
 
 
@@ -74,8 +91,49 @@ def check_rate(account: Account, now: datetime) -> RateReading:
     """The rate after one more request, which is not counted yet; or a Refusal."""
     taken = rate_limit.take(account.rate, account.full_at, now)
     if isinstance(taken, RateWait):
-        raise _too_fast(account, taken, now)
+        rate = account.rate
+        raise _wait(account, taken, f"{rate.per_second} requests a second and {rate.burst} at once", now)
     return taken
+
+
+def check_recipients(account: Account, charge: Charge, now: datetime) -> RateReading:
+    """The rate of recipients after this message, which is not counted yet; or a Refusal."""
+    rate = _recipient_rate(account.rate)
+    weight = limits.TEST_RECIPIENT_WEIGHT if charge.is_test else 1
+    taken = rate_limit.take(rate, account.recipients_full_at, now, charge.recipients * weight)
+    if isinstance(taken, RateWait):
+        allowed = f"to {rate.per_second // weight:,.0f} recipients a second and {rate.burst // weight:,} at once"
+        raise _wait(account, taken, f"{allowed} with a test key" if charge.is_test else allowed, now)
+    return taken
+
+
+def _recipient_rate(rate: Rate) -> Rate:
+    # The largest message always fits, with a test key too.
+    most = limits.RECIPIENTS_MAX * limits.TEST_RECIPIENT_WEIGHT
+    burst = max(rate.burst * limits.RECIPIENTS_PER_BURST_REQUEST, most)
+    return Rate(rate.per_second * limits.RECIPIENTS_PER_REQUEST, burst)
+
+
+def _stored(account: Account, charge: Charge, now: datetime) -> tuple[date, int, int]:
+    """The day, and the bytes of live and of test mail stored on it with this message; or a Refusal."""
+    # A process whose clock is behind must not reopen the previous day.
+    today = max(now.astimezone(UTC).date(), account.stored_on or date.min)
+    live, test = (account.stored_bytes, account.stored_test_bytes) if account.stored_on == today else (0, 0)
+    if charge.is_test:
+        used = test = test + charge.stored_bytes
+        most = account.stored_bytes_max // limits.STORED_TEST_PART
+    else:
+        used = live = live + charge.stored_bytes
+        most = account.stored_bytes_max
+    if used > most:
+        raise Refusal(
+            Code.RATE_LIMITED,
+            f"This account may store {most // limits.MIB:,} MiB of {'test ' * charge.is_test}email a day, and this "
+            "message would go beyond it: send it after 00:00 UTC, or ask the operator for more.",
+            retry_after_seconds=rate_limit.seconds_to_midnight(now),
+            headers=_untaken_headers(account, now),
+        )
+    return today, live, test
 
 
 def warmup_reading(account: Account, now: datetime, send_at: datetime | None = None) -> WarmupReading:
@@ -157,12 +215,10 @@ def _check_credits(account: Account, charge: Charge, now: datetime) -> None:
     )
 
 
-def _too_fast(account: Account, wait: RateWait, now: datetime) -> Refusal:
-    rate = account.rate
+def _wait(account: Account, wait: RateWait, allowed: str, now: datetime) -> Refusal:
     return Refusal(
         Code.RATE_LIMITED,
-        f"This account may send {rate.per_second} requests a second and {rate.burst} at once:"
-        f" try again in {wait.seconds} s.",
+        f"This account may send {allowed}: try again in {wait.seconds} s.",
         retry_after_seconds=wait.seconds,
         headers=_untaken_headers(account, now),
     )

@@ -94,6 +94,10 @@ class AccountQuotaRow(NamedTuple):
     warmup_used: int
     # JSON.
     warmup_ahead: str | None
+    recipients_full_at: datetime
+    stored_on: date | None
+    stored_bytes: int
+    stored_test_bytes: int
 
 
 class RefusedRow(NamedTuple):
@@ -112,6 +116,10 @@ class Spending(NamedTuple):
     account_id: AccountId
     credits: int
     rate_full_at: datetime
+    recipients_full_at: datetime
+    stored_on: date | None
+    stored_bytes: int
+    stored_test_bytes: int
     warmup_started_on: date | None
     warmup_day: date | None
     warmup_used: int
@@ -131,17 +139,20 @@ SELECT (SELECT array_agg(pg_try_advisory_xact_lock(number) ORDER BY place)
        NULL::integer AS rate_per_second, NULL::integer AS rate_burst, NULL::timestamptz AS rate_full_at,
        NULL::boolean AS warmup_exempt, NULL::integer[] AS warmup_limits,
        NULL::date AS warmup_started_on, NULL::date AS warmup_day, NULL::integer AS warmup_used,
-       NULL::jsonb AS warmup_ahead
+       NULL::jsonb AS warmup_ahead, NULL::timestamptz AS recipients_full_at,
+       NULL::date AS stored_on, NULL::bigint AS stored_bytes, NULL::bigint AS stored_test_bytes
 UNION ALL
 SELECT NULL, * FROM (
     SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
-           warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, warmup_ahead
+           warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, warmup_ahead,
+           recipients_full_at, stored_on, stored_bytes, stored_test_bytes
     FROM accounts WHERE id = ANY($2::uuid[]) ORDER BY id FOR NO KEY UPDATE) account
 """
 
 READ: Final = """
 SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
-       warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, warmup_ahead
+       warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, warmup_ahead,
+       recipients_full_at, stored_on, stored_bytes, stored_test_bytes
 FROM accounts WHERE id = $1
 """
 READ_MANY: Final = READ.replace("id = $1", "id = ANY($1::uuid[])")
@@ -186,12 +197,16 @@ VALUES ($1, $2, $3, $4, $5, $6)
 WRITE: Final = statement("""
 WITH charged AS (
     UPDATE accounts SET available = available - spent.credits, rate_full_at = spent.rate_full_at,
+        recipients_full_at = spent.recipients_full_at, stored_on = spent.stored_on,
+        stored_bytes = spent.stored_bytes, stored_test_bytes = spent.stored_test_bytes,
         warmup_started_on = spent.warmup_started_on, warmup_day = spent.warmup_day,
         warmup_used = spent.warmup_used, warmup_ahead = spent.warmup_ahead
     FROM unnest(:spender_ids::uuid[], :spent_credits::bigint[], :rates_full_at::timestamptz[],
+        :recipients_full_at::timestamptz[], :stored_on::date[], :stored_bytes::bigint[], :stored_test_bytes::bigint[],
         :warmups_started_on::date[], :warmup_days::date[], :warmups_used::integer[],
         :warmups_ahead::jsonb[])
-        spent(account_id, credits, rate_full_at, warmup_started_on, warmup_day, warmup_used, warmup_ahead)
+        spent(account_id, credits, rate_full_at, recipients_full_at, stored_on, stored_bytes, stored_test_bytes,
+            warmup_started_on, warmup_day, warmup_used, warmup_ahead)
     WHERE accounts.id = spent.account_id AND accounts.id = ANY(:spender_ids::uuid[])
 ), accepted AS MATERIALIZED (
     SELECT * FROM unnest(:account_ids::uuid[], :credential_ids::uuid[], :scope_ids::uuid[], :keys::text[],
@@ -342,6 +357,10 @@ def write_call(
         spender_ids=[spending.account_id for spending in spendings],
         spent_credits=[spending.credits for spending in spendings],
         rates_full_at=[spending.rate_full_at for spending in spendings],
+        recipients_full_at=[spending.recipients_full_at for spending in spendings],
+        stored_on=[spending.stored_on for spending in spendings],
+        stored_bytes=[spending.stored_bytes for spending in spendings],
+        stored_test_bytes=[spending.stored_test_bytes for spending in spendings],
         warmups_started_on=[spending.warmup_started_on for spending in spendings],
         warmup_days=[spending.warmup_day for spending in spendings],
         warmups_used=[spending.warmup_used for spending in spendings],

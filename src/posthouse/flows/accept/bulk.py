@@ -124,6 +124,8 @@ class BulkIntake:
                 if account.suspended:
                     raise suspended()
                 send_quota.check_rate(account, now)
+                credits_ = 0 if principal.mode is Mode.TEST else 1
+                send_quota.check_recipients(account, send_quota.Charge(1, credits_), now)
                 return {}
             check_same(body_hash, valid.pop(key))
             ids = {known.message_id: indexes[found] for found, known in valid.items()}

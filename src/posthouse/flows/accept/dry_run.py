@@ -143,7 +143,9 @@ class DryRun:
             refusals.append(_lasting(refusal))
         try:
             send_time.check(draft.send_at, now)
-            send_quota.admit(account, send_quota.Charge(count, count, send_at=draft.send_at), now)
+            stored_bytes = 0 if written is None else len(written)
+            charge = send_quota.Charge(count, count, send_at=draft.send_at, stored_bytes=stored_bytes)
+            send_quota.admit(account, charge, now)
         except Refusal as refusal:
             refusals.append(refusal)
         lanes, unreachable = await self._lanes({recipient.destination for recipient in draft.recipients})

@@ -22,7 +22,7 @@ class QuotaBatch:
         if account.suspended:
             raise suspended()
         count = len(entry.recipients)
-        charge = send_quota.Charge(count, entry.credits, is_request, entry.send_at)
+        charge = send_quota.Charge(count, entry.credits, is_request, entry.send_at, len(entry.mime))
         reading = send_quota.admit(account, charge, self._now)
         self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
         self.entries.append(entry)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from posthouse.rules import send_quota
+from posthouse.rules import limits, send_quota
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.acceptance import AccountQuotaRow, Spending
@@ -17,6 +17,7 @@ class Defaults:
 
     rate: Rate
     warmup_limits: tuple[int, ...] | None
+    stored_bytes_max: int = limits.STORED_BYTES_PER_DAY
 
 
 def working_copy(row: AccountQuotaRow, defaults: Defaults) -> send_quota.Account:
@@ -36,6 +37,11 @@ def working_copy(row: AccountQuotaRow, defaults: Defaults) -> send_quota.Account
         warmup_day=row.warmup_day,
         warmup_used=row.warmup_used,
         warmup_ahead=_ahead(row.warmup_ahead),
+        recipients_full_at=row.recipients_full_at,
+        stored_on=row.stored_on,
+        stored_bytes=row.stored_bytes,
+        stored_test_bytes=row.stored_test_bytes,
+        stored_bytes_max=defaults.stored_bytes_max,
     )
 
 
@@ -45,6 +51,10 @@ def spending(account: send_quota.Account, credits_: int) -> Spending:
         account_id=account.id,
         credits=credits_,
         rate_full_at=account.full_at,
+        recipients_full_at=account.recipients_full_at,
+        stored_on=account.stored_on,
+        stored_bytes=account.stored_bytes,
+        stored_test_bytes=account.stored_test_bytes,
         warmup_started_on=account.warmup_started_on,
         warmup_day=account.warmup_day,
         warmup_used=account.warmup_used,
