@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from posthouse.rules.credential import Scope
 from tests.support.http_answer import Answer
 from tests.support.nameserver import Nameserver
 from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant
@@ -150,9 +151,28 @@ async def test_members_may_dry_run_and_viewers_may_not(regular: Tenant, path: st
     body = regular.mail(to="delivered@simulator.invalid") if path == DRY_RUN else {}
     assert (await regular.call("POST", path, body, role="viewer")).is_refusal(403, "forbidden", "viewer")
     assert (await regular.call("POST", path, body, role="member")).status in {200, 202}
-    for authorization in (regular.basic, await regular.key(), "Bearer nonsense"):
+    for authorization in (regular.basic, await regular.scoped_key(Scope.READ), "Bearer nonsense"):
         answer = await regular.service.request("POST", path, headers={"Authorization": authorization}, json=body)
         assert answer.is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("TRY-17")
+async def test_a_key_with_the_scope_send_tries_what_it_would_send(service: Service) -> None:
+    regular = await service.account(credits=0)
+
+    async def tried(authorization: str, **changes: object) -> Answer:
+        body = regular.mail(**({"to": "ada@example.org"} | changes))
+        return await service.request("POST", DRY_RUN, headers={"Authorization": authorization}, json=body)
+
+    live, rehearsal = [await tried(await regular.key(mode)) for mode in ("live", "test")]
+    assert [answer.status for answer in (live, rehearsal)] == [200, 200]
+    assert (live.body["refusal"]["code"], live.body["credits"]["needed"]) == ("insufficient_credits", 1)
+    assert (rehearsal.body["would_accept"], rehearsal.body["credits"]["needed"]) == (True, 0)
+    assert [answer.body["recipients"][0]["simulator"] for answer in (live, rehearsal)] == [False, True]
+    bound = await regular.scoped_key(Scope.SEND, sender_domains=("other.example",))
+    refusal = (await tried(bound)).body["refusal"]
+    assert (refusal["code"], "other.example" in refusal["error"]) == ("forbidden", True)
+    assert (await tried(await regular.scoped_key(Scope.MESSAGES))).is_refusal(401, "unauthorized", "`send`")
 
 
 @pytest.mark.rule("TRY-10")

@@ -110,6 +110,10 @@ async def test_no_cell_is_a_formula(tenant: Tenant) -> None:
         await tenant.accepts(tenant.mail(subject=formula, tags=[formula]))
         newest = (await rows_of(tenant, "/v1/messages/export"))[0]
         assert (newest["subject"], newest["tags"]) == (f"'{formula}", f"'{formula}")
+    # To a spreadsheet that separates cells by semicolons, or drops blanks.
+    for hidden, shown in (("x;=1+cmd|' /C calc'!A0;y", "x;'=1+cmd|' /C calc'!A0;y"), (" =1+1", "' =1+1")):
+        await tenant.accepts(tenant.mail(subject=hidden))
+        assert (await rows_of(tenant, "/v1/messages/export"))[0]["subject"] == shown
     answer = await file_of(tenant, "/v1/messages/export")
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert answer.headers["Content-Disposition"] == 'attachment; filename="messages.csv"'

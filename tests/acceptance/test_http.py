@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 
@@ -339,6 +340,47 @@ async def test_a_single_bad_address_of_many_is_named(regular: Tenant) -> None:
     body = regular.mail(cc=["bob@example.org", "cy@example.org", "no address at all"])
     answer = await regular.refuses(body, 400, "invalid_request", "cc")
     assert "2" in answer.error or "3" in answer.error or "no address at all" in answer.error
+
+
+@pytest.mark.rule("HTTP-18")
+async def test_pages_probes_and_links_take_parameters_that_others_add(service: Service, regular: Tenant) -> None:
+    sent = await regular.accepts()
+    for path, status in (
+        (f"/emails/{sent['id']}", 200),
+        ("/healthz", 200),
+        ("/unsubscribe/unknown", 404),
+    ):
+        answer = await service.request("GET", f"{path}?utm_source=x", headers={"Authorization": regular.basic})
+        assert answer.status == status, path
+    for path in ("/docs", "/openapi.json"):
+        async with service.client.get(f"{service.url}{path}?utm_source=x") as page:
+            assert page.status == 200
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    clicked = await service.request(
+        "POST", "/unsubscribe/unknown?utm_source=x", headers=form, data=b"List-Unsubscribe=One-Click"
+    )
+    assert clicked.status == 404
+
+
+@pytest.mark.rule("HTTP-18")
+async def test_a_known_parameter_that_was_misspelt_is_suggested(regular: Tenant) -> None:
+    for given, meant in (("statu=failed", "`status`"), ("Tag=x", "`tag`"), ("metadata=x", "`metadata.<name>`")):
+        answer = await regular.call("GET", f"/v1/messages?{given}")
+        assert answer.is_refusal(400, "invalid_request", meant)
+    assert (await regular.call("GET", "/v1/messages?metadata.order=1&metadata.shop=2&limit=1")).status == 200
+    assert (await regular.call("GET", "/v1/account?x=1")).is_refusal(400, "invalid_request", "`x`", "none")
+
+
+@pytest.mark.rule("HTTP-19")
+async def test_a_cancellation_with_a_dry_run_cancels_nothing(tenant: Tenant) -> None:
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    sent = await tenant.accepts(tenant.mail(send_at=later))
+    headers = {"Authorization": tenant.basic}
+    path = f"/emails/{sent['id']}/cancel"
+    tried = await tenant.service.request("POST", path, headers=headers, json={"dry_run": True})
+    assert tried.is_refusal(400, "invalid_request", "body")
+    assert (await tenant.get(sent["id"])).body["status"] == "queued"
+    assert (await tenant.service.request("POST", path, headers=headers, json={})).status == 200
 
 
 @pytest.mark.rule("HTTP-15")

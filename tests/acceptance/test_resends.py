@@ -79,10 +79,11 @@ async def test_members_and_keys_for_messages_may_resend_and_no_one_sees_anothers
     for authorization, status in (
         (await tenant.jwt("viewer"), 403),
         (await tenant.scoped_key(Scope.SEND, Scope.EVENTS), 401),
+        (await tenant.scoped_key(Scope.MESSAGES), 401),
         (tenant.basic, 401),
     ):
         assert (await begin(tenant, authorization=authorization)).status == status
-    key = await tenant.scoped_key(Scope.MESSAGES)
+    key = await tenant.scoped_key(Scope.MESSAGES, Scope.SEND)
     resend = (await begin(tenant, authorization=key)).body["resend"]
     for given in (resend["id"], "rs_00000000000000000000000000", "nonsense"):
         for method, path in (("GET", f"/v1/resends/{given}"), ("POST", f"/v1/resends/{given}/stop")):

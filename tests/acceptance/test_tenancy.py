@@ -7,6 +7,7 @@ and it fails by its name until it is.
 import base64
 import itertools
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from argon2 import PasswordHasher
 
 from posthouse.rules import ids, role, scope, totp
 from posthouse.rules.credential import Role, Scope
+from tests.support.operator_login import operator_login
 from tests.support.service import ABSENT, PASSWORD, Service, Tenant
 from tools.write_openapi import document
 
@@ -30,7 +32,7 @@ STREAM: Final = "text/event-stream"
 WEBHOOK: Final = "https://hooks.example.com/posthouse"
 LONG_AGO: Final = "2020-01-01T00:00:00Z"
 # They need an Idempotency-Key.
-WITH_KEY: Final = frozenset({"createResend"})
+WITH_KEY: Final = frozenset({"createResend", "sendEmail", "sendEmailBatch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,10 @@ OPERATIONS: Final = [
     if operation.path.startswith("/v1/") and operation.id not in role.FOR_READERS | role.FOR_OPERATORS
 ]
 GUARDED: Final = [operation for operation in OPERATIONS if operation.id not in role.PUBLIC]
+KEYS_SCOPES: Final = {*((given,) for given in Scope), *scope.NEEDED.values()}
 SCOPED: Final = [operation for operation in GUARDED if operation.id in scope.NEEDED]
+# What refuses what it does not declare; pages and probes take whatever comes.
+TAKEN: Final = ("/v1/", "/emails")
 PUBLIC: Final = [operation for operation in OPERATIONS if operation.id in role.PUBLIC]
 
 
@@ -382,9 +387,10 @@ class Setup:
     here: Tenant
     there: Tenant
     strangers: Mapping[str, str | None]
-    # API keys of either account, each with one scope.
-    keys: Mapping[Scope, str]
-    their_keys: Mapping[Scope, str]
+    # API keys of either account, by their scopes.
+    keys: Mapping[tuple[Scope, ...], str]
+    their_keys: Mapping[tuple[Scope, ...], str]
+    operator: str
     made: list[str] = field(default_factory=list)
 
     async def ask(
@@ -459,8 +465,11 @@ async def setup(service: Service) -> Setup:
         "an SMTP password": here.basic,
         "a token that is none": "Bearer eyJhbGciOiJub25lIn0.e30.",
     }
-    keys, their_keys = [{scope: await tenant.scoped_key(scope) for scope in Scope} for tenant in (here, there)]
-    setup = Setup(here, there, strangers, keys, their_keys)
+    keys, their_keys = [
+        {scopes: await tenant.scoped_key(*scopes) for scopes in KEYS_SCOPES} for tenant in (here, there)
+    ]
+    _, operator = await operator_login(here)
+    setup = Setup(here, there, strangers, keys, their_keys, operator)
     # Two, so that every list has a second page.
     for maker in [*MAKERS.values(), *MAKERS.values()]:
         setup.made.append(await maker.make(here))
@@ -553,16 +562,17 @@ def test_every_operation_of_the_scope_table_exists_and_names_its_scope() -> None
     assert {operation.id for operation in EVERYTHING} >= set(scope.NEEDED)
     assert {operation.id for operation in EVERYTHING if operation.key_scopes} == {item.id for item in SCOPED}
     for operation in SCOPED:
-        assert operation.key_scopes == (scope.NEEDED[operation.id].value,)
+        assert operation.key_scopes == tuple(needed.value for needed in scope.NEEDED[operation.id])
         assert operation.id in role.NEEDED
 
 
 @pytest.mark.rule("SCOPE-01")
 @each(GUARDED)
-async def test_a_key_opens_the_operations_of_its_scope_alone(setup: Setup, operation: Operation) -> None:
+async def test_a_key_opens_the_operations_of_its_scopes_alone(setup: Setup, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
     for given, key in setup.keys.items():
-        if scope.NEEDED.get(operation.id) is given:
+        needed = scope.NEEDED.get(operation.id)
+        if needed is not None and set(needed) <= set(given):
             reply = await setup.valid_call(operation, setup.here, key)
             assert 200 <= reply.status < 300, f"{operation.id} with {given}: {reply.status} {reply.raw[:300]!r}"
             continue
@@ -593,6 +603,53 @@ async def test_a_list_shows_a_key_its_own_account_alone(setup: Setup, operation:
     key = setup.their_keys[scope.NEEDED[operation.id]]
     shown = (await setup.ask(operation, operation.path, key)).raw.decode()
     assert [made_id for made_id in setup.made if made_id in shown] == []
+
+
+# What is not declared.
+
+
+async def own_token(setup: Setup, operation: Operation) -> str | None:
+    if operation.is_public:
+        return None
+    return setup.operator if operation.id in role.FOR_OPERATORS else await setup.here.jwt("owner")
+
+
+def unknown_path(operation: Operation) -> str:
+    if not operation.has_id:
+        return operation.path
+    made = maker_of(operation).unknown if operation in GUARDED else ids.text(ids.MESSAGE, UUID(int=1))
+    return re.sub(r"\{\w+\}", quote(made, safe=""), operation.path) + QUERIES.get(operation.id, "")
+
+
+@pytest.mark.rule("HTTP-18")
+@each([item for item in EVERYTHING if item.path.startswith(TAKEN)])
+async def test_an_unknown_parameter_is_refused_and_named(setup: Setup, operation: Operation) -> None:
+    path = unknown_path(operation)
+    path += f"{'&' if '?' in path else '?'}statu=failed"
+    token = await own_token(setup, operation)
+    body: dict[str, Any] = {} if operation.body is None else {"body": {}}
+    reply = await setup.ask(operation, path, token, **body)
+    if operation.id == "getEmail":  # by contract 200, 401 and 404 alone
+        assert reply.status == 404
+        return
+    assert (reply.status, reply.content["code"]) == (400, "invalid_request"), reply.raw
+    assert "`statu`" in reply.content["error"] or operation.id == "sendEmail"
+    if token is not None:
+        assert (await setup.ask(operation, path, None, **body)).status == 401
+
+
+@pytest.mark.rule("HTTP-19")
+@each([item for item in EVERYTHING if item.method != "GET" and item.body is None and item.path.startswith(TAKEN)])
+async def test_a_body_where_there_is_none_is_refused(setup: Setup, operation: Operation) -> None:
+    path, token = unknown_path(operation), await own_token(setup, operation)
+    before = await everything_of(setup.here)
+    for data in (b'{"dry_run": true}', b"dry_run=true", b" " * 100_000):
+        reply = await setup.ask(operation, path, token, data=data)
+        assert (reply.status, reply.content["code"]) == (400, "invalid_request"), reply.raw
+        assert "body" in reply.content["error"]
+    assert await everything_of(setup.here) == before
+    if operation.has_id:
+        assert b"body" not in (await setup.ask(operation, path, token, data=b" { }\n")).raw
 
 
 # Accounts.

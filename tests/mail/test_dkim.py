@@ -111,8 +111,9 @@ def test_a_signature_lists_the_signed_fields() -> None:
         "d": "example.com",
         "s": "e1",
         "t": "1772366400",
-        "h": "From:From:To:To:Cc:Subject:Subject:Date:Date:Reply-To:Message-ID:Message-ID:"
-        "MIME-Version:Content-Type:List-Unsubscribe:Feedback-ID",
+        "h": "From:From:Sender:To:To:Cc:Subject:Subject:Date:Date:Reply-To:Message-ID:Message-ID:References:"
+        "MIME-Version:Content-Type:Content-Transfer-Encoding:List-Unsubscribe:List-Unsubscribe:"
+        "List-Unsubscribe-Post:Feedback-ID",
         "bh": "",
         "b": "",
     }
@@ -164,7 +165,7 @@ def test_an_empty_body_has_the_hash_of_the_rfc() -> None:
 
 SIGNED_NAMES = [*dkim.OVERSIGNED, *dkim.SIGNED_WHERE_PRESENT]
 spellings = some.sampled_from([spell(name) for name in SIGNED_NAMES for spell in (str, str.lower, str.upper)])
-names = spellings | some.sampled_from(["X-Note", "Received", "Content-Transfer-Encoding", "FromX", "X-From"])
+names = spellings | some.sampled_from(["X-Note", "Received", "In-Reply-To", "FromX", "X-From"])
 words = some.text("abcXYZ019.:;=<>@-\x21", min_size=1, max_size=12)
 gaps = some.sampled_from([" ", "  ", "\t", " \t ", "\r\n ", "\r\n\t", "  \r\n  ", "\t\r\n\t\t"])
 values = some.lists(some.tuples(gaps, words), max_size=6).map(lambda parts: "".join(map("".join, parts)))
@@ -218,6 +219,16 @@ def test_an_added_field_breaks_both(name: str, where: str) -> None:
     head, _, body = CONTENT.partition(b"\r\n\r\n")
     forged = added + CONTENT if where == "above" else head + b"\r\n" + added + b"\r\n" + body
     assert verdicts(fields + forged) == [False, False]
+
+
+@pytest.mark.parametrize("name", ["Sender", "References", "Content-Transfer-Encoding", "List-Unsubscribe-Post"])
+def test_a_replaced_or_removed_field_breaks_both(name: str) -> None:
+    given = f"{name}: given\r\n".encode()
+    mail = given + CONTENT
+    fields = signatures(mail, [RSA, ED25519], NOW)
+    assert verdicts(fields + mail) == [True, True]
+    assert verdicts(fields + CONTENT) == [False, False]
+    assert verdicts(fields + given.replace(b"given", b"other") + CONTENT) == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,16 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "credentials.md"
 
 
 def test_the_reference_has_the_same_table() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
-    assert [name for name, _ in rows] == list(Scope)
-    shown = {operation: name for name, listed in rows for operation in re.findall(r"`(\w+)`", listed)}
+    rows = re.findall(r"^\| ((?:`\w+`(?: and )?)+) \| (`.+) \|$", REFERENCE.read_text(), re.MULTILINE)
+    words = [[tuple(re.findall(r"`(\w+)`", cell)) for cell in row] for row in rows]
+    assert [scopes[0] for scopes, _ in words if len(scopes) == 1] == list(Scope)
+    shown = {operation: scopes for scopes, listed in words for operation in listed}
     assert shown == dict(scope.NEEDED)
+
+
+@pytest.mark.parametrize("operation", ["retryMessage", "createResend"])
+def test_what_makes_a_server_send_mail_needs_the_scope_send_too(operation: str) -> None:
+    assert scope.NEEDED[operation] == (Scope.MESSAGES, Scope.SEND)
 
 
 def test_no_scope_opens_logins_webhooks_keys_or_the_team() -> None:

@@ -1,7 +1,7 @@
 """DKIM (RFC 6376, RFC 8463): key pairs, the DNS text that publishes them, and the signatures they make.
 
 A signature covers the body and the fields that a reader sees or acts on. Each field is listed once more than it
-occurs (oversigning), so that a relay can't add a second From or a Cc.
+occurs (oversigning), so that no one who has a copy can add a second From, a Cc or an unsubscribe link to it.
 
 Header and body are signed in relaxed form: relays may refold lines and change white space. Regular expressions are
 slow on large bodies, so only bytes methods are used, which run at memory speed; all signatures of a message share
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -33,19 +34,17 @@ RSA_BITS: Final = 2048
 _PUBLIC_EXPONENT: Final = 65537
 
 OVERSIGNED: Final = (
-    "From", "To", "Cc", "Subject", "Date", "Reply-To", "Message-ID", "MIME-Version", "Content-Type",
+    "From", "Sender", "To", "Cc", "Subject", "Date", "Reply-To", "Message-ID", "References", "MIME-Version",
+    "Content-Type", "Content-Transfer-Encoding", "List-Unsubscribe", "List-Unsubscribe-Post",
 )  # fmt: skip
-# Unsigned, an unsubscribe link could be replaced; and mailbox providers use a Feedback-ID and a CFBL-Address
-# (RFC 9477) only if it is signed. They need no oversigning: their absence does no harm.
-SIGNED_WHERE_PRESENT: Final = (
-    "List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID", "CFBL-Address", "CFBL-Feedback-ID",
-)  # fmt: skip
-# Each name as written, as compared, and how often it is listed beyond its occurrences.
-_SIGNED: Final = (
-    *((name, name.lower().encode(), 1) for name in OVERSIGNED),
-    *((name, name.lower().encode(), 0) for name in SIGNED_WHERE_PRESENT),
-)
+# Mailbox providers use a Feedback-ID and a CFBL-Address (RFC 9477) only if it is signed. They need no oversigning:
+# their absence does no harm.
+SIGNED_WHERE_PRESENT: Final = ("Feedback-ID", "CFBL-Address", "CFBL-Feedback-ID")
+_SIGNED: Final = (*OVERSIGNED, *SIGNED_WHERE_PRESENT)
+_COMPARED: Final = tuple([name.lower().encode() for name in _SIGNED])
 _LINE_CHARACTERS: Final = 76
+# Most messages of an installation have the same fields.
+_NAMES_KEPT_MAX: Final = 1_000
 
 
 class KeyType(StrEnum):
@@ -151,14 +150,22 @@ def _signed_fields(head: bytes) -> tuple[str, bytes]:
     for line in head.replace(b"\r\n ", b" ").replace(b"\r\n\t", b" ").split(b"\r\n"):
         name, _, value = line.partition(b":")
         values.setdefault(name.rstrip(b" \t").lower(), []).append(value)
-    names: list[str] = []
+    counts: list[int] = []
     fields: list[bytes] = []
-    for written, compared, extra in _SIGNED:
-        present = values.get(compared, [])
-        names += [written] * (len(present) + extra)
+    for compared in _COMPARED:
+        present = values.get(compared, ())
+        counts.append(len(present))
         # RFC 6376, 5.4.2: of several fields with the same name, the first mention means the last field.
         fields += [relaxed_field(compared, value) for value in reversed(present)]
-    return _folded(names), b"".join([line + b"\r\n" for line in fields])
+    return _names(tuple(counts)), b"".join([line + b"\r\n" for line in fields])
+
+
+@lru_cache(_NAMES_KEPT_MAX)
+def _names(counts: tuple[int, ...]) -> str:
+    """For `h=`: each name as often as it occurs, and those that are oversigned once more."""
+    extra = [1] * len(OVERSIGNED) + [0] * len(SIGNED_WHERE_PRESENT)
+    listed = zip(_SIGNED, counts, extra, strict=True)
+    return _folded([name for name, count, more in listed for _ in range(count + more)])
 
 
 def _signature(key: SigningKey, seconds: int, names: str, fields: bytes, body_hash: str) -> bytes:

@@ -9,7 +9,7 @@ from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.refusal import invalid
 
 _OPERATIONS: Final[Mapping[Scope, tuple[str, ...]]] = {
-    Scope.SEND: ("sendEmail", "sendEmailBatch", "cancelEmail", "moveEmail"),
+    Scope.SEND: ("sendEmail", "sendEmailBatch", "cancelEmail", "moveEmail", "dryRunEmail"),
     Scope.READ: ("getEmail", "waitForMessage"),
     Scope.EVENTS: ("listEvents",),
     Scope.MESSAGES: (
@@ -66,8 +66,14 @@ _OPERATIONS: Final[Mapping[Scope, tuple[str, ...]]] = {
         "replayEndpointDelivery",
     ),
 }
-NEEDED: Final[Mapping[str, Scope]] = MappingProxyType(
-    {operation: scope for scope, operations in _OPERATIONS.items() for operation in operations}
+# They make a server send mail: a key needs `send` as well.
+_SENDING: Final = frozenset({"retryMessage", "createResend"})
+NEEDED: Final[Mapping[str, tuple[Scope, ...]]] = MappingProxyType(
+    {
+        operation: (scope, Scope.SEND) if operation in _SENDING else (scope,)
+        for scope, operations in _OPERATIONS.items()
+        for operation in operations
+    }
 )
 # Scopes for mail itself; all others are for the account, under /v1.
 FOR_MAIL: Final = frozenset({Scope.SEND, Scope.READ})

@@ -116,6 +116,11 @@ class CachedApiKey:
     other_scopes: tuple[Scope, ...] = ()
     sender_domains: tuple[str, ...] = ()
 
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        mail = ((Scope.SEND, self.may_send), (Scope.READ, self.may_read))
+        return *(scope for scope, may in mail if may), *self.other_scopes
+
 
 @dataclass(frozen=True, slots=True)
 class CachedMembership:

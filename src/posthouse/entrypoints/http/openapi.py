@@ -158,6 +158,8 @@ def _event_operation() -> dict[str, Any]:
     }
 
 
+_UNDECLARED: Final = responses_with(200, Error, 400)[400]
+
 _SECURITY: Final = {
     "smtpCredential": {"type": "http", "scheme": "basic", "description": "SMTP username and password."},
     "apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, `ph_live_…` or `ph_test_…`."},
@@ -183,6 +185,9 @@ def openapi(application: FastAPI) -> dict[str, Any]:
         for operation in operations.values():
             # FastAPI's own validation errors become the error object with 400, like all others.
             operation["responses"].pop("422", None)
+            if path.startswith("/v1/"):
+                # An unknown parameter, or a body where there is none.
+                operation["responses"].setdefault("400", _UNDECLARED)
             for response in operation["responses"].values():
                 if "application/json" in response["content"]:
                     response["content"].pop("text/plain", None)
@@ -196,7 +201,7 @@ def _security(path: str, operation_id: str) -> list[dict[str, list[str]]]:
     if not path.startswith("/v1/") or operation_id in role.FOR_READERS:
         return [{scheme: []} for scheme in _SECURITY]
     needed = scope.NEEDED.get(operation_id)
-    return [{"dashboard": []}] if needed is None else [{"dashboard": []}, {"apiKey": [needed.value]}]
+    return [{"dashboard": []}] if needed is None else [{"dashboard": []}, {"apiKey": [each.value for each in needed]}]
 
 
 def _schemas() -> dict[str, Any]:

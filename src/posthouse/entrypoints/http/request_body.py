@@ -2,7 +2,7 @@
 
 import asyncio
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import pydantic_core
@@ -108,6 +108,16 @@ class BodyReader:
             self._held_bytes -= size
 
 
+def require_none(body: bytes) -> None:
+    """For a route that takes no body: clients that send one anyway may send an empty object."""
+    if b"".join(body.split()) not in (b"", b"{}"):
+        raise takes_none()
+
+
+def takes_none() -> Refusal:
+    return invalid("This request takes no body: send none, or `{}`.")
+
+
 def parsed(body: bytes, structure_max: int = STRUCTURE_MAX, entries_max: int = ENTRIES_MAX) -> dict[str, Any]:
     # Each value takes a byte at least: small bodies can't have too many.
     if len(body) > structure_max:
@@ -169,7 +179,7 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
         case "missing":
             return f"`{path}` is required."
         case "extra_forbidden":
-            return f"`{path}` is not a field of this request.{_suggestion(model, path)}"
+            return f"`{path}` is not a field of this request.{suggestion(path, _names(model))}"
         case _:
             expected = [item["msg"].removeprefix("Input should be ") for item in details if _path(item["loc"]) == path]
             return f"`{path}` should be {' or '.join(dict.fromkeys(expected))}."
@@ -187,10 +197,14 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def _suggestion(model: type[BaseModel], path: str) -> str:
-    names = [field.alias or name for name, field in model.model_fields.items()]
-    close = difflib.get_close_matches(path.lower(), names, n=1, cutoff=0.6)
-    return f" Did you mean `{close[0]}`?" if close else f" It takes {', '.join(names)}."
+def _names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def suggestion(given: str, names: Sequence[str]) -> str:
+    """What an unknown name may have meant, or what there is."""
+    close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.6)
+    return f" Did you mean `{close[0]}`?" if close else f" It takes {', '.join(names) or 'none'}."
 
 
 def _body_too_large(bytes_max: int) -> Refusal:

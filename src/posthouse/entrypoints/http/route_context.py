@@ -12,7 +12,15 @@ from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.at_once import AtOnce
 from posthouse.entrypoints.http.repeated_headers import check_content_type, check_idempotency_key
-from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
+from posthouse.entrypoints.http.request_body import (
+    NAME_CHARACTERS_SHOWN_MAX,
+    BodyReader,
+    parsed,
+    require_none,
+    suggestion,
+    takes_none,
+    validated,
+)
 from posthouse.entrypoints.http.responses import timestamp as timestamp
 from posthouse.entrypoints.http.send_email import idempotency_key, peer_of
 from posthouse.entrypoints.http.services import Services
@@ -24,6 +32,8 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
+# A declared parameter whose name ends so stands for all that begin alike.
+NAMED: Final = "<name>"
 _READING: Final = ("GET", "HEAD")
 SMALL_BODY_BYTES_MAX: Final = 64 * 1024
 
@@ -64,7 +74,7 @@ async def member_of(request: Request) -> Member:
     await begin_work(request, member.account_id)
     operation = _require_allowed(request, member)
     await _note_visit(request, member, operation)
-    _check_request(request, member, operation)
+    await _check_request(request, member, operation)
     return member
 
 
@@ -78,15 +88,49 @@ async def caller_of(request: Request) -> Caller:
     if isinstance(caller, Member):
         _require_allowed(request, caller)
         await _note_visit(request, caller, operation)
-    _check_request(request, caller, operation)
+    await _check_request(request, caller, operation)
     return caller
 
 
-def _check_request(request: Request, caller: Caller, operation: str) -> None:
+async def _check_request(request: Request, caller: Caller, operation: str) -> None:
     if request.method not in _READING:
         services_of(request).writes.require(caller.account_id, operation)
     if request.method == "POST":
         check_content_type(request.scope)
+    await require_declared(request)
+
+
+async def require_declared(request: Request) -> None:
+    """Refuse what the route doesn't declare: a parameter, or a body where it takes none.
+
+    It would otherwise be lost silently: a list whose filter is misspelt shows everything.
+    """
+    require_declared_parameters(request)
+    if request.method in _READING or "requestBody" in _extra(request):
+        return
+    reader: BodyReader = request.app.state.reader
+    is_here = responses.is_body_here(request.scope)
+    try:
+        body = await reader.read(request.receive, SMALL_BODY_BYTES_MAX, is_here=is_here)
+    except Refusal as refusal:
+        raise takes_none() if refusal.code is Code.PAYLOAD_TOO_LARGE else refusal from None
+    require_none(body)
+
+
+def require_declared_parameters(request: Request) -> None:
+    if not request.scope["query_string"]:
+        return
+    declared = [field.alias for field in request.scope["route"].dependant.query_params]
+    declared += [each["name"] for each in _extra(request).get("parameters", ()) if each["in"] == "query"]
+    families = tuple(name.removesuffix(NAMED) for name in declared if name.endswith(NAMED))
+    for given in request.query_params:
+        if given not in declared and not (families and given.startswith(families)):
+            name = given[:NAME_CHARACTERS_SHOWN_MAX]
+            raise invalid(f"`{name}` is not a parameter of this request.{suggestion(name, declared)}")
+
+
+def _extra(request: Request) -> Mapping[str, Any]:
+    return request.scope["route"].openapi_extra or {}
 
 
 async def begin_work(request: Request, account_id: AccountId) -> None:
@@ -125,6 +169,7 @@ async def _note_visit(request: Request, member: Member, operation: str) -> None:
 
 
 async def body_of(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:
+    require_declared_parameters(request)
     reader: BodyReader = request.app.state.reader
     reader.check_headers(request.scope, bytes_max)
     return validated(model, parsed(await reader.read(request.receive, bytes_max)))

@@ -52,6 +52,8 @@ class SendEndpoint:
         principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
         scope[ACCOUNT_ID] = principal.account_id
         crash.point("accept.admitted")
+        if scope["query_string"]:
+            raise invalid("POST /emails takes no parameters in its address: put everything into the body.")
         self._reader.check_headers(scope)
         check_idempotency_key(scope)
         key = idempotency_key(headers)

@@ -12,6 +12,7 @@ from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerTok
 from posthouse.rules.ids import SessionId
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.scope import FOR_MAIL
 from posthouse.rules.token import Claims
 from posthouse.store.control_cache import CachedApiKey as KnownKey
 from posthouse.store.control_cache import CachedCredential, CachedMembership, ControlCache, Networks
@@ -146,21 +147,22 @@ class Admission:
             visits_until=visit.expires_at,
         )
 
-    async def caller(self, authorization: str | None, peer: str, scope: Scope) -> Caller:
-        """A member with a dashboard login, or a program with an API key that has the scope."""
+    async def caller(self, authorization: str | None, peer: str, scopes: Sequence[Scope]) -> Caller:
+        """A member with a dashboard login, or a program with an API key that has all of the scopes."""
         given = credential.parse_authorization(authorization)
         if not isinstance(given, ApiKeySecret):
             return await self.member(authorization)
         key, rehash = await self._api_key(given)
-        if not key.other_scopes:
+        lacking = [scope for scope in scopes if scope not in key.scopes]
+        if lacking and not key.other_scopes and lacking[0] not in FOR_MAIL:
             raise _login_needed()
-        if scope not in key.other_scopes:
-            raise _unauthorized(f"This API key lacks the scope `{scope}`: use one that has it.")
+        if lacking:
+            raise _unauthorized(f"This API key lacks the scope `{lacking[0]}`: use one that has it.")
         if not _is_permitted(peer, key.own_networks, key.allowed_networks):
             raise _unauthorized(f"This credential may not be used from {peer}.")
         self._by_key(key, peer, rehash)
         count_for(key.account_id)
-        return Program(key.account_id, key.id)
+        return Program(key.account_id, key.id, key.mode, key.sender_domains)
 
     async def _matched(self, given: BasicCredentials) -> tuple[CachedCredential, bytes]:
         """The credential, and the stored hash that the given password matches."""

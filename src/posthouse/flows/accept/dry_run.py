@@ -7,13 +7,14 @@ from typing import Final
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.flows.accept.preparation import Preparation
+from posthouse.flows.accept.preparation import Preparation, require_bound
 from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
 from posthouse.flows.shared.memory_rates import MemoryRates
-from posthouse.flows.shared.principal import Member, Principal
+from posthouse.flows.shared.principal import Caller, Member, Principal, Program
 from posthouse.mail.address import Mailbox
 from posthouse.mail.exchange import NullExchange, exchanges
 from posthouse.rules import dry_run, fingerprint, ids, lane, send_quota, send_time
+from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateWait
@@ -116,9 +117,13 @@ class DryRun:
         self._lookups = 0
         self._rates: MemoryRates[AccountId] = MemoryRates()
 
-    async def dry_run(self, account_id: AccountId, draft: Draft) -> DryRunReport:
+    async def dry_run(self, caller: Caller, draft: Draft) -> DryRunReport:
         """What sending the draft would result in now; nothing is reserved, counted or stored."""
+        account_id = caller.account_id
+        mode, bound_to = (caller.mode, caller.sender_domains) if isinstance(caller, Program) else (Mode.LIVE, ())
+        is_test = mode is Mode.TEST
         count = len(draft.recipients)
+        credits_needed = 0 if is_test else count
         now = self._clock.now()
         self._limit(account_id, now)
         async with self._database.connection() as connection:
@@ -132,6 +137,7 @@ class DryRun:
         # Refreshes what the cache knows of the account's domains, which `require` goes by.
         is_verified = await self._control_cache.is_verified(account_id, draft.sender.domain)
         try:
+            require_bound(bound_to, draft.sender)
             await self._preparation.require(account_id, [draft.sender], draft.recipients, one_click=draft.one_click)
         except Refusal as refusal:
             refusals.append(_lasting(refusal))
@@ -144,11 +150,13 @@ class DryRun:
         try:
             send_time.check(draft.send_at, now)
             stored_bytes = 0 if written is None else len(written)
-            charge = send_quota.Charge(count, count, send_at=draft.send_at, stored_bytes=stored_bytes)
+            charge = send_quota.Charge(count, credits_needed, send_at=draft.send_at, stored_bytes=stored_bytes)
             send_quota.admit(account, charge, now)
         except Refusal as refusal:
             refusals.append(refusal)
-        lanes, unreachable = await self._lanes({recipient.destination for recipient in draft.recipients})
+        destinations = {recipient.destination for recipient in draft.recipients}
+        simulated = {name for name in destinations if is_test or self._is_simulated(name)}
+        lanes, unreachable = await self._lanes(destinations, simulated)
         recipients = tuple(
             [
                 DryRunRecipient(
@@ -156,7 +164,7 @@ class DryRun:
                     field=recipient.field,
                     suppressed=reasons.get(recipient.email.lower()),
                     lane=lanes.get(recipient.destination),
-                    is_simulated=self._is_simulated(recipient.destination),
+                    is_simulated=recipient.destination in simulated,
                 )
                 for recipient in draft.recipients
             ]
@@ -168,7 +176,7 @@ class DryRun:
             subject=None if content is None else content.subject,
             template=draft.template,
             recipients=recipients,
-            credits_needed=count,
+            credits_needed=credits_needed,
             credits_available=available,
             domain=await self._sender_domain(
                 account_id, draft.sender, is_registered=row is not None, is_verified=is_verified
@@ -232,7 +240,7 @@ class DryRun:
     def _is_simulated(self, destination: str) -> bool:
         return self._installation.captures or destination == self._installation.simulator_domain
 
-    async def _lanes(self, destinations: set[str]) -> tuple[dict[str, str], list[str]]:
+    async def _lanes(self, destinations: set[str], simulated: set[str]) -> tuple[dict[str, str], list[str]]:
         """The lanes that DNS answered in time, and warnings about destinations that take no mail."""
         found: dict[str, str] = {}
         warnings: list[str] = []
@@ -248,7 +256,6 @@ class DryRun:
                 else:
                     found[destination] = lane.lane_by_hosts(destination, [host.host for host in hosts])
 
-        simulated = {name for name in destinations if self._is_simulated(name)}
         found |= dict.fromkeys(simulated, self._installation.simulator_domain)
         lookups = [asyncio.create_task(look_up(name)) for name in destinations - simulated]
         if lookups:

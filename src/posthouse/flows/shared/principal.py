@@ -53,6 +53,9 @@ class Program:
 
     account_id: AccountId
     key_id: ApiKeyId
+    mode: Mode = Mode.LIVE
+    # That the key is bound to; none: all domains of the account.
+    sender_domains: tuple[str, ...] = ()
 
     @property
     def actor(self) -> Actor:

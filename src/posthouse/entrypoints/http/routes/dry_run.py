@@ -12,14 +12,14 @@ from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
-from posthouse.entrypoints.http.route_context import json_response, member_of, services_of
+from posthouse.entrypoints.http.route_context import caller_of, json_response, member_of, services_of
 from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmailRequest, TestEmailResponse
 from posthouse.entrypoints.http.schemas.emails import SendRequest
 from posthouse.entrypoints.http.send_email import content_of, headers_of, idempotency_key, peer_of
 from posthouse.entrypoints.http.send_request import canonical, draft_of
 from posthouse.flows.accept.dry_run import DryRunRecipient, DryRunReport, SenderDomain
 from posthouse.flows.shared.large_mail import in_turn
-from posthouse.flows.shared.principal import Member
+from posthouse.flows.shared.principal import Caller
 from posthouse.rules import limits
 from posthouse.rules.draft import Draft
 from posthouse.rules.message import Source
@@ -87,21 +87,21 @@ async def send_test_email(request: Request) -> Response:
     responses=responses_with(200, DryRunResponse, 400, 401, 403, 413, 429, 500, 503),
 )
 async def dry_run_email(request: Request) -> Response:
-    member = await member_of(request)
+    caller = await caller_of(request)
     reader: BodyReader = request.app.state.reader
     reader.check_headers(request.scope)
     headers = dict(request.scope["headers"])
-    async with reader.in_progress.request(member.account_id, headers) as taken:
+    async with reader.in_progress.request(caller.account_id, headers) as taken:
         body = await reader.read(request.receive, request=taken)
         await taken.begin_work(body)
         if len(body) <= limits.THREAD_BODY_BYTES_MIN:
-            return await _dry_run_response(request, member, draft_of(body))
-        draft = await in_turn(member.account_id, partial(draft_of, body))
-        return await _dry_run_response(request, member, draft)
+            return await _dry_run_response(request, caller, draft_of(body))
+        draft = await in_turn(caller.account_id, partial(draft_of, body))
+        return await _dry_run_response(request, caller, draft)
 
 
-async def _dry_run_response(request: Request, member: Member, draft: Draft) -> Response:
-    trial = await services_of(request).dry_run.dry_run(member.account_id, draft)
+async def _dry_run_response(request: Request, caller: Caller, draft: Draft) -> Response:
+    trial = await services_of(request).dry_run.dry_run(caller, draft)
     if trial.mime is not None and len(trial.mime) > limits.THREAD_BODY_BYTES_MIN:
         return await asyncio.to_thread(lambda: json_response(request, _trial(trial)))
     return json_response(request, _trial(trial))

@@ -14,7 +14,7 @@ from posthouse.entrypoints.http.in_progress import LARGE_WORK
 from posthouse.entrypoints.http.openapi import IDEMPOTENCY_KEY, json_body, responses_with
 from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.route_context import json_response, services_of
+from posthouse.entrypoints.http.route_context import json_response, require_declared_parameters, services_of
 from posthouse.entrypoints.http.schemas.emails import BatchRequest, BatchResponse
 from posthouse.entrypoints.http.send_email import (
     REPLAYED,
@@ -59,6 +59,7 @@ async def _send(request: Request, span: Span | None) -> Response:
     headers = dict(scope["headers"])
     principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
     scope[ACCOUNT_ID] = principal.account_id
+    require_declared_parameters(request)
     reader: BodyReader = request.app.state.reader
     reader.check_headers(scope)
     check_idempotency_key(scope)

@@ -6,7 +6,14 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.openapi import json_body, responses_with
-from posthouse.entrypoints.http.route_context import begin_work, body_of, json_response, services_of, timestamp
+from posthouse.entrypoints.http.route_context import (
+    begin_work,
+    body_of,
+    json_response,
+    require_declared,
+    services_of,
+    timestamp,
+)
 from posthouse.entrypoints.http.schemas import emails as schemas
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.flows.account.message_detail import StoredMessage, StoredRecipient
@@ -44,7 +51,7 @@ async def get_email(
     description="With 200, none of its recipients gets it, and its credits are returned. If one of them was tried or "
     "has its result, nothing is changed, and the answer is 409.",
     tags=["Email"],
-    responses=responses_with(200, schemas.Message, 401, 403, 404, 409, 429, 500, 503),
+    responses=responses_with(200, schemas.Message, 400, 401, 403, 404, 409, 429, 500, 503),
 )
 async def cancel_email(
     request: Request, message_id: Annotated[str, Path(alias="id", description="The id from the send response.")]
@@ -79,6 +86,7 @@ async def _sender(request: Request) -> Principal:
     count_for(principal.account_id)
     await begin_work(request, principal.account_id)
     services.writes.require(principal.account_id, request.scope["route"].operation_id)
+    await require_declared(request)
     return principal
 
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
 from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import (
+    NAMED,
     PAGE_DEFAULT,
     PAGE_MAX,
     caller_of,
@@ -33,8 +34,7 @@ CREDENTIAL_IDS_CACHED_MAX: Final = 1_000
 _DESCRIPTION: Final = """\
 Newest first. A message must match all given filters. The search does a bounded amount of work per page, so a page
 with filters may hold fewer messages than `limit`, even none, and not be the last: continue until `next_cursor` is
-null. `status` finds a change of status up to a minute later. `metadata.<name>=<value>` finds messages with that pair of
-metadata, as in `metadata.order=1001`; several may be given.
+null. `status` finds a change of status up to a minute later.
 """
 
 
@@ -62,6 +62,10 @@ _PARAMETERS: Final = [
     _parameter("after", "Only those accepted at this time or after it.", "2026-11-14T09:30:00Z", format="date-time"),
     _parameter("before", "Only those accepted before this time.", "2026-11-15T09:30:00Z", format="date-time"),
     _parameter("request_id", "Only that which this request sent.", "rq_01k6wq3v5e7m8x9c0b2d4f6h81"),
+    _parameter(
+        f"metadata.{NAMED}",
+        "Only with this pair of metadata, as `metadata.order=1001`; several may be given.",
+    ),
     _parameter("limit", "1 to 100.", type="integer", minimum=1, maximum=PAGE_MAX, default=PAGE_DEFAULT),
     _parameter("cursor", "`next_cursor` of the page before, which had the same filters."),
 ]

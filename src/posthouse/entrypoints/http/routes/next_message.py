@@ -9,7 +9,13 @@ from starlette.responses import Response
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.request_body import Disconnected
-from posthouse.entrypoints.http.route_context import disconnected, json_response, services_of, timestamp
+from posthouse.entrypoints.http.route_context import (
+    disconnected,
+    json_response,
+    require_declared_parameters,
+    services_of,
+    timestamp,
+)
 from posthouse.entrypoints.http.routes.message_detail import content_fields
 from posthouse.entrypoints.http.schemas.next_message import NextMessageResponse
 from posthouse.entrypoints.http.send_email import peer_of
@@ -74,6 +80,7 @@ async def wait_for_message(request: Request) -> Response:
     services = services_of(request)
     principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
     request.scope[ACCOUNT_ID] = principal.account_id
+    require_declared_parameters(request)
     message_id = ids.text(ids.MESSAGE, await _awaited(request, principal))
     message = await services.message_detail.message(
         principal.account_id, message_id, principal.mode, principal.sender_domains

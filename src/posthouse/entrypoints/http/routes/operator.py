@@ -19,6 +19,7 @@ from posthouse.entrypoints.http.route_context import (
     body_of,
     json_response,
     page_size,
+    require_declared,
     services_of,
     timestamp,
 )
@@ -91,6 +92,7 @@ async def flows_of(request: Request) -> OperatorFlows:
     """The flows, for an operator who logged in; everyone else is refused."""
     services = services_of(request)
     actor = await services.operators.admit(request.headers.get("authorization"))
+    await require_declared(request)
     return services.operator_flows(actor)
 
 
