@@ -344,6 +344,16 @@ UNRECORDED: Final = Counter(
     ("kind",),
 )
 
+# Conduct.
+
+ERASED: Final = Counter(
+    "Conduct",
+    "posthouse_erased_addresses_total",
+    "Addresses that were erased for accounts. `suppressed` says why an address had been suppressed within a day: "
+    "`bounce`, `complaint`, or `no`. Counted by upkeep.",
+    ("suppressed",),
+)
+
 # PostgreSQL and upkeep.
 
 DATABASE_WAIT: Final = Histogram(

@@ -6158,6 +6158,11 @@ export interface components {
             created_at: string;
             /** Delivered */
             delivered: number;
+            /**
+             * Erased
+             * @description Addresses of this mail that the account erased; their results count as before.
+             */
+            erased: number;
             /** Failed */
             failed: number;
             /** Id */

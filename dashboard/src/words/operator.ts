@@ -167,6 +167,7 @@ export const accounts = words({
   delivered: 'Delivered',
   bounced: 'Bounced',
   failed: 'Failed',
+  erased: 'Erased',
   limit: 'Nearest limit',
   limits: {
     // Rounded down, but for errors of binary fractions: 100 % is a limit that is reached.
@@ -200,7 +201,7 @@ export const account = words({
   waiting: 'Waiting',
   queue: 'Its mail in the queue',
   accepted: 'Accepted in 24 hours',
-  lately: (delivered: string, bounced: string, failed: string) => `${delivered} delivered, ${bounced} bounced, ${failed} failed`,
+  lately: (delivered: string, bounced: string, failed: string, erased: string) => `${delivered} delivered, ${bounced} bounced, ${failed} failed; ${erased} addresses erased`,
   limits: 'Limits',
   rate: (rate: string, burst: string, isOwn: boolean) => `${rate} requests a second, ${burst} at once: ${isOwn ? 'its own' : 'the service’s'}`,
   warmUp: (day: string, used: string, limit: string) => `Warm-up, day ${day}: ${used} of ${limit} recipients today`,

@@ -191,6 +191,7 @@ def conduct(
                 "unknown_addresses_percent": round(figures.unknown_percent, 2),
                 "complaints": figures.complaints,
                 "complaints_percent": round(figures.complaints_percent, 2),
+                "erased_addresses": view.erased,
             }
         )
     return output.write_values(
@@ -205,6 +206,7 @@ def conduct(
             "results": figures.finals,
             "unknown addresses": f"{figures.unknown} ({figures.unknown_percent:.1f} %)",
             "complaints": f"{figures.complaints} ({figures.complaints_percent:.2f} %)",
+            "erased addresses": view.erased,
         }
     )
 

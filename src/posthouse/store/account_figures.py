@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from posthouse.rules.alert import PACE_DAYS
-from posthouse.rules.ids import AccountId
+from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.nearest_limit import DAYS_FAR
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
@@ -25,9 +25,10 @@ class AccountOrder(StrEnum):
 
 
 class AccountFigures(NamedTuple):
-    """`warned_at` is set while bounces or complaints are too many."""
+    """`warned_at` is set while bounces or complaints are too many; `erased` addresses got some of this mail."""
 
     warned_at: datetime | None
+    erased: int
     counts: UsageCounts
 
 
@@ -37,7 +38,9 @@ class RankedAccount(NamedTuple):
 
 
 _FIGURES: Final = """
-SELECT asked.id, asked.conduct_warned_at, sums.*
+SELECT asked.id, asked.conduct_warned_at, (
+    SELECT count(DISTINCT hash) FROM erased_recipients WHERE account_id = asked.id AND message_id >= $3) AS erased,
+    sums.*
 FROM accounts asked
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(accepted), 0)::bigint AS accepted, coalesce(sum(delivered), 0)::bigint AS delivered,
@@ -103,8 +106,10 @@ async def of_accounts(
     connection: Connection, account_ids: Sequence[AccountId], since: datetime
 ) -> Mapping[AccountId, AccountFigures]:
     """Live mail that was accepted since the beginning of an hour."""
-    rows = await connection.fetch(_FIGURES, account_ids, since)
-    return {row["id"]: AccountFigures(row["conduct_warned_at"], UsageCounts(*tuple(row)[2:])) for row in rows}
+    rows = await connection.fetch(_FIGURES, account_ids, since, lowest_id(since))
+    return {
+        row["id"]: AccountFigures(row["conduct_warned_at"], row["erased"], UsageCounts(*tuple(row)[3:])) for row in rows
+    }
 
 
 async def newest(connection: Connection, count: int) -> list[AccountId]:

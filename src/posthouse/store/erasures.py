@@ -120,6 +120,12 @@ _ERASE_RECIPIENTS: Final = """
 UPDATE recipients SET email = $4
 WHERE account_id = $1 AND message_id = $2 AND position = ANY($3::smallint[])
 """
+# Reputation goes on counting them, each address once, while it counts the message.
+_COUNT_RECIPIENTS: Final = """
+INSERT INTO erased_recipients (account_id, message_id, position, hash)
+SELECT $1, $2, recipient, hash FROM erasures CROSS JOIN unnest($3::smallint[]) erased(recipient)
+WHERE account_id = $1 AND id = $4 ON CONFLICT DO NOTHING
+"""
 _ERASE_MESSAGE: Final = """
 UPDATE messages SET subject = '', metadata = NULL, forgets_content = true,
     tags = nullif(ARRAY(SELECT tag FROM unnest(tags) tag WHERE tag !~* $3), '{}')
@@ -171,6 +177,10 @@ SELECT id, body, message_id FROM endpoint_events WHERE account_id = $1 AND id > 
 """
 
 _REMOVE_UNSUBSCRIPTIONS: Final = "DELETE FROM unsubscriptions WHERE account_id = $1 AND email = $2"
+_FORGET_RECIPIENTS: Final = """
+DELETE FROM erased_recipients WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM erased_recipients WHERE message_id < $1 LIMIT $2))
+"""
 # What names the address beside its messages.
 _ERASE_NAMES: Final = (
     """
@@ -326,6 +336,19 @@ async def erase_message(
     for erase in _ERASE_TEXTS:
         await tx.execute(erase, account_id, message_id, pattern, ERASED)
     await tx.execute(_ERASE_ANSWERS, account_id, message_id)
+
+
+async def count_recipients(
+    tx: Connection, erasure: ErasureRow, message_id: MessageId, positions: Sequence[int]
+) -> None:
+    """These recipients of the message have the erasure's address: reputation counts them as one."""
+    await tx.execute(_COUNT_RECIPIENTS, erasure.account_id, message_id, list(positions), erasure.id)
+
+
+async def forget_recipients(tx: Connection, before: UUID, limit: int) -> int:
+    """Those of older messages."""
+    status: str = await tx.execute(_FORGET_RECIPIENTS, before, limit)
+    return int(status.rpartition(" ")[2])
 
 
 async def erase_terms(tx: Connection, account_id: AccountId, message_id: MessageId, terms: Sequence[int]) -> None:

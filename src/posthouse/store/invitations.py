@@ -8,7 +8,7 @@ from uuid import UUID
 
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Role
-from posthouse.rules.ids import AccountId
+from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
 
@@ -56,6 +56,14 @@ WITH expired AS (
     RETURNING 1
 )
 SELECT count(*) FROM forgotten
+"""
+
+_NOTE_MAILED: Final = """
+INSERT INTO mailed_invitations (account_id, message_id, sender_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+"""
+_FORGET_MAILED: Final = """
+DELETE FROM mailed_invitations WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM mailed_invitations WHERE message_id < $1 LIMIT $2))
 """
 
 
@@ -129,3 +137,14 @@ async def forget_expired(tx: Connection, now: datetime, count_max: int) -> int:
     """Of every account."""
     count: int = await tx.fetchval(_FORGET, now, count_max)
     return count
+
+
+async def note_mailed(tx: Connection, account_id: AccountId, message_id: MessageId, sender_id: AccountId) -> None:
+    """The sender's message is an invitation to this account, and counts for its reputation."""
+    await tx.execute(_NOTE_MAILED, account_id, message_id, sender_id)
+
+
+async def forget_mailed(tx: Connection, before: UUID, limit: int) -> int:
+    """Those of older messages."""
+    status: str = await tx.execute(_FORGET_MAILED, before, limit)
+    return int(status.rpartition(" ")[2])

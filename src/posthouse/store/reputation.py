@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from posthouse.rules.erasure import ERASED
 from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.outcome import SUPPRESSING
 from posthouse.rules.reputation import RECIPIENTS_MAX, ReputationFigures
@@ -48,48 +49,67 @@ FROM (
 GROUP BY account_id
 """
 
+# The account's own messages, and those of invitations that it caused, which the service's account sent.
+_OWN: Final = """
+SELECT $1::uuid AS account_id, id FROM messages WHERE account_id = $1 AND id >= $2 AND credits_reserved > 0
+ORDER BY id DESC LIMIT $3
+"""
+_INVITATIONS: Final = """
+SELECT sender_id AS account_id, message_id AS id FROM mailed_invitations WHERE account_id = $1 AND message_id >= $2
+ORDER BY id DESC LIMIT $3
+"""
+
+
 # A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
 # what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it. Of what any
 # of several recipients could have written, a message counts one bounce and one complaint; and an address counts once,
-# or its owner could ask for many mails and complain about each. What costs nothing is a dry run; test mail that
-# members send to themselves is delivered, and counts.
-_FIGURES: Final = r"""
+# or its owner could ask for many mails and complain about each. An erased address is known by its keyed hash: all of
+# them look alike. What costs nothing is a dry run; test mail that members send to themselves is delivered, and counts.
+def _counting(messages: str) -> str:
+    return rf"""
 WITH latest AS MATERIALIZED (
     SELECT recipient.*
-    FROM (
-        SELECT id FROM messages WHERE account_id = $1 AND id >= $2 AND credits_reserved > 0
-        ORDER BY id DESC LIMIT $3) message
+    FROM ({messages}) message
     CROSS JOIN LATERAL (
-        SELECT message_id, position, status, lower(email) AS email FROM recipients
-        WHERE account_id = $1 AND message_id = message.id AND message_id >= $2) recipient
+        SELECT account_id, message_id, position, status, lower(email) AS email FROM recipients
+        WHERE account_id = message.account_id AND message_id = message.id AND message_id >= $2) recipient
     ORDER BY message.id DESC LIMIT $3
 ), final AS MATERIALIZED (
-    SELECT latest.message_id, latest.position, latest.email,
+    SELECT latest.account_id, latest.message_id, latest.position,
+        CASE WHEN latest.email = $5 THEN coalesce((
+            SELECT encode(hash, 'hex') FROM erased_recipients
+            WHERE account_id = latest.account_id AND message_id = latest.message_id AND position = latest.position),
+            latest.email) ELSE latest.email END AS address,
         CASE WHEN latest.status = 'bounced' AND answered.outcome = 'bounced' AND answered.stage = 'rcpt'
-             THEN substring(answered.response FROM '(?n)^[245]\.\d{1,3}\.\d{1,3}(?![0-9.])') END AS status
+             THEN substring(answered.response FROM '(?n)^[245]\.\d{{1,3}}\.\d{{1,3}}(?![0-9.])') END AS status
     FROM latest
     CROSS JOIN LATERAL (
         SELECT outcome, stage, response FROM attempts
-        WHERE account_id = $1 AND message_id = latest.message_id AND message_id >= $2
+        WHERE account_id = latest.account_id AND message_id = latest.message_id AND message_id >= $2
           AND position = latest.position AND address IS NOT NULL AND code IS NOT NULL
         ORDER BY fence DESC LIMIT 1) answered
     WHERE latest.status IN ('delivered', 'bounced', 'failed')
 )
 SELECT count(*) AS finals,
-    count(DISTINCT email) FILTER (WHERE later.is_unknown OR final.status = ANY ($4)) AS unknown,
-    count(DISTINCT email) FILTER (WHERE later.is_complaint) AS complaints
+    count(DISTINCT address) FILTER (WHERE later.is_unknown OR final.status = ANY ($4)) AS unknown,
+    count(DISTINCT address) FILTER (WHERE later.is_complaint) AS complaints
 FROM final
 CROSS JOIN LATERAL (
     SELECT coalesce(bool_or(kind = 'bounce'), false) AS is_unknown,
         coalesce(bool_or(kind = 'complaint'), false) AS is_complaint
     FROM reports
-    WHERE account_id = $1 AND message_id = final.message_id AND message_id >= $2 AND position = final.position
-      AND suppressed AND (NOT shared OR NOT EXISTS (
+    WHERE account_id = final.account_id AND message_id = final.message_id AND message_id >= $2
+      AND position = final.position AND suppressed AND (NOT shared OR NOT EXISTS (
         SELECT FROM reports another
-        WHERE another.account_id = $1 AND another.message_id = final.message_id AND another.message_id >= $2
-          AND another.kind = reports.kind AND another.suppressed AND another.shared AND another.id < reports.id))
+        WHERE another.account_id = reports.account_id AND another.message_id = final.message_id
+          AND another.message_id >= $2 AND another.kind = reports.kind AND another.suppressed AND another.shared
+          AND another.id < reports.id))
     ) later
 """
+
+
+_FIGURES: Final = _counting(_OWN)
+_INVITED: Final = _counting(_INVITATIONS)
 
 _WARN: Final = """
 UPDATE accounts SET conduct_warned_at = $2, tier = 'watched'
@@ -138,9 +158,22 @@ async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId,
 async def figures(
     connection: Connection, account_id: AccountId, since: datetime, recipients_max: int = RECIPIENTS_MAX
 ) -> ReputationFigures:
-    """The results of the latest mail that was accepted since then."""
-    row = required(await connection.fetchrow(_FIGURES, account_id, lowest_id(since), recipients_max, list(SUPPRESSING)))
-    return ReputationFigures(row["finals"], row["unknown"], row["complaints"])
+    """The results of the latest mail that was accepted since then, and of the account's latest invitations."""
+    own = await _counted(connection, _FIGURES, account_id, since, recipients_max)
+    invited = await invitation_figures(connection, account_id, since)
+    return ReputationFigures(*[sum(both) for both in zip(own, invited, strict=True)])
+
+
+async def invitation_figures(connection: Connection, account_id: AccountId, since: datetime) -> ReputationFigures:
+    """The results of the invitations that were mailed for the account since then."""
+    return await _counted(connection, _INVITED, account_id, since, RECIPIENTS_MAX)
+
+
+async def _counted(
+    connection: Connection, query: str, account_id: AccountId, since: datetime, recipients_max: int
+) -> ReputationFigures:
+    asked = (account_id, lowest_id(since), recipients_max, list(SUPPRESSING), ERASED)
+    return ReputationFigures(*required(await connection.fetchrow(query, *asked)))
 
 
 async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:

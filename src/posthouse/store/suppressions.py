@@ -187,9 +187,9 @@ async def remove(tx: Connection, account_id: AccountId, email: str) -> Suppressi
     return None if row is None else SuppressionRow(*row)
 
 
-async def lift(tx: Connection, account_id: AccountId, row: SuppressionRow) -> None:
+async def lift(tx: Connection, account_id: AccountId, reason: str, at: datetime) -> None:
     """It counts for the account's reputation as if it were still suppressed."""
-    await tx.execute(_LIFT, account_id, row.reason, row.at)
+    await tx.execute(_LIFT, account_id, reason, at)
 
 
 async def forget_lifted(tx: Connection, before: datetime, limit: int) -> int:

@@ -40,7 +40,7 @@ export default function AccountPage() {
             <div className={own.figures}>
               <Figure name={text.credits} value={number(detail.account.available)} about={text.granted(number(detail.granted))} />
               <Figure name={text.waiting} value={number(detail.waiting)} about={<PageLink to={['queue']} search={{ account: detail.account.id }}>{text.queue}</PageLink>} />
-              <Figure name={text.accepted} value={number(detail.account.accepted)} about={text.lately(number(detail.account.delivered), number(detail.account.bounced), number(detail.account.failed))} />
+              <Figure name={text.accepted} value={number(detail.account.accepted)} about={text.lately(number(detail.account.delivered), number(detail.account.bounced), number(detail.account.failed), number(detail.account.erased))} />
             </div>
             <Section title={text.limits}><Limits limits={detail.limits} /></Section>
             <Section title={text.domains}>

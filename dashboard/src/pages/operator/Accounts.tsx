@@ -57,7 +57,7 @@ export default function AccountsPage() {
 }
 
 function Found({ accounts, ask }: { readonly accounts: readonly Account[]; readonly ask: (account: Account) => void }) {
-  const names = [text.name, text.state, text.accepted, text.delivered, text.bounced, text.failed, text.credits, text.limit, text.created]
+  const names = [text.name, text.state, text.accepted, text.delivered, text.bounced, text.failed, text.erased, text.credits, text.limit, text.created]
   return (
     <WideTable label={text.title} minWidth={1040}>
       <Table.Thead><Table.Tr>{names.map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr></Table.Thead>
@@ -85,6 +85,7 @@ function Found({ accounts, ask }: { readonly accounts: readonly Account[]; reado
             <Table.Td>{number(account.delivered)}</Table.Td>
             <Table.Td>{number(account.bounced)}</Table.Td>
             <Table.Td>{number(account.failed)}</Table.Td>
+            <Table.Td>{number(account.erased)}</Table.Td>
             <Table.Td>{number(account.available)}</Table.Td>
             <Table.Td>{limitText(account.nearest_limit)}</Table.Td>
             <Table.Td><Ago at={account.created_at} /></Table.Td>

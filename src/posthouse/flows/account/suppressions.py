@@ -157,7 +157,7 @@ class Suppressions:
             if row.reason == SuppressionReason.MANUAL:
                 await suppressions.enter(tx, account_id, -1)
             elif row.at >= now - reputation.WINDOW:
-                await suppressions.lift(tx, account_id, row)
+                await suppressions.lift(tx, account_id, row.reason, row.at)
             detail = {"reason": why, "was": row.reason, "suppressed_at": row.at.isoformat()}
             await self._audit_log.note(tx, account_id, actor, "suppression.removed", row.email, now, detail)
         return row

@@ -34,6 +34,7 @@ from posthouse.store import endpoint_events, inbox, reports
 from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.reports import NewSuppression
+from posthouse.store.suppressions import lift
 
 log = structlog.get_logger(__name__)
 
@@ -180,11 +181,16 @@ class Reports:
             # A report that is repeated must not suppress an address that the account has removed meanwhile.
             new_notes = await reports.note(tx, account_id, message_id, notes, now)
             noted += len(new_notes)
-            suppressions += [
-                NewSuppression(account_id, recipients[note.position], note.kind, note.code, note.response)
-                for note in new_notes
-                if note.suppress and note.position is not None and recipients[note.position] != ERASED
-            ]
+            for note in new_notes:
+                if not note.suppress or note.position is None:
+                    continue
+                if recipients[note.position] == ERASED:
+                    # Its hash is suppressed already; the account is checked as for any other.
+                    await lift(tx, account_id, note.kind, now)
+                    continue
+                suppressions.append(
+                    NewSuppression(account_id, recipients[note.position], note.kind, note.code, note.response)
+                )
             events += endpoint_events.of_reports(account_id, message_id, new_notes, now)
         if events:
             await endpoint_events.enter_mail(tx, events, now, now)

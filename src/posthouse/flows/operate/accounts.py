@@ -104,12 +104,13 @@ class AccountDetail:
 
 @dataclass(frozen=True, slots=True)
 class ReputationView:
-    """An account's reputation: the results of its latest mail, and the verdict."""
+    """An account's reputation: the results of its latest mail, the verdict, and how many of its addresses it erased."""
 
     standing: AccountReputation
     figures: ReputationFigures
     verdict: ReputationVerdict
     counted_since: datetime
+    erased: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +389,8 @@ class Accounts:
                 raise RuntimeError("an account is gone, which none ever is")
             since = reputation_rules.counted_since(standing.since, now)
             figures = await reputation.figures(connection, found.id, since)
-        return ReputationView(standing, figures, reputation_rules.judge(*figures), since)
+            erased = (await account_figures.of_accounts(connection, [found.id], since))[found.id].erased
+        return ReputationView(standing, figures, reputation_rules.judge(*figures), since, erased)
 
     # The inbox.
 

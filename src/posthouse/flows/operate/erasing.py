@@ -112,7 +112,7 @@ class Erasing:
                 await erasures.hurry(tx, account_id, message_id, positions, now)
                 left_open += 1
             elif addressed:
-                await self._erase(tx, account_id, message_id, addressed, email)
+                await self._erase(tx, erasure, message_id, addressed)
                 erased = 1
             else:
                 # Another address with the same hash, or the address is in the field of another name.
@@ -150,13 +150,9 @@ class Erasing:
         return len(recorded.counted)
 
     async def _erase(
-        self,
-        tx: Connection,
-        account_id: AccountId,
-        message_id: MessageId,
-        addressed: list[AddressedRecipient],
-        email: str,
+        self, tx: Connection, erasure: ErasureRow, message_id: MessageId, addressed: list[AddressedRecipient]
     ) -> None:
+        account_id, email = erasure.account_id, erasure.email or ""
         timeline = await message_detail.timeline(tx, account_id, message_id, self._clock.now())
         told = [] if timeline is None else [each.event.id for each in timeline.recipients if each.event is not None]
         for event in await erasures.events(tx, account_id, told):
@@ -186,6 +182,8 @@ class Erasing:
         )
         await erasures.erase_terms(tx, account_id, message_id, sorted(terms - kept))
         positions = [recipient.position for recipient in addressed]
+        if message_id >= ids.lowest_id(self._clock.now() - reputation.WINDOW):
+            await erasures.count_recipients(tx, erasure, message_id, positions)
         await erasures.erase_message(tx, account_id, message_id, positions, rules.pattern(email))
 
     async def _blank(self, tx: Connection, account_id: AccountId, event: StoredBody, email: str) -> None:
@@ -214,12 +212,20 @@ class Erasing:
                 return
             now = self._clock.now()
             row = await suppressions.remove(tx, locked.account_id, locked.email)
+            suppressed = "no"
             if row is not None and row.reason == SuppressionReason.MANUAL:
                 await suppressions.enter(tx, locked.account_id, -1)
             elif row is not None and row.at >= now - reputation.WINDOW:
-                await suppressions.lift(tx, locked.account_id, row)
+                await suppressions.lift(tx, locked.account_id, row.reason, row.at)
+                suppressed = row.reason
             await erasures.erase_others(tx, locked.account_id, locked.email, rules.pattern(locked.email))
             await erasures.finish(tx, locked, now)
             crash.point("erase.before_end")
         crash.point("erase.ended")
-        log.info("address_erased", erasure=ids.text(ids.ERASURE, erasure.id))
+        metrics.ERASED.count(suppressed)
+        log.info(
+            "address_erased",
+            account=ids.text(ids.ACCOUNT, erasure.account_id),
+            erasure=ids.text(ids.ERASURE, erasure.id),
+            suppressed=suppressed,
+        )

@@ -314,6 +314,9 @@ class Upkeep:
         await self._delete_in_batches(lambda tx: invitations.forget_expired(tx, now, KEYS_A_BATCH))
         await self._delete_in_batches(lambda tx: password_resets.forget_expired(tx, now, KEYS_A_BATCH))
         await self._delete_in_batches(lambda tx: suppressions.forget_lifted(tx, now - reputation.WINDOW, KEYS_A_BATCH))
+        uncounted = ids.lowest_id(now - reputation.WINDOW)
+        await self._delete_in_batches(lambda tx: erasures.forget_recipients(tx, uncounted, KEYS_A_BATCH))
+        await self._delete_in_batches(lambda tx: invitations.forget_mailed(tx, uncounted, KEYS_A_BATCH))
         keys_ended_before = now - timedelta(days=limits.KEYS_ENDED_DAYS)
         await self._delete_in_batches(lambda tx: credentials.delete_ended_keys(tx, keys_ended_before, KEYS_A_BATCH))
         await self._delete_in_batches(

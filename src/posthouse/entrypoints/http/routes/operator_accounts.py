@@ -280,5 +280,6 @@ def _account(row: AccountRow, figures: AccountFigures, nearest: NearestLimit | N
         "delivered": counts.delivered,
         "bounced": counts.bounced,
         "failed": counts.failed,
+        "erased": figures.erased,
         "nearest_limit": None if nearest is None else nearest._asdict(),
     }

@@ -201,6 +201,7 @@ class OperatorAccount(BaseModel):
     delivered: int
     bounced: int
     failed: int
+    erased: Annotated[int, described("Addresses of this mail that the account erased; their results count as before.")]
     nearest_limit: Annotated[NearestLimit | None, described("Null while it is near to none, or suspended.")]
 
 

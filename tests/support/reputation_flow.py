@@ -1,0 +1,100 @@
+"""Sending, bounces, complaints and erasures of accounts, and the check of their reputation, on a real database."""
+
+from datetime import timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+from posthouse.chance import SystemChance
+from posthouse.flows.account.erasures import Erasures
+from posthouse.flows.inbound.reports import Reports
+from posthouse.flows.inbound.reputation import Reputation, ReputationRun
+from posthouse.flows.operate.erasing import Erasing
+from posthouse.flows.operate.search_indexer import SearchIndexer
+from posthouse.flows.shared.principal import Program
+from posthouse.mail.envelope import MailReference
+from posthouse.rules.erasure import ErasureKey
+from posthouse.rules.ids import AccountId, ApiKeyId
+from posthouse.rules.reputation import ReputationFigures
+from posthouse.store import reputation
+from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.accept_flow import Sender
+from tests.support.delivery_steps import DeliverySteps
+from tests.support.feedback_loop import TRUSTED, complaint_check
+from tests.support.upkeep import new_upkeep
+
+ERASURE_KEYS: Final = (ErasureKey(b"", b"k" * 32),)
+UNKNOWN: Final[dict[str, Any]] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
+
+
+class ReputationFlow:
+    """Sends many mails at once, and lets a part of them bounce."""
+
+    def __init__(self, steps: DeliverySteps) -> None:
+        self.steps = steps
+        self.reputation = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
+        self._number = 0
+
+    def addresses(self, count: int) -> list[str]:
+        self._number += count
+        return [f"r{self._number - number:05}@example.org" for number in range(count)]
+
+    async def send(
+        self, delivered: int, unknown: int = 0, sender: Sender | None = None, **bounced: Any
+    ) -> list[ClaimedRecipient]:
+        """So many results of each kind, the delivered ones first; they have events."""
+        results = [DeliveryResult.DELIVERED] * delivered + [DeliveryResult.BOUNCED] * unknown
+        claimed: list[ClaimedRecipient] = []
+        while len(claimed) < len(results):
+            count = min(50, len(results) - len(claimed))
+            claimed += await self.steps.claimed(self.addresses(count), sender=sender)
+        about = {**UNKNOWN, **bounced}
+        await self.steps.record(
+            *[
+                self.steps.outcome(claim, result, **(about if result is DeliveryResult.BOUNCED else {}))
+                for claim, result in zip(claimed, results, strict=True)
+            ]
+        )
+        return claimed
+
+    async def come_back(
+        self, mail: bytes, *claimed: ClaimedRecipient, is_shared: bool = False, peer: str = TRUSTED
+    ) -> None:
+        feedback = Reports(
+            database=self.steps.database,
+            clock=self.steps.clock,
+            chance=SystemChance(),
+            return_path_domain="bounce.example.com",
+            keys=(b"k",),
+            complaint_check=complaint_check(),
+        )
+        for row in claimed:
+            position = None if is_shared else row.position
+            await feedback.receive(mail, [MailReference.of(row.account_id, row.message_id, position)], peer)
+
+    async def erase(self, *claimed: ClaimedRecipient) -> None:
+        """Their accounts erase their addresses, completely."""
+        steps = self.steps
+        erasures = Erasures(database=steps.database, clock=steps.clock, chance=SystemChance(), keys=ERASURE_KEYS)
+        for row in claimed:
+            await erasures.begin(Program(row.account_id, ApiKeyId(uuid4())), row.email)
+        erasing = Erasing(database=steps.database, clock=steps.clock)
+        indexer = SearchIndexer(database=steps.database, clock=steps.clock)
+        while not erasing.is_idle():
+            steps.clock.advance(seconds=30)
+            await indexer.run()
+            await erasing.step()
+        await new_upkeep(steps.database, steps.clock).forget_contents()
+
+    async def run(self) -> ReputationRun:
+        self.steps.clock.advance(seconds=30)
+        return await self.reputation.run()
+
+    async def figures(self, **given: Any) -> ReputationFigures:
+        now = self.steps.clock.now()
+        async with self.steps.database.connection() as connection:
+            account_id = AccountId(self.steps.sender.account_id)
+            return await reputation.figures(connection, account_id, now - timedelta(days=1), **given)
+
+    async def suspended(self) -> dict[str, str | None]:
+        return dict(await self.steps.fetch("SELECT name, suspended_reason FROM accounts"))
