@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ATTACKS = HERE.parent / "attacks"
 REFERENCE = HERE.parents[1] / "docs" / "reference"
 TABLES = sorted(REFERENCE.glob("*.md"))
 ROW = re.compile(r"^\| ([A-Z]+-\d{2}) \|", re.MULTILINE)
@@ -24,9 +25,9 @@ def _marks(decorators: list[ast.expr]) -> Iterator[str]:
                 yield str(argument.value)
 
 
-def rules_by_test() -> dict[str, list[str]]:
+def rules_by_test(*folders: Path) -> dict[str, list[str]]:
     found = {}
-    for path in sorted(HERE.glob("test_*.py")):
+    for path in sorted(path for folder in folders or (HERE, ATTACKS) for path in folder.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 found[f"{path.name}::{node.name}"] = list(_marks(node.decorator_list))
@@ -49,4 +50,4 @@ def test_no_rule_is_twice_in_the_tables() -> None:
 
 def test_every_test_shows_a_rule() -> None:
     here = Path(__file__).name
-    assert [test for test, rules in rules_by_test().items() if not rules and not test.startswith(here)] == []
+    assert [test for test, rules in rules_by_test(HERE).items() if not rules and not test.startswith(here)] == []

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from posthouse.rules import limits
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateReading
 from posthouse.rules.refusal import Code, Refusal
@@ -172,13 +173,52 @@ def test_test_mail_needs_neither_credits_nor_warm_up_and_starts_none() -> None:
         available=0,
         warmup_limits=(0,),
         full_at=reading.full_at,
-        recipients_full_at=NOON + timedelta(milliseconds=400),
+        recipients_full_at=NOON + timedelta(milliseconds=200),
         stored_on=TODAY,
     )
 
 
 def test_test_mail_is_rate_limited() -> None:
     assert refused(replace(FRESH, full_at=EMPTY_RATE), TEST_MAIL).code is Code.RATE_LIMITED
+
+
+def test_recipients_have_a_rate_next_to_requests() -> None:
+    account = replace(EXEMPT, available=10_000)
+    answers = codes(account, [Charge(50, 50, is_request=False)] * 41)
+    assert answers == [None] * 40 + [Code.RATE_LIMITED]
+    wait = refused(account, Charge(50, 50, is_request=False))
+    assert wait.retry_after_seconds == 1
+    assert "500 recipients a second and 2,000 at once" in wait.text
+    assert codes(account, [mail(50)] * 11, NOON + timedelta(seconds=1)) == [None] * 10 + [Code.RATE_LIMITED]
+
+
+def test_a_recipient_of_test_mail_counts_twice() -> None:
+    account = replace(EXEMPT)
+    test_mail = Charge(50, 0, is_request=False)
+    assert codes(account, [test_mail] * 21) == [None] * 20 + [Code.RATE_LIMITED]
+    assert "250 recipients a second and 1,000 at once with a test key" in refused(account, test_mail).text
+
+
+def test_the_largest_batch_fits_the_smallest_rate() -> None:
+    largest = Charge(limits.BULK_RECIPIENTS_MAX, 0)
+    assert codes(replace(FRESH, rate=Rate(1, 1)), [largest]) == [None]
+
+
+def test_stored_bytes_are_bounded_by_day_and_test_mail_has_a_tenth() -> None:
+    account = replace(EXEMPT, stored_bytes_max=1_000 * limits.MIB)
+    test_mail = Charge(1, 0, stored_bytes=60 * limits.MIB)
+    assert codes(account, [test_mail] * 2) == [None, Code.RATE_LIMITED]
+    assert codes(account, [Charge(1, 1, stored_bytes=501 * limits.MIB)] * 2) == [None, Code.RATE_LIMITED]
+    assert refused(account, test_mail).retry_after_seconds == 12 * 3600
+    assert codes(account, [test_mail], NOON + timedelta(days=1)) == [None]
+
+
+def test_a_process_behind_midnight_stores_no_further_day() -> None:
+    midnight = datetime(2026, 3, 2, tzinfo=UTC)
+    account = replace(EXEMPT, stored_bytes_max=1_000 * limits.MIB)
+    large = Charge(1, 1, stored_bytes=600 * limits.MIB)
+    assert codes(account, [large], midnight) == [None]
+    assert codes(account, [large], midnight - timedelta(milliseconds=1)) == [Code.RATE_LIMITED]
 
 
 def test_the_limit_in_the_headers_is_the_burst() -> None:

@@ -19,6 +19,8 @@ HOST: Final = "127.0.0.1"
 MIB: Final = 1024 * 1024
 LINE: Final = b"x" * 76 + b"\r\n"
 PAUSE_SECONDS: Final = 0.05
+# The domains below it have mail servers.
+ANSWERING: Final = "answering.example.net"
 LEAD_SECONDS: Final = 2.0
 # The slowest that the server bears: 1 KiB a second, or a little more.
 DRIP_SECONDS: Final = 2.0
@@ -40,6 +42,8 @@ class Target:
     domain: str
     email: str
     inbound_recipient: str
+    # Of every attacking account, which act together: its domain, an API key of its own and a test key.
+    accounts: Sequence[tuple[str, str, str]] = ()
 
     @property
     def basic(self) -> str:
@@ -117,6 +121,47 @@ def large_mails(text_bytes: int) -> Attack:
         await flood(target.http, [mails(target, body) for _ in range(64)])
 
     return attack
+
+
+def batches(emails: int, recipients: int, *, is_test: bool, text_bytes: int = 10) -> Attack:
+    """Batch requests of all accounts at once, six of each, to one recipient's domain for each email."""
+
+    async def attack(target: Target) -> None:
+        def of(domain: str, live_key: str, test_key: str) -> Requests:
+            for number in itertools.count():
+                sent = [
+                    {
+                        "from": f"news@{domain}",
+                        "to": [f"r{number}-{place}@d{index % 100}.{ANSWERING}" for place in range(recipients)],
+                        "subject": "Hello",
+                        "text": "z" * text_bytes,
+                    }
+                    for index in range(emails)
+                ]
+                yield request(
+                    "POST",
+                    "/emails/batch",
+                    json.dumps({"emails": sent}).encode(),
+                    Authorization=test_key if is_test else live_key,
+                    Idempotency_Key=uuid.uuid4().hex,
+                )
+
+        each = max(1, 12 // len(target.accounts))
+        await flood(target.http, [of(*account) for account in target.accounts for _ in range(each)])
+
+    return attack
+
+
+async def stored_test_mail(target: Target) -> None:
+    """Messages of 6 MiB with a test key, which cost no credit."""
+    body = target.mail("y" * 6 * MIB)
+
+    def of(test_key: str) -> Requests:
+        while True:
+            key = uuid.uuid4().hex
+            yield request("POST", "/emails", body, Authorization=test_key, Idempotency_Key=key)
+
+    await flood(target.http, [of(test_key) for _, _, test_key in target.accounts for _ in range(8)])
 
 
 async def templates(target: Target) -> None:
@@ -322,6 +367,10 @@ def inbound_content(networks: int) -> Attack:
 
 
 ATTACKS: Final[dict[str, Attack]] = {
+    "batches": batches(20, 50, is_test=False),
+    "batches of test mail": batches(20, 50, is_test=True),
+    "batches of single recipients": batches(500, 1, is_test=False),
+    "stored test mail": stored_test_mail,
     "small mails": large_mails(1_000),
     "mails of 200 KB": large_mails(200 * 1024),
     "mails of 1 MiB": large_mails(MIB),

@@ -1,5 +1,8 @@
 """The table of the noisy-neighbour suite in a page of the documentation: a row for each scene."""
 
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -8,24 +11,46 @@ from tests.support.victim import ACTIONS, Times
 
 BEGIN: Final = "<!-- noisy neighbours: written by make attacks-table -->\n"
 END: Final = "<!-- end of noisy neighbours -->\n"
-HEAD: Final = ("Shared", "The attack", *ACTIONS, "Refused", "Processors")
+HEAD: Final = ("Shared", "The attack", "Installation", *ACTIONS, "Refused", "Processors")
 
 
-def write_row(page: Path, resource: str, worst: str, load: str, alone: Times, beside: Times) -> None:
+@dataclass(slots=True)
+class Measured:
+    """The victim's times in each window, alone and during the attack."""
+
+    alone: list[Times] = field(default_factory=list)
+    attacked: list[Times] = field(default_factory=list)
+    load: str = ""
+
+    def medians(self, action: str, part: float = 0.99) -> tuple[float, float]:
+        """The medians of the windows' percentiles."""
+        alone, attacked = (
+            statistics.median(percentile(times.seconds[action], part) for times in windows)
+            for windows in (self.alone, self.attacked)
+        )
+        return alone, attacked
+
+    @property
+    def refused(self) -> Counter[str]:
+        return sum((times.refused for times in self.attacked), Counter())
+
+
+def write_row(page: Path, resource: str, worst: str, measured: Measured, *, is_fleet: bool) -> None:
     """Replace the scene's row, or add it; other rows stay."""
     before, _, rest = page.read_text().partition(BEGIN)
     table, _, after = rest.partition(END)
-    cells = [_cell(alone.seconds[action], beside.seconds[action]) for action in ACTIONS]
-    new = _line([resource, worst, *cells, str(beside.refused.total()), load])
-    rows = [row for row in table.splitlines(keepends=True)[2:] if f"| {worst} |" not in row]
+    name = [resource, worst, "fleet" if is_fleet else "one process"]
+    cells = [_cell(measured, action) for action in ACTIONS]
+    new = _line([*name, *cells, str(measured.refused.total()), measured.load])
+    rows = [row for row in table.splitlines(keepends=True)[2:] if not row.startswith(f"| {' | '.join(name)} |")]
     rows = sorted([*rows, new])
     page.write_text(before + BEGIN + _line(HEAD) + _line(["---"] * len(HEAD)) + "".join(rows) + END + after)
 
 
-def _cell(alone: list[float], beside: list[float]) -> str:
-    before, during = percentile(alone, 0.99), percentile(beside, 0.99)
-    medians = f"{percentile(alone, 0.5) * 1e3:.0f}/{before * 1e3:.0f} → {percentile(beside, 0.5) * 1e3:.0f}"
-    return f"{medians}/{during * 1e3:.0f} (×{during / before:.1f})"
+def _cell(measured: Measured, action: str) -> str:
+    (p50_alone, p50), (p99_alone, p99) = measured.medians(action, 0.5), measured.medians(action)
+    alone, attacked = (f"{low * 1e3:.0f}/{high * 1e3:.0f}" for low, high in ((p50_alone, p99_alone), (p50, p99)))
+    return f"{alone} → {attacked} (×{p99 / p99_alone:.1f})"
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:

@@ -22,7 +22,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.store import webhooks
 from posthouse.store.seal import Sealer
 from tests.support import webhook_accounts
-from tests.support.attackers import Target
+from tests.support.attackers import ANSWERING, Target
 from tests.support.eventually import eventually
 from tests.support.server_process import USUAL_PATIENCE
 from tests.support.service import PASSWORD, Tenant, service_settings
@@ -39,6 +39,8 @@ SILENT: Final = [f"127.0.3.{number}" for number in range(1, 7)]
 # What the victim sent must arrive within this time, or counts as refused.
 ARRIVAL_SECONDS_MAX: Final = 20.0
 PARTS: Final = ("submission", "inbound", "dispatch", "delivery", "notification")
+# The parts of a fleet's processes, the first with HTTP.
+FLEET: Final = (("submission", "inbound"), ("dispatch",), ("delivery",), ("delivery",), ("notification",))
 # The service's own, which other tests set out of the way.
 ORDINARY: Final = {
     "HTTP__UNAUTHENTICATED_PER_SECOND": "50",
@@ -80,7 +82,8 @@ class Stage:
         async with self.processes.service.pool.acquire() as connection, connection.transaction():
             await webhooks.save(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
 
-    async def target(self, attacker: Tenant) -> Target:
+    async def target(self, attackers: Sequence[Tenant]) -> Target:
+        attacker = attackers[0]
         return Target(
             http=self.processes.service.port,
             submission=self.listeners.tls_port,
@@ -93,16 +96,19 @@ class Stage:
             domain=attacker.domain,
             email=await attacker.user(),
             inbound_recipient=FEEDBACK_ADDRESS,
+            accounts=[(tenant.domain, await tenant.key(), await tenant.key("test")) for tenant in attackers],
         )
 
-    async def forget(self, attacker: Tenant) -> None:
-        """What is left of an attack is not sent."""
+    async def forget(self, attackers: Sequence[Tenant]) -> None:
+        """The rest of an attack is not sent."""
+        ids = [attacker.id for attacker in attackers]
         for table in ("schedule", "calls"):
-            await self.processes.service.sql(f"DELETE FROM {table} WHERE account_id = $1", attacker.id)
+            await self.processes.service.sql(f"DELETE FROM {table} WHERE account_id = ANY($1::uuid[])", ids)
 
 
 @asynccontextmanager
-async def open_stage(database_url: str, directory: Path) -> AsyncIterator[Stage]:
+async def open_stage(database_url: str, directory: Path, *, is_fleet: bool = False) -> AsyncIterator[Stage]:
+    """All parts in one process; or, with `is_fleet`, in several processes with NATS."""
     listeners = SmtpListeners.make(directory)
     authority = directory / "webhooks.pem"
     authority.write_bytes(certificates().authority_pem)
@@ -114,10 +120,14 @@ async def open_stage(database_url: str, directory: Path) -> AsyncIterator[Stage]
             **ORDINARY,
         }
         silent = dict.fromkeys(SILENT, "hang-connect")
-        async with prepare_processes(database_url, directory, stream="memory", behaviours=silent, **settings) as made:
+        stream = "nats" if is_fleet else "memory"
+        async with prepare_processes(database_url, directory, stream=stream, behaviours=silent, **settings) as made:
             made.nameserver.records[NAME, "A"] = ["127.0.0.1"]
-            made.destination(DESTINATION)
-            part = await made.start_http(*PARTS)
+            for name in (DESTINATION, *(f"d{number}.{ANSWERING}" for number in range(100))):
+                made.destination(name)
+            part = await made.start_http(*(FLEET[0] if is_fleet else PARTS))
+            for parts in FLEET[1:] if is_fleet else ():
+                made.start(*parts)
             await listeners.open(part, listeners.tls_port, listeners.inbound_port)
             yield Stage(made, listeners, endpoints)
 
@@ -235,12 +245,3 @@ class Victim:
 
 def _text(status: int, raw: bytes) -> str:
     return f"{status} {raw[:100].decode(errors='replace')}"
-
-
-def merged(parts: Sequence[Times]) -> Times:
-    whole = Times()
-    for part in parts:
-        for action, seconds in part.seconds.items():
-            whole.seconds[action] += seconds
-        whole.refused += part.refused
-    return whole

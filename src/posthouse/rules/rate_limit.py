@@ -41,7 +41,7 @@ class RateWait:
 
 
 def take(rate: Rate, full_at: datetime, now: datetime, count: int = 1) -> RateReading | RateWait:
-    """Take a request from the rate, or so many of what it counts; a RateWait has taken nothing."""
+    """Take a request from the rate, or this many of what it counts; a RateWait has taken nothing."""
     interval, burst = _spans(rate)
     used = _used(burst, full_at, now) + interval * count
     if used > burst:

@@ -108,9 +108,9 @@ def check_recipients(account: Account, charge: Charge, now: datetime) -> RateRea
 
 
 def _recipient_rate(rate: Rate) -> Rate:
-    # The largest message always fits, with a test key too.
-    most = limits.RECIPIENTS_MAX * limits.TEST_RECIPIENT_WEIGHT
-    burst = max(rate.burst * limits.RECIPIENTS_PER_BURST_REQUEST, most)
+    # The largest batch always fits, with a test key too.
+    least = limits.BULK_RECIPIENTS_MAX * limits.TEST_RECIPIENT_WEIGHT
+    burst = max(rate.burst * limits.RECIPIENTS_PER_BURST_REQUEST, least)
     return Rate(rate.per_second * limits.RECIPIENTS_PER_REQUEST, burst)
 
 

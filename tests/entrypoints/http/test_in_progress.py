@@ -8,9 +8,11 @@ import pytest
 from posthouse.entrypoints.http.in_progress import (
     BODY_BYTES_MAX,
     COUNTED_BYTES_MIN,
+    LARGE_WORK,
     UNKNOWN_BYTES,
     WEIGHT,
     WORK_BYTES,
+    WORK_RECIPIENTS,
     InProgress,
     RequestInProgress,
 )
@@ -45,6 +47,17 @@ async def test_a_small_body_counts_as_work_alone() -> None:
     async with in_progress.request(FIRST, sized(COUNTED_BYTES_MIN)) as request:
         await request.begin_work(bytes(10))
         assert (in_progress.body_bytes.taken, in_progress.work.taken) == (0, 1)
+    assert in_progress.work.taken == 0
+
+
+async def test_recipients_count_as_work_whatever_the_size_of_the_body() -> None:
+    in_progress = InProgress()
+    async with in_progress.request(FIRST, sized(COUNTED_BYTES_MIN)) as request:
+        await request.begin_work(b'{"to": [' + b'"a@example.org", ' * 50)
+        assert in_progress.work.taken == 1 + 50 // WORK_RECIPIENTS
+    async with in_progress.request(FIRST, sized(COUNTED_BYTES_MIN)) as request:
+        await request.begin_work(b"@" * limits.THREAD_BODY_BYTES_MIN)
+        assert in_progress.work.taken == LARGE_WORK
     assert in_progress.work.taken == 0
 
 

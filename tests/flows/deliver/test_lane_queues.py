@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from posthouse.chance import SeededChance
-from posthouse.flows.deliver.lane_lookup import DESTINATIONS_KNOWN_SECONDS, UNSORTED_MAX
+from posthouse.flows.deliver.lane_lookup import DESTINATIONS_KNOWN_SECONDS, LOOKUPS_MAX, UNSORTED_MAX
 from posthouse.flows.deliver.lane_queues import (
     NO_ADDRESS_SECONDS,
     POSTPONE_SECONDS_MAX,
@@ -649,12 +649,29 @@ async def test_a_destination_whose_dns_hangs_delays_no_other(names: Nameserver) 
     assert lanes.lane("hanging.example").waiting == 35
 
 
-async def test_tickets_waiting_for_a_look_up_are_bounded(names: Nameserver) -> None:
+async def test_tickets_waiting_for_a_look_up_are_bounded_by_account(names: Nameserver) -> None:
     names.script["hanging.example"] = SILENT
     lanes = Lanes(names, LaneLimits(WIDE))
+    share = UNSORTED_MAX * 4 // 5
     lanes.queues.sort(tickets(UNSORTED_MAX + 5, "hanging.example"))
-    assert lanes.waits == [POSTPONE_SECONDS_MIN] * 5
-    assert len(lanes.queues.close()) == UNSORTED_MAX
+    assert lanes.waits == [POSTPONE_SECONDS_MIN] * (UNSORTED_MAX + 5 - share)
+    lanes.postponed.clear()
+    lanes.queues.sort(tickets(50, "hanging.example", TWO))
+    assert not lanes.waits
+    assert len(lanes.queues.close()) == share + 50
+    await lanes.settle()
+
+
+async def test_names_without_an_answer_delay_no_look_up_of_another_account(names: Nameserver) -> None:
+    dead = [f"d{number}.example" for number in range(2 * LOOKUPS_MAX)]
+    names.script |= dict.fromkeys(dead, SILENT)
+    names.records["hosted.example", "MX"] = ["1 aspmx.l.google.com."]
+    lanes = Lanes(names, LaneLimits(WIDE))
+    lanes.queues.sort([ticket(name) for name in dead])
+    lanes.queues.sort([ticket("hosted.example", TWO)])
+    # Its look-up ends while those of the dead names still run: without an answer it would have a lane of its own.
+    (turn,) = await eventually(lambda: lanes.turns)
+    assert turn.queue.name == "google"
     await lanes.settle()
 
 

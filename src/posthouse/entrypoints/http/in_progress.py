@@ -27,8 +27,9 @@ COUNTED_BYTES_MIN: Final = 16 * 1024
 # A body of unknown size counts as this much, until it is larger.
 UNKNOWN_BYTES: Final = limits.THREAD_BODY_BYTES_MIN
 
-# A unit of work is a small mail, or so many bytes of a larger mail.
+# A unit of work is a small message, this many bytes of a larger one, or this many recipients.
 WORK_BYTES: Final = 8 * 1024
+WORK_RECIPIENTS: Final = 10
 WORK_MAX: Final = 160
 # Of a large mail or a bulk request: three of an account alone, and one of another account beside them.
 LARGE_WORK: Final = WORK_MAX // 4
@@ -63,8 +64,13 @@ class InProgress:
             self._over_limit_until.clear()
         self._over_limit_until[account_id] = time.monotonic() + OVER_LIMIT_SECONDS
 
-    def work_of(self, account_id: AccountId, body_bytes: int) -> int:
-        work = LARGE_WORK if body_bytes > limits.THREAD_BODY_BYTES_MIN else 1 + body_bytes // WORK_BYTES
+    def work_of(self, account_id: AccountId, body: bytes) -> int:
+        if len(body) > limits.THREAD_BODY_BYTES_MIN:
+            work = LARGE_WORK
+        else:
+            # Every address has an @: there are no more recipients than that, and nothing was parsed yet.
+            work = 1 + max(len(body) // WORK_BYTES, body.count(b"@") // WORK_RECIPIENTS)
+            work = min(work, LARGE_WORK)
         if self._over_limit_until and self._is_over_limit(account_id):
             return max(work, OVER_LIMIT_WORK)
         return work
@@ -123,7 +129,7 @@ class RequestInProgress:
         if self._taken_bytes > WEIGHT * size:
             self._in_progress.body_bytes.give_back(self._account_id, self._taken_bytes - WEIGHT * size)
             self._taken_bytes = WEIGHT * size
-        work = max(work_min, self._in_progress.work_of(self._account_id, size))
+        work = max(work_min, self._in_progress.work_of(self._account_id, body))
         room = self._in_progress.work
         if not room.take_now(self._account_id, work):
             await room.take(self._account_id, work)

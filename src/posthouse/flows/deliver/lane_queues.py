@@ -294,7 +294,7 @@ class LaneQueues:
         held_back: dict[str, list[Item]] = {}
         for item in items:
             ticket = item.ticket
-            name = ticket.lane or self._lookup.lane_of(ticket.destination)
+            name = ticket.lane or self._lookup.lane_of(ticket)
             if name is None:
                 if not self._lookup.wait(item):
                     self._late.append((item, POSTPONE_SECONDS_MIN))
