@@ -6,8 +6,10 @@ import pytest
 
 from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import HeldTickets
+from posthouse.rules import limits
 from posthouse.rules.ticket import DeliveryTicket, pack
 from posthouse.wire.stream import TicketKind
+from tests.support.accept_flow import SIMULATOR
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
 from tests.support.nameserver import SILENT
@@ -70,6 +72,15 @@ async def test_a_ticket_given_back_repeats_its_message_and_no_mail(
     assert await flow.deliver_fetched() == 2
     assert await flow.deliver_fetched() == 0
     assert len(flow.receiver.accepted) == 2
+
+
+async def test_no_transaction_records_more_recipients_than_it_may(flow: DeliveryFlow) -> None:
+    for number in range(12):
+        await flow.steps.accept([f"r{number}-{place}@{SIMULATOR}" for place in range(limits.RECIPIENTS_MAX)])
+    assert await flow.run_due() == 600
+    recorded = [count for (count,) in await flow.steps.fetch("SELECT count(*) FROM attempts GROUP BY xmin::text")]
+    assert sum(recorded) == 600
+    assert max(recorded) <= limits.BATCH_RECIPIENTS_MAX
 
 
 async def test_a_locked_row_delays_its_own_mail_and_no_other_of_the_batch(flow: DeliveryFlow) -> None:
