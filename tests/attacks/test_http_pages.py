@@ -4,13 +4,15 @@ import time
 
 import pytest
 
+from posthouse.entrypoints.http.unauthenticated import PIECE_BYTES
 from tests.support.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
 
 CONNECTIONS = 16
 # The service's own, which other tests set out of the way.
-ORDINARY = {"HTTP__UNAUTHENTICATED_PER_SECOND": "50", "HTTP__UNAUTHENTICATED_BURST": "200"}
+BURST = 200
+ORDINARY = {"HTTP__UNAUTHENTICATED_PER_SECOND": "50", "HTTP__UNAUTHENTICATED_BURST": str(BURST)}
 
 ATTACK = """
 import socket, sys, threading
@@ -57,6 +59,20 @@ async def test_pages_are_limited_per_address_and_mail_is_not(service: Service, p
         await tenant.accepts()
     assert (await service.request("GET", "/healthz")).status == 200
     assert (await tenant.call("GET", "/v1/account")).status == 200
+
+
+@pytest.mark.parametrize(
+    "http_process_settings", [{"HTTP__UNAUTHENTICATED_PER_SECOND": "1", "HTTP__UNAUTHENTICATED_BURST": "40"}]
+)
+async def test_a_large_page_counts_by_its_size(service: Service) -> None:
+    sizes = []
+    for _ in range(40):
+        async with service.client.get(service.url + "/openapi.json") as response:
+            if response.status == 429:
+                break
+            sizes.append(int(response.headers["Content-Length"]))
+    assert sizes
+    assert 1 < len(sizes) <= 40 // (1 + sizes[0] // PIECE_BYTES) + 2
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/v1/messages"])

@@ -58,7 +58,8 @@ class HttpSection(Section):
         ge=1,
         le=10**6,
         description="Requests a second for pages, unknown addresses and with wrong credentials that a process answers "
-        "to an address (for IPv6, a network); customers with a valid credential are not counted.",
+        "to an address (for IPv6, a network); each 64 KB of a large page count as another one, customers with a valid "
+        "credential are not counted.",
     )
     unauthenticated_burst: int = Field(
         200, ge=1, le=10**9, description="Such requests that an address may send at once."

@@ -49,6 +49,12 @@ def take(rate: Rate, full_at: datetime, now: datetime, count: int = 1) -> RateRe
     return RateReading(now + used, (burst - used) // interval, _seconds_rounded_up(used))
 
 
+def charge(rate: Rate, full_at: datetime, now: datetime, count: int) -> datetime:
+    """The time at which the rate is full again, once this many more were taken, be they there or not."""
+    interval, burst = _spans(rate)
+    return now + _used(burst, full_at, now) + interval * count
+
+
 def reading(rate: Rate, full_at: datetime, now: datetime) -> RateReading:
     """The remaining rate, without taking from it."""
     interval, burst = _spans(rate)

@@ -84,6 +84,7 @@ class Frame:
         scope[responses.STATUS] = 0
         is_private = scope["path"].startswith("/v1/")
         is_send = scope["path"] == "/emails" and scope["method"] == "POST"
+        is_page = False
         began_at = time.perf_counter()
         if is_private and self._expects_no_proxy and any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
             self._expects_no_proxy = False
@@ -92,6 +93,8 @@ class Frame:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._at_once.end(scope)
+                if is_page and responses.IS_HEAD not in scope:
+                    self._unauthenticated.note_page(scope, message["headers"])
                 scope[responses.STATUS] = message["status"]
                 message["headers"] = [*message["headers"], *frame_headers]
                 if is_private:
@@ -105,7 +108,8 @@ class Frame:
             if is_send:
                 await self._send_endpoint(scope, receive, send)
             else:
-                if self._unauthenticated.require(scope):
+                is_page = self._unauthenticated.require(scope)
+                if is_page:
                     await self._at_once.begin(scope, network_of(scope))
                 count_for(None)
                 await self._application(scope, receive, self._response_limits.limited(scope, receive, send_with_id))

@@ -1,9 +1,11 @@
 """A rate limit per peer for requests without a valid credential: pages, unknown addresses, refused credentials.
 
+A page counts as more than one request if it is large: writing it is the most of what it costs.
 Requests with a valid credential are neither counted nor limited here, wherever they come from: many customers can
 share an address. Logins have a limit of their own, and mailbox providers unsubscribe many users from few addresses.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from starlette.types import Scope
@@ -15,6 +17,8 @@ from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
 
 RATE: Final = Rate(50, 200)
+# Each further piece of an answer counts as a request.
+PIECE_BYTES: Final = 64 * 1024
 
 _NOT_PAGES: Final = ("/v1/", "/emails/", "/unsubscribe/", "/healthz")
 
@@ -35,6 +39,12 @@ class UnauthenticatedLimit:
         if wait is not None:
             raise self._too_many("", wait)
         return True
+
+    def note_page(self, scope: Scope, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """A page is sent; `headers` are the response's."""
+        size = next((int(value) for name, value in headers if name == b"content-length"), 0)
+        if pieces := size // PIECE_BYTES:
+            self._rates.charge(network_of(scope), self._rate, self._clock.now(), pieces)
 
     def after(self, scope: Scope, refusal: Refusal) -> Refusal:
         """What to answer instead of the refusal, whose credential was wrong if its code says so."""

@@ -24,13 +24,20 @@ class MemoryRates(Generic[Key]):
         """Take one request from the key's rate; a RateWait has taken nothing."""
         taken = rate_limit.take(rate, self._full_at.get(key, now), now)
         if isinstance(taken, RateReading):
-            if len(self._full_at) >= self._keys_max:
-                self._make_room(now)
-            self._full_at[key] = taken.full_at
+            self._note(key, taken.full_at, now)
         return taken
+
+    def charge(self, key: Key, rate: Rate, now: datetime, count: int) -> None:
+        """Take what was used already: later requests wait for it."""
+        self._note(key, rate_limit.charge(rate, self._full_at.get(key, now), now, count), now)
 
     def reading(self, key: Key, rate: Rate, now: datetime) -> RateReading:
         return rate_limit.reading(rate, self._full_at.get(key, now), now)
+
+    def _note(self, key: Key, full_at: datetime, now: datetime) -> None:
+        if len(self._full_at) >= self._keys_max:
+            self._make_room(now)
+        self._full_at[key] = full_at
 
     def _make_room(self, now: datetime) -> None:
         """Forget keys whose whole burst is available again; if there is none, forget all."""
