@@ -17,7 +17,7 @@ from posthouse.flows.accept.resender import Resender
 from posthouse.flows.account.resends import ResendRequest, ResendRow, Resends
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.flows.shared.principal import Program
-from posthouse.rules import ids
+from posthouse.rules import ids, limits
 from posthouse.rules.ids import AccountId, ApiKeyId, MessageId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import resends as store
@@ -234,6 +234,20 @@ async def test_a_step_sends_no_more_than_it_may_and_the_next_goes_on(desk: Desk)
         counts.append(len(await desk.new_messages()))
     assert counts == [25, 50, 60, 60]
     assert (await desk.resends.resend(resend.account_id, ids.text(ids.RESEND, resend.id))).status == "done"
+
+
+async def test_a_step_has_no_more_recipients_than_any_transaction(desk: Desk) -> None:
+    for number in range(7):
+        await desk.steps.accept([f"r{number}-{place}@{DEAD}" for place in range(limits.RECIPIENTS_MAX)])
+    await desk.give_up()
+    resend = await desk.begin()
+    resender = desk.resender()
+    counts = []
+    for _ in range(2):
+        await resender.step()
+        counts.append(len(await desk.new_messages()))
+    assert counts == [limits.BATCH_RECIPIENTS_MAX // limits.RECIPIENTS_MAX, 7]
+    assert (await desk.finished(resend)).status == "done"
 
 
 async def test_without_credits_it_waits_and_goes_on_when_there_are_some(desk: Desk) -> None:

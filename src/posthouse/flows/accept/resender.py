@@ -5,7 +5,7 @@ of both, and how far the resend has come, are written in the transaction that ac
 in between has sent nothing, and another makes the step again. Of two that make the same step, one can commit it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -36,7 +36,8 @@ from posthouse.store.resends import OldMessage, OldRecipient, ResendCounts, Rese
 
 log = structlog.get_logger(__name__)
 
-# Of a step: old messages that are looked at, those that are sent again, and their bytes. A step a second is the pace.
+# Of a step: old messages that are looked at, those that are sent again, and their bytes; their recipients are bounded
+# as in any transaction. A step a second is the pace.
 EXAMINED_MAX: Final = 500
 RESENT_MAX: Final = limits.BULK_EMAILS_PER_REQUEST
 BYTES_MAX: Final = 8 * limits.MIB
@@ -121,8 +122,9 @@ class Resender:
             examined = await resends.examine(connection, resend, ids.lowest_id(resend.until), EXAMINED_MAX)
             wanted = [row.id for row in examined if row.is_wanted and _has(row.metadata, resend)]
             read = await resends.old_messages(connection, account_id, wanted[:RESENT_MAX])
-            messages = _within_bytes(read)
+            messages = _within(read, BYTES_MAX, lambda old: old.mime_bytes or 0)
             recipients = await resends.old_recipients(connection, account_id, messages)
+        messages = _within(messages, limits.BATCH_RECIPIENTS_MAX, lambda old: len(recipients.get(old.id, ())))
         is_last = False
         if len(messages) < len(read):
             position: UUID = messages[-1].id
@@ -240,12 +242,12 @@ class Resender:
         return ResendStep(part.position, counts, now, ResendStatus.DONE if part.is_last else ResendStatus.RUNNING)
 
 
-def _within_bytes(messages: Sequence[OldMessage]) -> Sequence[OldMessage]:
-    """The first of them, as many as have no more bytes together than a step may read; one at least."""
+def _within(messages: Sequence[OldMessage], most: int, size: Callable[[OldMessage], int]) -> Sequence[OldMessage]:
+    """The first of them, until they are larger together than a step may be; one at least."""
     total = 0
     for number, old in enumerate(messages):
-        total += old.mime_bytes or 0
-        if number and total > BYTES_MAX:
+        total += size(old)
+        if number and total > most:
             return messages[:number]
     return messages
 
