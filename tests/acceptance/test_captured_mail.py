@@ -108,6 +108,8 @@ async def test_a_link_opens_one_session_once(tenant: Tenant) -> None:
     path = await link(tenant.service, message_id)
     reader = Reader(tenant.service)
     assert (await reader.get(path, Sec_Purpose="prefetch")).status == 404
+    async with tenant.service.client.head(tenant.service.url + path) as head:
+        assert (head.status, "Set-Cookie" in head.headers) == (404, False)
     first = await reader.opens(path)
     assert first.status == 200
     cookie = first.headers["Set-Cookie"]
@@ -126,6 +128,15 @@ async def test_a_link_opens_one_session_once(tenant: Tenant) -> None:
     assert (await Reader(tenant.service, f"posthouse-captured={token}").get("/captured")).status == 401
     used = reader.cookie.partition("=")[2]
     assert (await reader.get(f"/captured/open/{used}")).status == 404
+
+
+@pytest.mark.rule("CAP-01")
+async def test_of_many_uses_of_a_link_at_once_one_opens_a_session(tenant: Tenant) -> None:
+    path = await link(tenant.service, await sends(tenant))
+    readers = [Reader(tenant.service) for _ in range(8)]
+    shown = await asyncio.gather(*(reader.opens(path) for reader in readers))
+    assert sorted(answer.status for answer in shown) == [200, *[404] * 7]
+    assert len([reader for reader in readers if reader.cookie]) == 1
 
 
 @pytest.mark.rule("CAP-01")

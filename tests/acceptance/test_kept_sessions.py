@@ -264,6 +264,24 @@ async def test_a_link_ends_after_10_minutes_and_with_the_password(service: Servi
     assert (await by_link(service, token)).is_refusal(401, "unauthorized")
 
 
+@pytest.mark.rule("SES-17")
+async def test_of_many_uses_of_a_link_at_once_one_logs_in(service: Service, tenant: Tenant) -> None:
+    ada = await person(tenant)
+    token = await service.operator.login_link(ada.email)
+    answers = await asyncio.gather(*(by_link(service, token, keep=True) for _ in range(8)))
+    assert sorted(answer.status for answer in answers) == [200, *[401] * 7]
+    assert len([answer for answer in answers if "Set-Cookie" in answer.headers]) == 1
+
+
+@pytest.mark.rule("SES-17")
+async def test_a_link_ends_when_an_operator_ends_all_sessions(service: Service, tenant: Tenant) -> None:
+    ada = await person(tenant)
+    token = await service.operator.login_link(ada.email)
+    # One session or none: the link ends all the same.
+    await service.operator.end_sessions(ada.email)
+    assert (await by_link(service, token)).is_refusal(401, "unauthorized")
+
+
 @pytest.mark.rule("SES-17", "TOTP-06")
 async def test_a_link_stands_for_the_password_never_for_the_code(service: Service, tenant: Tenant) -> None:
     ada = await person(tenant)

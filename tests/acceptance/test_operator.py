@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
+import jwt
 import pytest
 
 from posthouse.rules import ids, role
@@ -17,7 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.operator_login import add_second_factor, operator_login, set_operator
 from tests.support.search_index import index_search
-from tests.support.service import ABSENT, PASSWORD, Service, Tenant
+from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, Service, Tenant
 
 ROUTES: Final = [
     (declared["operationId"], method.upper(), path)
@@ -654,11 +655,14 @@ async def test_content_is_not_shown_if_the_log_can_not_be_written(service: Servi
     for statement in NO_ROOM:
         await service.sql(statement)
     try:
-        answer = await call(service, "GET", f"/v1/operator/messages/{sent['id']}/content", token)
+        visitor = await visit(service, tenant, token)
+        paths = [f"/v1/messages/{sent['id']}/{part}" for part in ("content", "raw", "attachments/0")]
+        answers = [await call(service, "GET", path, visitor) for path in paths]
+        answers.append(await call(service, "GET", f"/v1/operator/messages/{sent['id']}/content", token))
     finally:
         await service.sql("DROP FUNCTION test_no_room CASCADE")
-    assert answer.status == 503
-    assert CONTENT.encode() not in answer.raw
+    assert [answer.status for answer in answers] == [503] * 4
+    assert CONTENT.encode() not in b"".join(answer.raw for answer in answers)
 
 
 WRITES: Final = [
@@ -743,5 +747,15 @@ async def test_a_visit_ends_with_the_operators_flag_login_and_time(service: Serv
     assert (await call(service, "GET", "/v1/account", visitor)).status == 403
     await set_operator(service, email)
     assert (await call(service, "GET", "/v1/account", visitor)).status == 200
+    claims = jwt.decode(visitor.removeprefix("Bearer "), options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == VISIT_MAX.total_seconds()
+    past = claims | {"iat": claims["iat"] - VISIT_MAX.total_seconds() - 10, "exp": claims["iat"] - 10}
+    over = f"Bearer {jwt.encode(past, JWT_SECRET, 'HS256')}"
+    assert (await call(service, "GET", "/v1/account", over)).status == 401
+    stream = service.client.get(f"{service.url}/v1/live", headers={"Authorization": visitor})
+    async with stream as watching:
+        await set_operator(service, email, is_operator=False)
+        assert b"event: end" in await watching.read()
+    await set_operator(service, email)
     await service.request("POST", "/v1/auth/logout", headers={"Authorization": token})
     assert (await call(service, "GET", "/v1/account", visitor)).status == 401

@@ -15,8 +15,10 @@ def test_a_name_is_stripped(given: str, expected: str) -> None:
     assert input_checks.name("A name", given) == expected
 
 
-@pytest.mark.parametrize("given", ["", "   ", "x" * 201, "a\nb", "a\x00b", "a\u2028b", "a\ud800"])
-def test_a_name_that_would_break_a_line_is_refused(given: str) -> None:
+@pytest.mark.parametrize(
+    "given", ["", "   ", "x" * 201, "a\nb", "a\x00b", "a\u2028b", "a\ud800", "Acme\u202emoc", "a\u2066b"]
+)
+def test_a_name_that_would_break_or_turn_a_line_is_refused(given: str) -> None:
     with pytest.raises(Refusal) as caught:
         input_checks.name("A name", given)
     assert caught.value.code is Code.INVALID_REQUEST

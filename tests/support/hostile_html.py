@@ -37,6 +37,15 @@ PAYLOADS: Final = {
     "template and slot": '<template shadowrootmode=open><iframe src="{trap}/shadow"></iframe></template>',
     "breaking out": "</iframe></pre></table></title></textarea></style>--><script>alert(1)</script><iframe src='{trap}/out'>",
     "speculation": '<script type=speculationrules>{{"prefetch":[{{"urls":["{trap}/spec"]}}]}}</script>',
+    "access key": '<a accesskey=x href="{trap}/key" autofocus tabindex=0>x</a><details open><summary autofocus>x</summary></details>',
+    "base with a target": '<base target=_top><a href="{trap}/base" style="position:fixed;inset:0">x</a>',
+    "math link": '<math href="{trap}/math" style="position:fixed;inset:0"><mtext href="{trap}/mtext">click</mtext></math>',
+    "svg link and animation": '<svg width=999 height=999><a xlink:href="{trap}/a"><rect width=999 height=999><set attributeName=href to="{trap}/set"/></rect></a><feImage href="{trap}/fe"/></svg>',
+    "styles that load": "<style>p::after {{ content: url({trap}/c) }} * {{ cursor: url({trap}/cur), auto; mask: url({trap}/mask#m); background: image-set('{trap}/set' 1x) }} li {{ list-style: url({trap}/li) }}</style><p>x<li>x",
+    "old attributes": '<body background="{trap}/body"><table background="{trap}/table"><tr><td background="{trap}/td">x</table><bgsound src="{trap}/bgsound">',
+    "later elements": '<fencedframe src="{trap}/fenced"></fencedframe><portal src="{trap}/portal"></portal><video><track default src="{trap}/track"></video><link rel=manifest href="{trap}/manifest"><link rel=expect href="{trap}#x">',
+    "meta of other kinds": '<meta http-equiv=x-dns-prefetch-control content=on><meta http-equiv=set-cookie content="a=b"><meta http-equiv=delegate-ch content="sec-ch-ua-model {trap}"><meta http-equiv=refresh content="0;url=data:text/html,<img src={trap}/data>"><a href="{trap}">x</a>',
+    "popover": '<button popovertarget=p autofocus style="position:fixed;inset:0">x</button><div id=p popover><iframe src="{trap}/popover"></iframe></div>',
     "NUL in a name": "<ifr\0ame src='{trap}/nul'></iframe><scr\0ipt>alert(1)</script>",
 }  # fmt: skip
 

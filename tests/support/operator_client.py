@@ -78,6 +78,9 @@ class Operator:
         """The token of a link."""
         return (await self._services.login_links.new_link(email)).partition("#link=")[2]
 
+    async def end_sessions(self, email: str) -> None:
+        await self._services.sessions.end_of(email, None)
+
     async def grant_credits(self, account: UUID, amount: int) -> None:
         await self._accounts.grant_credits(_account(account), amount, WHY)
 

@@ -40,12 +40,12 @@ export async function open(wanted: string | null): Promise<void> {
 }
 
 export async function signIn(given: SignIn): Promise<void> {
-  await take(await answered(api.POST('/v1/auth/login', { body: given })))
+  await take(await answered(api.POST('/v1/auth/login', { body: given })), given.keep ?? false)
 }
 
 /** With the one-time link of `posthouse dev` or of an operator. */
 export async function signInByLink(token: string, code: string | null): Promise<void> {
-  await take(await answered(api.POST('/v1/auth/link', { body: { token, code, keep: true } })))
+  await take(await answered(api.POST('/v1/auth/link', { body: { token, code, keep: true } })), true)
 }
 
 /** Look at a customer's account, with a token that can change nothing; in this tab alone. */
@@ -104,12 +104,13 @@ export function leave(): void {
   forget()
 }
 
-async function take(answer: Token): Promise<void> {
+async function take(answer: Token, isKept: boolean): Promise<void> {
   const before = session.get()
   hold(answer)
   if (account !== null) await toAccount(account)
   const me = await answered(api.GET('/v1/auth/me'))
   account = me.account_id
+  if (isKept) broadcast?.postMessage(me.user.id)
   if (before.state === 'ended' && before.me.user.id !== me.user.id) {
     location.reload()
     return
@@ -182,8 +183,10 @@ access.renew = async () => {
   await new Promise<void>((resolve, reject) => waiting.push({ resolve, reject }))
 }
 
-// Signing out in one tab signs out all: the session is over for each of them.
+// Signing out in one tab signs out all: the session is over for each of them. So does a kept session of another user,
+// whose cookie would renew them.
 const broadcast = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('posthouse-session')
-broadcast?.addEventListener('message', () => {
-  if (session.get().state === 'signed in') forget()
+broadcast?.addEventListener('message', ({ data }: MessageEvent<string>) => {
+  const present = session.get()
+  if (present.state === 'signed in' && present.me.user.id !== data) forget()
 })

@@ -18,12 +18,13 @@ export function linksIn(html: string): { readonly links: readonly string[]; read
   return { links: [...found], isCut: false }
 }
 
-/** Only these become links; the rest is shown as text. */
-export function isSafeLink(link: string): boolean {
+/** Where a link leads, as a browser reads it: no look-alike host, nothing that turns the text. Null for what is shown as text only. */
+export function safeAddress(link: string): string | null {
   try {
-    return new URL(link).protocol === 'https:'
+    const { protocol, href } = new URL(link)
+    return protocol === 'https:' ? href : null
   } catch {
-    return false
+    return null
   }
 }
 

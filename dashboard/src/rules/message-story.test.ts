@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { bareContentId, contentIdsIn, isSafeLink, linksIn, loadsFromInternet, withPictures } from './mail-html'
+import { bareContentId, contentIdsIn, linksIn, loadsFromInternet, safeAddress, withPictures } from './mail-html'
 import { askAgainMs, countsOf, stepsOf } from './message-story'
 import { supportReport } from './support-report'
 
@@ -38,7 +38,8 @@ describe('HTML of a mail', () => {
     expect([linksIn(html).links.length, linksIn(html).isCut]).toEqual([100, true])
   })
   it('makes links of https alone', () => {
-    expect(['https://a.example', 'http://a.example', 'javascript:alert(1)', 'data:text/html,x', '/x', 'https:'].map(isSafeLink)).toEqual([true, false, false, false, false, false])
+    expect(['http://a.example', 'javascript:alert(1)', 'data:text/html,x', '/x', 'https:'].map(safeAddress)).toEqual([null, null, null, null, null])
+    expect(['https://a.example', 'https://\u0430.example/\u202egpj.exe'].map(safeAddress)).toEqual(['https://a.example/', 'https://xn--80a.example/%E2%80%AEgpj.exe'])
   })
   it('says whether it loads from the internet', () => {
     expect(['<img src="https://a/b">', `<td background=//a/b>`, '<p style="background:url(http://a/b)">', '<a href="https://a/b">', '<img src="cid:x">'].map(loadsFromInternet)).toEqual(

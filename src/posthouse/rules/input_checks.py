@@ -13,8 +13,9 @@ from posthouse.rules.refusal import invalid
 NAME_CHARACTERS_MAX: Final = 200
 REASON_CHARACTERS_MAX: Final = 500
 NETWORKS_MAX: Final = 100
-# Line ends of every kind, other control characters, and surrogates, which UTF-8 can't encode.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Line ends of every kind, other control characters, surrogates, which UTF-8 can't encode, and what turns the direction
+# of the text around it: names stand in sentences that others read.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 # ASCII digits only: Python's own parser accepts others.
@@ -26,7 +27,7 @@ _RFC_3339: Final = re.compile(
 def name(what: str, given: str) -> str:
     stripped = given.strip()
     if not 1 <= len(stripped) <= NAME_CHARACTERS_MAX or _CONTROL.search(stripped):
-        raise invalid(f"{what} has 1 to {NAME_CHARACTERS_MAX} characters, no line breaks among them.")
+        raise invalid(f"{what} has 1 to {NAME_CHARACTERS_MAX} characters, none of which breaks or turns a line.")
     return stripped
 
 

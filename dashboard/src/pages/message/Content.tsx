@@ -9,7 +9,7 @@ import { CodeBlock } from '../../parts/Copy'
 import { HtmlFrame } from '../../parts/HtmlFrame'
 import { notifyFailure } from '../../parts/notify'
 import { Empty, Loaded } from '../../parts/States'
-import { bareContentId, contentIdsIn, isSafeLink, linksIn, loadsFromInternet, withPictures } from '../../rules/mail-html'
+import { bareContentId, contentIdsIn, linksIn, loadsFromInternet, safeAddress, withPictures } from '../../rules/mail-html'
 import { bytes } from '../../words/format'
 import { text } from '../../words/message'
 import classes from './message.module.css'
@@ -97,13 +97,19 @@ function Html({ id, html: given, attachments }: { readonly id: string; readonly 
         <div>
           <Text size="sm" fw={600}>{text.links(links.length)}</Text>
           <ul className={classes.links}>
-            {links.map((link) => <li key={link}>{isSafeLink(link) ? <Anchor inherit href={link} target="_blank" rel="noreferrer noopener" underline="always">{link}</Anchor> : link}</li>)}
+            {links.map((link) => <li key={link}><MailLink link={link} /></li>)}
           </ul>
           {isCut && <Text size="sm" c="dimmed">{text.linksCut}</Text>}
         </div>
       )}
     </Stack>
   )
+}
+
+function MailLink({ link }: { readonly link: string }) {
+  const address = safeAddress(link)
+  if (address === null) return link
+  return <Anchor inherit href={address} target="_blank" rel="noreferrer noopener" underline="always">{address}</Anchor>
 }
 
 function Headers({ headers }: { readonly headers: MailContent['headers'] }) {

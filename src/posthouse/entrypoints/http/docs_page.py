@@ -21,6 +21,7 @@ _HEADERS: Final = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
 }
 
 # Relative addresses also work behind a proxy that adds a path prefix. Keys and passwords typed into the page are

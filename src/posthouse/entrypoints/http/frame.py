@@ -24,8 +24,9 @@ from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
 
-# Dashboard responses carry secrets and personal data: no cache may keep them.
-_NO_STORE: Final = (b"cache-control", b"no-store")
+# Responses under /v1 carry secrets and personal data, which no cache may keep, and texts and files of strangers, which
+# no browser may take for a page.
+_PRIVATE: Final = {b"cache-control": b"no-store", b"x-content-type-options": b"nosniff"}
 _CAPTURE: Final = (b"posthouse-outbound", b"capture")
 # A client that asks again at once would otherwise be refused thousands of times a second, at the others' cost.
 _TOO_MANY_SECONDS: Final = 0.25
@@ -98,8 +99,8 @@ class Frame:
                 scope[responses.STATUS] = message["status"]
                 message["headers"] = [*message["headers"], *frame_headers]
                 if is_private:
-                    others = [header for header in message["headers"] if header[0] != _NO_STORE[0]]
-                    message["headers"] = [*others, _NO_STORE]
+                    others = [header for header in message["headers"] if header[0] not in _PRIVATE]
+                    message["headers"] = [*others, *_PRIVATE.items()]
             await send(message)
 
         send_answer = send if is_send else send_with_id

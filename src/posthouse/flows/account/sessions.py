@@ -295,6 +295,8 @@ class Sessions:
         async with self._database.transaction() as tx:
             if given is None:
                 ended = await sessions.revoke_all(tx, user.id, None, now)
+                # A link in the wrong hands would begin the next session.
+                await login_links.forget_of_user(tx, user.id)
             else:
                 ended = session_id is not None and await sessions.revoke(tx, SessionId(session_id), user.id, now)
                 if not ended:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
-from posthouse.entrypoints.http import captured_page
+from posthouse.entrypoints.http import captured_page, responses
 from posthouse.entrypoints.http.attachment import attachment_response
 from posthouse.entrypoints.http.mail_frame import PRIVATE_HEADERS, frame_response, require_frame
 from posthouse.entrypoints.http.route_context import services_of
@@ -45,8 +45,8 @@ async def style(request: Request) -> Response:
 
 @router.get("/captured/open/{token}")
 async def open_link(request: Request, token: str) -> Response:
-    # A browser that only prepares a page must not use the link up.
-    if "prefetch" in request.headers.get("sec-purpose", ""):
+    # A browser that only prepares a page must not use the link up, nor a program that checks whether it works.
+    if "prefetch" in request.headers.get("sec-purpose", "") or request.scope.get(responses.IS_HEAD):
         raise HTTPException(404)
     secret = await services_of(request).captured_mail.open_session(token)
     if secret is None:
