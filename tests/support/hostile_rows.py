@@ -21,6 +21,7 @@ _CLOSED: Final = {
     "endpoint_events": "type",
     "endpoints": "mode types",
     "events": "type",
+    "grants": "key",
     "idempotency": "key",
     "invitations": "role",
     "ledger": "kind",
