@@ -20,6 +20,7 @@ _CLOSED: Final = {
     "domains": "name",
     "endpoint_events": "type",
     "endpoints": "mode types",
+    "erasures": "phase",
     "events": "type",
     "grants": "key",
     "idempotency": "key",
@@ -33,7 +34,7 @@ _CLOSED: Final = {
     "resends": "status",
     "schedule": "destination",
     "suppressions": "reason",
-    "template_versions": "alias",
+    "template_versions": "alias engine",
     "templates": "alias former_alias",
     "unsubscriptions": "email mailing_list",
     "usage_reasons": "result",
@@ -87,6 +88,10 @@ _COPIES: Final = (
        SELECT account_id, message_id, position, 'hostile.example', now() + interval '1 year',
            CASE WHEN hashtext(message_id::text) > 0 THEN now() END, now() + interval '1 year', 550, '', ''
        FROM recipients WHERE account_id = $1 AND position = 1""",
+    """INSERT INTO erasures (account_id, id, email, hash, position, next_at, created_at)
+       SELECT $1, gen_random_uuid(), '', sha256(convert_to(text, 'UTF8')), gen_random_uuid(), now() + interval '1 year',
+           now()
+       FROM unnest($2::text[]) text""",
     """INSERT INTO rescues (at, lane, from_ip, to_ip, account_id, message_id, position)
        SELECT now(), '', '', '', account_id, id, 0 FROM messages WHERE account_id = $1""",
 )
