@@ -9,7 +9,7 @@ from posthouse.rules import ids, limits
 from posthouse.rules.credential import Scope
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
-from tests.support.service import ABSENT, StartService, Tenant, basic
+from tests.support.service import ABSENT, Service, StartService, Tenant, basic
 
 CREDENTIAL_FIELDS = {
     "id", "username", "name", "is_default", "allowed_networks", "created_at", "last_used_at",
@@ -416,7 +416,8 @@ async def test_a_bound_key_sends_from_its_domains_alone(tenant: Tenant) -> None:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"sender_domains": ["no domain"]}, "name"),
+        ({"sender_domains": ["no domain"]}, "`sender_domains`"),
+        ({"sender_domains": ["not-ours.example"]}, "`sender_domains`"),
         ({"sender_domains": [f"d{number}.example" for number in range(21)]}, "sender_domains"),
         ({"sender_domains": ["shop.example"], "scopes": ["send", "messages"]}, "sender_domains"),
         ({"sender_domains": "shop.example"}, "sender_domains"),
@@ -426,6 +427,38 @@ async def test_a_bound_key_sends_from_its_domains_alone(tenant: Tenant) -> None:
 async def test_a_wrong_binding_is_refused(regular: Tenant, fields: dict[str, object], named: str) -> None:
     answer = await regular.call("POST", "/v1/keys", {"name": "x", **fields})
     assert answer.is_refusal(400, "invalid_request", named)
+
+
+@pytest.mark.rule("SCOPE-05")
+async def test_a_key_is_not_bound_to_another_accounts_domain(service: Service, tenant: Tenant) -> None:
+    other = await service.account()
+    answer = await tenant.call("POST", "/v1/keys", {"name": "x", "sender_domains": [other.domain]})
+    assert answer.is_refusal(400, "invalid_request", "`sender_domains`", other.domain)
+
+
+@pytest.mark.rule("ERR-02")
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/v1/keys", {"name": "x", "allowed_networks": ["nowhere"]}, "allowed_networks"),
+        ("POST", "/v1/keys", {"name": "x", "allowed_networks": ["192.0.2.1/24"]}, "allowed_networks"),
+        ("POST", "/v1/credentials", {"name": "x", "allowed_networks": ["::/8"] * 200}, "allowed_networks"),
+        ("POST", "/v1/keys", {"name": "x", "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+        ("POST", "/v1/keys", {"name": "x", "expires_at": "2999-01-01T00:00:00Z"}, "expires_at"),
+        ("POST", "/v1/domains", {"name": "no domain"}, "name"),
+        ("POST", "/v1/domains", {"name": ".".join(["a" * 60] * 4)}, "name"),
+        ("POST", "/v1/auth/reset", {"token": "x", "password": "short"}, "password"),
+        ("POST", "/v1/auth/password", {"current_password": "x", "new_password": "short"}, "new_password"),
+        ("POST", "/v1/invitations", {"email": "nobody", "role": "viewer"}, "email"),
+        ("POST", "/v1/invitations", {"email": "A <a@example.org>", "role": "viewer"}, "email"),
+        ("POST", "/v1/erasures", {"email": "Ada <ada@example.com>"}, "email"),
+    ],
+)
+async def test_every_refused_field_is_named(
+    regular: Tenant, method: str, path: str, body: dict[str, object], field: str
+) -> None:
+    answer = await regular.call(method, path, body)
+    assert answer.is_refusal(400, "invalid_request", f"`{field}`")
 
 
 @pytest.mark.rule("SCOPE-06")

@@ -55,7 +55,7 @@ async def test_an_erasure_is_begun_once_and_its_answers_do_not_name_the_address(
 
 
 @pytest.mark.rule("ERS-01")
-@pytest.mark.parametrize("given", ["", "nobody", "a@b@c", None, 1, "x" * 300 + "@example.net"])
+@pytest.mark.parametrize("given", ["", "nobody", "a@b@c", None, 1, "x" * 300 + "@example.net", "Ada <a@example.net>"])
 async def test_what_is_no_address_is_refused(regular: Tenant, given: object) -> None:
     answer = await regular.call("POST", "/v1/erasures", {"email": given})
     assert answer.is_refusal(400, "invalid_request", "email")

@@ -37,6 +37,14 @@ async def test_custom_headers_are_written_once_as_given(regular: Tenant) -> None
         assert [str(found) for found in stored.get_all(name, [])] == [value], name
 
 
+@pytest.mark.rule("HEAD-14")
+@pytest.mark.parametrize(
+    ("name", "field"), [("X-Service-Content", "`content`"), ("x-service-metadata-order", "`metadata`")]
+)
+async def test_what_is_a_header_over_smtp_only_names_its_field(regular: Tenant, name: str, field: str) -> None:
+    await regular.refuses(regular.mail(headers={name: "forget"}), 400, "invalid_request", field)
+
+
 @pytest.mark.rule("HEAD-02")
 @pytest.mark.parametrize("spelling", [str, str.lower, str.upper], ids=["given", "lower", "upper"])
 async def test_reserved_names_are_refused_in_any_spelling(regular: Tenant, spelling: type[str]) -> None:

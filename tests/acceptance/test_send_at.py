@@ -111,6 +111,17 @@ async def test_a_cancelled_message_is_answered_as_get_shows_it(service: Service)
     assert await schedule(tenant, message_id) == []
 
 
+@pytest.mark.rule("LATER-10")
+async def test_an_account_cancels_as_fast_as_it_sends(service: Service) -> None:
+    tenant = await service.account(credits=10)
+    message_id = await later(tenant)
+    await service.operator.set_limits(tenant.id, rate=(1, 2), warmup=None)
+    answers = [await tenant.cancel(message_id) for _ in range(4)]
+    assert answers[0].status == answers[1].status == 200
+    assert answers[3].is_refusal(429, "rate_limited", "cancel")
+    assert int(answers[3].headers["Retry-After"]) >= 1
+
+
 @pytest.mark.rule("LATER-04")
 async def test_a_second_cancellation_is_answered_as_the_first(tenant: Tenant) -> None:
     message_id = await later(tenant)

@@ -68,7 +68,9 @@ def test_examples(source: str, variables: dict[str, VariableTree], output: str) 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("x\n {{#if a}}", "{{#if}} is never closed"),
+        ("x\n {{#if a}}", "line 2, character 2: {{#if}} is never closed"),
+        ("{{#if a}}\n{{#if b}}{{/if}}\n\n {{#each c}}\n x", "line 4, character 2: {{#each}} is never closed"),
+        ("{{#if a}}\n{{else if b}}", "line 1, character 1: {{#if}} is never closed"),
         ("{{/if}}", "closes no"),
         ("{{#if a}}{{/each}}", "closes no"),
         ("{{else}}", "outside of a block"),

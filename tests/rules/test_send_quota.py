@@ -13,7 +13,7 @@ from posthouse.rules import limits
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateReading
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.send_quota import Account, Charge, admit, rate_headers
+from posthouse.rules.send_quota import Account, Charge, admit, give_back, rate_headers
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TODAY = NOON.date()
@@ -123,6 +123,34 @@ def test_a_used_up_warm_up_retries_at_midnight() -> None:
         retry_after_seconds=12 * 3600,
         headers={"RateLimit-Limit": "40", "RateLimit-Remaining": "40", "RateLimit-Reset": "0"},
     )
+
+
+def test_a_used_up_warm_up_retries_on_the_first_day_with_room() -> None:
+    ahead = {TODAY + timedelta(days=1): 290}
+    account = replace(FRESH, warmup_started_on=TODAY, warmup_day=TODAY, warmup_used=190, warmup_ahead=ahead)
+    refusal = refused(account, mail(20))
+    assert refusal.retry_after_seconds == (12 + 24) * 3600
+    assert str(TODAY + timedelta(days=2)) in refusal.text
+    refusal = refused(account, later(21, 1))
+    assert refusal.retry_after_seconds == (12 + 24) * 3600
+    assert f"such as {TODAY + timedelta(days=2)}" in refusal.text
+
+
+def test_a_message_larger_than_every_listed_day_waits_for_the_end_of_the_warm_up() -> None:
+    account = replace(FRESH, warmup_limits=(1, 1), warmup_started_on=TODAY)
+    assert refused(account, mail(2)).retry_after_seconds == (12 + 24) * 3600
+    # A warm-up that did not start has no end.
+    assert refused(replace(account, warmup_started_on=None), mail(2)).retry_after_seconds == 12 * 3600
+
+
+def test_a_cancelled_message_gives_back_a_later_day_and_not_today() -> None:
+    account = replace(FRESH, warmup_started_on=TODAY)
+    assert codes(account, [mail(200), later(300, 1)]) == [None, None]
+    give_back(account, 300, NOON + timedelta(days=1), NOON)
+    give_back(account, 200, None, NOON)
+    give_back(account, 200, NOON + timedelta(hours=1), NOON)
+    assert (account.warmup_used, account.warmup_ahead) == (200, {TODAY + timedelta(days=1): 0})
+    assert codes(account, [mail(1), later(300, 1)]) == [Code.WARMUP_LIMITED, None]
 
 
 def test_a_message_never_fits_the_warm_up_partly() -> None:

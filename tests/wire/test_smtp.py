@@ -449,6 +449,14 @@ async def test_a_recipient_after_a_refused_sender_gets_no_empty_mail() -> None:
     assert server.heard[2:] == []
 
 
+async def test_a_server_that_wants_a_login_is_about_no_recipient_though_it_took_one() -> None:
+    async with CannedServer(220, EHLO_PIPELINING, "530 5.7.0 log in first\r\n250 yes\r\n554 no") as server:
+        session = await open_to(server.port)
+        assert isinstance(session, SmtpSession)
+        (result,) = (await deliver(session)).results
+        assert failure_of(result) == (Stage.MAIL, 530, False)
+
+
 async def test_250_in_place_of_354_delivers_nothing() -> None:
     async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n250 c") as server:
         session = await open_to(server.port)

@@ -30,6 +30,9 @@ RESERVED_PREFIXES: Final = ("content-", "arc-", "resent-", "cfbl-")
 SENDERS_KEPT_MAX: Final = 4_096
 
 _UNSUBSCRIBE: Final = unsubscribe.HEADER.lower()
+# They mean something over SMTP, where there are no fields, and would be written into the message here.
+_CONTENT_HEADER: Final = "x-service-content"
+_METADATA_HEADERS: Final = "x-service-metadata-"
 _HEADER_NAME: Final = re.compile(r"[!-9;-~]+\Z")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTENT_ID: Final = re.compile(rf"[A-Za-z0-9._@+-]{{1,{limits.CONTENT_ID_CHARACTERS_MAX}}}\Z")
@@ -282,6 +285,9 @@ def _check_header_name(name: str, seen: set[str]) -> None:
             f"at most {limits.HEADER_NAME_CHARACTERS_MAX} are allowed."
         )
     lower = name.lower()
+    if lower == _CONTENT_HEADER or lower.startswith(_METADATA_HEADERS):
+        field = "content" if lower == _CONTENT_HEADER else "metadata"
+        raise invalid(f"`headers`: {name!r} is for email over SMTP: use the field `{field}` instead.")
     if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
         raise invalid(f"`headers`: {name!r} is reserved; the service writes it itself, so leave it out.")
     if lower in seen:

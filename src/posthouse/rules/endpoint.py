@@ -118,7 +118,7 @@ def filters(
         raise invalid(f"`mode` is one of {', '.join(Mode)}; without it, the endpoint gets the events of both.")
     return Filters(
         tuple(type_ for type_ in TYPES if type_ in (types or TYPES)),
-        tuple(dict.fromkeys(input_checks.domain_name(name) for name in sender_domains or ())),
+        tuple(dict.fromkeys(input_checks.domain_name(name, "sender_domains") for name in sender_domains or ())),
         tuple(dict.fromkeys(tags or ())),
         None if mode is None else Mode(mode),
     )

@@ -158,6 +158,8 @@ class _Parser:
         self._target = self._root
         # Each open block, and those of its `else if`, whose bodies come one after the other.
         self._open: list[list[_Block]] = []
+        # Where each of them begins.
+        self._begins: list[int] = []
         self._tags = 0
 
     def parse(self) -> Parsed:
@@ -174,7 +176,7 @@ class _Parser:
             at = self._tag(begin)
         self._add_text(source[at:])
         if self._open:
-            raise invalid(f"{self._where}: {{{{#{self._open[-1][0].kind}}}}} is never closed.")
+            raise self._refused(self._begins[-1], f"{{{{#{self._open[-1][0].kind}}}}} is never closed")
         return Parsed(self._root, self._tags)
 
     def _add_text(self, text: str) -> None:
@@ -236,6 +238,7 @@ class _Parser:
         block = _Block(kind, path, _Strip(is_open, is_close))
         self._target.body.append(block)
         self._open.append([block])
+        self._begins.append(begin)
         self._target = block.program
         return at
 
@@ -272,6 +275,7 @@ class _Parser:
         if not self._open or self._open[-1][0].kind != kind:
             raise self._refused(begin, f"{{{{/{kind}}}}} closes no {{{{#{kind}}}}}")
         chain = self._open.pop()
+        self._begins.pop()
         # As npm's parser does it: the first two have the closing tag's strip, a later one that of its own tag.
         strip = _Strip(is_open, is_close)
         for place, block in enumerate(chain):
@@ -553,7 +557,9 @@ class Renderer:
         if self._is_quick and self._steps > QUICK_STEPS_MAX:
             raise Slow
         if self._steps > STEPS_MAX:
-            raise invalid(f"The template takes more than {STEPS_MAX} steps with these variables: shorten their lists.")
+            raise invalid(
+                f"The template takes more than {STEPS_MAX} steps with these `variables`: shorten their lists."
+            )
 
     def _spelled(self, value: object) -> str:
         """Lists that are repeated are written once."""

@@ -34,7 +34,7 @@ def name(what: str, given: str) -> str:
 def reason(given: str) -> str:
     stripped = given.strip()
     if not 1 <= len(stripped) <= REASON_CHARACTERS_MAX or _CONTROL.search(stripped):
-        raise invalid(f"Give a reason of 1 to {REASON_CHARACTERS_MAX} characters, without line breaks.")
+        raise invalid(f"`reason` has 1 to {REASON_CHARACTERS_MAX} characters, without line breaks.")
     return stripped
 
 
@@ -48,18 +48,18 @@ def moment(what: str, given: str) -> datetime:
         raise invalid(f"`{what}` is a time such as 2027-01-31T12:00:00Z.") from None
 
 
-def domain_name(given: str) -> str:
+def domain_name(given: str, field: str = "name") -> str:
     """In A-labels, lower case, without a trailing dot."""
     try:
         return parse_domain(given.strip().removesuffix("."))
     except AddressError as error:
-        raise invalid(f"The name {error}.") from None
+        raise invalid(f"`{field}` {error}.") from None
 
 
 def networks(given: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
     """A single address is a network of its own."""
     if len(given) > NETWORKS_MAX:
-        raise invalid(f"A credential is allowed from {NETWORKS_MAX} networks at most.")
+        raise invalid(f"`allowed_networks` has at most {NETWORKS_MAX} networks.")
     read = []
     for text in map(str.strip, given):
         try:
@@ -67,10 +67,12 @@ def networks(given: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
             start = ip_network(text.partition("/")[0]).network_address
         except ValueError:
             raise invalid(
-                f"{text!r} is not a network: write 192.0.2.0/24, 2001:db8::/32 or a single address."
+                f"`allowed_networks`: {text!r} is not a network: write 192.0.2.0/24, 2001:db8::/32 or a single address."
             ) from None
         if start != network.network_address:
-            raise invalid(f"{text!r} is an address inside a network: write {network} for the whole of it.")
+            raise invalid(
+                f"`allowed_networks`: {text!r} is an address inside a network: write {network} for the whole of it."
+            )
         read.append(network)
     return tuple(read)
 
@@ -80,12 +82,12 @@ def user_address(given: str) -> str:
     try:
         mailbox = parse_mailbox(given.strip())
     except AddressError as error:
-        raise invalid(f"The user's address {error}.") from None
+        raise invalid(f"`email` {error}.") from None
     if mailbox.name:
-        raise invalid("The user's address has a display name: give the bare address.")
+        raise invalid("`email` has a display name: give the bare address.")
     return mailbox.key
 
 
-def check_password(given: str) -> None:
+def check_password(given: str, field: str = "password") -> None:
     if not PASSWORD_CHARACTERS_MIN <= len(given) <= PASSWORD_CHARACTERS_MAX:
-        raise invalid(f"A password has {PASSWORD_CHARACTERS_MIN} to {PASSWORD_CHARACTERS_MAX} characters.")
+        raise invalid(f"`{field}` has {PASSWORD_CHARACTERS_MIN} to {PASSWORD_CHARACTERS_MAX} characters.")

@@ -8,7 +8,7 @@ burst has to wait. All times are whole microseconds, as PostgreSQL stores them, 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -86,6 +86,11 @@ def seconds_to_midnight(now: datetime) -> int:
     utc = now.astimezone(UTC)
     midnight = utc.replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
     return _seconds_rounded_up(midnight - utc)
+
+
+def seconds_to_day(now: datetime, day: date) -> int:
+    """The seconds to its 00:00 UTC, at least 1."""
+    return max(1, _seconds_rounded_up(datetime.combine(day, time(), UTC) - now))
 
 
 def login_wait_seconds(failures: int) -> int:

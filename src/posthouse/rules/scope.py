@@ -94,4 +94,4 @@ def sender_domains(given: Sequence[str] | None) -> tuple[str, ...]:
     """The domains that a key is bound to, as A-labels; none by default."""
     if given is not None and len(given) > limits.KEY_DOMAINS_MAX:
         raise invalid(f"`sender_domains` has at most {limits.KEY_DOMAINS_MAX} domains.")
-    return tuple(dict.fromkeys(input_checks.domain_name(name) for name in given or ()))
+    return tuple(dict.fromkeys(input_checks.domain_name(name, "sender_domains") for name in given or ()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from posthouse.rules import limits, rate_limit
@@ -174,6 +174,13 @@ def move(account: Account, recipients: int, before: datetime, after: datetime, n
     _count_warmup(account, new, recipients)
 
 
+def give_back(account: Account, recipients: int, send_at: datetime | None, now: datetime) -> None:
+    """Count a cancelled message no longer, if it was for a later day: what a day has accepted stays counted."""
+    warmup = warmup_reading(account, now, send_at)
+    if warmup.is_ahead:
+        _count_warmup(account, warmup, -min(recipients, warmup.used))
+
+
 def rate_headers(rate: Rate, reading: RateReading) -> dict[str, str]:
     return {
         "RateLimit-Limit": str(rate.burst),
@@ -187,21 +194,37 @@ def _check_warmup(account: Account, charge: Charge, warmup: WarmupReading, now: 
     if limit is None or used + charge.recipients <= limit:
         return
     left = max(0, limit - used)
+    room_on = _next_day_with_room(account, charge.recipients, warmup)
     if warmup.is_ahead:
         raise Refusal(
             Code.WARMUP_LIMITED,
             f"Day {day} of this account's warm-up, {warmup.on}, allows {limit} recipients, {left} are left and this"
-            f" message has {charge.recipients}: choose another day for `send_at`, {_or_fewer(left)}",
-            retry_after_seconds=rate_limit.seconds_to_midnight(now),
+            f" message has {charge.recipients}: choose another day for `send_at`, such as {room_on},"
+            f" {_or_fewer(left)}",
+            retry_after_seconds=rate_limit.seconds_to_day(now, room_on),
             headers=_untaken_headers(account, now),
         )
+    when = "after 00:00 UTC" if room_on == warmup.on + timedelta(days=1) else f"on {room_on} (UTC)"
     raise Refusal(
         Code.WARMUP_LIMITED,
         f"Day {day} of this account's warm-up allows {limit} recipients, {left} are left today and this"
-        f" message has {charge.recipients}: send it after 00:00 UTC, {_or_fewer(left)}",
-        retry_after_seconds=rate_limit.seconds_to_midnight(now),
+        f" message has {charge.recipients}: send it {when}, {_or_fewer(left)}",
+        retry_after_seconds=rate_limit.seconds_to_day(now, room_on),
         headers=_untaken_headers(account, now),
     )
+
+
+def _next_day_with_room(account: Account, recipients: int, warmup: WarmupReading) -> date:
+    """The first day after that of the reading which the message fits; the day after it if no listed day does."""
+    listed = account.warmup_limits or ()
+    following = [warmup.on + timedelta(days) for days in range(1, len(listed) + limits.SEND_AT_DAYS_MAX + 1)]
+    for day in following:
+        # A warm-up that has not started starts then.
+        number = rate_limit.day_number(account.warmup_started_on or day, day)
+        limit = rate_limit.warmup_limit(number, listed)
+        if limit is None or account.warmup_ahead.get(day, 0) + recipients <= limit:
+            return day
+    return following[0]
 
 
 def _check_credits(account: Account, charge: Charge, now: datetime) -> None:

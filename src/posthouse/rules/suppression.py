@@ -44,6 +44,14 @@ def address_of(given: str) -> str:
         raise invalid(f"`email` {error}.") from error
 
 
+def bare_address_of(given: str) -> str:
+    """The same, without a display name."""
+    email = address_of(given)
+    if parse_mailbox(given).name:
+        raise invalid("`email` has a display name: give the bare address.")
+    return email
+
+
 def known_address(given: str) -> str | None:
     """The same for an existing suppression; None if it can't be an address."""
     try:

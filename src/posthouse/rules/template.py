@@ -92,7 +92,10 @@ def check(template: Template) -> None:
         _check_placeholders(template)
     used = len(placeholders(template))
     if used > limits.VARIABLES_MAX:
-        raise invalid(f"The template uses {used} variables: at most {limits.VARIABLES_MAX} can be given, so use fewer.")
+        raise invalid(
+            f"The template's `subject`, `text` and `html` use {used} variables: at most {limits.VARIABLES_MAX} can be "
+            "given, so use fewer."
+        )
 
 
 def _check_placeholders(template: Template) -> None:

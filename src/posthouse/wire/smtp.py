@@ -19,7 +19,7 @@ from typing import Final
 
 from posthouse import crash
 from posthouse.mail.reply import Reply
-from posthouse.rules.outcome import Stage
+from posthouse.rules.outcome import AUTHENTICATION_REQUIRED, Stage
 from posthouse.wire.dialogue import Dialogue, error_text
 from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import TlsDetails, TlsPolicy, TlsUse, verifies
@@ -365,9 +365,11 @@ class SmtpSession:
         if not replies:
             return [self._lost(Stage.MAIL)] * recipients
         if not _is_success(replies[0]):
-            # With a recipient that was taken all the same, it is no refusal of the sender alone.
+            # With a recipient that was taken all the same, it is no refusal of the sender alone; that a login is needed
+            # says nothing of either.
             took_one = any(map(_is_success, replies[1 : recipients + 1]))
-            return [self._refused(Stage.DATA if took_one else Stage.MAIL, replies[0])] * recipients
+            is_later = took_one and replies[0].code != AUTHENTICATION_REQUIRED
+            return [self._refused(Stage.DATA if is_later else Stage.MAIL, replies[0])] * recipients
         results: list[SmtpResult | None] = [
             None if _is_success(reply) else self._refused(Stage.RCPT, reply) for reply in replies[1 : recipients + 1]
         ]

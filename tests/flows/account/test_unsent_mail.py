@@ -258,6 +258,29 @@ async def test_the_warm_up_counts_moved_mail_on_its_new_day_alone(desk: Desk) ->
     assert await desk.steps.value("SELECT warmup_used FROM accounts WHERE id = $1", sender.account_id) == 3
 
 
+async def test_a_cancellation_gives_a_later_day_of_the_warm_up_back(desk: Desk) -> None:
+    clock, sender = desk.flow.clock, desk.steps.sender
+    await desk.steps.operator.set_limits(sender.account_id, rate=None, warmup=(2, 2, 2))
+    await desk.steps.fetch("UPDATE accounts SET warmup_exempt = false")
+    tomorrow = (clock.now() + timedelta(days=1)).isoformat()
+    to = ["ada@example.org", "bob@example.org"]
+    for _ in range(2):
+        assert isinstance(await desk.cancel(await desk.steps.accept(to, send_at=tomorrow)), StoredMessage)
+    await desk.steps.accept(to, send_at=tomorrow)
+    with pytest.raises(Refusal, match="warm-up"):
+        await desk.steps.accept(["cy@example.org"], send_at=tomorrow)
+
+
+async def test_cancellations_have_the_accounts_own_rate_of_sending(desk: Desk) -> None:
+    message_id = await desk.later()
+    await desk.steps.operator.set_limits(desk.steps.sender.account_id, rate=(1, 2), warmup=None)
+    answers = [await desk.cancel(message_id) for _ in range(3)]
+    assert [isinstance(answer, StoredMessage) for answer in answers] == [True, True, False]
+    assert answers[2] is Code.RATE_LIMITED
+    desk.flow.clock.advance(timedelta(seconds=1))
+    assert isinstance(await desk.cancel(message_id), StoredMessage)
+
+
 # Races.
 
 

@@ -66,7 +66,7 @@ def _drafts(emails: Sequence[Mapping[str, Any] | None]) -> Iterator[Draft | Refu
 
 def _draft_or_refusal(email: Mapping[str, Any] | None, decode: Decode) -> Draft | Refusal:
     if email is None:
-        return invalid("An email should be an object with the fields of POST /emails.")
+        return invalid("Each of `emails` should be an object with the fields of POST /emails.")
     try:
         return draft_in(email, decode)
     except Refusal as refusal:

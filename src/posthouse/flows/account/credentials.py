@@ -21,7 +21,7 @@ from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import accounts, audit_log, credentials
+from posthouse.store import accounts, audit_log, credentials, domains
 from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
 from posthouse.store.credentials import CredentialRow as CredentialRow
 from posthouse.store.postgres import Connection, Database
@@ -59,7 +59,7 @@ class Credentials:
         self, account_id: AccountId, name: str, allowed_networks: Sequence[str], actor: Actor
     ) -> NewCredential:
         """An SMTP username and password, usable from the given networks only, or from anywhere when none."""
-        name = input_checks.name("A credential's name", name)
+        name = input_checks.name("`name`", name)
         networks = input_checks.networks(allowed_networks)
         now = self._clock.now()
         async with self._database.transaction() as tx:
@@ -148,21 +148,24 @@ class Credentials:
         sender_domains: tuple[str, ...] = (),
     ) -> NewKey:
         """An API key of the given credential (username or id), or of the account's default credential."""
-        name = input_checks.name("A key's name", name or f"{mode} key")
+        name = input_checks.name("`name`", name or f"{mode} key")
         networks = input_checks.networks(allowed_networks)
         if not scopes:
             raise invalid(f"`scopes` is empty: a key has at least one of {', '.join(Scope)}.")
         scope.require_combination(mode, scopes, sender_domains)
         now = self._clock.now()
         if expires_at is not None and expires_at <= now:
-            raise invalid("The key would have expired before it exists: give a time to come.")
+            raise invalid("`expires_at`: the key would have expired before it exists: give a time to come.")
         if expires_at is not None and expires_at - now > timedelta(days=limits.KEY_DAYS_MAX):
-            raise invalid("The key would live for more than ten years: give an earlier time, or none.")
+            raise invalid("`expires_at`: the key would live for more than ten years: give an earlier time, or none.")
         async with self._database.transaction() as tx:
             await accounts.lock(tx, account_id)
             owner = await _credential(tx, account_id, given_credential)
             if owner.revoked_at is not None:
                 raise Refusal(Code.CONFLICT, f"The credential {owner.username} is revoked: name another for the key.")
+            for domain in sender_domains:
+                if await domains.find(tx, account_id, domain) is None:
+                    raise invalid(f"`sender_domains`: the account has no domain {domain!r}: register it first.")
             if (await credentials.count_keys(tx, account_id, now)).current >= limits.KEYS_MAX:
                 raise Refusal(Code.CONFLICT, f"An account has at most {limits.KEYS_MAX} keys: revoke one first.")
             like = ApiKeyRow(

@@ -165,7 +165,7 @@ class Domains:
             ed25519_sealed=self._sealer.seal(ed25519.private_der, domains.ed25519_purpose(account_id, domain_id)),
         )
         if len(records_of(row).dkim.name) > domain.NAME_CHARACTERS_MAX:
-            raise invalid("The domain is too long: the name of its DKIM record would not fit into DNS.")
+            raise invalid("`name` is too long: the name of its DKIM record would not fit into DNS.")
         async with self._database.transaction() as tx:
             await accounts.lock(tx, account_id)
             await _require_room(tx, account_id, name)

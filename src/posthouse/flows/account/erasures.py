@@ -27,7 +27,7 @@ class Erasures:
 
     async def begin(self, caller: Caller, given: str) -> ErasureRow:
         """A new erasure, or that of the address which is running. From now on the address gets no mail."""
-        email = suppression.address_of(given)
+        email = suppression.bare_address_of(given)
         hashes = erasure.hashes_of(email, self._keys)
         async with self._database.transaction() as tx:
             now = self._clock.now()

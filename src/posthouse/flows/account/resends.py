@@ -108,7 +108,7 @@ class Resends:
             ids.time_of(until),
             request.tag,
             metadata.check(request.metadata),
-            None if destination is None else input_checks.domain_name(destination),
+            None if destination is None else input_checks.domain_name(destination, "destination"),
             request.is_dry_run,
             ids.id_before(since),
         )

@@ -182,7 +182,7 @@ class Sessions:
 
     async def change_password(self, member: Member, current: str, new: str, peer: str) -> None:
         """Ends all other sessions of the user: anyone else who knew the password is logged out."""
-        input_checks.check_password(new)
+        input_checks.check_password(new, "new_password")
         user = await self._passwords.recognised(member.email, current, peer)
         if user is None:
             raise Refusal(Code.FORBIDDEN, "`current_password` is wrong.")

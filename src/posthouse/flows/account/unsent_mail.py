@@ -11,12 +11,14 @@ from posthouse import crash, metrics
 from posthouse.clock import Clock
 from posthouse.flows.account.message_detail import message_id_of, no_message
 from posthouse.flows.shared.account_limits import Defaults, spending, working_copy
+from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.principal import Principal
 from posthouse.mail.address import parse_mailbox
 from posthouse.rules import search, send_quota, send_time
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import MessageStatus, Source
+from posthouse.rules.rate_limit import RateWait
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.search import SearchField
 from posthouse.store import acceptance, delivery_outcomes, messages, search_index, unsent_mail
@@ -32,10 +34,12 @@ class UnsentMail:
         self._database = database
         self._clock = clock
         self._defaults = defaults
+        self._rates: MemoryRates[AccountId] = MemoryRates()
 
     async def cancel(self, principal: Principal, given_id: str) -> StoredMessage:
         """Cancel all recipients of the message: then none of them gets it. A second time changes nothing."""
         message_id = message_id_of(given_id)
+        await self._take_rate(principal.account_id)
         async with self._database.transaction() as tx:
             found = await self._locked(tx, principal, message_id)
             if not await unsent_mail.is_cancelled(tx, principal.account_id, message_id):
@@ -63,6 +67,7 @@ class UnsentMail:
         """Send the message at another time than it was accepted for."""
         message_id = message_id_of(given_id)
         send_at = send_time.parse(given_time)
+        await self._take_rate(principal.account_id)
         async with self._database.transaction() as tx:
             found = await self._locked(tx, principal, message_id)
             _require_untried(found)
@@ -76,6 +81,21 @@ class UnsentMail:
         if answer is None:
             raise no_message()
         return answer
+
+    async def _take_rate(self, account_id: AccountId) -> None:
+        """As many as an account may send it may take back or move; each process counts them apart."""
+        async with self._database.connection() as connection:
+            rate = working_copy(await acceptance.read(connection, account_id), self._defaults).rate
+        now = self._clock.now()
+        taken = self._rates.take(account_id, rate, now)
+        if isinstance(taken, RateWait):
+            raise Refusal(
+                Code.RATE_LIMITED,
+                f"This account may cancel or move {rate.per_second} messages a second and {rate.burst} at once: try "
+                f"again in {taken.seconds} s, or cancel many with POST /v1/messages/cancel.",
+                retry_after_seconds=taken.seconds,
+                headers=send_quota.rate_headers(rate, self._rates.reading(account_id, rate, now)),
+            )
 
     async def _move_warmup(
         self, tx: Connection, principal: Principal, recipients: int, before: datetime, after: datetime
@@ -100,7 +120,13 @@ class UnsentMail:
             DeliveryOutcome(account_id, message_id, row.position, row.fence, DeliveryResult.CANCELLED)
             for row in found.waiting
         ]
-        recorded = await delivery_outcomes.record(tx, outcomes, self._clock.now())
+        now = self._clock.now()
+        recorded = await delivery_outcomes.record(tx, outcomes, now)
+        if found.credits_reserved and found.send_at is not None:
+            _, rows = await acceptance.lock(tx, [], [account_id])
+            account = working_copy(rows[account_id], self._defaults)
+            send_quota.give_back(account, found.recipient_count, found.send_at, now)
+            await unsent_mail.set_warmup(tx, spending(account, 0))
         # The search index learns other results from their events.
         term = search.term(SearchField.STATUS, MessageStatus.FAILED)
         await search_index.enter(tx, [IndexEntry(account_id, term, message_id)])

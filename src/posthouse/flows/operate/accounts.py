@@ -321,13 +321,14 @@ class Accounts:
         warmup: Sequence[int] | Literal["default", "exempt"] | None = None,
     ) -> AccountRow:
         """Sets what is given; None keeps a limit, "default" restores the service's."""
-        numbers = [number for number in (rate_per_second, rate_burst) if isinstance(number, int)]
+        numbers: dict[str, Sequence[object]] = {"rate_per_second": [rate_per_second], "rate_burst": [rate_burst]}
         if warmup is not None and not isinstance(warmup, str):
             if not 1 <= len(warmup) <= WARMUP_DAYS_MAX:
-                raise invalid(f"Warm-up takes 1 to {WARMUP_DAYS_MAX} numbers, one a day; or exempt the account.")
-            numbers += warmup
-        if any(not 1 <= number <= LIMIT_MAX for number in numbers):
-            raise invalid(f"A limit is a number from 1 to {LIMIT_MAX}.")
+                raise invalid(f"`warmup` takes 1 to {WARMUP_DAYS_MAX} numbers, one a day; or exempt the account.")
+            numbers["warmup"] = warmup
+        for field, given in numbers.items():
+            if any(isinstance(number, int) and not 1 <= number <= LIMIT_MAX for number in given):
+                raise invalid(f"`{field}`: a limit is a number from 1 to {LIMIT_MAX}.")
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             exempt, own = found.warmup_exempt, found.warmup_limits
@@ -352,7 +353,7 @@ class Accounts:
         """Adds credits, once under a `key`; a negative amount takes back a mistake, never below what is available."""
         reason = input_checks.reason(reason)
         if amount == 0 or abs(amount) > CREDITS_MAX:
-            raise invalid(f"An amount is a whole number other than 0, up to {CREDITS_MAX} either way.")
+            raise invalid(f"`amount` is a whole number other than 0, up to {CREDITS_MAX} either way.")
         now = self._clock.now()
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
@@ -431,7 +432,7 @@ async def _account(connection: Connection, given: str) -> AccountRow:
     if account_id is not None:
         found = await accounts.find_by_id(connection, AccountId(account_id))
     else:
-        found = await accounts.find_by_name(connection, input_checks.name("An account's name", given))
+        found = await accounts.find_by_name(connection, input_checks.name("`account`, by its name,", given))
     if found is None:
         raise Refusal(Code.NOT_FOUND, f"There is no account {given!r}: `account list` shows them all.")
     return found

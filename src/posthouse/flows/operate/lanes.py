@@ -89,7 +89,7 @@ class Lanes:
     async def first(self, count: int, *, part: str = "", stopped_first: bool = False) -> FirstLanes:
         """The busiest whose names have the part; before those what rests, if asked. `shown` puts pauses first."""
         if "\0" in part:
-            raise invalid("No lane's name has this part.")
+            raise invalid("`lane`: no lane's name has a NUL character.")
         since = self._clock.now() - lane_reports.SHOWN_FOR
         async with self._database.connection() as connection:
             return await lane_list.first(
@@ -157,7 +157,9 @@ class Lanes:
         """The lane keeps this rate, whatever is refused."""
         most = self._limits.of(_lane(lane)).per_second
         if not rules.PER_SECOND_MIN <= per_second <= most:
-            raise invalid(f"A rate is from {rules.PER_SECOND_MIN:g} to at most the setting's {most:g} mails a second.")
+            raise invalid(
+                f"`per_second` is from {rules.PER_SECOND_MIN:g} to at most the setting's {most:g} mails a second."
+            )
         async with self._database.transaction() as tx:
             return await self._change(tx, _place(ip, lane), lambda known: rules.pinned(known, per_second))
 
@@ -182,11 +184,11 @@ def _place(ip: str, lane: str) -> Place:
     try:
         return Place(str(ip_address(ip.partition("%")[0])) if ip else "", _lane(lane))
     except ValueError:
-        raise invalid(f"{ip!r} is no address: give one of ours, as 192.0.2.1, or none.") from None
+        raise invalid(f"`address`: {ip!r} is none: give one of ours, as 192.0.2.1, or none.") from None
 
 
 def _lane(given: str) -> str:
     name = given.strip().lower()
     if name not in PROVIDERS and "." not in name:
-        raise invalid(f"{given!r} is no lane: give a domain, or one of {', '.join(PROVIDERS)}.")
+        raise invalid(f"`lane`: {given!r} is none: give a domain, or one of {', '.join(PROVIDERS)}.")
     return name

@@ -71,17 +71,19 @@ class QueueChanges:
         Without a choice it is refused, unless `or_all`.
         """
         if chosen == Chosen() and not or_all:
-            raise invalid("Say which mail: by message, account, destination, lane or age.")
+            raise invalid("Say which mail: by `message`, `account`, `destination`, `lane` or `older_than_seconds`.")
         message_id = None if chosen.message is None else ids.parse(ids.MESSAGE, chosen.message)
         if chosen.message is not None and message_id is None:
-            raise invalid(f"{chosen.message!r} is no message's id: an id is like em_01k… and has 29 characters.")
+            raise invalid(
+                f"`message`: {chosen.message!r} is no message's id: an id is like em_01k… and has 29 characters."
+            )
         # Ids of this millisecond are below the next.
         before = self._clock.now() + timedelta(milliseconds=1) - (chosen.older_than or timedelta(0))
         selection = QueueSelection(
             MessageId(ids.lowest_id(before)),
             chosen.account_id,
             None if message_id is None else MessageId(message_id),
-            None if chosen.destination is None else [input_checks.domain_name(chosen.destination)],
+            None if chosen.destination is None else [input_checks.domain_name(chosen.destination, "destination")],
         )
         if chosen.lane is None:
             return selection

@@ -268,7 +268,7 @@ async def undo_lesson(
 ) -> Response:
     flows = await flows_of(request)
     if not (lesson.isascii() and lesson.isdigit() and 1 <= int(lesson[:20]) <= LESSON_MAX):
-        raise invalid("A lesson's number is a whole number, as GET /v1/operator/lanes/{lane} shows it.")
+        raise invalid("`id` is a lesson's number, as GET /v1/operator/lanes/{lane} shows it.")
     done = await flows.lanes.undo(int(lesson))
     return json_response(request, {"lane": done.place.lane, "state": done.after.state})
 
