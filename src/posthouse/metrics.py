@@ -354,6 +354,13 @@ ERASED: Final = Counter(
     ("suppressed",),
 )
 
+SERVICE_ACCOUNT_BAD: Final = Counter(
+    "Conduct",
+    "posthouse_service_account_bad_total",
+    "Times that the account which sends the service's own mail was found to have so many bounces or complaints that "
+    "another account would be suspended. Counted by upkeep.",
+)
+
 # PostgreSQL and upkeep.
 
 DATABASE_WAIT: Final = Histogram(

@@ -546,6 +546,22 @@ async def test_a_token_for_a_new_password_ends_after_an_hour(start_service: Star
     assert (await reset(service, token, "a new password, longer")).is_refusal(404, "not_found", "60 minutes")
 
 
+@pytest.mark.rule("PASS-06")
+async def test_while_nothing_can_be_sent_no_one_is_promised_a_mail(start_service: StartService) -> None:
+    sender = await (await start_service()).account()
+    service = await start_service(
+        SERVICE__SENDER=f"no-reply@{sender.domain}", SERVICE__SENDER_ACCOUNT=ids.text(ids.ACCOUNT, sender.id)
+    )
+    email = await sender.user()
+    await service.operator.suspend(sender.id)
+    for address in (email, f"no-{email}"):
+        answer = await forgot(service, address)
+        assert answer.is_refusal(503, "service_unavailable", "can't send its own mail")
+        assert answer.headers["retry-after"] == "60"
+    await service.operator.resume(sender.id)
+    assert [(await forgot(service, address)).status for address in (email, f"no-{email}")] == [200, 200]
+
+
 # A second factor that the account requires.
 
 

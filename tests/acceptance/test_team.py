@@ -5,6 +5,7 @@ import base64
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,17 @@ from posthouse.rules import ids, limits, totp
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant, person_at
+from tests.support.service_processes import prepare_processes
 
 MEMBER_FIELDS = {"id", "email", "role", "created_at", "second_factor", "last_seen_at"}
 INVITATION_FIELDS = {"id", "email", "role", "invited_by", "created_at", "expires_at"}
 ENTRY_FIELDS = {"id", "at", "actor", "action", "target", "detail"}
 UNKNOWN_MEMBER = "us_01jbz3qk8e0000000000000000"
 OTHER_PASSWORD = "a password of their own"
+
+
+async def invite(tenant: Tenant, email: str) -> Answer:
+    return await tenant.call("POST", "/v1/invitations", {"email": email, "role": "viewer"})
 
 
 async def invited(tenant: Tenant, email: str, role: str = "member") -> Answer:
@@ -222,6 +228,51 @@ async def test_an_address_is_mailed_few_invitations(tenant: Tenant) -> None:
     ]
     assert [answer.status for answer in others] == [201] * 16 + [429]
     assert others[-1].is_refusal(429, "rate_limited", "invitations")
+
+
+@pytest.mark.rule("TEAM-18")
+async def test_who_invites_unknown_addresses_is_warned_and_then_stopped(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    database_url = await asyncio.to_thread(new_database)
+    async with prepare_processes(database_url, tmp_path, stream="memory") as processes:
+        destination = processes.destination("one.example.net")
+        await processes.start_http("dispatch", "delivery")
+        service = processes.service
+        await service.prepare_sender()
+        tenant, other = await service.account(), await service.account()
+        statuses = []
+        for number in range(11):
+            answer = await invite(tenant, f"550-rcpt+{number}@{destination}")
+            statuses.append(
+                (answer.status, [entry["action"] for entry in await entries(tenant)].count("account.warned"))
+            )
+            await processes.wait_until_all_final(60)
+        # The fourth finds the results of three.
+        assert statuses == [(201, 0)] * 3 + [(201, 1)] * 7 + [(403, 1)]
+        assert answer.is_refusal(403, "forbidden", "10 invitations", "10 went to addresses that don't exist")
+        assert (await invite(other, f"taken+eve@{destination}")).status == 201
+        # An operator who resumes the account forgives it.
+        await service.operator.suspend(tenant.id)
+        assert (await invite(tenant, f"taken+eve@{destination}")).is_refusal(403, "account_suspended")
+        await service.operator.resume(tenant.id)
+        assert (await invite(tenant, f"taken+eve@{destination}")).status == 201
+
+
+@pytest.mark.rule("TEAM-19")
+async def test_invitations_leave_half_of_the_senders_rate_to_other_mail(start_service: StartService) -> None:
+    sender = await (await start_service()).account()
+    service = await start_service(
+        SERVICE__SENDER=f"no-reply@{sender.domain}", SERVICE__SENDER_ACCOUNT=ids.text(ids.ACCOUNT, sender.id)
+    )
+    await service.operator.set_limits(sender.id, rate=(1, 1_000), warmup=())
+    tenant = await service.account()
+    await service.sql("UPDATE accounts SET rate_full_at = now() + interval '600 seconds' WHERE id = $1", sender.id)
+    assert (await invite(tenant, address(tenant, "eve"))).is_refusal(429, "rate_limited", "invitations")
+    email = await tenant.user()
+    assert (await service.request("POST", "/v1/auth/forgot", json={"email": email})).status == 200
+    await service.sql("UPDATE accounts SET rate_full_at = 'epoch' WHERE id = $1", sender.id)
+    assert (await invite(tenant, address(tenant, "eve"))).status == 201
 
 
 @pytest.mark.rule("TEAM-07")

@@ -35,12 +35,25 @@ def test_a_hundred_full_lanes_leave_room_for_others() -> None:
     left = ALL_WAITING_MAX
     for queue in queues:
         for account in accounts:
-            while queue.has_room(account, left):
-                queue.count(account, 1)
+            while queue.has_room(account, left, is_list=False):
+                queue.count(account, 1, is_list=False)
                 left -= 1
     assert queues[0].waiting > 2_000
     assert all(queue.waiting >= SMALL_SHARE for queue in queues)
     assert left > 1_000
+
+
+def test_an_accounts_list_leaves_room_in_a_lane_for_its_other_mail() -> None:
+    queue = LaneQueue("d.example.net", 0, Lane(FAST), FairQueue(10**6, 10**6))
+    account = AccountId(UUID(int=1))
+    while queue.has_room(account, ALL_WAITING_MAX, is_list=True):
+        queue.count(account, 1, is_list=True)
+    for _ in range(SMALL_SHARE):
+        assert queue.has_room(account, ALL_WAITING_MAX, is_list=False)
+        queue.count(account, 1, is_list=False)
+    assert not queue.has_room(account, ALL_WAITING_MAX, is_list=False)
+    queue.count(account, -queue.lists_by_account[account], is_list=True)
+    assert (queue.waiting, queue.lists_by_account[account]) == (SMALL_SHARE, 0)
 
 
 @pytest.mark.alone

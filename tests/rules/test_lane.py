@@ -398,6 +398,19 @@ def test_accounts_take_turns_and_each_keeps_its_order() -> None:
     assert drained(turns) == ["1a", "2a", "3a", "1b", "2b", "1c"]
 
 
+def test_a_list_does_not_delay_its_own_accounts_other_mail_nor_wait_for_all_of_it() -> None:
+    turns: FairQueue[str] = FairQueue(100, 100)
+    one, other = ONE, TWO
+    for number in range(4):
+        turns.push(one, f"list {number}", is_list=True)
+    turns.push(other, "theirs")
+    turns.push(one, "reset")
+    turns.push(one, "notice")
+    assert turns.waiting(one) == 6
+    assert drained(turns) == ["reset", "theirs", "list 0", "notice", "list 1", "list 2", "list 3"]
+    assert not list(turns.accounts())
+
+
 def test_a_backlog_delays_a_newcomer_by_one_mail_an_account() -> None:
     turns: FairQueue[str] = FairQueue(10_000, 5_000)
     for number in range(5_000):

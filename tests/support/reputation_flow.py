@@ -30,9 +30,11 @@ UNKNOWN: Final[dict[str, Any]] = {"stage": "rcpt", "response": "5.1.1 unknown", 
 class ReputationFlow:
     """Sends many mails at once, and lets a part of them bounce."""
 
-    def __init__(self, steps: DeliverySteps) -> None:
+    def __init__(self, steps: DeliverySteps, service_account: str = "") -> None:
         self.steps = steps
-        self.reputation = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
+        self.reputation = Reputation(
+            database=steps.database, clock=steps.clock, chance=SystemChance(), service_account=service_account
+        )
         self._number = 0
 
     def addresses(self, count: int) -> list[str]:

@@ -55,7 +55,9 @@ async def run_upkeep(settings: Settings, clock: DatabaseClock, stop: asyncio.Eve
             await synchronize(clock, database, check)
             await maintenance.run()
 
-        reputation = Reputation(database=database, clock=clock, chance=chance)
+        reputation = Reputation(
+            database=database, clock=clock, chance=chance, service_account=settings.service.sender_account
+        )
         usage_counter = UsageCounter(database=database, clock=clock)
         provider_delays = ProviderDelays(database=database, clock=clock)
         sandbox_domain = account.sandbox_domain(settings, database, clock, chance)

@@ -506,13 +506,13 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """Items in order within each account, with the accounts taking turns.
+    """Items in order within each account, with the accounts taking turns; of an account, lists and other mail in turn.
 
     Every operation takes constant time. Both the whole and each account's part are bounded, so that one account's
     backlog can't keep the others out.
     """
 
-    __slots__ = ("_account_items_max", "_count", "_items_max", "_waiting")
+    __slots__ = ("_account_items_max", "_count", "_items_max", "_lists", "_lists_next", "_waiting")
 
     def __init__(self, items_max: int, account_items_max: int) -> None:
         self._items_max = items_max
@@ -520,18 +520,22 @@ class FairQueue(Generic[Item]):
         self._count = 0
         # In the order of turns. Not a plain dict, which finds its first key only after scanning all deleted ones.
         self._waiting: OrderedDict[AccountId, deque[Item]] = OrderedDict()
+        # Mail of lists waits apart, so that a list does not delay its own account's other mail.
+        self._lists: dict[AccountId, deque[Item]] = {}
+        self._lists_next: set[AccountId] = set()
 
     def __len__(self) -> int:
         return self._count
 
     def waiting(self, account_id: AccountId) -> int:
-        return len(self._waiting.get(account_id, ()))
+        return len(self._waiting.get(account_id, ())) + len(self._lists.get(account_id, ()))
 
-    def push(self, account_id: AccountId, item: Item) -> bool:
+    def push(self, account_id: AccountId, item: Item, *, is_list: bool = False) -> bool:
         """Whether there was room. An account that had nothing waiting has its turn after all others."""
         if self._count >= self._items_max or self.waiting(account_id) >= self._account_items_max:
             return False
-        self._waiting.setdefault(account_id, deque()).append(item)
+        others = self._waiting.setdefault(account_id, deque())
+        (self._lists.setdefault(account_id, deque()) if is_list else others).append(item)
         self._count += 1
         return True
 
@@ -540,14 +544,23 @@ class FairQueue(Generic[Item]):
         return self._waiting.keys()
 
     def pop(self, account_id: AccountId | None = None) -> Item:
-        """The oldest item of the account, or of the account whose turn it is; IndexError when nothing waits."""
+        """The next item of the account, or of the account whose turn it is; IndexError when nothing waits."""
         if not self._count:
             raise IndexError("nothing waits")
         if account_id is None:
             account_id = next(iter(self._waiting))
-        items = self._waiting.pop(account_id)
-        item = items.popleft()
-        if items:
-            self._waiting[account_id] = items
+        others = self._waiting.pop(account_id)
+        lists = self._lists.get(account_id)
+        if lists and (not others or account_id in self._lists_next):
+            item = lists.popleft()
+            self._lists_next.discard(account_id)
+            if not lists:
+                del self._lists[account_id]
+        else:
+            item = others.popleft()
+            if lists:
+                self._lists_next.add(account_id)
+        if others or account_id in self._lists:
+            self._waiting[account_id] = others
         self._count -= 1
         return item

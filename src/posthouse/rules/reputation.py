@@ -36,6 +36,9 @@ class Marks(NamedTuple):
 
 UNKNOWN_MARKS: Final = Marks(warn=Mark(5.0), suspend=Mark(10.0))
 COMPLAINT_MARKS: Final = Marks(warn=Mark(0.1, 3), suspend=Mark(0.5, 10))
+# Of the invitations that an account mailed, by themselves: at the second it may mail no more for now.
+INVITATION_MARKS: Final = Marks(warn=Mark(20.0, 3), suspend=Mark(20.0, 10))
+WARN_AGAIN: Final = timedelta(days=1)
 
 # Shown to the account.
 WARNING: Final = (
@@ -81,6 +84,14 @@ def judge(finals: int, unknown: int, complaints: int) -> ReputationVerdict:
     return ReputationVerdict.WELL
 
 
+def judge_invitations(figures: ReputationFigures) -> ReputationVerdict:
+    """They are few, and go out in the name of the service: fewer results are enough."""
+    bad = figures.unknown + figures.complaints
+    if INVITATION_MARKS.suspend.is_reached(bad, figures.finals):
+        return ReputationVerdict.SUSPEND
+    return ReputationVerdict.WARN if INVITATION_MARKS.warn.is_reached(bad, figures.finals) else ReputationVerdict.WELL
+
+
 def can_be_bad(unknown_addresses: int, complaints: int) -> bool:
     """Whether these counts could exceed the limits for the smallest judged number of results."""
     return judge(FINALS_MIN, unknown_addresses, complaints) is not ReputationVerdict.WELL
@@ -102,6 +113,13 @@ def described(figures: ReputationFigures) -> str:
         f"of the latest {figures.finals} results {figures.unknown_percent:.1f} % were unknown addresses "
         f"({UNKNOWN_MARKS.suspend.percent:g} % suspend) and {figures.complaints_percent:.2f} % were complained about "
         f"({COMPLAINT_MARKS.suspend.percent:g} %, and {COMPLAINT_MARKS.suspend.count_min} recipients at least, suspend)"
+    )
+
+
+def invitations_described(figures: ReputationFigures) -> str:
+    return (
+        f"of {figures.finals} invitations of the last day {figures.unknown} went to addresses that don't exist and "
+        f"{figures.complaints} were complained about ({INVITATION_MARKS.suspend.count_min} stop further ones)"
     )
 
 

@@ -112,7 +112,7 @@ _FIGURES: Final = _counting(_OWN)
 _INVITED: Final = _counting(_INVITATIONS)
 
 _WARN: Final = """
-UPDATE accounts SET conduct_warned_at = $2, tier = 'watched'
+UPDATE accounts SET conduct_warned_at = $2, tier = $4
 WHERE id = $1 AND (conduct_warned_at IS NULL OR conduct_warned_at < $3)
 RETURNING 1
 """
@@ -176,9 +176,11 @@ async def _counted(
     return ReputationFigures(*required(await connection.fetchrow(query, *asked)))
 
 
-async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:
-    """Whether it is time to warn about the account, which is watched from then on; True for only one process."""
-    return await tx.fetchval(_WARN, account_id, now, last_before) is not None
+async def warn(
+    tx: Connection, account_id: AccountId, now: datetime, last_before: datetime, tier: Tier = Tier.WATCHED
+) -> bool:
+    """Whether it is time to warn about the account, which has this tier from then on; True for only one process."""
+    return await tx.fetchval(_WARN, account_id, now, last_before, tier) is not None
 
 
 async def watch(tx: Connection, account_id: AccountId) -> None:

@@ -3,10 +3,13 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from posthouse import metrics
 from posthouse.flows.inbound.reputation import ReputationRun
+from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
 from posthouse.rules.reputation import ReputationFigures
@@ -270,3 +273,19 @@ async def test_reports_under_a_shared_token_count_once_for_the_message(flow: Rep
     figures = await flow.figures()
     assert figures.unknown in (4, 5)
     assert figures.complaints in (3, 4)
+
+
+@pytest.mark.parametrize("is_named_by_id", [False, True])
+async def test_the_account_of_the_services_own_mail_is_never_suspended_and_a_metric_has_it(
+    flow: ReputationFlow, is_named_by_id: bool
+) -> None:
+    account_id = flow.steps.sender.account_id
+    named = ReputationFlow(flow.steps, ids.text(ids.ACCOUNT, account_id) if is_named_by_id else "acme")
+    before = sum(metrics.SERVICE_ACCOUNT_BAD.values.values())
+    await named.send(20, 180)
+    assert await named.run() == ReputationRun(checked=1, warned=1)
+    await named.send(0, 1)
+    assert await named.run() == ReputationRun(checked=1)
+    assert (await named.suspended())["acme"] is None
+    assert sum(metrics.SERVICE_ACCOUNT_BAD.values.values()) == before + 2
+    assert await flow.steps.value("SELECT tier FROM accounts WHERE id = $1", account_id) != "watched"

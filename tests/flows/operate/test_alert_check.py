@@ -47,11 +47,16 @@ class InterruptedMail:
     async def is_sent_by(self, account_id: AccountId) -> bool:
         return await self.mail.is_sent_by(account_id)
 
-    async def send(self, to: str, subject: str, text: str, *, key: str | None = None) -> None:
+    async def check(self, *, is_invitation: bool = False) -> None:
+        await self.mail.check(is_invitation=is_invitation)
+
+    async def send(
+        self, to: str, subject: str, text: str, *, key: str | None = None, inviter: AccountId | None = None
+    ) -> None:
         self.asked += 1
         if self.refuses:
             raise Refusal(Code.SERVICE_UNAVAILABLE, "no")
-        await self.mail.send(to, subject, text, key=key)
+        await self.mail.send(to, subject, text, key=key, inviter=inviter)
         if self.crashes:
             self.crashes -= 1
             raise Crash

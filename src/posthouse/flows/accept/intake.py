@@ -13,7 +13,7 @@ from posthouse.flows.accept.preparation import Preparation, require_bound
 from posthouse.flows.accept.refused import RefusedRequests
 from posthouse.flows.accept.replay import AcceptedMessage as AcceptedMessage
 from posthouse.flows.accept.replay import durable_replay, in_progress
-from posthouse.flows.shared.account_limits import Defaults
+from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
 from posthouse.flows.shared.batching import Batcher
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.large_mail import in_turn
@@ -21,7 +21,7 @@ from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
 from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
-from posthouse.rules import fingerprint, ids, limits, metadata, send_time, unsubscribe
+from posthouse.rules import fingerprint, ids, limits, metadata, send_quota, send_time, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.fingerprint import Fingerprint
@@ -57,6 +57,8 @@ class Intake:
         With `captures`, all mail is routed to the simulator.
         """
         self._database = database
+        self._control_cache = control_cache
+        self._defaults = defaults
         self._clock = clock
         self._chance = chance
         self._hostname = hostname
@@ -203,6 +205,19 @@ class Intake:
             forgets_content=submitted.forgets_content,
         )
         return await self._submit(entry, span)
+
+    async def require(self, principal: Principal, sender: Mailbox, recipients: int) -> float:
+        """Raises what would refuse live mail from this sender to so many recipients now; the share of the rate left."""
+        self._disk_space.require()
+        # Refreshes what the cache knows of the account's domains, which `require` goes by.
+        await self._control_cache.is_verified(principal.account_id, sender.domain)
+        await self._preparation.require(principal.account_id, [sender], [], one_click=False)
+        async with self._database.connection() as connection:
+            account = working_copy(await acceptance.read(connection, principal.account_id), self._defaults)
+        if account.suspended:
+            raise suspended()
+        reading = send_quota.admit(account, send_quota.Charge(recipients, recipients), self._clock.now())
+        return (reading.remaining + 1) / account.rate.burst
 
     async def drain(self) -> None:
         await self._batcher.drain()

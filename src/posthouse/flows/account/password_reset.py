@@ -1,7 +1,8 @@
 """Password resets by mail.
 
 Whether there is a user with an address is not revealed: the answer comes before the address is looked up, and is always
-the same. Mail is limited for each address, and requests for each network, in the memory of this process.
+the same, also while the service can't send. Mail is limited for each address, and requests for each network, in the
+memory of this process.
 """
 
 from datetime import timedelta
@@ -58,8 +59,11 @@ class PasswordReset:
         self._tasks = BackgroundTasks()
         self._in_progress = 0
 
-    def forgot(self, email: str, peer: str) -> None:
-        """Mail a token to the user of that address, if there is one; returns before that is known."""
+    async def forgot(self, email: str, peer: str) -> None:
+        """Mail a token to the user of that address, if there is one; returns before that is known.
+
+        Raises when no mail can be sent, whoever asks: a user must not wait for mail that won't come.
+        """
         self._service_mail.require()
         taken = self._networks.take(credential.peer_network(peer), NETWORK_RATE, self._clock.now())
         if isinstance(taken, RateWait):
@@ -68,6 +72,7 @@ class PasswordReset:
                 f"Many new passwords were asked for from this address: try again in {taken.seconds} s.",
                 taken.seconds,
             )
+        await self._service_mail.check()
         if self._in_progress >= IN_PROGRESS_MAX:
             raise Refusal(Code.TEMPORARY_FAILURE, "Many new passwords are asked for at this moment: try again.", 2)
         self._in_progress += 1

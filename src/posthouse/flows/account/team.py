@@ -13,20 +13,23 @@ from typing import Final
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.passwords import Passwords
+from posthouse.flows.shared.account_limits import suspended
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.memory_rates import MemoryRates
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of, time_cursor, time_position
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.rules import credential, ids, input_checks, limits, service_text
-from posthouse.rules.actor import Actor
+from posthouse.rules import reputation as reputation_rules
+from posthouse.rules.actor import SERVICE, Actor
 from posthouse.rules.audit_log_filters import AuditLogFilters
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.pepper import Peppers
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, audit_log, invitations, second_factors, users
+from posthouse.rules.reputation import ReputationVerdict
+from posthouse.store import accounts, audit_log, invitations, reputation, second_factors, users
 from posthouse.store.accounts import AccountRow
 from posthouse.store.audit_log import AuditLogEntry as AuditLogEntry
 from posthouse.store.audit_log import Detail
@@ -182,6 +185,8 @@ class Team:
         """Mail the invitation to its address, whose owner alone gets the token: accepting it proves the address."""
         self._service_mail.require()
         address = input_checks.user_address(email)
+        await self._require_inviter(account_id)
+        await self._service_mail.check(is_invitation=True)
         for holder, rate in ((account_id, ACCOUNT_MAIL_RATE), (address, ADDRESS_MAIL_RATE)):
             taken = self._mail_rates.take(holder, rate, self._clock.now())
             if isinstance(taken, RateWait):
@@ -196,8 +201,33 @@ class Team:
         if account is None:
             raise RuntimeError("an account is gone, which none ever is")
         text = service_text.invitation(account.name, actor.name, made.token, made.link)
-        await self._service_mail.send(address, *text)
+        await self._service_mail.send(address, *text, inviter=account_id)
         return made.invitation
+
+    async def _require_inviter(self, account_id: AccountId) -> None:
+        """What becomes of its invitations counts for the account: it is warned about bad ones, then mails no more."""
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            standing = await reputation.account_reputation(tx, account_id)
+            if standing is None:
+                raise RuntimeError("an account is gone, which none ever is")
+            if standing.suspended_at is not None:
+                raise suspended()
+            since = reputation_rules.counted_since(standing.since, now)
+            figures = await reputation.invitation_figures(tx, account_id, since)
+            verdict = reputation_rules.judge_invitations(figures)
+            if verdict is ReputationVerdict.WELL:
+                return
+            said = reputation_rules.invitations_described(figures)
+            if await reputation.warn(tx, account_id, now, now - reputation_rules.WARN_AGAIN):
+                reason = {"reason": f"Its invitations: {said}."}
+                await self._audit_log.note(tx, account_id, SERVICE, "account.warned", standing.name, now, reason)
+        if verdict is ReputationVerdict.SUSPEND and not standing.exempt:
+            raise Refusal(
+                Code.FORBIDDEN,
+                f"This account can mail no more invitations for now: {said}. Check the addresses, and try again "
+                "tomorrow or ask the operator.",
+            )
 
     async def invite(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> NewInvitation:
         """Replaces any invitation of the address; for an operator, who sees the token this once."""

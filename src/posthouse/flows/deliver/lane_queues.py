@@ -125,6 +125,8 @@ class LaneQueue:
     # the stream. Bundles would let an account wait with fifty times as much.
     waiting: int = 0
     waiting_by_account: Counter[AccountId] = field(default_factory=Counter)
+    # Of these, mail of lists.
+    lists_by_account: Counter[AccountId] = field(default_factory=Counter)
     # For each account, the time up to which room is promised to postponed tickets.
     horizons: dict[AccountId, float] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
@@ -151,20 +153,22 @@ class LaneQueue:
     def waiting_max(self) -> int:
         return int(min(max(self.lane.per_second * WAIT_SECONDS_MAX, WAITING_MIN), WAITING_MAX))
 
-    def count(self, account_id: AccountId, change: int) -> None:
+    def count(self, account_id: AccountId, change: int, *, is_list: bool) -> None:
         """Change the number of the account's waiting recipients."""
         self.waiting += change
-        self.waiting_by_account[account_id] += change
-        if not self.waiting_by_account[account_id]:
-            del self.waiting_by_account[account_id]
+        for counted in (self.waiting_by_account, self.lists_by_account) if is_list else (self.waiting_by_account,):
+            counted[account_id] += change
+            if not counted[account_id]:
+                del counted[account_id]
 
-    def has_room(self, account_id: AccountId, free: int) -> bool:
+    def has_room(self, account_id: AccountId, free: int, *, is_list: bool) -> bool:
         """Whether one more recipient of the account may wait, if `free` more may in all lanes together."""
         if free <= 0:
             return False
         room = min(self.waiting_max, int(WAITING_MAX * (free / ALL_WAITING_MAX) ** SCARCITY))
         waiting = self.waiting_by_account[account_id]
-        if waiting < SMALL_SHARE:
+        # A list leaves room for its own account's other mail.
+        if waiting - (0 if is_list else self.lists_by_account[account_id]) < SMALL_SHARE:
             return self.waiting < 2 * room + SMALL_SHARE
         # A fifth of the room is always for the others.
         return waiting < room * 4 // 5 and self.waiting < room
@@ -483,8 +487,8 @@ class LaneQueues:
         bundle.items = bundle.items[:granted]
         if rest and granted and self._waiting.take(bundle.account_id, len(rest)):
             later = Bundle(bundle.account_id, bundle.message_id, bundle.destination, rest)
-            queue.bundles.push(bundle.account_id, later)
-            queue.count(bundle.account_id, len(rest))
+            queue.bundles.push(bundle.account_id, later, is_list=later.is_list)
+            queue.count(bundle.account_id, len(rest), is_list=later.is_list)
         else:
             self._go_elsewhere(rest)
         return granted > 0
@@ -566,7 +570,7 @@ class LaneQueues:
                 return Room.SPENT
             queue = self._queues.get((name, shard, at.ip))
             if queue is not None:
-                return self._room(queue, ticket.account_id, now)
+                return self._room(queue, ticket.account_id, now, is_list=ticket.is_list)
             # A worker that just took over the shard has no lane yet, and knows what others learnt.
             return Room.NONE if self._rests(at) else Room.FREE
 
@@ -602,15 +606,15 @@ class LaneQueues:
             if other is None or other is queue or self._is_spent(other.place, is_list=False):
                 continue
             is_open = other.lane.standing.state is LaneState.OPEN
-            if is_open and self._room(other, account_id, now) is Room.FREE:
+            if is_open and self._room(other, account_id, now, is_list=True) is Room.FREE:
                 found.append(other)
         return found
 
-    def _room(self, queue: LaneQueue, account_id: AccountId, now: float) -> Room:
+    def _room(self, queue: LaneQueue, account_id: AccountId, now: float, *, is_list: bool) -> Room:
         pause = queue.lane.pause_left(now)
         if not pause and queue.waiting <= queue.lane.per_second * ADDRESS_SECONDS_MAX:
             return Room.FREE
-        can_wait = pause <= PAUSE_SECONDS_WAITED and self._has_room(queue, account_id)
+        can_wait = pause <= PAUSE_SECONDS_WAITED and self._has_room(queue, account_id, is_list=is_list)
         return Room.SOME if can_wait else Room.NONE
 
     def _queue(self, name: str, shard: int, route: Route | None = None, relay: Relay | None = None) -> LaneQueue:
@@ -644,26 +648,28 @@ class LaneQueues:
 
     def _enter(self, queue: LaneQueue, item: Item, now: float, *, is_apart: bool = False) -> None:
         ticket = item.ticket
-        if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not self._has_room(queue, ticket.account_id):
+        if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not self._has_room(
+            queue, ticket.account_id, is_list=ticket.is_list
+        ):
             self._late.append((item, self._postpone_seconds(queue, ticket.account_id, now)))
             return
         key = ticket.message_id, ticket.destination
         bundle = None if is_apart else queue.open_bundles.get(key)
         if bundle is None:
             bundle = Bundle(ticket.account_id, ticket.message_id, ticket.destination, [])
-            queue.bundles.push(ticket.account_id, bundle)
+            queue.bundles.push(ticket.account_id, bundle, is_list=ticket.is_list)
             if not is_apart:
                 queue.open_bundles[key] = bundle
         bundle.items.append(item)
-        queue.count(ticket.account_id, 1)
+        queue.count(ticket.account_id, 1, is_list=bundle.is_list)
         self._waiting.take(ticket.account_id)
 
-    def _has_room(self, queue: LaneQueue, account_id: AccountId) -> bool:
+    def _has_room(self, queue: LaneQueue, account_id: AccountId, *, is_list: bool) -> bool:
         free = ALL_WAITING_MAX - self._waiting.taken
-        return self._waiting.has_room(account_id) and queue.has_room(account_id, free)
+        return self._waiting.has_room(account_id) and queue.has_room(account_id, free, is_list=is_list)
 
     def _remove(self, queue: LaneQueue, bundle: Bundle) -> None:
-        queue.count(bundle.account_id, -len(bundle.items))
+        queue.count(bundle.account_id, -len(bundle.items), is_list=bundle.is_list)
         self._waiting.give_back(bundle.account_id, len(bundle.items))
 
     def _wait(self, queue: LaneQueue, later: Later, now: float) -> None:

@@ -3,6 +3,9 @@
 A run checks accounts with newly suppressed addresses, and again those that had too few results to be judged. A
 suspension is the same as an operator's: mail is held, not dropped, until `account resume`. The account's owner is
 notified of both, and the account's tier is `watched` from then on.
+
+The account that sends the service's own mail is never suspended here, and keeps its tier: what others cause must not
+keep anyone from a new password. A metric has it instead, for an alert.
 """
 
 from collections import OrderedDict
@@ -11,6 +14,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from posthouse import metrics
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
@@ -19,14 +23,14 @@ from posthouse.rules import reputation as rules
 from posthouse.rules.actor import SERVICE
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.reputation import WINDOW, ReputationFigures
+from posthouse.rules.reputation import WARN_AGAIN, WINDOW, ReputationFigures
+from posthouse.rules.route import Tier
 from posthouse.store import accounts, reputation
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.reputation import AccountReputation
 
 log = structlog.get_logger(__name__)
 
-WARN_AGAIN: Final = timedelta(days=1)
 UNDECIDED_MAX: Final = 1_000
 # A suppression is stamped before its transaction commits: what commits within this is still seen.
 COMMIT_LONGEST: Final = timedelta(seconds=60)
@@ -49,7 +53,10 @@ class _AccountCheck(NamedTuple):
 
 
 class Reputation:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance) -> None:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, service_account: str = "") -> None:
+        """`service_account` is the name or id of the account that sends the service's own mail."""
+        self._service_account = service_account
+        self._service_account_id = ids.parse(ids.ACCOUNT, service_account)
         self._database = database
         self._clock = clock
         self._audit_log = AuditLog(chance)
@@ -103,10 +110,18 @@ class Reputation:
         match rules.judge(*figures):
             case rules.ReputationVerdict.WELL:
                 return _AccountCheck(is_decided)
+            case rules.ReputationVerdict.SUSPEND if self._is_the_services(standing):
+                metrics.SERVICE_ACCOUNT_BAD.count()
+                return _AccountCheck(is_decided, is_warned=await self._warn(standing, figures))
             case rules.ReputationVerdict.SUSPEND if not standing.exempt:
                 return _AccountCheck(is_decided, is_suspended=await self._suspend(standing, figures))
             case _:
                 return _AccountCheck(is_decided, is_warned=await self._warn(standing, figures))
+
+    def _is_the_services(self, standing: AccountReputation) -> bool:
+        return bool(self._service_account) and (
+            standing.name == self._service_account or standing.account_id == self._service_account_id
+        )
 
     async def _suspend(self, standing: AccountReputation, figures: ReputationFigures) -> bool:
         now = self._clock.now()
@@ -124,7 +139,8 @@ class Reputation:
     async def _warn(self, standing: AccountReputation, figures: ReputationFigures) -> bool:
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            is_time = await reputation.warn(tx, standing.account_id, now, now - WARN_AGAIN)
+            tier = standing.tier if self._is_the_services(standing) else Tier.WATCHED
+            is_time = await reputation.warn(tx, standing.account_id, now, now - WARN_AGAIN, tier)
             if is_time:
                 reason = f"Its reputation: {rules.described(figures)}."
                 await self._notify_owner(tx, standing, "account.warned", reason, now)

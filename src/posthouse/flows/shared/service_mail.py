@@ -22,8 +22,16 @@ class ServiceMail(Protocol):
     async def is_sent_by(self, account_id: AccountId) -> bool:
         """Whether this account sends it; raises as `send` does."""
 
-    async def send(self, to: str, subject: str, text: str, *, key: str | None = None) -> None:
-        """Raises when the mail can't be accepted now. With a key, it is accepted once, however often it is sent."""
+    async def check(self, *, is_invitation: bool = False) -> None:
+        """Raises when nothing can be accepted now. Invitations leave a reserve for mail that can't wait."""
+
+    async def send(
+        self, to: str, subject: str, text: str, *, key: str | None = None, inviter: AccountId | None = None
+    ) -> None:
+        """Raises when the mail can't be accepted now. With a key, it is accepted once, however often it is sent.
+
+        An invitation counts for the reputation of the account that invites, and other mail overtakes it.
+        """
 
 
 class NoServiceMail:
@@ -36,5 +44,16 @@ class NoServiceMail:
         self.require()
         return False
 
-    async def send(self, to: str, subject: str, text: str, *, key: str | None = None) -> None:  # noqa: ARG002
+    async def check(self, *, is_invitation: bool = False) -> None:  # noqa: ARG002
+        self.require()
+
+    async def send(
+        self,
+        to: str,  # noqa: ARG002
+        subject: str,  # noqa: ARG002
+        text: str,  # noqa: ARG002
+        *,
+        key: str | None = None,  # noqa: ARG002
+        inviter: AccountId | None = None,  # noqa: ARG002
+    ) -> None:
         self.require()

@@ -110,7 +110,7 @@ async def login_by_link(request: Request) -> Response:
 )
 async def forgot_password(request: Request) -> Response:
     body = await body_of(request, schemas.ForgotPasswordRequest)
-    services_of(request).password_reset.forgot(body.email, peer_of(request.scope))
+    await services_of(request).password_reset.forgot(body.email, peer_of(request.scope))
     return json_response(request, {"requested": True})
 
 
