@@ -263,6 +263,48 @@ async def test_for_a_day_calls_are_signed_with_both_secrets(
     assert await verified_by_npm(old, [late]) == [None]
 
 
+@pytest.mark.rule("END-08")
+async def test_a_second_rotation_leaves_the_first_secret_its_day(
+    processes: ServiceProcesses, receiver: WebhookReceiver
+) -> None:
+    tenant = await processes.service.account()
+    endpoint_id, first = await created(tenant, url_of(receiver, "/twice"))
+    path = f"/v1/endpoints/{endpoint_id}/rotate-secret"
+    second, third = [(await tenant.call("POST", path)).body["secret"] for _ in range(2)]
+    await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
+    await log_of(tenant, endpoint_id, 1)
+    for secret in (first, second, third):
+        assert len(await events_at(receiver, "/twice", secret)) == 1
+    assert [(await tenant.call("POST", path)).status for _ in range(3)] == [200, 200, 409]
+
+
+@pytest.mark.rule("END-06")
+async def test_what_a_change_leaves_out_stays(tenant: Tenant) -> None:
+    url = "https://hooks.example.com/all"
+    wish = {
+        "url": url, "types": ["email.bounced"], "sender_domains": [tenant.domain], "tags": ["orders"], "mode": "live",
+        "headers": {"Authorization": "Bearer x"}, "enabled": False,
+    }  # fmt: skip
+    made = (await tenant.call("POST", "/v1/endpoints", wish)).body["endpoint"]
+    path = f"/v1/endpoints/{made['id']}"
+
+    async def changed(**fields: object) -> dict[str, object]:
+        answer = await tenant.call("PUT", path, fields)
+        assert answer.status == 200, answer.raw
+        shown: dict[str, object] = answer.body["endpoint"]
+        return {name: value for name, value in shown.items() if name != "updated_at"}
+
+    before = {name: value for name, value in made.items() if name != "updated_at"}
+    assert await changed() == before
+    assert await changed(url=url) == before
+    assert await changed(headers=None) == before
+    assert await changed(tags=["other"]) == before | {"tags": ["other"]}
+    cleared = await changed(types=None, sender_domains=None, tags=None, mode=None, headers={}, enabled=True)
+    assert (cleared["sender_domains"], cleared["tags"], cleared["mode"], cleared["header_names"]) == ([], [], None, [])
+    assert len(cleared["types"]) > 3  # type: ignore[arg-type]
+    assert cleared["enabled"] is True
+
+
 @pytest.mark.rule("END-09")
 async def test_a_ping_is_sent_once_and_an_account_pings_rarely(
     processes: ServiceProcesses, receiver: WebhookReceiver

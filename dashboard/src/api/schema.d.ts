@@ -636,7 +636,7 @@ export interface paths {
         };
         /** An endpoint, and its calls of the last day */
         get: operations["getEndpoint"];
-        /** Save an endpoint; its secret stays, and so do its headers if none are given */
+        /** Change an endpoint; what is left out stays, and so does its secret */
         put: operations["saveEndpoint"];
         post?: never;
         /** Delete an endpoint; pending deliveries are cancelled */
@@ -3762,6 +3762,66 @@ export interface components {
             /** Url */
             url: string;
         };
+        /**
+         * EndpointChanges
+         * @description What is left out stays; null is what a new endpoint has without the field, but for headers: they stay.
+         * @example {
+         *       "tags": [
+         *         "orders"
+         *       ],
+         *       "types": [
+         *         "email.bounced"
+         *       ],
+         *       "url": "https://hooks.example.com/orders"
+         *     }
+         */
+        EndpointChanges: {
+            /**
+             * Enabled
+             * @description Disabling cancels pending deliveries.
+             * @default true
+             */
+            enabled: boolean;
+            /**
+             * Headers
+             * @description Sent with every call, such as `Authorization`. They are never shown again; `{}` removes those that there are.
+             * @default null
+             */
+            headers: {
+                [key: string]: string;
+            } | null;
+            /**
+             * Mode
+             * @description Only mail of live keys, or only of test keys; both by default.
+             * @default null
+             * @enum {unknown}
+             */
+            mode: "live" | "test" | null;
+            /**
+             * Sender Domains
+             * @description Only mail from these domains.
+             * @default null
+             */
+            sender_domains: string[] | null;
+            /**
+             * Tags
+             * @description Only mail that has one of these tags.
+             * @default null
+             */
+            tags: string[] | null;
+            /**
+             * Types
+             * @description The events to send; all by default.
+             * @default null
+             */
+            types: string[] | null;
+            /**
+             * Url
+             * @description https, a public host, no user name, no fragment.
+             * @default
+             */
+            url: string;
+        };
         /** EndpointCreatedResponse */
         EndpointCreatedResponse: {
             endpoint: components["schemas"]["Endpoint"];
@@ -4044,7 +4104,7 @@ export interface components {
             enabled: boolean;
             /**
              * Headers
-             * @description Sent with every call, such as `Authorization`. They are never shown again; without the field, an existing endpoint keeps its own.
+             * @description Sent with every call, such as `Authorization`. They are never shown again; `{}` removes those that there are.
              * @default null
              */
             headers: {
@@ -4408,8 +4468,6 @@ export interface components {
             request_id: string;
             source: components["schemas"]["Source"];
             status: components["schemas"]["MessageStatus"];
-            /** Subject */
-            subject: string;
             /**
              * Suspended Reason
              * @description Null unless the account is suspended.
@@ -4552,8 +4610,6 @@ export interface components {
             recipient_count: number;
             source: components["schemas"]["Source"];
             status: components["schemas"]["MessageStatus"];
-            /** Subject */
-            subject: string;
             /**
              * To
              * @description The first three recipients, including `cc` and `bcc`.
@@ -13991,7 +14047,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["EndpointRequest"];
+                "application/json": components["schemas"]["EndpointChanges"];
             };
         };
         responses: {
@@ -14613,6 +14669,19 @@ export interface operations {
             /** @description The account has nothing with that name or id. */
             404: {
                 headers: {
+                    /** @description The id of this request; quote it when you ask for help. */
+                    "X-Request-ID": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description It conflicts with existing data, or with the first use of the Idempotency-Key. */
+            409: {
+                headers: {
+                    /** @description Seconds to wait before trying again. */
+                    "Retry-After"?: number;
                     /** @description The id of this request; quote it when you ask for help. */
                     "X-Request-ID": string;
                     [name: string]: unknown;

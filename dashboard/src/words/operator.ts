@@ -258,7 +258,6 @@ export const message = words({
   about: 'About',
   id: 'Message id',
   sentBy: (account: string, from: string) => `Sent by ${account}, from ${from}`,
-  subject: (subject: string) => (subject === '' ? 'Without a subject' : `Subject: ${subject}`),
   accepted: 'Accepted',
   suspended: (reason: string) => `The account is suspended: ${reason}`,
   inQueue: 'Change it in the queue',

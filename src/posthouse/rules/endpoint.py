@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.mail.address import AddressError, parse_mailbox
@@ -44,6 +44,8 @@ TYPES: Final = (EventType.DELIVERED, EventType.BOUNCED, EventType.FAILED, *Furth
 SECRET_BYTES: Final = 32
 # How long the secret before a rotation still signs, beside the new one.
 PREVIOUS_VALID: Final = timedelta(hours=24)
+# Of an endpoint at a time: each is a signature in every call.
+PREVIOUS_MAX: Final = 4
 
 SWITCHED_OFF: Final = "It was not sent: the operator of this service has switched endpoints off."
 
@@ -62,6 +64,13 @@ _FORBIDDEN: Final = frozenset(
     }
 )  # fmt: skip
 _FORBIDDEN_BEGINNINGS: Final = ("proxy-", "sec-", "webhook-", "x-forwarded-", "x-real-ip", "access-control-")
+
+
+class PreviousSecret(NamedTuple):
+    """A secret before a rotation, and until when it signs; None if its row says that."""
+
+    text: str
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +175,19 @@ def headers(given: Mapping[str, str]) -> Mapping[str, str]:
 
 def new_secret(random: bytes) -> str:
     return event.SECRET_PREFIX + b64encode(random).decode()
+
+
+def previous_text(previous: Sequence[PreviousSecret]) -> str:
+    """As they are sealed together. One is its text alone, as the version before knows it."""
+    if len(previous) == 1:
+        return previous[0].text
+    return " ".join(f"{each.text},{'' if each.until is None else each.until.isoformat()}" for each in previous)
+
+
+def previous_secrets(stored: str) -> list[PreviousSecret]:
+    """What `previous_text` wrote."""
+    parts = [part.partition(",") for part in stored.split(" ")]
+    return [PreviousSecret(text, datetime.fromisoformat(until) if until else None) for text, _, until in parts]
 
 
 def signed_headers(secrets: Sequence[str], event_id: UUID, t: int, body: bytes) -> dict[str, str]:

@@ -23,7 +23,7 @@ from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN, cancel
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`answered_at` and `failing_since` as of a webhook; the secret before the last rotation signs until then."""
+    """`answered_at` and `failing_since` as of a webhook; the last of the secrets before signs until then."""
 
     account_id: AccountId
     id: UUID
@@ -68,6 +68,7 @@ WHERE account_id = :account_id AND id = :id
 RETURNING {_ENDPOINT}
 """)
 _FIND: Final = f"SELECT {_ENDPOINT} FROM endpoints WHERE account_id = $1 AND id = $2"
+_LOCK: Final = f"{_FIND} FOR NO KEY UPDATE"
 _ALL: Final = f"SELECT {_ENDPOINT} FROM endpoints WHERE account_id = $1 ORDER BY id"
 _DISABLE: Final = """
 UPDATE endpoints SET enabled = false, updated_at = greatest(updated_at, $3) WHERE account_id = $1 AND id = $2
@@ -75,9 +76,9 @@ RETURNING 1
 """
 _DELETE: Final = "DELETE FROM endpoints WHERE account_id = $1 AND id = $2 RETURNING 1"
 _ROTATE: Final = statement("""
-UPDATE endpoints SET previous_secret_sealed = secret_sealed, previous_until = :previous_until,
+UPDATE endpoints SET previous_secret_sealed = :previous_secret_sealed, previous_until = :previous_until,
     secret_sealed = :secret_sealed, updated_at = greatest(updated_at, :now)
-WHERE account_id = :account_id AND id = :id RETURNING 1
+WHERE account_id = :account_id AND id = :id
 """)
 _LOCK_ACCOUNT: Final = "SELECT FROM accounts WHERE id = $1 FOR NO KEY UPDATE"
 _PINGED_AT: Final = "SELECT max(pinged_at) FROM endpoints WHERE account_id = $1"
@@ -177,8 +178,8 @@ async def save(
     headers_sealed: bytes | None,
     enabled: bool,
     now: datetime,
-) -> Endpoint | None:
-    """The endpoint as it is then; None when there is none. Without `header_names` its headers stay."""
+) -> Endpoint:
+    """The locked endpoint, as it is then. Without `header_names` its headers stay."""
     row = await tx.fetchrow(
         *_SAVE.bind(
             account_id=account_id,
@@ -194,11 +195,16 @@ async def save(
             now=now,
         )
     )
-    return None if row is None else _endpoint(row)
+    return _endpoint(required(row))
 
 
 async def find(connection: Connection, account_id: AccountId, endpoint_id: UUID) -> Endpoint | None:
     row = await connection.fetchrow(_FIND, account_id, endpoint_id)
+    return None if row is None else _endpoint(row)
+
+
+async def lock(tx: Connection, account_id: AccountId, endpoint_id: UUID) -> Endpoint | None:
+    row = await tx.fetchrow(_LOCK, account_id, endpoint_id)
     return None if row is None else _endpoint(row)
 
 
@@ -219,14 +225,21 @@ async def rotate_secret(
     account_id: AccountId,
     endpoint_id: UUID,
     secret_sealed: bytes,
+    previous_secret_sealed: bytes,
     previous_until: datetime,
     now: datetime,
-) -> bool:
-    """The secret of before signs too until then, and the one before it no more. False when there is no endpoint."""
-    arguments = _ROTATE.bind(
-        account_id=account_id, id=endpoint_id, secret_sealed=secret_sealed, previous_until=previous_until, now=now
+) -> None:
+    """Of the locked endpoint; the earlier secrets, sealed together, sign too, the last of them until then."""
+    await tx.execute(
+        *_ROTATE.bind(
+            account_id=account_id,
+            id=endpoint_id,
+            secret_sealed=secret_sealed,
+            previous_secret_sealed=previous_secret_sealed,
+            previous_until=previous_until,
+            now=now,
+        )
     )
-    return await tx.fetchval(*arguments) is not None
 
 
 async def mark_pinged(tx: Connection, account_id: AccountId, endpoint_id: UUID, now: datetime) -> datetime | None:

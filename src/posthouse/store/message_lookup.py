@@ -25,7 +25,6 @@ class FoundMessage(NamedTuple):
     sender: str
     recipients: Sequence[str]
     recipient_count: int
-    subject: str
     created_at: datetime
 
 
@@ -61,7 +60,7 @@ CROSS JOIN LATERAL (
         ARRAY(SELECT email FROM recipients
               WHERE account_id = asked.account_id AND message_id = asked.message_id AND message_id >= :lowest
                 AND message_id <= :highest AND position < :recipients_max) AS recipients,
-        recipient_count, subject, created_at
+        recipient_count, created_at
     FROM messages
     WHERE account_id = asked.account_id AND id = asked.message_id AND id >= :lowest AND id <= :highest LIMIT 1) message
 ORDER BY message.id DESC

@@ -46,7 +46,6 @@ function About({ message }: { readonly message: Message }) {
     <Stack gap={4}>
       <CopyField value={message.id} name={text.id} />
       <Text size="sm" className={classes.break}>{text.sentBy(message.account, message.from)}</Text>
-      <Text size="sm" className={classes.break}>{text.subject(message.subject)}</Text>
       <Text size="sm">{text.accepted} <Moment at={message.created_at} /></Text>
       {message.suspended_reason !== null && <Text size="sm" className={classes.break}>{text.suspended(message.suspended_reason)}</Text>}
       <Group gap="md">

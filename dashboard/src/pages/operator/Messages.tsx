@@ -51,7 +51,7 @@ function FoundTable({ messages }: { readonly messages: readonly Found[] }) {
       <Table.Tbody>
         {messages.map((message) => (
           <Table.Tr key={message.id}>
-            <Table.Td><PageLink to={['message-search', message.id]}>{message.subject === '' ? message.id : message.subject}</PageLink></Table.Td>
+            <Table.Td><PageLink to={['message-search', message.id]}>{message.id}</PageLink></Table.Td>
             <Table.Td>{message.account}</Table.Td>
             <Table.Td><StatusBadge state={message.status} /></Table.Td>
             <Table.Td>{message.to.join(', ')}{message.recipient_count > message.to.length && ` ${text.others(message.recipient_count - message.to.length)}`}</Table.Td>

@@ -4,8 +4,8 @@ As with the webhook, a ping or a replay only adds webhook deliveries to the sche
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -26,7 +26,7 @@ from posthouse.flows.webhooks.webhook import (
 )
 from posthouse.rules import endpoint, endpoint_state, event, ids, limits
 from posthouse.rules.actor import Actor
-from posthouse.rules.endpoint import Filters
+from posthouse.rules.endpoint import Filters, PreviousSecret
 from posthouse.rules.endpoint_state import EndpointState
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
@@ -42,7 +42,7 @@ from posthouse.store.webhook_log import FailedDelivery
 
 @dataclass(frozen=True, slots=True)
 class EndpointWish:
-    """What a client saves. Without `headers`, an existing endpoint keeps those that it has."""
+    """What a client saves."""
 
     url: str
     types: Sequence[str] | None = None
@@ -130,20 +130,38 @@ class Endpoints:
             await self._note(tx, made, actor, "endpoint.created", now, _detail(made, target))
         return made, secret
 
-    async def save(self, account_id: AccountId, given_id: str, wish: EndpointWish, actor: Actor) -> Endpoint:
-        """Pending deliveries go to the new URL, or are cancelled when it is disabled."""
+    async def save(
+        self, account_id: AccountId, given_id: str, wish: EndpointWish, actor: Actor, given: Collection[str]
+    ) -> Endpoint:
+        """Change the fields that are given; pending deliveries go to the new URL, or are cancelled when it is disabled.
+
+        What is left out stays: a client that knows fewer fields than there are must not clear the others, and no one
+        can give headers again that are never shown.
+        """
         self._require_on()
-        target, filters, endpoint_id = self._check(wish.url), wish.filters(), _id_of(given_id)
+        filters, endpoint_id = wish.filters(), _id_of(given_id)
+        target = self._check(wish.url) if "url" in given else None
         names, sealed_headers = (
             (None, None) if wish.headers is None else self._sealed_headers(account_id, endpoint_id, wish.headers)
         )
         async with self._database.transaction() as tx:
             now = self._clock.now()
-            saved = await endpoints.save(
-                tx, account_id, endpoint_id, target.url, filters, names, sealed_headers, wish.enabled, now
-            )
-            if saved is None:
+            found = await endpoints.lock(tx, account_id, endpoint_id)
+            if found is None:
                 raise _no_endpoint()
+            target = target or self._check(found.url)
+            changes = {field.name: getattr(filters, field.name) for field in fields(filters) if field.name in given}
+            saved = await endpoints.save(
+                tx,
+                account_id,
+                endpoint_id,
+                target.url,
+                replace(found.filters, **changes),
+                names,
+                sealed_headers,
+                wish.enabled if "enabled" in given else found.enabled,
+                now,
+            )
             await self._note(tx, saved, actor, "endpoint.saved", now, _detail(saved, target))
         if not saved.enabled:
             # The rest is cancelled when it is due.
@@ -170,11 +188,34 @@ class Endpoints:
         async with self._database.transaction() as tx:
             now = self._clock.now()
             until = now + endpoint.PREVIOUS_VALID
-            found = await self._found(tx, account_id, given_id)
-            if not await endpoints.rotate_secret(tx, account_id, endpoint_id, sealed, until, now):
+            found = await endpoints.lock(tx, account_id, endpoint_id)
+            if found is None:
                 raise _no_endpoint()
+            purpose = endpoints.secret_purpose(account_id, endpoint_id)
+            # Each was promised its day: it doesn't end with the next rotation.
+            previous = [
+                *self._previous(found, now),
+                PreviousSecret(self._sealer.open(found.secret_sealed, purpose).decode(), until),
+            ]
+            if len(previous) > endpoint.PREVIOUS_MAX:
+                raise Refusal(
+                    Code.CONFLICT,
+                    f"{endpoint.PREVIOUS_MAX} earlier secrets of this endpoint still sign: wait until the first of "
+                    "them ends, a day after it was replaced.",
+                )
+            sealed_previous = self._sealer.seal(endpoint.previous_text(previous).encode(), purpose)
+            await endpoints.rotate_secret(tx, account_id, endpoint_id, sealed, sealed_previous, until, now)
             await self._note(tx, found, actor, "endpoint.secret_rotated", now)
         return secret, until
+
+    def _previous(self, found: Endpoint, now: datetime) -> list[PreviousSecret]:
+        """The earlier secrets that still sign, each with its end."""
+        if found.previous_secret_sealed is None or found.previous_until is None:
+            return []
+        purpose = endpoints.secret_purpose(found.account_id, found.id)
+        stored = endpoint.previous_secrets(self._sealer.open(found.previous_secret_sealed, purpose).decode())
+        known = [PreviousSecret(each.text, each.until or found.previous_until) for each in stored]
+        return [each for each in known if each.until is not None and each.until > now]
 
     # Webhook deliveries.
 

@@ -29,6 +29,7 @@ from posthouse.flows.webhooks import webhook_spans
 from posthouse.flows.webhooks.claim_store import WebhookClaimStore
 from posthouse.flows.webhooks.failing_notices import FailingNotices
 from posthouse.rules import endpoint, endpoint_state, event, ids, retry, trace_context
+from posthouse.rules.endpoint import PreviousSecret
 from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lease import WORKER_LEASE
@@ -412,17 +413,21 @@ class WebhookSender:
             secret = self._sealer.open(secret_sealed, secret_purpose(account_id)).decode()
             return lambda t: {event.SIGNATURE_HEADER: event.sign(secret, body, t)}
         purpose = endpoints.secret_purpose(account_id, endpoint_id)
-        secrets = [
-            self._sealer.open(sealed, purpose).decode()
-            for sealed in (secret_sealed, claimed.previous_secret_sealed)
-            if sealed is not None
-        ]
+        secret = self._sealer.open(secret_sealed, purpose).decode()
+        previous: list[PreviousSecret] = []
+        if claimed.previous_secret_sealed is not None:
+            previous = endpoint.previous_secrets(self._sealer.open(claimed.previous_secret_sealed, purpose).decode())
         own: dict[str, str] = {}
         if claimed.headers_sealed is not None:
             own = json.loads(
                 self._sealer.open(claimed.headers_sealed, endpoints.headers_purpose(account_id, endpoint_id))
             )
-        return lambda t: {**own, **endpoint.signed_headers(secrets, claimed.event_id, t, body)}
+
+        def headers(t: int) -> dict[str, str]:
+            valid = [each.text for each in previous if each.until is None or each.until.timestamp() > t]
+            return {**own, **endpoint.signed_headers([secret, *valid], claimed.event_id, t, body)}
+
+        return headers
 
     async def _send(
         self, delivery_id: UUID, url: str, sign: Signer, body: bytes, call: Span | None

@@ -60,7 +60,7 @@ async def list_endpoints(request: Request) -> Response:
 )
 async def create_endpoint(request: Request) -> Response:
     caller = await caller_of(request)
-    wish = await _wish(request)
+    wish = _wish(await body_of(request, schemas.EndpointRequest))
     flow = services_of(request).endpoints
     made, secret = await flow.create(caller.account_id, wish, caller.actor)
     return json_response(request, {"endpoint": _endpoint(made, flow.state(made)), "secret": secret}, 201)
@@ -85,16 +85,16 @@ async def get_endpoint(request: Request, endpoint_id: EndpointId) -> Response:
 @router.put(
     "/v1/endpoints/{id}",
     operation_id="saveEndpoint",
-    summary="Save an endpoint; its secret stays, and so do its headers if none are given",
+    summary="Change an endpoint; what is left out stays, and so does its secret",
     tags=["Endpoints"],
-    openapi_extra=json_body(schemas.EndpointRequest),
+    openapi_extra=json_body(schemas.EndpointChanges),
     responses=responses_with(200, schemas.EndpointResponse, 400, 401, 403, 404, 413, 429, 500, 503),
 )
 async def save_endpoint(request: Request, endpoint_id: EndpointId) -> Response:
     caller = await caller_of(request)
-    wish = await _wish(request)
+    body = await body_of(request, schemas.EndpointChanges)
     flow = services_of(request).endpoints
-    saved = await flow.save(caller.account_id, endpoint_id, wish, caller.actor)
+    saved = await flow.save(caller.account_id, endpoint_id, _wish(body), caller.actor, body.model_fields_set)
     return json_response(request, {"endpoint": _endpoint(saved, flow.state(saved))})
 
 
@@ -116,7 +116,7 @@ async def delete_endpoint(request: Request, endpoint_id: EndpointId) -> Response
     operation_id="rotateEndpointSecret",
     summary="Create a new secret; for 24 hours calls are signed with the old secret as well",
     tags=["Endpoints"],
-    responses=responses_with(200, schemas.EndpointSecretResponse, 401, 403, 404, 429, 500, 503),
+    responses=responses_with(200, schemas.EndpointSecretResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def rotate_endpoint_secret(request: Request, endpoint_id: EndpointId) -> Response:
     caller = await caller_of(request)
@@ -209,8 +209,7 @@ async def replay_endpoint(request: Request, endpoint_id: EndpointId) -> Response
     return json_response(request, {"replayed": done.count, "next_since": timestamp(done.next_since)}, 202)
 
 
-async def _wish(request: Request) -> EndpointWish:
-    body = await body_of(request, schemas.EndpointRequest)
+def _wish(body: schemas.EndpointRequest) -> EndpointWish:
     return EndpointWish(
         body.url, body.types, body.sender_domains, body.tags, body.mode, body.headers, enabled=body.enabled
     )

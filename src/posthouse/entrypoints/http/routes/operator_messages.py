@@ -65,7 +65,6 @@ async def get_message(request: Request, message_id: MessageId) -> Response:
             "status": timeline.status,
             "source": timeline.source,
             "from": timeline.sender,
-            "subject": timeline.subject,
             "created_at": timestamp(timeline.created_at),
             "accepted_request_id": ids.text(ids.REQUEST, timeline.request_id),
             "recipients": [_recipient(timeline, each, lessons.get(each.position)) for each in timeline.recipients],
@@ -99,7 +98,6 @@ def _found(message: FoundMessage) -> dict[str, Any]:
         "from": message.sender,
         "to": message.recipients,
         "recipient_count": message.recipient_count,
-        "subject": message.subject,
         "created_at": timestamp(message.created_at),
     }
 

@@ -55,12 +55,21 @@ class EndpointRequest(Request):
     headers: Annotated[
         dict[str, str] | None,
         described(
-            "Sent with every call, such as `Authorization`. They are never shown again; without the field, an existing "
-            "endpoint keeps its own.",
+            "Sent with every call, such as `Authorization`. They are never shown again; `{}` removes those that there "
+            "are.",
             maxProperties=limits.ENDPOINT_HEADERS_MAX,
         ),
     ] = None
     enabled: Annotated[bool, described("Disabling cancels pending deliveries.")] = True
+
+
+class EndpointChanges(EndpointRequest):
+    """What is left out stays; null is what a new endpoint has without the field, but for headers: they stay."""
+
+    url: Annotated[
+        str,
+        described("https, a public host, no user name, no fragment.", maxLength=URL_CHARACTERS_MAX),
+    ] = ""
 
 
 class Endpoint(BaseModel):

@@ -283,7 +283,6 @@ class FoundMessage(BaseModel):
     sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
     to: Annotated[list[str], described("The first three recipients, including `cc` and `bcc`.")]
     recipient_count: Annotated[int, described("The number of all recipients.")]
-    subject: str
     created_at: Timestamp
 
 
@@ -315,7 +314,6 @@ class ExplainedMessage(Response):
     status: MessageStatus
     source: Source
     sender: Annotated[str, Field(alias="from")]
-    subject: str
     created_at: Timestamp
     accepted_request_id: Annotated[str, described("The request or SMTP transaction that submitted it.")]
     recipients: list[ExplainedRecipient]
