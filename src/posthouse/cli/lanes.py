@@ -98,6 +98,9 @@ def explain(name: LaneGiven, as_json: AsJson = False) -> None:
     for found in view.standings:
         whose = f" from {found.place.ip}" if found.place.ip else ""
         whose = f" for mail of {found.place.domain}" if found.place.domain else whose
+        if found.place.branch is not None:
+            account_id, destination = found.place.branch
+            whose = f" for mail of {ids.text(ids.ACCOUNT, account_id)} to {destination}"
         output.write_line(f"{view.lane}{whose}:")
         for line in lesson_text.described(found.standing, view.at):
             output.write_line(f"  {line}")

@@ -284,6 +284,8 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
 def _lesson(found: "StoredLesson") -> TimelineLine:
     lesson = found.lesson
     domain = f" for mail of {lesson.place.domain}" if lesson.place.domain else ""
+    if lesson.place.branch is not None:
+        domain = f" for this account's mail to {lesson.place.branch.destination}"
     said = lesson_text.said(lesson)
     return TimelineLine(f"  The lane {lesson.place.lane}{domain} {said} (lesson {found.id})", "yellow")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Generic, TypeVar, assert_never
+from uuid import UUID
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.pace import Moment, Pace
@@ -120,6 +121,8 @@ MISS_PAUSE_SECONDS_MAX: Final = 600.0
 # A lane without a rate of the operator's begins here, and learns what its destination takes.
 PER_SECOND_START: Final = 20.0
 ALONE: Final = Place("", "")
+# Of the messages that taught a lane something, the oldest are forgotten.
+TAUGHT_MAX: Final = 1_000
 # Mails over one connection, whatever the destination would take.
 PER_CONNECTION_MAX: Final = 100
 
@@ -269,11 +272,21 @@ def domain_served_by(remark: Remark | None) -> Served | None:
     return None
 
 
+# What can slow a lane or stop it, and takes evidence.
+REFUSALS: Final = frozenset(
+    {Served.PUSHED_BACK, Served.SLOW, Served.CONNECTIONS, Served.PER_CONNECTION, Served.BLOCKED}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Permission for one mail. `era` is how often the lane had been stopped when it was given."""
+    """Permission for one mail. `era` is how often the lane had been stopped when it was given.
+
+    In a branch of a lane, a mail has a slot of the whole lane as well.
+    """
 
     era: int
+    whole: "Slot | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +307,13 @@ class Lane:
         "_in_use",
         "_is_climbing",
         "_limits",
+        "_missed",
         "_misses",
         "_pace",
         "_pause_seconds",
         "_paused_until",
         "_rests_until",
+        "_taught",
     )
 
     def __init__(self, limits: Limits, place: Place = ALONE) -> None:
@@ -308,7 +323,10 @@ class Lane:
         self._in_use = 0
         self._era = 0
         self._misses = 0
+        self._missed: UUID | None = None
         self._answers = False
+        # The messages whose refusals it has heeded.
+        self._taught: OrderedDict[UUID, None] = OrderedDict()
         self._full_at = float("-inf")
         self._pause_seconds = 0.0
         # Of a server that is busy or unreachable; and by the standing.
@@ -336,6 +354,14 @@ class Lane:
     @property
     def standing(self) -> Standing:
         return self._pace.standing
+
+    @property
+    def place(self) -> Place:
+        return self._pace.place
+
+    def is_current(self, slot: Slot) -> bool:
+        """Whether the lane has not been stopped since the slot was given."""
+        return slot.era == self._era
 
     @property
     def per_second(self) -> float:
@@ -408,36 +434,65 @@ class Lane:
         if served is Served.NOT_SENT:
             self.untake()
             return None
+        was_full = self._in_use >= self.connections
+        self._end_turn()
+        is_first = self.is_current(slot)
+        if served is Served.WELL:
+            self._misses = 0
+            return self._serve(moment, was_full=was_full, is_answer=is_first)
+        return self.heed(served, moment, refused or Refused(), others=self._in_use, is_first=is_first)
+
+    def end_turn_unheeded(self) -> None:
+        """The mail's turn is over; what its reply said is about less than this lane, or about more."""
+        self._end_turn()
+        self._misses = 0
+        self._answers = True
+
+    def _end_turn(self) -> None:
         if self._in_use == 0:
             raise ValueError("a slot was given back that was not taken")
-        was_full = self._in_use >= self.connections
         self._in_use -= 1
-        self._misses = self._misses + 1 if served is Served.UNREACHABLE else 0
-        # Mails in flight together are refused together: that counts once.
-        is_first = slot.era == self._era
-        refused = refused or Refused()
+
+    def branch(self, place: Place) -> "Lane":
+        """A branch of this lane, which begins as it is."""
+        made = Lane(self._limits, place)
+        made._pace = self._pace.branch(place)
+        made._connections, made._answers, made._full_at = self._connections, self._answers, self._full_at
+        made._rests_until, made._is_climbing = self._rests_until, self._is_climbing
+        return made
+
+    def heed(
+        self, served: Served, moment: Moment, refused: Refused, *, others: int, is_first: bool = True
+    ) -> Lesson | None:
+        """What is learnt from a mail that was not taken, while `others` were under way.
+
+        Mails in flight together are refused together: only the first counts.
+        """
+        is_repeated_miss = refused.message_id is not None and refused.message_id == self._missed
+        self._missed = refused.message_id if served is Served.UNREACHABLE else None
+        if served is not Served.UNREACHABLE:
+            self._misses = 0
+        elif not is_repeated_miss:
+            self._misses += 1
+        if served in REFUSALS:
+            self._answers = True
+            if not self._may_teach(refused):
+                return None
         match served:
-            case Served.WELL:
-                return self._serve(moment, was_full=was_full, is_answer=is_first)
             case Served.PUSHED_BACK:
-                self._answers = True
                 if is_first:
                     self._step_back(moment.seconds)
             case Served.SLOW:
-                self._answers = True
                 return self._stopped(self._pace.slowed(refused, moment), moment) if is_first else None
             case Served.BLOCKED:
-                self._answers = True
                 return self._stopped(self._pace.blocked(refused, moment), moment) if is_first else None
             case Served.CONNECTIONS:
-                self._answers = True
-                lesson = self._pace.refused_connection(refused, self._in_use, moment)
+                lesson = self._pace.refused_connection(refused, others, moment)
                 # Even a single one was too many.
-                if is_first and not self._in_use:
+                if is_first and not others:
                     self._step_back(moment.seconds)
                 return lesson
             case Served.PER_CONNECTION:
-                self._answers = True
                 lesson = self._pace.refused_over_connection(refused, moment)
                 # Even the first mail was too many.
                 if is_first and not refused.taken_before:
@@ -447,11 +502,23 @@ class Lane:
                 self._answers = False
                 if self._misses >= MISSES_MAX and is_first:
                     self._pause_unreachable(moment.seconds)
-            case Served.OTHERWISE:
+            case Served.OTHERWISE | Served.WELL | Served.NOT_SENT:
                 pass
             case _:
                 assert_never(served)
         return None
+
+    def _may_teach(self, refused: Refused) -> bool:
+        """One message never slows a lane twice. Only after a rest does it say whether the rest was long enough."""
+        message_id = refused.message_id
+        if message_id is None:
+            return True
+        if message_id in self._taught:
+            return self.standing.state is not LaneState.OPEN
+        self._taught[message_id] = None
+        if len(self._taught) > TAUGHT_MAX:
+            self._taught.popitem(last=False)
+        return True
 
     def _serve(self, moment: Moment, *, was_full: bool, is_answer: bool) -> Lesson | None:
         self._answers = True

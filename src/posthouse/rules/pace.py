@@ -22,15 +22,22 @@ class Moment(NamedTuple):
 class Pace:
     """One process's part of a lane. `share` is how much of the lane that is: the standing is of the whole lane."""
 
-    __slots__ = ("_place", "_seen", "_wants_more", "_window_from", "share", "standing")
+    __slots__ = ("_seen", "_wants_more", "_window_from", "place", "share", "standing")
 
     def __init__(self, place: Place, standing: Standing, share: float = 1.0) -> None:
-        self._place = place
+        self.place = place
         self._seen: deque[float] = deque(maxlen=SEEN_MAX)
         self._window_from = float("-inf")
         self._wants_more = False
         self.standing = standing
         self.share = share
+
+    def branch(self, place: Place) -> "Pace":
+        """Of a branch of the lane, which begins where the lane is."""
+        made = Pace(place, self.standing, self.share)
+        made._seen.extend(self._seen)
+        made._window_from, made._wants_more = self._window_from, self._wants_more
+        return made
 
     @property
     def per_second(self) -> float:
@@ -55,7 +62,7 @@ class Pace:
             return self._learnt(change, moment)
         if self._window_from == float("-inf"):
             self.begin_window(moment.seconds)
-        if moment.seconds - self._window_from < rules.growth_seconds_of(self._place.lane, self.standing):
+        if moment.seconds - self._window_from < rules.growth_seconds_of(self.place.lane, self.standing):
             return None
         wanted_more = self._wants_more
         self.begin_window(moment.seconds)
@@ -69,7 +76,7 @@ class Pace:
     def slowed(self, refused: Refused, moment: Moment) -> Lesson | None:
         change = rules.slowed(
             self.standing,
-            self._place.lane,
+            self.place.lane,
             refused,
             seen_per_second=self._seen_per_second(moment.seconds),
             now=moment.at,
@@ -101,6 +108,6 @@ class Pace:
         if change is None:
             return None
         kind, after = change
-        lesson = Lesson(moment.at, self._place, kind, self.standing, after, refused or Refused())
+        lesson = Lesson(moment.at, self.place, kind, self.standing, after, refused or Refused())
         self.standing = after
         return lesson

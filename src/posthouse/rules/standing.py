@@ -12,6 +12,9 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from posthouse.rules import ids
+from posthouse.rules.ids import AccountId
+
 # What the great providers ask of a sender that was too fast: so much silence, and then a single connection.
 PROVIDER_REST_SECONDS: Final = {"google": 600.0, "microsoft": 600.0, "yahoo": 600.0, "apple": 600.0}
 REST_SECONDS: Final = 60.0
@@ -42,14 +45,27 @@ GROWTH: Final = "growth"
 
 
 DOMAIN_MARK: Final = "@"
+BRANCH_MARK: Final = ">"
 
 Bound = TypeVar("Bound", int, float)
+
+
+class Branch(NamedTuple):
+    """A branch of a lane, the narrowest part of it: what one account sends to one domain."""
+
+    account_id: AccountId
+    destination: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.destination}{BRANCH_MARK}{ids.text(ids.ACCOUNT, self.account_id)}"
 
 
 class Place(NamedTuple):
     """Where a standing holds: our address, empty for the only one, and the lane.
 
-    Or a domain in From instead of an address, after an `@`: what a provider said about the mail of that domain.
+    Or a domain in From instead of an address, after an `@`: what a provider said about the mail of that domain. Or,
+    after the address and a `>`, the domain and the account of a branch of the lane.
     """
 
     ip: str
@@ -59,9 +75,26 @@ class Place(NamedTuple):
     def domain(self) -> str | None:
         return self.ip[1:] if self.ip.startswith(DOMAIN_MARK) else None
 
+    @property
+    def branch(self) -> Branch | None:
+        """None for the whole lane, or a domain in From."""
+        _, _, branch = self.ip.partition(BRANCH_MARK)
+        destination, _, account = branch.partition(BRANCH_MARK)
+        account_id = ids.parse(ids.ACCOUNT, account) if account else None
+        return None if account_id is None else Branch(AccountId(account_id), destination)
+
+    @property
+    def whole(self) -> "Place":
+        """That of the lane of which it is a branch."""
+        return Place(self.ip.partition(BRANCH_MARK)[0], self.lane)
+
 
 def place_of_domain(domain: str, lane: str) -> Place:
     return Place(f"{DOMAIN_MARK}{domain.lower()}", lane)
+
+
+def place_of_branch(whole: Place, branch: Branch) -> Place:
+    return Place(f"{whole.ip}{BRANCH_MARK}{branch.name}", whole.lane)
 
 
 class LaneState(StrEnum):
@@ -304,6 +337,21 @@ def stricter(one: Standing, other: Standing) -> Standing:
         per_connection_max=_least(first.per_connection_max, last.per_connection_max),
         ignored=tuple(dict([*first.ignored, *last.ignored]).items()),
     )
+
+
+def is_stricter(branch: Standing, whole: Standing) -> bool:
+    """Whether a branch's standing says more than that of its lane. What the lane was taught later replaces it."""
+    if _is_below(branch.connections_max, whole.connections_max):
+        return True
+    if _is_below(branch.per_connection_max, whole.per_connection_max):
+        return True
+    if branch.paused_until is None or (whole.paused_until is not None and branch.paused_until <= whole.paused_until):
+        return False
+    return branch.state is not LaneState.OPEN or branch.per_second < whole.per_second
+
+
+def _is_below(bound: int | None, other: int | None) -> bool:
+    return bound is not None and (other is None or bound < other)
 
 
 def reconciled(stored: Standing, learnt: Standing, known: Standing | None) -> Standing:

@@ -144,6 +144,45 @@ LEFT JOIN LATERAL (
       AND message_id >= :lowest AND message_id <= :highest LIMIT 1) body ON true
 """)
 
+# What the claim would find, without claiming anything. Only a list's mail has a list.
+_SUPPRESSED: Final = DayStatement(f"""
+SELECT due.account_id, due.message_id, due.position, due.fence
+FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[],
+    :of_lists::boolean[]) due(account_id, message_id, position, fence, of_list)
+CROSS JOIN LATERAL (
+    SELECT email FROM <recipients>
+    WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
+      AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient
+WHERE EXISTS (SELECT FROM suppressions WHERE account_id = due.account_id AND email = lower(recipient.email))
+    OR ({erasures.IS_ERASED.format(account_id="due.account_id", email="recipient.email")})
+    OR (due.of_list AND EXISTS (
+        SELECT FROM <messages> message
+        JOIN unsubscriptions leaver ON leaver.account_id = due.account_id
+            AND leaver.mailing_list = message.mailing_list AND leaver.email = lower(recipient.email)
+        WHERE message.account_id = due.account_id AND message.id = due.message_id
+          AND message.id >= :lowest AND message.id <= :highest))
+""")
+
+
+async def suppressed(
+    connection: Connection, tickets: Sequence[DeliveryTicket], now: datetime, erasure_keys: Sequence[ErasureKey] = ()
+) -> set[RecipientKey]:
+    """Those of the tickets whose address is suppressed, for all mail or by having left their list."""
+    low, high = id_bounds(ticket.key for ticket in tickets)
+    rows = await connection.fetch(
+        *_SUPPRESSED.of(common_day(low, high, now)).bind(
+            lowest=low,
+            highest=high,
+            account_ids=[ticket.account_id for ticket in tickets],
+            message_ids=[ticket.message_id for ticket in tickets],
+            positions=[ticket.position for ticket in tickets],
+            fences=[ticket.fence for ticket in tickets],
+            of_lists=[ticket.is_list for ticket in tickets],
+            **erasures.bound_keys(erasure_keys),
+        )
+    )
+    return {tuple(row) for row in rows}
+
 
 async def claim(
     tx: Connection,

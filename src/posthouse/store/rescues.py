@@ -37,9 +37,10 @@ FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], 
     rescue(account_id, message_id, position, from_ip, to_ip)
 """)
 
-# When an address was blocked that had not been before.
+# When an address was blocked that had not been before, if only for a part of the lane.
 _BLOCKS: Final = """
-SELECT ip, at FROM lessons WHERE lane = $1 AND at > $2 AND kind = 'block' AND before ->> 'state' <> 'blocked'
+SELECT split_part(ip, '>', 1) AS ip, at FROM lessons
+WHERE lane = $1 AND at > $2 AND kind = 'block' AND before ->> 'state' <> 'blocked'
 """
 
 _CONDUCT: Final = "SELECT tier = 'good' AND suspended_at IS NULL FROM accounts WHERE id = $1"

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from posthouse.rules import standing as rules
-from posthouse.rules.standing import Lesson, LessonKind, Place, Refused, Standing
+from posthouse.rules.standing import Branch, Lesson, LessonKind, Place, Refused, Standing
 from posthouse.store.postgres import Connection, storable
 from posthouse.store.statement import statement
 
@@ -76,6 +76,7 @@ SELECT id, at, ip, lane, kind, before, after, scope, cause, reply, message_id FR
 _STOPPING: Final = statement("""
 SELECT id, at, ip, lane, kind, before, after, scope, cause, reply, message_id FROM lessons
 WHERE lane = ANY(:lanes::text[]) AND until > :now AND (left(ip, 1) <> '@' OR ip = '@' || lower(:domain))
+    AND (position('>' IN ip) = 0 OR right(ip, length(:branch) + 1) = '>' || :branch)
     AND EXISTS (SELECT FROM standings WHERE standings.ip = lessons.ip AND standings.lane = lessons.lane
         AND (standings.standing ->> 'paused_until')::timestamptz > :now)
 ORDER BY id DESC LIMIT 1
@@ -151,9 +152,11 @@ async def lesson(connection: Connection, lesson_id: int) -> StoredLesson | None:
     return None if row is None else _lesson(row)
 
 
-async def stopping(connection: Connection, lanes: Collection[str], domain: str, now: datetime) -> StoredLesson | None:
-    """The latest lesson that stops one of these lanes now, or in it the mail of this From domain."""
-    row = await connection.fetchrow(*_STOPPING.bind(lanes=list(lanes), domain=domain, now=now))
+async def stopping(
+    connection: Connection, lanes: Collection[str], domain: str, branch: Branch, now: datetime
+) -> StoredLesson | None:
+    """The latest lesson that stops one of these lanes now, or in it the mail of this From domain, or this branch."""
+    row = await connection.fetchrow(*_STOPPING.bind(lanes=list(lanes), domain=domain, branch=branch.name, now=now))
     return None if row is None else _lesson(row)
 
 

@@ -227,6 +227,7 @@ async def test_the_timeline_says_what_a_held_mail_waits_for(flow: DeliveryFlow) 
 
 async def test_a_block_warns_once_with_the_page_for_its_removal(flow: DeliveryFlow) -> None:
     with capture_logs() as logs:
+        await flow.steps.accept(["ben@outlook.com"])
         await refused(flow)
         await pass_hours(flow, 4.2)
     (warning,) = [entry for entry in logs if entry["event"] == "address_blocked"]

@@ -5,7 +5,7 @@ dot: without it nothing is sent. A ticket is acknowledged last.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -43,10 +43,11 @@ from posthouse.rules.retry import Schedule
 from posthouse.rules.route import Route
 from posthouse.rules.standing import Lesson, Place, Refused, Standing
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import delivery_schedule, lane_reports
+from posthouse.store import delivery_claims, delivery_schedule, lane_reports
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
+from posthouse.store.delivery_schedule import RecipientKey
 from posthouse.store.lane_reports import LaneState
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
@@ -118,6 +119,7 @@ class Delivery:
         self._simulator_domain = simulator_domain
         self._captures = captures
         self._outgoing_mail = outgoing_mail
+        self._erasure_keys = erasure_keys
         self._outcomes = Outcomes(clock=clock, chance=chance, retries=retries)
         self._claims = Claims(
             DeliveryClaimStore(
@@ -161,6 +163,7 @@ class Delivery:
             learnt=self._learn,
             hold=self._hold_for_lane,
             hurry=self._claims.hurry,
+            ask=self._ask,
         )
         self._standings = Standings(
             database=database, clock=clock, adopt=self._lane_queues.adopt, pause=self._lane_queues.pause
@@ -233,13 +236,13 @@ class Delivery:
             parts.setdefault(queue.name, []).append(queue)
         states = []
         for lane, queues in parts.items():
-            pause = max(queue.lane.pause_left(seconds) for queue in queues)
+            pause = max(queue.lane.pause_left(seconds) for queue in queues if queue.branch is None)
             states.append(
                 LaneState(
                     lane=lane,
                     waiting=sum(queue.waiting for queue in queues),
-                    in_flight=sum(queue.lane.in_use for queue in queues),
-                    connections=sum(queue.lane.connections for queue in queues),
+                    in_flight=sum(queue.lane.in_use for queue in queues if queue.branch is None),
+                    connections=sum(queue.lane.connections for queue in queues if queue.branch is None),
                     delivered_total=sum(queue.counts.delivered for queue in queues),
                     deferred_total=sum(queue.counts.deferred for queue in queues),
                     paused_until=now + timedelta(seconds=pause) if pause else None,
@@ -261,7 +264,7 @@ class Delivery:
     def _learn(self, lesson: Lesson) -> None:
         self._standings.learn(lesson)
         self._delivery_metrics.learnt(lesson)
-        if lesson.is_new_block:
+        if lesson.is_new_block and lesson.place.branch is None:
             _warn_of_block(lesson)
         if lesson.until is not None:
             # Other workers must stop as well.
@@ -297,6 +300,7 @@ class Delivery:
 
     async def _take_turn(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
         how: tuple[Served, Refused | None] = Served.NOT_SENT, None
+        about = queue
         span: Span | None = None
         allowed = len(bundle.items)
         attempts: list[Attempt] = []
@@ -320,13 +324,13 @@ class Delivery:
             return
         finally:
             self._count_allowance(queue, allowed, attempts, how[0])
-            self._lane_queues.release_slot(queue, slot, *how)
+            about = self._lane_queues.release_slot(queue, slot, bundle, *how)
         carried_at = self._clock.monotonic()
         try:
             if how[0] is Served.BLOCKED:
                 await self._write_at_once()
             # After the lane has heeded the replies: what is held waits as long as the lane does.
-            holds = await self._rescue.holds(queue, how[0], attempts)
+            holds = await self._rescue.holds(about, how[0], attempts)
             outcomes = [self._outcomes.of(attempt, hold) for attempt, hold in zip(attempts, holds, strict=True)]
             self._count(queue, outcomes)
             crash.point("record.before")
@@ -349,21 +353,60 @@ class Delivery:
         for item in items:
             bounce_at = item.ticket.bounce_at
             if bounce_at is not None and bounce_at <= now:
-                self._claims.tasks.spawn(self._bounce_blocked(item))
+                self._claims.tasks.spawn(self._end_untried(item))
             else:
                 rest.append(item)
         return rest
 
-    async def _bounce_blocked(self, item: Item[DeliveryTicket]) -> None:
+    # What is suppressed, before it waits.
+
+    async def _ended(self, items: Sequence[Item[DeliveryTicket]]) -> Set[RecipientKey]:
+        """Those of the items whose address is suppressed; they come to their end, whatever their lanes do."""
+        async with self._database.connection() as connection:
+            found = await delivery_claims.suppressed(
+                connection, [item.ticket for item in items], self._clock.now(), self._erasure_keys
+            )
+        for item in items:
+            if item.ticket.key in found:
+                self._claims.tasks.spawn(self._end_untried(item))
+        return found
+
+    def _ask(self, items: list[Item[DeliveryTicket]]) -> None:
+        self._claims.tasks.spawn(self._sort_unsuppressed(items))
+
+    async def _sort_unsuppressed(self, items: Sequence[Item[DeliveryTicket]]) -> None:
+        try:
+            ended = await self._ended(items)
+        except Exception as fault:
+            await self._claims.give_up(items, fault)
+            return
+        rest = [item for item in items if item.ticket.key not in ended]
+        if self._claims.is_stopping:
+            await self._claims.give_back(rest)
+        else:
+            self._lane_queues.sort(rest, is_asked=True)
+
+    async def _postpone_unsuppressed(self, late: Sequence[tuple[Item[DeliveryTicket], float]]) -> None:
+        items = [item for item, _ in late]
+        try:
+            ended = await self._ended(items)
+        except Exception as fault:
+            await self._claims.give_up(items, fault)
+            return
+        await self._claims.postpone_items([each for each in late if each[0].ticket.key not in ended])
+
+    async def _end_untried(self, item: Item[DeliveryTicket]) -> None:
         try:
             claimed = await self._claims.claim([item.ticket])
         except Exception as fault:
             await self._claims.give_up([item], fault)
             return
         try:
-            outcomes = [
-                self._outcomes.of(Attempt(recipient, self._outcomes.not_tried(recipient))) for recipient in claimed
-            ]
+            # Meanwhile its address may have been taken off the list.
+            reasons = [(recipient, self._outcomes.not_tried(recipient)) for recipient in claimed]
+            attempts = [Attempt(recipient, reason) for recipient, reason in reasons if reason is not None]
+            attempts += self._not_tried([recipient for recipient, reason in reasons if reason is None], timedelta(0))
+            outcomes = [self._outcomes.of(attempt) for attempt in attempts]
             crash.point("rescue.before_bounce")
             await self._claims.record(outcomes)
             lane_name = item.ticket.lane or lane_by_name(item.ticket.destination) or item.ticket.destination
@@ -518,7 +561,7 @@ class Delivery:
                     tried,
                     routes,
                     connections=queue.connections,
-                    per_connection_max=queue.lane.per_connection_max,
+                    per_connection_max=queue.per_connection_max,
                     relay=queue.relay,
                 )
                 crash.point("carry.before_connecting")
@@ -598,7 +641,7 @@ class Delivery:
                 queue.counts.last_reply = without_addresses(reply)
 
     def _postpone(self, late: list[tuple[Item[DeliveryTicket], float]]) -> None:
-        self._claims.tasks.spawn(self._claims.postpone_items(late))
+        self._claims.tasks.spawn(self._postpone_unsuppressed(late))
 
     def _hold_for_lane(self, items: list[Item[DeliveryTicket]], lane: str) -> None:
         self._claims.tasks.spawn(self._hold_back(items, lane))

@@ -61,9 +61,10 @@ def show_lanes(queues: Iterable[LaneQueue], seconds: float, now: datetime) -> No
         is_named = lane.is_provider(queue.name) or queue.name in named
         label = (queue.name if is_named else metrics.OTHER,)
         waiting[label] += queue.waiting
-        sessions[label] += queue.lane.in_use
-        connections[label] += queue.lane.connections
         paused[label] += bool(queue.lane.pause_left(seconds))
+        if queue.branch is None:
+            sessions[label] += queue.lane.in_use
+            connections[label] += queue.lane.connections
         if queue.open_bundles:
             first = min(message_id for message_id, _ in queue.open_bundles)
             oldest[label] = max(oldest.get(label, 0.0), (now - ids.time_of(first)).total_seconds())

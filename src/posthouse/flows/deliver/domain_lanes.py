@@ -1,16 +1,21 @@
 """What providers said about the mail of single From domains: such mail waits, and no other.
 
-A domain has a lane of its own at a provider, inside the provider's, only once a refusal was about it.
+A domain has a lane at a provider, inside the provider's, only once refusals were about it (`rules.evidence`).
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from posthouse.rules.evidence import Evidence, Extent
+from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import Lane, Later, Limits, Served, Slot
 from posthouse.rules.pace import Moment
-from posthouse.rules.standing import Lesson, Place, Refused, Standing, place_of_domain
+from posthouse.rules.standing import Branch, Lesson, Place, Refused, Standing, place_of_domain
 
+# Of domains about which something was said that is not believed yet, the oldest are forgotten.
+EVIDENCE_MAX: Final = 1_000
 POSTPONE_SECONDS_MIN: Final = 1.0
 POSTPONE_SECONDS_MAX: Final = 3600.0
 # A lane's part in a shard, and the domain.
@@ -45,6 +50,7 @@ class DomainLanes:
         self._standing_of = standing_of
         self._moment = moment
         self._lanes: dict[_Key, _DomainLane] = {}
+        self._evidence: OrderedDict[_Key, Evidence] = OrderedDict()
 
     def take(self, lane: str, shard: int, domain: str | None) -> DomainSlot | float | None:
         """A slot, or in how many seconds to ask again; None of a domain that nothing was said about."""
@@ -59,6 +65,17 @@ class DomainLanes:
         at = max(found.horizon + 1 / found.lane.per_second, now + wait)
         found.horizon = min(at, now + max(POSTPONE_SECONDS_MAX, wait))
         return found.horizon - now
+
+    def believes(
+        self, lane: str, shard: int, domain: str | None, branch: Branch, message_id: MessageId, served: Served
+    ) -> bool:
+        """Whether enough was refused that this is about all mail of the From domain to the provider."""
+        if not domain:
+            return False
+        evidence = self._evidence.setdefault((lane, shard, domain), Evidence(lane))
+        if len(self._evidence) > EVIDENCE_MAX:
+            self._evidence.popitem(last=False)
+        return evidence.refused(branch, message_id, served, self._moment().seconds) is not Extent.BRANCH
 
     def release(
         self,
@@ -89,6 +106,7 @@ class DomainLanes:
     def forget(self, shards: frozenset[int]) -> None:
         """These shards have moved: what holds is in the standings."""
         self._lanes = {key: found for key, found in self._lanes.items() if key[1] not in shards}
+        self._evidence = OrderedDict((key, found) for key, found in self._evidence.items() if key[1] not in shards)
 
     def _find(self, lane: str, shard: int, domain: str | None) -> _DomainLane | None:
         if not domain:

@@ -4,6 +4,9 @@ Recipients of one message at one destination go together, in one SMTP transactio
 or the database on behalf of another destination's mail. A lane that is full or paused takes only its own share of
 the room.
 
+What one account sends to one domain has a queue and a lane inside the lane once a refusal was about no more than that
+(`rules.evidence`): such mail needs a slot of both.
+
 A lane, or a part of it, lives in a shard of the stream. A ticket of a lane that lives in a shard of another worker is
 forwarded; when a shard is lost, what waits in its lanes is given back at once.
 """
@@ -22,24 +25,36 @@ from posthouse.flows.deliver.lane_lookup import LaneLookup
 from posthouse.flows.deliver.session_shares import SessionShares
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.background_tasks import BackgroundTasks
+from posthouse.rules.evidence import Evidence, Extent
 from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot, is_provider
+from posthouse.rules.lane import REFUSALS, FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot, is_provider
 from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
 from posthouse.rules.pace import Moment
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.relay import Relay, is_relay_lane
 from posthouse.rules.rescue import HourCount
 from posthouse.rules.route import Room, Route, choose, ranked
-from posthouse.rules.standing import LaneState, Lesson, Place, Refused, Standing
+from posthouse.rules.standing import (
+    Branch,
+    LaneState,
+    Lesson,
+    LessonKind,
+    Place,
+    Refused,
+    Standing,
+    is_stricter,
+    place_of_branch,
+    stricter,
+)
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.carrier import LaneConnections
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases
 
 Item = tickets.Item[DeliveryTicket]
-# A lane's name, the shard in which it or its part lives, and our address that its mail leaves from.
-LaneKey = tuple[str, int, str]
+# A lane's name, the shard in which it lives, our address that its mail leaves from; and which branch of it, if not all.
+LaneKey = tuple[str, int, str, Branch | None]
 
 # A ticket that waits longer than its lease is published again: what can't go within this time is postponed.
 WAIT_SECONDS_MAX: Final = 30.0
@@ -57,6 +72,8 @@ POSTPONE_SECONDS_MIN: Final = 1.0
 POSTPONE_SECONDS_MAX: Final = 3600.0
 # During a pause up to this, tickets wait; before a longer pause they are postponed, so that they take no room.
 PAUSE_SECONDS_WAITED: Final = 5.0
+# A ticket that would wait for its lane for longer is looked at first: is its address suppressed?
+UNASKED_SECONDS: Final = 1.0
 IDLE_LANES_MAX: Final = 10_000
 # The address of an installation that has only one.
 SOLE_ADDRESS: Final = ""
@@ -66,6 +83,8 @@ ADDRESS_SECONDS_MAX: Final = 1.0
 NO_ADDRESS_SECONDS: Final = 60.0
 # What waits for the next hour's allowance comes back within so many seconds of its beginning.
 NEXT_HOUR_SECONDS: Final = 300.0
+# Branches of a lane that have learnt something more than it has.
+BRANCHES_MAX: Final = 1_000
 # When a session ends, lanes of each account above its share are tried again, until so many could not go on.
 FAILURES_MAX: Final = 5
 # When lanes are placed over another number of shards, workers learn of it at their next renewals. For so long nothing
@@ -84,6 +103,8 @@ class Bundle:
     # Whether its session began while its lane had not answered yet.
     is_unproven: bool = False
     domain_slot: DomainSlot | None = None
+    # What a reply said about its From domain, when that is not believed yet.
+    unbelieved: tuple[Served, Refused] | None = None
 
     @property
     def sender(self) -> str | None:
@@ -93,6 +114,11 @@ class Bundle:
     @property
     def is_list(self) -> bool:
         return self.items[0].ticket.is_list
+
+    @property
+    def branch(self) -> Branch:
+        """Which branch of its lane it belongs to."""
+        return Branch(self.account_id, self.destination)
 
 
 @dataclass(slots=True)
@@ -119,6 +145,11 @@ class LaneQueue:
     bundles: FairQueue[Bundle]
     route: Route | None = None
     relay: Relay | None = None
+    # Of a branch, the lane's queue, and which branch it is.
+    whole: "LaneQueue | None" = None
+    branch: Branch | None = None
+    branches: dict[Branch, "LaneQueue"] = field(default_factory=dict)
+    evidence: Evidence = field(init=False)
     # The bundles that further recipients can join.
     open_bundles: dict[tuple[MessageId, str], Bundle] = field(default_factory=dict)
     # Everything that bounds a lane counts recipients, that is tickets, because these take the room in the worker and in
@@ -141,13 +172,39 @@ class LaneQueue:
 
     def __post_init__(self) -> None:
         source = _source(self.route)
-        self.connections = LaneConnections(self.connections_max)
-        self.key = self.name, self.shard, source
+        self.evidence = Evidence(self.name)
+        self.connections = LaneConnections(self.connections_max) if self.whole is None else self.whole.connections
+        self.key = self.name, self.shard, source, self.branch
         self.place = Place(source, self.name)
 
     def connections_max(self) -> int:
         """How many connections may be open, idle ones among them."""
         return self.lane.connections
+
+    def pause_left(self, now: float) -> float:
+        """For how many seconds nothing is sent, of the branch or of the whole lane."""
+        left = self.lane.pause_left(now)
+        return left if self.whole is None else max(left, self.whole.lane.pause_left(now))
+
+    def take(self, now: float) -> Slot | Later:
+        slot = self.lane.take(now)
+        if self.whole is None or isinstance(slot, Later):
+            return slot
+        of_whole = self.whole.lane.take(now)
+        if isinstance(of_whole, Later):
+            self.lane.untake()
+            return of_whole
+        return replace(slot, whole=of_whole)
+
+    def untake(self) -> None:
+        self.lane.untake()
+        if self.whole is not None:
+            self.whole.lane.untake()
+
+    @property
+    def per_connection_max(self) -> int:
+        most = self.lane.per_connection_max
+        return most if self.whole is None else min(most, self.whole.lane.per_connection_max)
 
     @property
     def waiting_max(self) -> int:
@@ -174,6 +231,12 @@ class LaneQueue:
         return waiting < room * 4 // 5 and self.waiting < room
 
 
+_KINDS: Final = {
+    Served.BLOCKED: LessonKind.BLOCK,
+    Served.CONNECTIONS: LessonKind.CONNECTIONS,
+    Served.PER_CONNECTION: LessonKind.PER_CONNECTION,
+}
+
 # A lane's queue here; its lane and the shard of that, elsewhere; or the seconds to wait.
 _Target = LaneQueue | tuple[str, int] | Literal[Elsewhere.GIVE_BACK] | float
 
@@ -186,7 +249,8 @@ class LaneQueues:
     leaves, those of its overflow after its own: empty, as the machine sends by itself; None, not now. What no route
     may send takes the relay of `relay_of`, if any. `allowances` bound what some routes and relays may send.
     `hold` keeps back the tickets of a lane that an operator paused; `hurry` says that mail waits for what is being
-    claimed.
+    claimed. `ask` gets tickets that would wait: it ends those whose address is suppressed, and sorts the others again,
+    as `is_asked`.
     """
 
     def __init__(
@@ -212,6 +276,7 @@ class LaneQueues:
         learnt: Callable[[Lesson], None] = lambda _: None,
         hold: Callable[[list[Item], str], None] = lambda _items, _lane: None,
         hurry: Callable[[], None] = lambda: None,
+        ask: Callable[[list[Item]], None] | None = None,
     ) -> None:
         self._clock = clock
         self._chance = chance
@@ -219,6 +284,7 @@ class LaneQueues:
         self._learnt = learnt
         self._hold = hold
         self._hurry = hurry
+        self._ask = ask
         self._paused: Set[str] = frozenset()
         self._shards = LaneShards(lane_limits, leases.places)
         self._own_lane = own_lane
@@ -242,6 +308,8 @@ class LaneQueues:
             moment=self._moment,
         )
         self._queues: dict[LaneKey, LaneQueue] = {}
+        # Of each lane, the branches that have learnt something, here or elsewhere.
+        self._branches_known: dict[Place, set[Branch]] = {}
         self._waiting: FairShare[AccountId] = FairShare(ALL_WAITING_MAX)
         # Lanes that wait only for the process's limit of sessions, in the order in which they reached it.
         self._starved: dict[LaneKey, None] = {}
@@ -274,8 +342,11 @@ class LaneQueues:
         for queue in queues:
             waiting += self._emptied(queue)
             # The new holder may open as many.
-            queue.connections.close()
-            queue.connections = LaneConnections(queue.connections_max)
+            if queue.whole is None:
+                queue.connections.close()
+                queue.connections = LaneConnections(queue.connections_max)
+            else:
+                queue.connections = queue.whole.connections
             self._starved.pop(queue.key, None)
             if queue.timer is not None:
                 queue.timer.cancel()
@@ -284,11 +355,19 @@ class LaneQueues:
                 # Its running sessions still count when the shard comes back.
                 self._take_over(queue)
             else:
-                del self._queues[queue.key]
+                self._drop(queue)
         if waiting:
             self._give_back(waiting)
 
-    def sort(self, items: Iterable[Item]) -> None:
+    def _drop(self, queue: LaneQueue) -> None:
+        self._queues.pop(queue.key, None)
+        if queue.whole is not None and queue.branch is not None:
+            queue.whole.branches.pop(queue.branch, None)
+            if queue.timer is not None:
+                queue.timer.cancel()
+                queue.timer = None
+
+    def sort(self, items: Iterable[Item], *, is_asked: bool = False) -> None:
         """Put tickets into their lanes; tickets of an unknown destination wait for its look-up."""
         now = self._clock.monotonic()
         held = self.note_shards()
@@ -296,6 +375,7 @@ class LaneQueues:
         returned: list[Item] = []
         forwarded: dict[tuple[str, int], list[Item]] = {}
         held_back: dict[str, list[Item]] = {}
+        unasked: list[Item] = []
         for item in items:
             ticket = item.ticket
             name = ticket.lane or self._lookup.lane_of(ticket)
@@ -314,8 +394,9 @@ class LaneQueues:
                     returned.append(item)
                 case (lane, home):
                     forwarded.setdefault((lane, home), []).append(item)
-                case LaneQueue() as queue:
-                    self._enter(queue, item, now)
+                case LaneQueue() as lane_queue:
+                    queue = self._narrowed(lane_queue, ticket)
+                    self._enter(queue, item, now, unasked=None if is_asked or self._ask is None else unasked)
                     touched[queue.key] = queue
         for queue in touched.values():
             self.advance(queue)
@@ -325,6 +406,8 @@ class LaneQueues:
             self._hold(group, name)
         if returned:
             self._give_back(returned)
+        if unasked and self._ask is not None:
+            self._ask(unasked)
         self._postpone_late()
 
     def sort_apart(self, queue: LaneQueue, items: list[Item]) -> None:
@@ -338,24 +421,140 @@ class LaneQueues:
             return
         now = self._clock.monotonic()
         for item in items:
+            queue = self._narrowed(queue.whole or queue, item.ticket)
             self._enter(queue, item, now, is_apart=True)
         self.advance(queue)
         self._postpone_late()
 
-    def release_slot(self, queue: LaneQueue, slot: Slot, served: Served, refused: Refused | None = None) -> None:
-        """A bundle's turn in its lane is over: the next may go, after lanes that wait for a session."""
-        lesson = queue.lane.give_back(slot, served, self._moment(), refused)
-        self._note(lesson)
-        if queue.waiting and not queue.waits_for_share:
-            self._starved.setdefault(queue.key)
-            self._advance_starved()
-        elif not queue.waiting:
+    def release_slot(
+        self, queue: LaneQueue, slot: Slot, bundle: Bundle, served: Served, refused: Refused | None = None
+    ) -> LaneQueue:
+        """A bundle's turn in its lane is over: the next may go, after lanes that wait for a session.
+
+        Returns the queue of what the reply is about: of the lane, or of the bundle's branch of it.
+        """
+        moment = self._moment()
+        whole, about = queue.whole or queue, queue
+        if served is not Served.NOT_SENT:
+            whole.evidence.sent(bundle.account_id, moment.seconds)
+        if served in REFUSALS:
+            extent = whole.evidence.refused(bundle.branch, bundle.message_id, served, moment.seconds)
+            about = self._heed(queue, slot, bundle, served, refused or Refused(), extent, moment)
+        elif bundle.unbelieved is not None:
+            about = self._heed(queue, slot, bundle, *bundle.unbelieved, Extent.BRANCH, moment)
+        else:
+            self._note(queue.lane.give_back(slot, served, moment, refused))
+            if slot.whole is not None:
+                self._note(whole.lane.give_back(slot.whole, served, moment, refused))
+        if not queue.waiting:
             self._forget_if_idle(queue)
+        # A branch waits for the connections of the whole lane as well.
+        waiting = [
+            each for each in (queue, whole, *whole.branches.values()) if each.waiting and not each.waits_for_share
+        ]
+        for each in waiting:
+            self._starved.setdefault(each.key)
+        if waiting:
+            self._advance_starved()
+        return about
+
+    def _heed(
+        self,
+        queue: LaneQueue,
+        slot: Slot,
+        bundle: Bundle,
+        served: Served,
+        refused: Refused,
+        extent: Extent,
+        moment: Moment,
+    ) -> LaneQueue:
+        """The lane learns from a refusal that is about the lane; the bundle's branch of it from any other."""
+        whole = queue.whole or queue
+        if slot.whole is not None:
+            queue.lane.end_turn_unheeded()
+        # In a provider's lane, a wait is for the domain that asked.
+        asks = is_provider(whole.name) and refused.asked_seconds > 0
+        if extent is Extent.LANE and not asks:
+            self._note(whole.lane.give_back(slot.whole or slot, served, moment, refused))
+            return whole
+        branch = whole.branches.get(bundle.branch)
+        # Mails in flight together are refused together: only the first counts.
+        lane, given = (whole.lane, slot.whole or slot) if branch is None else (branch.lane, slot)
+        is_first = (branch is None or branch is queue) and lane.is_current(given)
+        if branch is None:
+            branch = self._make_branch(whole, bundle.branch)
+        lesson = branch.lane.heed(served, moment, refused, others=whole.lane.in_use - 1, is_first=is_first)
+        self._note(lesson)
+        if extent is Extent.LANE or (extent is Extent.LANE_OF_BRANCH and (asks or served is Served.PUSHED_BACK)):
+            of_lane = replace(refused, asked_seconds=0.0)
+            self._note(whole.lane.give_back(slot.whole or slot, served, moment, of_lane))
+        else:
+            whole.lane.end_turn_unheeded()
+            if extent is Extent.LANE_OF_BRANCH and is_stricter(branch.lane.standing, whole.lane.standing):
+                # Nothing but the branch has been refused: what it learnt is what the lane would have.
+                kind = _KINDS.get(served, LessonKind.SLOW) if lesson is None else lesson.kind
+                before = whole.lane.standing
+                after = stricter(before, branch.lane.standing)
+                self._note(Lesson(moment.at, whole.place, kind, before, after, refused))
+        self._sort_again(whole, bundle.account_id)
+        return branch if extent is Extent.BRANCH else whole
+
+    def _narrowed(self, queue: LaneQueue, ticket: DeliveryTicket) -> LaneQueue:
+        """The queue of the branch to which the ticket belongs, if something was learnt about that."""
+        branch = queue.branches.get(Branch(ticket.account_id, ticket.destination)) if queue.branches else None
+        if branch is None:
+            return queue
+        branch.route = queue.route
+        return branch
+
+    def _make_branch(self, whole: LaneQueue, branch: Branch) -> LaneQueue:
+        if len(whole.branches) >= BRANCHES_MAX:
+            idle = next((each for each in whole.branches.values() if not each.waiting and not each.lane.in_use), None)
+            if idle is not None:
+                self._drop(idle)
+        place = place_of_branch(whole.place, branch)
+        made = LaneQueue(
+            whole.name,
+            whole.shard,
+            whole.lane.branch(place),
+            FairQueue(BUNDLES_MAX, BUNDLES_MAX),
+            whole.route,
+            whole.relay,
+            whole,
+            branch,
+        )
+        standing = self._standing_of(place)
+        if standing is not None and is_stricter(standing, whole.lane.standing):
+            made.lane.adopt(standing, self._moment())
+        self._queues[made.key] = whole.branches[branch] = made
+        return made
+
+    def _sort_again(self, queue: LaneQueue, account_id: AccountId) -> None:
+        """What waits of the account belongs to a branch now, or no longer."""
+        items: list[Item] = []
+        while queue.bundles.waiting(account_id):
+            bundle = queue.bundles.pop(account_id)
+            queue.open_bundles.pop((bundle.message_id, bundle.destination), None)
+            self._remove(queue, bundle)
+            items += bundle.items
+        if items:
+            self.sort(items)
+
+    def _is_needed(self, branch: LaneQueue, whole: LaneQueue, now: float) -> bool:
+        """Whether a branch has learnt something that its lane has not."""
+        pauses = branch.lane.pause_left(now) > whole.lane.pause_left(now) + 1
+        return pauses or is_stricter(branch.lane.standing, whole.lane.standing)
 
     def release_domain(self, queue: LaneQueue, bundle: Bundle, served: Served, refused: Refused | None = None) -> None:
         """A provider has answered, and perhaps said something about the mail of the bundle's From domain."""
         taken, bundle.domain_slot = bundle.domain_slot, None
-        self._note(self._domains.release(queue.name, queue.shard, bundle.sender, taken, served, refused))
+        name, shard, sender = queue.name, queue.shard, bundle.sender
+        if served in REFUSALS and not self._domains.believes(
+            name, shard, sender, bundle.branch, bundle.message_id, served
+        ):
+            bundle.unbelieved = served, refused or Refused()
+            served = Served.OTHERWISE
+        self._note(self._domains.release(name, shard, sender, taken, served, refused))
 
     def _note(self, lesson: Lesson | None) -> None:
         if lesson is not None:
@@ -366,10 +565,30 @@ class LaneQueues:
         """This is learnt, here or elsewhere: all parts of the lane go by it."""
         moment = self._moment()
         self._domains.adopt(place, standing)
+        if place.branch is not None:
+            self._branches_known.setdefault(place.whole, set()).add(place.branch)
+            for queue in list(self._queues.values()):
+                if queue.branch is None and queue.place == place.whole:
+                    self._make_known_branches(queue, [place.branch])
         for queue in list(self._queues.values()):
-            if queue.place == place and queue.lane.standing != standing:
+            if queue.lane.place != place:
+                continue
+            if queue.lane.standing != standing:
                 queue.lane.adopt(standing, moment)
                 self.advance(queue)
+            for branch in list(queue.branches.values()):
+                if not self._is_needed(branch, queue, moment.seconds):
+                    self._drop(branch)
+                    self._go_elsewhere(self._emptied(branch))
+
+    def _make_known_branches(self, whole: LaneQueue, branches: Iterable[Branch]) -> None:
+        """Those that know more than the lane does."""
+        for branch in branches:
+            standing = self._standing_of(place_of_branch(whole.place, branch))
+            is_new = branch not in whole.branches and standing is not None
+            if is_new and standing is not None and is_stricter(standing, whole.lane.standing):
+                self._make_branch(whole, branch)
+                self._sort_again(whole, branch.account_id)
 
     def pause(self, lanes: Set[str]) -> None:
         """Exactly these lanes are paused: what waits in them is kept back, and sessions that run come to their end."""
@@ -395,7 +614,8 @@ class LaneQueues:
         while self._starved and not self._sessions.is_full:
             key = next(iter(self._starved))
             del self._starved[key]
-            self.advance(self._queues[key])
+            if key in self._queues:
+                self.advance(self._queues[key])
 
     def _advance_over_share(self) -> None:
         if not self._over_share:
@@ -429,13 +649,13 @@ class LaneQueues:
             if not self._has_allowance(queue):
                 return
             now = self._clock.monotonic()
-            slot = queue.lane.take(now)
+            slot = queue.take(now)
             if isinstance(slot, Later):
                 self._wait(queue, slot, now)
                 return
             account_id = self._next_account(queue)
             if account_id is None:
-                queue.lane.untake()
+                queue.untake()
                 # A lane that answers for the first time has more room.
                 queue.waits_for_share = queue.lane.answers
                 for waiting in queue.bundles.accounts():
@@ -500,13 +720,13 @@ class LaneQueues:
         if is_provider(queue.name):
             taken = self._domains.take(queue.name, queue.shard, bundle.sender)
             if isinstance(taken, float):
-                queue.lane.untake()
+                queue.untake()
                 self._late += [(item, taken) for item in bundle.items]
                 self._postpone_late()
                 return
             bundle.domain_slot = taken
         if not self._within_allowance(queue, bundle):
-            queue.lane.untake()
+            queue.untake()
             if bundle.domain_slot is not None:
                 self._domains.give_back(bundle.domain_slot)
             return
@@ -568,11 +788,12 @@ class LaneQueues:
             at = Place(_source(route), name)
             if self._is_spent(at, is_list=ticket.is_list):
                 return Room.SPENT
-            queue = self._queues.get((name, shard, at.ip))
+            queue = self._queues.get((name, shard, at.ip, None))
             if queue is not None:
-                return self._room(queue, ticket.account_id, now, is_list=ticket.is_list)
+                return self._room(self._narrowed(queue, ticket), ticket.account_id, now, is_list=ticket.is_list)
             # A worker that just took over the shard has no lane yet, and knows what others learnt.
-            return Room.NONE if self._rests(at) else Room.FREE
+            branch = place_of_branch(at, Branch(ticket.account_id, ticket.destination))
+            return Room.NONE if self._rests(at) or self._rests(branch) else Room.FREE
 
         sender = ticket.sender or ticket.account_id.hex
         for routes in levels:
@@ -602,8 +823,8 @@ class LaneQueues:
         now = self._clock.monotonic()
         found = []
         for route in [route for routes in self._routes_of(account_id) or () for route in ranked(sender, routes)]:
-            other = self._queues.get((queue.name, queue.shard, _source(route)))
-            if other is None or other is queue or self._is_spent(other.place, is_list=False):
+            other = self._queues.get((queue.name, queue.shard, _source(route), None))
+            if other is None or other.place == queue.place or self._is_spent(other.place, is_list=False):
                 continue
             is_open = other.lane.standing.state is LaneState.OPEN
             if is_open and self._room(other, account_id, now, is_list=True) is Room.FREE:
@@ -611,29 +832,31 @@ class LaneQueues:
         return found
 
     def _room(self, queue: LaneQueue, account_id: AccountId, now: float, *, is_list: bool) -> Room:
-        pause = queue.lane.pause_left(now)
+        pause = queue.pause_left(now)
         if not pause and queue.waiting <= queue.lane.per_second * ADDRESS_SECONDS_MAX:
             return Room.FREE
         can_wait = pause <= PAUSE_SECONDS_WAITED and self._has_room(queue, account_id, is_list=is_list)
         return Room.SOME if can_wait else Room.NONE
 
     def _queue(self, name: str, shard: int, route: Route | None = None, relay: Relay | None = None) -> LaneQueue:
-        queue = self._queues.get((name, shard, _source(route)))
+        queue = self._queues.get((name, shard, _source(route), None))
         if queue is None:
             lane = Lane(self._limits_of(name, shard, relay), Place(_source(route), name))
             queue = LaneQueue(name, shard, lane, FairQueue(BUNDLES_MAX, BUNDLES_MAX), route, relay)
-            self._take_over(queue)
             self._queues[queue.key] = queue
+            self._take_over(queue)
+            self._make_known_branches(queue, self._branches_known.get(queue.place, ()))
         # The name that it greets with may be another than before.
         queue.route = route
         if queue.relay != relay:
-            queue.relay = relay
-            queue.lane.limit(self._limits_of(name, shard, relay))
+            for each in (queue, *queue.branches.values()):
+                each.relay = relay
+                each.lane.limit(self._limits_of(name, shard, relay))
         return queue
 
     def _take_over(self, queue: LaneQueue) -> None:
         queue.lane.limit(self._limits_of(queue.name, queue.shard, queue.relay))
-        standing = self._standing_of(queue.place)
+        standing = self._standing_of(queue.lane.place)
         if standing is not None:
             queue.lane.adopt(standing, self._moment())
         queue.lane.use_up_burst(max(self._leases.held_since(queue.shard), self._replaced_at))
@@ -646,12 +869,16 @@ class LaneQueues:
             return relay.limits
         return self._own_limits if name == self._own_lane else self._shards.limits_in(name, shard)
 
-    def _enter(self, queue: LaneQueue, item: Item, now: float, *, is_apart: bool = False) -> None:
+    def _enter(
+        self, queue: LaneQueue, item: Item, now: float, *, is_apart: bool = False, unasked: list[Item] | None = None
+    ) -> None:
         ticket = item.ticket
-        if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not self._has_room(
-            queue, ticket.account_id, is_list=ticket.is_list
-        ):
+        pause = queue.pause_left(now)
+        if pause > PAUSE_SECONDS_WAITED or not self._has_room(queue, ticket.account_id, is_list=ticket.is_list):
             self._late.append((item, self._postpone_seconds(queue, ticket.account_id, now)))
+            return
+        if unasked is not None and (pause or queue.waiting > queue.lane.per_second * UNASKED_SECONDS):
+            unasked.append(item)
             return
         key = ticket.message_id, ticket.destination
         bundle = None if is_apart else queue.open_bundles.get(key)
@@ -679,7 +906,7 @@ class LaneQueues:
             return
         if queue.timer is not None:
             return
-        if queue.route is not None and queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED:
+        if queue.route is not None and queue.pause_left(now) > PAUSE_SECONDS_WAITED:
             # Another address may have room; what finds none is postponed on entering.
             self._go_elsewhere(self._emptied(queue))
             return
@@ -698,7 +925,7 @@ class LaneQueues:
     def _postpone_seconds(self, queue: LaneQueue, account_id: AccountId, now: float) -> float:
         """When there should be room: after the pause, and after what waits and what was postponed before."""
         interval = 1 / queue.lane.per_second
-        begin = now + max(queue.lane.pause_left(now), queue.waiting * interval / 2, POSTPONE_SECONDS_MIN)
+        begin = now + max(queue.pause_left(now), queue.waiting * interval / 2, POSTPONE_SECONDS_MIN)
         if len(queue.horizons) > WAITING_MIN:
             queue.horizons = {account: horizon for account, horizon in queue.horizons.items() if horizon > now}
         at = max(queue.horizons.get(account_id, now) + interval, begin)
@@ -719,12 +946,17 @@ class LaneQueues:
 
     def _forget_if_idle(self, queue: LaneQueue) -> None:
         """Drop the state of an idle lane when there are too many."""
-        is_idle = not queue.lane.in_use and queue.timer is None and queue.key not in self._starved
+        now = self._clock.monotonic()
+        is_idle = (
+            not queue.lane.in_use and queue.timer is None and queue.key not in self._starved and not queue.branches
+        )
         if is_idle and queue.shard not in self._held:
-            self._queues.pop(queue.key, None)
-        is_idle = is_idle and not queue.lane.pause_left(self._clock.monotonic())
-        if is_idle and len(self._queues) > IDLE_LANES_MAX:
-            self._queues.pop(queue.key, None)
+            self._drop(queue)
+        elif is_idle and queue.whole is not None:
+            if not queue.waiting and not self._is_needed(queue, queue.whole, now):
+                self._drop(queue)
+        elif is_idle and not queue.lane.pause_left(now) and len(self._queues) > IDLE_LANES_MAX:
+            self._drop(queue)
 
 
 def _is_bound(ticket: DeliveryTicket) -> bool:

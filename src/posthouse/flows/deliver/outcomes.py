@@ -198,7 +198,7 @@ def served(
     if not is_provider and all(
         isinstance(failure, Replied | NoReply) and outcome.judge(failure).next_exchange for failure in results
     ):
-        return Served.UNREACHABLE, None
+        return Served.UNREACHABLE, Refused(message_id=message_id)
     return Served.OTHERWISE, None
 
 

@@ -86,6 +86,8 @@ def listed(found: "LaneList") -> list[ListedLane]:
     reports = {row.lane: row for row in merged(found.reports, {})}
     learnt: dict[str, list[Standing]] = {}
     for row in found.standings:
+        if row.place.branch is not None:
+            continue
         learnt.setdefault(row.place.lane, []).append(row.standing)
     pauses = {row.lane: row for row in found.pauses}
     rows = []

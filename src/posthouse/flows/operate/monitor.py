@@ -12,6 +12,7 @@ from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import lane_by_name, lane_of
 from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.standing import Branch
 from posthouse.rules.usage import hour_of
 from posthouse.store import backlog, inbox, lane_reports, message_detail, operator_log, standings, usage
 from posthouse.store.backlog import Backlog as Backlog
@@ -81,7 +82,10 @@ class Monitor:
         async with self._database.connection() as connection:
             for recipient in timeline.recipients:
                 if recipient.final_at is None:
-                    lesson = await standings.stopping(connection, _lanes_of(recipient), domain, self._clock.now())
+                    branch = Branch(timeline.account_id, recipient.email.rpartition("@")[2].lower())
+                    lesson = await standings.stopping(
+                        connection, _lanes_of(recipient), domain, branch, self._clock.now()
+                    )
                     if lesson is not None:
                         found[recipient.position] = lesson
         return found
