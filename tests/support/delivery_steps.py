@@ -1,6 +1,5 @@
 """The steps of delivery without a network: accept mail, lease what is due, claim it, record the outcome."""
 
-import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -122,8 +121,8 @@ def outcome(
         "response": f"it was {result}",
     }
     if result.is_final:
-        body = json.dumps({"id": "evt_1", "type": f"email.{result}", "created_at": "", "data": {"to": claimed.email}})
-        about["event"] = NewEvent(new_id(now), f"email.{result}", body.encode(), webhook_delivery_id)
+        body = f"{result} {claimed.email}".encode()
+        about["event"] = NewEvent(new_id(now), f"email.{result}", body, webhook_delivery_id)
     else:
         about["next_at"] = now + WAIT
     return DeliveryOutcome(

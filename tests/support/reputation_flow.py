@@ -1,5 +1,6 @@
 """Sending, bounces, complaints and erasures of accounts, and the check of their reputation, on a real database."""
 
+import json
 from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -17,8 +18,8 @@ from posthouse.rules.ids import AccountId, ApiKeyId
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.store import reputation
 from posthouse.store.delivery_claims import ClaimedRecipient
-from posthouse.store.delivery_outcomes import DeliveryResult
-from tests.support.accept_flow import Sender
+from posthouse.store.delivery_outcomes import DeliveryResult, NewEvent
+from tests.support.accept_flow import Sender, new_id
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.feedback_loop import TRUSTED, complaint_check
 from tests.support.upkeep import new_upkeep
@@ -53,11 +54,22 @@ class ReputationFlow:
         about = {**UNKNOWN, **bounced}
         await self.steps.record(
             *[
-                self.steps.outcome(claim, result, **(about if result is DeliveryResult.BOUNCED else {}))
+                self.steps.outcome(
+                    claim,
+                    result,
+                    event=self._event(claim, result),
+                    **(about if result is DeliveryResult.BOUNCED else {}),
+                )
                 for claim, result in zip(claimed, results, strict=True)
             ]
         )
         return claimed
+
+    def _event(self, claim: ClaimedRecipient, result: DeliveryResult) -> NewEvent:
+        """With a body that an erasure can read."""
+        kind = f"email.{result}"
+        body = json.dumps({"id": "evt_1", "type": kind, "created_at": "", "data": {"to": claim.email}}).encode()
+        return NewEvent(new_id(self.steps.clock.now()), kind, body, None)
 
     async def come_back(
         self, mail: bytes, *claimed: ClaimedRecipient, is_shared: bool = False, peer: str = TRUSTED
