@@ -12,7 +12,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.accept_flow import Sender
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.inbound_reports import complaint
-from tests.support.reputation_flow import UNKNOWN, ReputationFlow
+from tests.support.reputation_flow import ReputationFlow
 from tests.support.secrets_left import copies_of, dump
 
 
@@ -68,7 +68,7 @@ async def test_an_erased_address_counts_once_however_often_it_bounced(flow: Repu
     await flow.send(200)
     for _ in range(3):
         (claimed,) = await steps.claimed(["one@example.org"])
-        await steps.record(steps.outcome(claimed, DeliveryResult.BOUNCED, **UNKNOWN))
+        await steps.record(flow.outcome(claimed, DeliveryResult.BOUNCED))
         await steps.fetch("DELETE FROM suppressions")
     await flow.erase(claimed)
     assert await figures(flow, steps.sender) == (203, 1, 0)

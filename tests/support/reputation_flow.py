@@ -18,7 +18,7 @@ from posthouse.rules.ids import AccountId, ApiKeyId
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.store import reputation
 from posthouse.store.delivery_claims import ClaimedRecipient
-from posthouse.store.delivery_outcomes import DeliveryResult, NewEvent
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from tests.support.accept_flow import Sender, new_id
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.feedback_loop import TRUSTED, complaint_check
@@ -51,25 +51,18 @@ class ReputationFlow:
         while len(claimed) < len(results):
             count = min(50, len(results) - len(claimed))
             claimed += await self.steps.claimed(self.addresses(count), sender=sender)
-        about = {**UNKNOWN, **bounced}
         await self.steps.record(
-            *[
-                self.steps.outcome(
-                    claim,
-                    result,
-                    event=self._event(claim, result),
-                    **(about if result is DeliveryResult.BOUNCED else {}),
-                )
-                for claim, result in zip(claimed, results, strict=True)
-            ]
+            *[self.outcome(claim, result, **bounced) for claim, result in zip(claimed, results, strict=True)]
         )
         return claimed
 
-    def _event(self, claim: ClaimedRecipient, result: DeliveryResult) -> NewEvent:
-        """With a body that an erasure can read."""
+    def outcome(self, claim: ClaimedRecipient, result: DeliveryResult, **bounced: Any) -> DeliveryOutcome:
+        """Its event has a body that an erasure can read; what bounced has an unknown address, unless told otherwise."""
         kind = f"email.{result}"
         body = json.dumps({"id": "evt_1", "type": kind, "created_at": "", "data": {"to": claim.email}}).encode()
-        return NewEvent(new_id(self.steps.clock.now()), kind, body, None)
+        event = NewEvent(new_id(self.steps.clock.now()), kind, body, None)
+        about = {**UNKNOWN, **bounced} if result is DeliveryResult.BOUNCED else {}
+        return self.steps.outcome(claim, result, event=event, **about)
 
     async def come_back(
         self, mail: bytes, *claimed: ClaimedRecipient, is_shared: bool = False, peer: str = TRUSTED
