@@ -184,11 +184,11 @@ def _place(ip: str, lane: str) -> Place:
     try:
         return Place(str(ip_address(ip.partition("%")[0])) if ip else "", _lane(lane))
     except ValueError:
-        raise invalid(f"`address`: {ip!r} is none: give one of ours, as 192.0.2.1, or none.") from None
+        raise invalid(f"`address`: {ip!r} is no address: give one of ours, as 192.0.2.1, or none.") from None
 
 
 def _lane(given: str) -> str:
     name = given.strip().lower()
     if name not in PROVIDERS and "." not in name:
-        raise invalid(f"`lane`: {given!r} is none: give a domain, or one of {', '.join(PROVIDERS)}.")
+        raise invalid(f"`lane`: {given!r} is no lane: give a domain, or one of {', '.join(PROVIDERS)}.")
     return name
