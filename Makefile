@@ -102,7 +102,7 @@ test-restore: ## The service under load is lost and its database restored to a p
 	$(BIN)/python -m tests.restore.point_in_time $(RESTORE)
 
 .PHONY: test-upgrade
-test-upgrade: ## The newest tag's processes on this version's tables, and both side by side under load (skipped in a clone without tags); all secrets replaced under load
+test-upgrade: ## The newest tag's processes (without tags: those of tests/upgrade/start-commit) on this version's tables, and both side by side under load; all secrets replaced under load
 	$(BIN)/pytest tests/upgrade -m "rare or not rare" --capture=no -rs
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11, 3.12 or 3.13; without generated bad input

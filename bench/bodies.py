@@ -28,7 +28,7 @@ QUICK_SECONDS: Final = 1
 BATCH: Final = 50
 STORED_KB: Final = "stored KB"
 
-# Those of migrations 0001 and 0045.
+# As PostgreSQL stores them where it has no lz4, and where it has.
 _PLAIN: Final = "SET STORAGE EXTERNAL, SET (toast_tuple_target = 8160)"
 _LZ4: Final = "SET STORAGE MAIN, ALTER COLUMN mime SET COMPRESSION lz4, SET (toast_tuple_target = 1024)"
 

@@ -112,10 +112,11 @@ class Dataset:
     environment: Mapping[str, str]
     senders: tuple[Sender, ...]
     workplace: Path
+    database: str = DATABASE
 
     @property
     def url(self) -> str:
-        return self.cluster.url(DATABASE)
+        return self.cluster.url(self.database)
 
     def with_settings(self, settings: Mapping[str, str]) -> dict[str, str]:
         return {**self.environment, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
@@ -192,16 +193,21 @@ def with_connection(url: str, act: Callable[[Any], Awaitable[Read]], **settings:
     return asyncio.run(run())
 
 
-def environment_of(cluster: PrivatePostgres) -> dict[str, str]:
-    return environment(cluster.url(DATABASE), **USUAL_PATIENCE, **_LIMITS)
+def environment_of(cluster: PrivatePostgres, database: str = DATABASE) -> dict[str, str]:
+    return environment(cluster.url(database), **USUAL_PATIENCE, **_LIMITS)
 
 
-def migrate(cluster: PrivatePostgres, workplace: Path) -> None:
+def with_modules(directory: Path | None) -> dict[str, str]:
+    """For the environment of a process: this directory's modules come before its own."""
+    return {} if directory is None else {"PYTHONPATH": str(directory)}
+
+
+def migrate(cluster: PrivatePostgres, workplace: Path, database: str = DATABASE, modules: Path | None = None) -> None:
     """The cluster has a migrated database, which others can be copied from."""
-    cluster.create_database(DATABASE)
+    cluster.create_database(database)
     subprocess.run(
         posthouse_command("migrate"),
-        env=environment_of(cluster),
+        env={**environment_of(cluster, database), **with_modules(modules)},
         cwd=workplace,  # away from any posthouse.toml
         check=True,
         stdout=subprocess.DEVNULL,
@@ -209,15 +215,15 @@ def migrate(cluster: PrivatePostgres, workplace: Path) -> None:
     )
 
 
-def make(cluster: PrivatePostgres, workplace: Path) -> Dataset:
-    """A migrated database with its accounts."""
-    migrate(cluster, workplace)
+def make(cluster: PrivatePostgres, workplace: Path, database: str = DATABASE, modules: Path | None = None) -> Dataset:
+    """A migrated database with its accounts; `modules` may be another version's."""
+    migrate(cluster, workplace, database, modules)
     senders = tuple(
         Sender(number, f"shop{number}.example", f"smtp_bench{number}", secrets.token_hex(20))
         for number in range(ACCOUNTS)
     )
-    with_connection(cluster.url(DATABASE), lambda connection: _insert_accounts(connection, senders))
-    return Dataset(cluster, environment_of(cluster), senders, workplace)
+    with_connection(cluster.url(database), lambda connection: _insert_accounts(connection, senders))
+    return Dataset(cluster, environment_of(cluster, database), senders, workplace, database)
 
 
 async def _insert_accounts(connection: Any, senders: tuple[Sender, ...]) -> None:

@@ -156,14 +156,14 @@ def _measured(
     """Each variant, round by round; and the processor time of a scrape, in seconds."""
     turns.prepare(data)
     port = free_port()
-    variant = Variant(name, PARTS[name], {"MONITORING__PORT": str(port)}, modules)
+    variant = Variant(name, data, PARTS[name], {"MONITORING__PORT": str(port)}, modules)
     rows: dict[str, list[Measured]] = {}
-    with turns.started(data, variant) as server:
+    with turns.started(variant) as server:
         slices = _Slices(server.process, modules / "sums.json")
-        turns.load(data, variant, server, "warm", seconds)
+        turns.load(variant, server, "warm", seconds)
         slices.take()
         for number in range(run.rounds):
-            turns.load(data, variant, server, f"load-{number}", seconds)
+            turns.load(variant, server, f"load-{number}", seconds)
             for each, measured in slices.take().items():
                 rows.setdefault(_name(name, each), []).append(measured)
             costs = ", ".join(f"{each} {runs[-1].cpu_us:,.0f} µs" for each, runs in sorted(rows.items()))

@@ -31,12 +31,11 @@ from bench.processes import BenchError, posthouse_command
 from bench.report import Goal, Report, Rows, goal
 from posthouse.store import partitions, revision, schema
 from posthouse.store.partitions import Partition
+from tests.support.released_version import ReleaseError, newest_release, newest_revision
 from tools.private_postgres import PrivatePostgres
 
 ROWS: Final = 10_000_000
 QUICK_ROWS: Final = 20_000
-# The newest migration of 0.1.0.
-RELEASED: Final = "0023"
 ROWS_AT_ONCE: Final = 500_000
 POLL_SECONDS: Final = 0.002
 BASELINE_SECONDS: Final = 5.0
@@ -67,8 +66,8 @@ _WRITES: Final = (
     "UPDATE calls SET fence = fence WHERE account_id = $1 AND id = $2",
 )
 # Locks of another session that keep writers waiting; partitions count as their table.
-_LOCKS: Final = """
-SELECT (SELECT version_num FROM alembic_version) AS revision,
+_LOCKS: Final = f"""
+SELECT (SELECT version_num FROM {revision.TABLE}) AS revision,
        array_agg(DISTINCT coalesce(i.inhparent, l.relation)::regclass::text) AS tables
 FROM pg_locks l LEFT JOIN pg_inherits i ON i.inhrelid = l.relation
 WHERE l.granted AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
@@ -138,7 +137,7 @@ async def _watch(url: str, findings: Findings) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _measure(cluster: PrivatePostgres, workplace: Path, rows: int, run: Run) -> Findings:
+async def _measure(cluster: PrivatePostgres, workplace: Path, rows: int, released: str, run: Run) -> Findings:
     url = cluster.url(dataset.DATABASE)
     message_id = await _fill(url, rows, run)
     findings = Findings(now="baseline")
@@ -146,7 +145,7 @@ async def _measure(cluster: PrivatePostgres, workplace: Path, rows: int, run: Ru
     tasks += [asyncio.create_task(_write(url, statement, message_id, findings)) for statement in _WRITES]
     await asyncio.sleep(BASELINE_SECONDS)
     findings.baseline = findings.slowest["baseline"]
-    findings.now = RELEASED
+    findings.now = released
     started = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *posthouse_command("migrate"), env=environment_of(cluster), cwd=workplace, stdout=subprocess.DEVNULL
@@ -164,11 +163,15 @@ async def _measure(cluster: PrivatePostgres, workplace: Path, rows: int, run: Ru
 
 def measure(run: Run) -> Report:
     rows = QUICK_ROWS if run.is_quick else run.options.rows
+    try:
+        released = newest_revision(newest_release())
+    except ReleaseError as error:
+        raise BenchError(str(error)) from None
     with PrivatePostgres.start(settings=dataset.CLUSTER_SETTINGS) as cluster:
         cluster.create_database(dataset.DATABASE)
-        schema.migrate(cluster.url(dataset.DATABASE), RELEASED)
+        schema.migrate(cluster.url(dataset.DATABASE), released)
         with run.status(f"filling four tables with {rows:,} rows each"):
-            findings = uvloop.run(_measure(cluster, run.workplace, rows, run))
+            findings = uvloop.run(_measure(cluster, run.workplace, rows, released, run))
     return Report(
         name="migrations",
         title="Locks of migrations",
@@ -181,7 +184,7 @@ def measure(run: Run) -> Report:
             rows=f"{rows:,}",
             seconds=f"{findings.seconds:.0f}",
             baseline=f"{findings.baseline * 1000:.0f}",
-            released=RELEASED,
+            released=released,
             newest=revision.newest(),
         ),
     )
@@ -207,7 +210,8 @@ def _slowest(findings: Findings, before: str) -> float:
 
 
 def _next(before: str) -> str:
-    return f"{int(before) + 1:04}"
+    """`posthouse migrate` makes partitions once there is no migration left."""
+    return "partitions" if before == revision.newest() else f"{int(before) + 1:04}"
 
 
 def goals(findings: Findings) -> list[Goal]:

@@ -90,14 +90,16 @@ def measure(run: Run) -> Report:
         with run.status("creating a cluster, a database, a thousand accounts"):
             commit, before = _sources(run.options.before, run.workplace / "before")
             data = dataset.make(cluster, run.workplace)
+            # The tables of that commit.
+            data_before = dataset.make(cluster, run.workplace, "before", before)
         no_lines = {"HTTP__ACCESS_LOG": "false"}
         traced = {**no_lines, "TRACING__SHARE": "1", "TRACING__ENDPOINT": collector}
         variants = [
-            Variant(BEFORE, PARTS, no_lines, before),
-            Variant(OFF, PARTS, no_lines),
-            Variant(TRACED, PARTS, traced),
+            Variant(BEFORE, data_before, PARTS, no_lines, before),
+            Variant(OFF, data, PARTS, no_lines),
+            Variant(TRACED, data, PARTS, traced),
         ]
-        rows = turns.in_turns(run, data, variants, seconds)
+        rows = turns.in_turns(run, variants, seconds)
     return Report(
         name="traces",
         title="What tracing costs",

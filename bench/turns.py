@@ -1,4 +1,4 @@
-"""Services that run at once on one database and get the load in turns: for differences of a few per cent.
+"""Services that run at once on one PostgreSQL and get the load in turns: for differences of a few per cent.
 
 PostgreSQL doesn't wait for its disk here: how many mails share a transaction, and so what each costs, would follow from
 the disk's moods. A round is every service in turn and again in the opposite order; ratios are within a round.
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench import message, wrk_load
+from bench import dataset, message, wrk_load
 from bench.dataset import Dataset, wait_until_delivered, with_connection
 from bench.harness import Run
 from bench.processes import Measured, metered, microseconds, posthouse_command, running
@@ -25,26 +25,28 @@ SIMULATED: Final = "delivered@simulator.invalid"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A service: its settings, and a directory whose modules come before its own."""
+    """A service: its database, its settings, and a directory whose modules come before its own."""
 
     name: str
+    data: Dataset
     parts: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
     modules: Path | None = None
 
 
-def in_turns(run: Run, data: Dataset, variants: Sequence[Variant], seconds: int) -> dict[str, list[Measured]]:
+def in_turns(run: Run, variants: Sequence[Variant], seconds: int) -> dict[str, list[Measured]]:
     """What a mail costs each, round by round."""
-    prepare(data)
+    for data in {variant.data.url: variant.data for variant in variants}.values():
+        prepare(data)
     rows: dict[str, list[Measured]] = {variant.name: [] for variant in variants}
     with ExitStack() as stack:
-        servers = [(variant, stack.enter_context(started(data, variant))) for variant in variants]
+        servers = [(variant, stack.enter_context(started(variant))) for variant in variants]
         for number, (variant, server) in enumerate(servers):
-            load(data, variant, server, f"warm-{number}", seconds)
+            load(variant, server, f"warm-{number}", seconds)
         for number in range(run.rounds):
             found: dict[str, list[Measured]] = {variant.name: [] for variant in variants}
             for turn, (variant, server) in enumerate([*servers, *reversed(servers)]):
-                found[variant.name].append(load(data, variant, server, f"load-{number}-{turn}", seconds))
+                found[variant.name].append(load(variant, server, f"load-{number}-{turn}", seconds))
             for name, halves in found.items():
                 rows[name].append(_together(halves))
             costs = ", ".join(f"{name} {runs[-1].cpu_us:,.0f} µs" for name, runs in rows.items())
@@ -75,13 +77,15 @@ async def _forget_the_disk(connection: Any) -> None:
 
 
 @contextmanager
-def started(data: Dataset, variant: Variant) -> Iterator[HttpServer]:
+def started(variant: Variant) -> Iterator[HttpServer]:
+    data = variant.data
     workplace = data.workplace / f"{len(variant.parts)} {variant.name}".replace(" ", "-")
     workplace.mkdir()
     port, log = free_port(), workplace / "server.log"
-    environment = data.with_settings({"DATABASE__ALLOW_UNSAFE": "true", **variant.settings})
-    if variant.modules is not None:
-        environment["PYTHONPATH"] = str(variant.modules)
+    environment = {
+        **data.with_settings({"DATABASE__ALLOW_UNSAFE": "true", **variant.settings}),
+        **dataset.with_modules(variant.modules),
+    }
 
     def is_ready() -> bool:
         return "Application startup complete" in log.read_text(errors="replace")
@@ -91,7 +95,8 @@ def started(data: Dataset, variant: Variant) -> Iterator[HttpServer]:
         yield HttpServer(process, port, log)
 
 
-def load(data: Dataset, variant: Variant, server: HttpServer, name: str, seconds: int) -> Measured:
+def load(variant: Variant, server: HttpServer, name: str, seconds: int) -> Measured:
+    data = variant.data
     senders = data.senders[:ACCOUNTS]
     requests = [
         wrk_load.post(sender.basic, message.fields(sender.domain, to=SIMULATED), server.port) for sender in senders

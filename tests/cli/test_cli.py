@@ -20,6 +20,7 @@ import pytest
 from posthouse.config.text import generated
 from tests.support import preloaded
 from tests.support.eventually import eventually
+from tests.support.fresh_database import make_older_than_1_0
 from tests.support.nameserver import Nameserver
 from tools.private_nats import PrivateNats
 from tools.private_postgres import PrivatePostgres, free_port
@@ -314,19 +315,32 @@ def test_upkeep_makes_missing_partitions(terminal: Terminal) -> None:
 def test_older_tables_are_refused_and_newer_tables_are_not(terminal: Terminal) -> None:
     async def become(revision: str) -> None:
         connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
-        await connection.execute("UPDATE alembic_version SET version_num = $1", revision)
+        await connection.execute("UPDATE schema_revision SET version_num = $1", revision)
         await connection.close()
 
-    asyncio.run(become("0001"))
-    terminal.refuses("run", expected="older than this version (0001, not ")
+    asyncio.run(become("0000"))
+    terminal.refuses("run", expected="older than this version (0000, not ")
     terminal.refuses("account", "list", expected="run `posthouse migrate`")
     doctor = terminal.type("doctor")
     assert doctor.status == 1
-    assert "FAIL  tables up to date: 0001" in doctor.out
+    assert "FAIL  tables up to date: 0000" in doctor.out
     assert "Run `posthouse migrate`." in doctor.out
     asyncio.run(become("9999"))
     assert terminal.type("account", "list").status == 0
     assert terminal.type("doctor").status == 0
+
+
+def test_tables_of_a_version_before_1_0_are_refused_in_one_sentence(terminal: Terminal) -> None:
+    """Also where their revision is above the newest of this version."""
+    asyncio.run(make_older_than_1_0(terminal.environment["POSTHOUSE_DATABASE__URL"]))
+    said = "made by a version before 1.0, whose tables can't be upgraded: set database.url to a new, empty database"
+    for words in (["migrate"], ["account", "list"], ["run"], ["upkeep"]):
+        terminal.refuses(*words, expected=said)
+    doctor = terminal.type("doctor")
+    assert doctor.status == 1
+    assert "FAIL  tables up to date: no" in doctor.out
+    assert said in " ".join(doctor.out.split())
+    assert "newest" not in doctor.out
 
 
 def test_doctor_asks_every_server_of_the_stream(terminal: Terminal) -> None:

@@ -1,5 +1,6 @@
 """`posthouse dev` from the working tree, on the machine's PostgreSQL."""
 
+import asyncio
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import socket
 import stat
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from posthouse.dev.home import Home
 from posthouse.dev.postgres import stop_left_server
 from posthouse.entrypoints.http import dashboard_build
 from tests.support.dev_command import DevCommand, link_in, plain_environment, snippet
+from tests.support.fresh_database import make_older_than_1_0
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +65,19 @@ def test_every_snippet_works_and_a_killed_start_continues(dev: DevCommand) -> No
     assert {name for name, mode in modes.items() if mode & 0o077} == {"certificate.pem"}
     assert dev.end() == 0
     assert not (dev.directory / ".posthouse" / "postgres" / "data" / "postmaster.pid").exists()
+
+
+def test_data_of_a_version_before_1_0_is_refused_until_a_reset(dev: DevCommand) -> None:
+    dev.start()
+    config = tomllib.loads((dev.directory / ".posthouse" / "posthouse.toml").read_text())
+    asyncio.run(make_older_than_1_0(config["database"]["url"]))
+    dev.end()
+    refused = dev.run("dev")
+    assert refused.returncode == 1
+    assert "made by a version before 1.0" in refused.stderr
+    assert "restart `posthouse dev` with --reset, which deletes its data" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    dev.start("--reset")
 
 
 def test_taken_ports_are_skipped_and_named() -> None:

@@ -13,6 +13,7 @@ from posthouse import metrics
 from posthouse.compose.errors import CannotListen
 from posthouse.compose.monitoring import DRAINING, monitored
 from tests.support.eventually import eventually
+from tests.support.fresh_database import make_older_than_1_0
 from tests.support.service import service_settings, settings_for, settings_from
 from tools.private_postgres import free_port
 
@@ -84,13 +85,21 @@ async def test_a_postgresql_that_hangs_is_a_reason_within_seconds() -> None:
 async def test_old_tables_are_a_reason_not_to_be_ready(database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     try:
-        await connection.execute("UPDATE alembic_version SET version_num = '0001'")
+        await connection.execute("UPDATE schema_revision SET version_num = '0000'")
         async with monitoring(database_url, asyncio.Event()) as (_, client):
             status, content = await answer(client, "/readyz")
         assert status == 503
         assert "run `posthouse migrate`" in str(content["reasons"])
     finally:
         await connection.close()
+
+
+async def test_tables_of_a_version_before_1_0_are_a_reason_not_to_be_ready(database_url: str) -> None:
+    await make_older_than_1_0(database_url)
+    async with monitoring(database_url, asyncio.Event()) as (_, client):
+        status, content = await answer(client, "/readyz")
+    assert status == 503
+    assert "made by a version before 1.0" in str(content["reasons"])
 
 
 async def test_figures_of_the_queue_and_of_the_storage_are_measured(database_url: str) -> None:

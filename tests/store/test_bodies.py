@@ -1,6 +1,5 @@
-"""Bodies: PostgreSQL compresses them, and gives back the same bytes, also of those from before."""
+"""Bodies: PostgreSQL compresses them, and gives back the same bytes."""
 
-import importlib
 import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -13,15 +12,11 @@ from posthouse.rules.ids import AccountId, MessageId, new_message_id
 from posthouse.store import bodies
 from posthouse.store.postgres import Database
 
-COMPRESS = importlib.import_module("posthouse.store.migrations.versions.0045_compressed_bodies").COMPRESS
 ACCOUNT = AccountId(uuid4())
 LINE = b"Your parcel has left our warehouse and should reach you within two working days.\r\n"
-# As it was before migration 0045.
-PLAIN = "ALTER COLUMN mime SET STORAGE EXTERNAL, ALTER COLUMN mime SET COMPRESSION default"
 
 _HAS_LZ4 = "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
 _STORED = "SELECT pg_column_size(mime), pg_column_compression(mime) FROM bodies WHERE message_id = $1"
-_TODAY = "SELECT tableoid::regclass::text FROM bodies LIMIT 1"
 
 
 async def store(tx: Any, mime: bytes) -> MessageId:
@@ -54,16 +49,3 @@ async def test_what_takes_more_than_a_quarter_of_a_page_is_compressed(tx: Any) -
     assert (size > 10 * len(LINE), method) == (True, None)
     # What doesn't become smaller stays as it is.
     assert (await tx.fetchrow(_STORED, await store(tx, random.Random(1).randbytes(3_000))))[1] is None
-
-
-async def test_the_migration_changes_new_bodies_and_keeps_the_old_ones(tx: Any) -> None:
-    await store(tx, b"")
-    today = await tx.fetchval(_TODAY)
-    await tx.execute(f"ALTER TABLE ONLY bodies {PLAIN}")
-    await tx.execute(f"ALTER TABLE {today} {PLAIN}, SET (toast_tuple_target = 8160)")
-    old = await store(tx, LINE * 300)
-    assert (await tx.fetchrow(_STORED, old))[1] is None
-    await tx.execute(COMPRESS)
-    new = await store(tx, LINE * 300)
-    assert (await tx.fetchrow(_STORED, new))[1] == "lz4"
-    assert [await bodies.whole(tx, ACCOUNT, each) for each in (old, new)] == [LINE * 300] * 2

@@ -7,16 +7,16 @@ import pytest
 from posthouse.store.revision import DIRECTORY
 from tests.support.migration_rules import faults, read
 
-# Those of the first release made the tables.
-CHECKED_FROM = "0024"
+# The baseline makes the tables.
+CHECKED_FROM = "0002"
 FILES = sorted((DIRECTORY / "versions").glob("[0-9]*.py"))
 
 HEAD = 'from alembic import op\n\nrevision = "0002"\ndown_revision = "0001"\n'
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.name >= CHECKED_FROM], ids=lambda file: file.stem)
-def test_the_version_before_runs_on_and_no_large_table_is_locked_for_long(file: Path) -> None:
-    assert list(faults(read(file))) == []
+def test_the_version_before_runs_on_and_no_large_table_is_locked_for_long() -> None:
+    checked = [file for file in FILES if file.name >= CHECKED_FROM]
+    assert [fault for file in checked for fault in faults(read(file))] == []
 
 
 def test_migrations_are_numbered_one_after_the_other_and_each_follows_the_one_before() -> None:

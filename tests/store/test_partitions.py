@@ -9,11 +9,9 @@ import asyncpg
 import pytest
 
 from posthouse.rules.ids import new_message_id
-from posthouse.store import partitions, schema
+from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
-from tests.support.fresh_database import PATIENCE, open_database
-from tools.private_postgres import PrivatePostgres
 
 # Far from the days that a fresh database has partitions for.
 DAY = date(2040, 2, 29)
@@ -142,53 +140,3 @@ async def test_a_detaching_that_was_broken_off_can_be_finished(database: Databas
         await partitions.finish_detaching(connection, partition)
         assert await partitions.detaching(connection) == []
         assert await partitions.detached(connection) == [partition]
-
-
-async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts(postgres: PrivatePostgres) -> None:
-    postgres.create_database("before_delivery")
-    url = postgres.url("before_delivery")
-    await asyncio.to_thread(schema.migrate, url, "0001")
-    async with open_database(url, patience=PATIENCE) as database:
-        async with database.connection() as connection:
-            await make(connection, DAY, tables=("messages", "recipients", "bodies", "ledger"))
-        await asyncio.to_thread(schema.migrate, url)
-        async with database.connection() as connection:
-            assert await partitions.attached(connection) == sorted(Partition(DAY, table) for table in partitions.TABLES)
-            for table in ("attempts", "events"):
-                bounds = "SELECT pg_get_expr(relpartbound, oid), reloptions FROM pg_class WHERE relname = $1"
-                made = await connection.fetchrow(bounds, Partition(DAY, table).name)
-                assert made is not None
-                assert made[0] == await connection.fetchval(bounds, Partition(DAY, "recipients").name)
-
-
-# Those that came with webhooks and after them.
-YOUNGER = ("webhook_deliveries", "endpoint_events", "reports", "catalogue")
-
-
-async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent(postgres: PrivatePostgres) -> None:
-    postgres.create_database("before_webhooks")
-    url = postgres.url("before_webhooks")
-    await asyncio.to_thread(schema.migrate, url, "0004")
-    database = await Database.open(url)
-    days = DAY, DAY + timedelta(days=1)
-    options = "SELECT reloptions FROM pg_class WHERE relname = $1"
-    indexes = "SELECT count(*) FROM pg_index WHERE indrelid = $1::regclass AND indisvalid"
-    try:
-        async with database.connection() as connection:
-            await make(connection, *days, tables=tuple(table for table in partitions.TABLES if table not in YOUNGER))
-        await asyncio.to_thread(schema.migrate, url)
-        async with database.connection() as connection:
-            assert await partitions.attached(connection) == sorted(
-                Partition(day, table) for day in days for table in partitions.TABLES
-            )
-            # Those of the migration are as those that upkeep makes.
-            await make(connection, DAY + timedelta(days=2), tables=("webhook_deliveries",))
-            names = [Partition(DAY + timedelta(days=day), "webhook_deliveries").name for day in range(3)]
-            assert [await connection.fetchval(options, name) for name in names] == [["fillfactor=50"]] * 3
-            assert [await connection.fetchval(indexes, name) for name in names] == [2] * 3
-            bounds = "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = $1"
-            for day in days:
-                reports, attempts = (Partition(day, table).name for table in ("reports", "attempts"))
-                assert await connection.fetchval(bounds, reports) == await connection.fetchval(bounds, attempts)
-    finally:
-        await database.close()

@@ -8,7 +8,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
 
+import asyncpg
+
 from posthouse.clock import DatabaseClock
+from posthouse.store import revision
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
 from tests.support.upkeep import new_upkeep
@@ -31,6 +34,14 @@ def prepare(url: str) -> None:
     """Migrate an empty database, and make its partitions."""
     migrate(url)
     asyncio.run(_make_partitions(url))
+
+
+async def make_older_than_1_0(url: str) -> None:
+    """As far as a process sees: the revision is where versions before 1.0 had it."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"ALTER TABLE {revision.TABLE} RENAME TO alembic_version")
+    await connection.execute("UPDATE alembic_version SET version_num = '0056'")
+    await connection.close()
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from alembic.operations import Operations
 # Tables that grow with the mail, and that accepting, delivery or webhooks write.
 LARGE: Final = frozenset(
     [
-        *("attempts", "bodies", "calls", "catalogue", "events", "idempotency", "ledger", "messages", "recipients"),
-        *("reports", "schedule", "suppressions", "unsubscriptions", "webhook_deliveries"),
+        *("attempts", "bodies", "calls", "catalogue", "endpoint_events", "events", "idempotency", "ledger"),
+        *("messages", "recipients", "reports", "schedule", "suppressions", "unsubscriptions", "webhook_deliveries"),
     ]
 )
 _TABLE: Final = r"(?:IF (?:NOT )?EXISTS )?(?:ONLY )?(?P<table>\w+)"

@@ -1,6 +1,5 @@
 """The newest release as a program: its wheel, built from the repository, with its own locked dependencies."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -9,8 +8,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 REPOSITORY: Final = Path(__file__).parents[2]
+START: Final = REPOSITORY / "tests" / "upgrade" / "start-commit"
 _KEPT: Final = REPOSITORY / ".run" / "releases"
-_SECTION: Final = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - ", re.MULTILINE)
 
 
 class Release(NamedTuple):
@@ -19,21 +18,27 @@ class Release(NamedTuple):
 
 
 class ReleaseError(Exception):
-    """The repository has neither a tag of a release nor the commit that dated its section in the changelog."""
+    """The repository has neither a tag of a release nor the commit that upgrades start from until there is one."""
 
 
 def newest_release() -> Release:
-    """The newest tag v*; without one, the commit that gave the changelog its newest dated section."""
+    """The newest tag v*; without one, the commit that `tests/upgrade/start-commit` names."""
     tags = _git("tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname").split()
     if tags:
         return Release(tags[0], _git("rev-list", "-1", tags[0]).strip())
-    found = _SECTION.search((REPOSITORY / "CHANGELOG.md").read_text())
-    if found is not None:
-        commits = _git("log", f"-S{found[0]}", "--format=%H", "--", "CHANGELOG.md").split()
-        # A clone of limited depth has its oldest commit as the one that added everything.
-        if commits and _git("rev-parse", "--is-shallow-repository").strip() == "false":
-            return Release(found[1], commits[-1])
-    raise ReleaseError("this clone has no tag v* and not the whole history: `git fetch --tags --unshallow` mends it")
+    commit = START.read_text().strip()
+    try:
+        _git("cat-file", "-e", f"{commit}^{{commit}}")
+    except ReleaseError:
+        text = f"this clone has no tag v*, and not commit {commit}: `git fetch --tags --unshallow` fetches both"
+        raise ReleaseError(text) from None
+    return Release("the commit that upgrades start from", commit)
+
+
+def newest_revision(release: Release) -> str:
+    """Of its schema."""
+    files = _git("ls-tree", "--name-only", release.commit, "src/posthouse/store/migrations/versions/").split()
+    return max(Path(file).name.partition("_")[0] for file in files if file.endswith(".py"))
 
 
 def installed(release: Release) -> Path:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.operator import fail
+from posthouse.cli.operator import fail, text_of
 
 
 def dev(
@@ -26,6 +26,7 @@ def dev(
     """
     from posthouse.dev.errors import DevError
     from posthouse.dev.run import Options, run
+    from posthouse.rules.refusal import Refusal
 
     # The service's parts print to a log; this is still the terminal.
     terminal = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -38,6 +39,8 @@ def dev(
         run(Options(directory, host, port, smtp_port, reset), say)
     except DevError as error:
         fail(str(error))
+    except Refusal as refusal:
+        fail(text_of(refusal))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     output.write_line("Stopped.")

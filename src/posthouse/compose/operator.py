@@ -13,6 +13,7 @@ from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, learn_time, open
 from posthouse.config import Settings
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.refusal import Refusal
+from posthouse.store import revision
 from posthouse.store.postgres import Database
 
 if TYPE_CHECKING:
@@ -361,9 +362,9 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
 
 
 async def migrate(settings: Settings) -> None:
-    """Bring the tables up to date; refuses first when PostgreSQL is down or unsafe."""
+    """Bring the tables up to date; refuses first when PostgreSQL is down or unsafe, or the tables can't be upgraded."""
     from posthouse.store import schema  # takes a second to import, and only this needs it
 
-    async with open_database(settings, connections_max=1) as database, database.connection():
-        pass
+    async with open_database(settings, connections_max=1) as database, database.connection() as connection:
+        await revision.applied(connection)
     await asyncio.to_thread(schema.migrate, settings.database.url)

@@ -6,9 +6,18 @@ Alembic knows both, but takes a second to import, and every process asks when it
 from pathlib import Path
 from typing import Final
 
-from posthouse.store.postgres import Connection
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store.postgres import Connection, required
 
 DIRECTORY: Final = Path(__file__).parent / "migrations"
+TABLE: Final = "schema_revision"
+
+# Before 1.0, revisions were counted from the same number, in Alembic's usual table.
+_FOUND: Final = f"SELECT to_regclass('{TABLE}') IS NOT NULL, to_regclass('alembic_version') IS NOT NULL"
+_MADE_BEFORE_1_0: Final = (
+    "This database was made by a version before 1.0, whose tables can't be upgraded: set database.url to a new, empty "
+    "database, or restart `posthouse dev` with --reset, which deletes its data."
+)
 
 
 def newest() -> str:
@@ -17,8 +26,14 @@ def newest() -> str:
 
 
 async def applied(connection: Connection) -> str | None:
-    """None without any tables. A version above the newest was applied by a newer release."""
-    if not await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL"):
-        return None
-    found: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
-    return found
+    """None without any tables. A version above the newest was applied by a newer release.
+
+    Refused if the tables are of a version before 1.0.
+    """
+    is_here, is_older = required(await connection.fetchrow(_FOUND))
+    if is_here:
+        found: str | None = await connection.fetchval(f"SELECT version_num FROM {TABLE}")
+        return found
+    if is_older:
+        raise Refusal(Code.SERVICE_UNAVAILABLE, _MADE_BEFORE_1_0)
+    return None

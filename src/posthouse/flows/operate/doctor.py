@@ -214,7 +214,11 @@ class Doctor:
 
 
 async def _tables(connection: Connection) -> DoctorCheck:
-    applied, newest = await revision.applied(connection), revision.newest()
+    newest = revision.newest()
+    try:
+        applied = await revision.applied(connection)
+    except Refusal as refusal:
+        return DoctorCheck("tables", False, "no", refusal.text)
     found = f"{applied}, the newest" if applied == newest else f"{applied or 'none'}, the newest known here is {newest}"
     # Newer tables belong to a newer version, which may be rolled out process by process.
     return expect("tables", applied is not None and applied >= newest, found, "Run `posthouse migrate`.")

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, pool
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from posthouse.store import revision
 from posthouse.store.hosts import WritableHost
 from posthouse.store.migration_locks import SET_LOCK_TIMEOUT
 
@@ -33,7 +34,7 @@ def _run(connection: Connection) -> None:
 def _migrated(connection: Connection, until: float) -> bool:
     """False if a table was in use; what was migrated before it stays so."""
     try:
-        context.configure(connection=connection, transaction_per_migration=True)
+        context.configure(connection=connection, transaction_per_migration=True, version_table=revision.TABLE)
         with context.begin_transaction():
             context.run_migrations()
     except DBAPIError as error:
