@@ -197,7 +197,7 @@ def test_a_user_is_invited_with_a_token_that_is_shown_once(terminal: Terminal) -
     assert "https://mail.example.com/invitation#" in again.out
     assert made["token"] not in again.out
     terminal.refuses("user", "invite", "absent", "ada@example.com", expected="no account 'absent'")
-    terminal.refuses("user", "invite", "Acme", "ada", expected="address")
+    terminal.refuses("user", "invite", "Acme", "ada", expected="`email` has no @")
 
 
 async def test_a_domain_is_verified_through_dns_or_by_the_operator(terminal: Terminal) -> None:
