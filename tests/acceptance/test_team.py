@@ -171,7 +171,7 @@ async def test_an_invalid_role_or_address_is_named(tenant: Tenant) -> None:
         assert (await tenant.call("POST", "/v1/invitations", body)).is_refusal(400, "invalid_request", "`role`")
     for email in ("eve", "", "Eve <eve@example.com>", "eve@example.com\0", "a@b@c", f"{'e' * 250}@example.com"):
         answer = await tenant.call("POST", "/v1/invitations", {"email": email, "role": "viewer"})
-        assert answer.is_refusal(400, "invalid_request", "address")
+        assert answer.is_refusal(400, "invalid_request", "`email`")
     assert (await tenant.call("PUT", path, {})).is_refusal(400, "invalid_request", "`role` is required")
     assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == []
 

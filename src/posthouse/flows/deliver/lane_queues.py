@@ -28,7 +28,18 @@ from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.rules.evidence import Evidence, Extent
 from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import REFUSALS, FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot, is_provider
+from posthouse.rules.lane import (
+    PAUSE_SECONDS_MIN,
+    REFUSALS,
+    FairQueue,
+    Lane,
+    LaneLimits,
+    Later,
+    Limits,
+    Served,
+    Slot,
+    is_provider,
+)
 from posthouse.rules.lane_shard import Elsewhere, LaneShards, place
 from posthouse.rules.pace import Moment
 from posthouse.rules.refusal import Refusal
@@ -542,7 +553,8 @@ class LaneQueues:
 
     def _is_needed(self, branch: LaneQueue, whole: LaneQueue, now: float) -> bool:
         """Whether a branch has learnt something that its lane has not."""
-        pauses = branch.lane.pause_left(now) > whole.lane.pause_left(now) + 1
+        # What the lane took over from it ends a moment sooner or later.
+        pauses = branch.lane.pause_left(now) > whole.lane.pause_left(now) + PAUSE_SECONDS_MIN / 2
         return pauses or is_stricter(branch.lane.standing, whole.lane.standing)
 
     def release_domain(self, queue: LaneQueue, bundle: Bundle, served: Served, refused: Refused | None = None) -> None:

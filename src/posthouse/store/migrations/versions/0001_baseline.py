@@ -1,6 +1,5 @@
 """The tables of the baseline: `baseline/*.sql`, a file for each area. Later changes are in migrations of their own."""
 
-import re
 from pathlib import Path
 
 from alembic import op
@@ -17,10 +16,19 @@ AREAS = ("operator", "accounts", "messages", "webhooks", "inbound")
 
 def upgrade() -> None:
     for area in AREAS:
-        # What continues a statement is indented.
-        for statement in re.split(r";\n(?! )", (DIRECTORY / f"{area}.sql").read_text()):
-            if statement.strip():
-                op.execute(statement)
+        for statement in _statements((DIRECTORY / f"{area}.sql").read_text()):
+            op.execute(statement)
+
+
+def _statements(text: str) -> list[str]:
+    """What continues a statement is indented."""
+    found: list[str] = []
+    for part in text.split(";\n"):
+        if part.startswith(" "):
+            found[-1] += f";\n{part}"
+        elif part.strip():
+            found.append(part)
+    return found
 
 
 def downgrade() -> None:
