@@ -233,12 +233,10 @@ async def test_25_emails_count_as_one_request_of_the_rate(service: Service) -> N
 @pytest.mark.parametrize("is_all", [False, True])
 @pytest.mark.parametrize("mode", ["live", "test"])
 async def test_a_request_has_a_bounded_number_of_recipients(regular: Tenant, is_all: bool, mode: str) -> None:
-    authorization = await regular.key(mode)
+    # As many as there may be are accepted in tests/attacks/test_recipients.py: here they would wait for ever.
     emails = [email | {"cc": ["cc@example.org"]} for email in mails(regular, 500)]
-    body: Email = {"emails": emails, "all": is_all}
-    assert all("id" in result for result in await results(regular, body, authorization=authorization))
     emails[7] = emails[7] | {"bcc": "bcc@example.org"}
-    refused = await post(regular, body, authorization=authorization)
+    refused = await post(regular, {"emails": emails, "all": is_all}, authorization=await regular.key(mode))
     assert (refused.status, refused.code) == (413, "payload_too_large")
     assert "have 1,001 recipients" in refused.body["error"]
     assert "at most 1,000" in refused.body["error"]
