@@ -61,6 +61,16 @@ async def test_recipients_count_as_work_whatever_the_size_of_the_body() -> None:
     assert in_progress.work.taken == 0
 
 
+async def test_work_that_takes_turns_by_itself_counts_as_little() -> None:
+    in_progress = InProgress()
+    async with in_progress.request(FIRST, sized(10)) as request:
+        await request.begin_work(bytes(10), LARGE_WORK)
+        assert in_progress.work.taken == LARGE_WORK
+        request.reduce_work()
+        assert in_progress.work.taken == 1
+    assert in_progress.work.taken == 0
+
+
 async def test_a_body_of_unknown_size_counts_as_the_largest_once_it_is_large() -> None:
     in_progress = InProgress()
     pieces = [bytes(UNKNOWN_BYTES), b"a", b""]

@@ -134,3 +134,8 @@ class RequestInProgress:
         if not room.take_now(self._account_id, work):
             await room.take(self._account_id, work)
         self._work = work
+
+    def reduce_work(self) -> None:
+        """What follows takes turns by itself: it counts as little, so that others may begin."""
+        self._in_progress.work.give_back(self._account_id, self._work - 1)
+        self._work = 1

@@ -73,6 +73,8 @@ async def _send(request: Request, span: Span | None) -> Response:
         else:
             bulk = read_bulk(body, fingerprint)
         del body
+        # Its pieces are prepared and written in turn with those of other accounts.
+        in_progress.reduce_work()
         results = await services.intake.accept_bulk(principal, key, bulk, responses.request_id_of(scope), span=span)
     request_id = responses.request_id_text(scope)
     response = json_response(request, {"results": [_result(result, request_id) for result in results]})
