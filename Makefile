@@ -4,77 +4,78 @@ BIN := .venv/bin
 PYTHON ?= 3.11
 # One worker more than there are cores: tests wait a third of their time.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-# A file stays with one worker, since its tests may share what they stand on.
-BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Without kept bytecode, rewriting the tests takes 10 s of each start.
+# A file stays with one worker, since its tests may share fixtures.
+PARALLEL = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Without cached bytecode, rewriting the tests takes 10 s of each start.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Debian 12 has 3.11.2, whose `re` has faults that later ones don't have.
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-beside test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-operator bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-parallel test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-operator bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
-	$(UV) pip sync --quiet --compile-bytecode --require-hashes requirements.lock
-	$(UV) pip install --quiet --no-deps --editable .
+	$(UV) pip sync --quiet --python $(BIN)/python --compile-bytecode --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 
-lock: ## Write the lock file anew from pyproject.toml
+lock: ## Write the lock file from pyproject.toml
 	$(UV) pip compile pyproject.toml --group dev --universal --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock
 
-check: ## Style, types, the rooms' walls, dependencies
+check: ## Style, types, package boundaries, dependencies; prints how large the code is
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
+	$(BIN)/python tools/count_code.py
 
 # Accept, deliver, webhooks, submission and audit, from the SQL to the running service.
 CORE = tests/flows tests/store tests/acceptance
 
-test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s; PG=18: the core, on that version
-	$(if $(PG),POSTGRES_VERSION=$(PG) )FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) \
+test: ## The tests that a change needs, on private PostgreSQLs; `test-all` runs the rest; PG=18: the core, on that version
+	$(if $(PG),POSTGRES_VERSION=$(PG) )FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) \
 		-m "not alone and not long and not rare and not readme" --durations 20 $(if $(PG),$(CORE))
 
-test-all: ## Everything: also the documents' examples, then one by one the tests that need the machine for themselves
-	@$(MAKE) --no-print-directory test-beside; beside=$$?; $(MAKE) --no-print-directory test-alone && exit $$beside
+test-all: ## Everything: also the examples of the documentation, then one by one the tests that need the machine to themselves
+	@$(MAKE) --no-print-directory test-parallel; parallel=$$?; $(MAKE) --no-print-directory test-alone && exit $$parallel
 
-test-beside: ## Of `test-all`: what runs beside one another
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not rare" --durations 20
+test-parallel: ## Of `test-all`: the tests that run in parallel
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not alone and not rare" --durations 20
 
-test-alone: ## Of `test-all`: the tests that need the machine for themselves, one by one
+test-alone: ## Of `test-all`: the tests that need the machine to themselves, one by one
 	$(BIN)/pytest -m "alone and not rare" --durations 20
 
-test-fast: ## Without the slow ones
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not long and not rare and not readme"
+test-fast: ## `test` without the slow ones
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not slow and not alone and not long and not rare and not readme"
 
 test-rare: ## Each benchmark in small, and the simulation's planted faults
 	$(BIN)/pytest -m rare --ignore tests/deploy --ignore tests/dashboard
 
 .PHONY: races
 races: ## 10,000 races between a cancellation and a worker, and the audit (ten minutes)
-	$(BIN)/pytest tests/flows/account/test_unsent_mail.py -m rare --capture=no
+	$(BIN)/pytest tests/flows/account/test_scheduled_mail.py -m rare --capture=no
 
 .PHONY: test-later
-test-later: ## Mail for later in its real size: 1,000 mails moved over 90 days, 10,000 due in a second (a quiet machine)
+test-later: ## Scheduled mail in its real size: 1,000 messages moved over 90 days, 10,000 due in a second (a quiet machine)
 	$(BIN)/pytest tests/flows/deliver/test_send_at.py tests/flows/operate/test_stragglers.py -m rare --capture=no
 
 .PHONY: test-resends
-test-resends: ## 5,000 mails that failed at a dead destination are sent again, by a process that is killed three times (ten minutes)
+test-resends: ## 5,000 messages that failed at a dead destination are sent again, by a process that is killed three times (ten minutes)
 	$(BIN)/pytest tests/acceptance/test_resent_mail.py -m rare --capture=no
 
 .PHONY: test-erasures
-test-erasures: ## An address with 1,000 messages over 30 days is erased while mail flows: database, logs and stream have nothing of it
+test-erasures: ## An address with 1,000 messages over 30 days is erased while mail flows: database, logs and stream contain nothing of it
 	$(BIN)/pytest tests/acceptance/test_erasures.py -m rare -q
 
 .PHONY: test-contract
 test-contract: ## 500 old requests to the service before send_at, batches and scopes, and to this one: the same answers and webhooks
 	$(BIN)/pytest tests/upgrade/test_recorded_requests.py -m rare --capture=no -rs
 
-test-dev: ## The wheel in an empty environment: `posthouse dev` to a mail that can be read, as root and as an ordinary user
+test-dev: ## The wheel in an empty environment: `posthouse dev` to a message that can be read, as root and as an ordinary user
 	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
 
 .PHONY: dashboard-test
@@ -102,7 +103,7 @@ test-restore: ## The service under load is lost and its database restored to a p
 	$(BIN)/python -m tests.restore.point_in_time $(RESTORE)
 
 .PHONY: test-upgrade
-test-upgrade: ## The newest tag's processes (without tags: those of tests/upgrade/start-commit) on this version's tables, and both side by side under load; all secrets replaced under load
+test-upgrade: ## The newest tag's processes (without tags: those of tests/upgrade/start-commit) on this version's tables, and both at the same time under load; all secrets replaced under load
 	$(BIN)/pytest tests/upgrade -m "rare or not rare" --capture=no -rs
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11, 3.12 or 3.13; without generated bad input
@@ -141,22 +142,22 @@ IMAGE ?= localhost/posthouse:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproje
 image: dashboard ## The container image, without a container engine or a registry (as root; Debian's buildah and mmdebstrap)
 	deploy/build-image.sh --own-base $(IMAGE)
 
-test-image: image ## Build the image, run it on a read-only root without privileges, and send a mail through it
+test-image: image ## Build the image, run it on a read-only root without privileges, and send a message through it
 	$(BIN)/python -m tools.try_image $(IMAGE)
 
-test-attacks: ## Every attack beside a victim, also those that measure the victim's time and all steps of clocks (a quiet machine, half an hour)
+test-attacks: ## Every attack next to a victim, also those that measure the victim's time and all steps of clocks (a quiet machine, half an hour)
 	$(BIN)/pytest tests/attacks --durations 20
 
-attacks-table: ## A victim's times beside every noisy neighbour, measured anew into docs/internals/threats.md (a quiet machine, 15 minutes)
+attacks-table: ## Measure a victim's times next to every noisy neighbour; writes into docs/internals/threats.md (a quiet machine, 15 minutes)
 	REPORT=docs/internals/threats.md $(BIN)/pytest tests/attacks/test_noisy_neighbours.py
 
-fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.25) (an hour); tells what was tried, and what failed
+fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.25) (an hour); reports what was tried, and what failed
 	FUZZ_TIMES=$(or $(TIMES),20) $(BIN)/pytest -m fuzz --verbose --durations 10
 
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329
 
-run: ## The service with a PostgreSQL and a demo account of its own, in .posthouse/; DEV="--reset" and other options
+run: ## The service with its own PostgreSQL and a demo account, in .posthouse/; DEV="--reset" and other options
 	$(BIN)/posthouse dev $(DEV)
 
 bench: ## Measure the accept path; writes bench/RESULTS.md and a plot
@@ -166,20 +167,20 @@ bench: ## Measure the accept path; writes bench/RESULTS.md and a plot
 bench-bodies: ## Measure what bodies cost PostgreSQL, as they are and compressed; writes into bench/RESULTS.md
 	$(BIN)/python bench/bodies.py
 
-bench-deliver: ## Measure the delivery path beside Postfix, with and without a signer, and Haraka (as root); writes bench/RESULTS.md and a plot
+bench-deliver: ## Compare the delivery path with Postfix, with and without a signer, and Haraka (as root); writes bench/RESULTS.md and a plot
 	$(BIN)/python bench/deliver.py
 
 .PHONY: plot-costs
-plot-costs: ## Draw what a mail costs, part by part, from the figures in bench/RESULTS.md
+plot-costs: ## Draw what a message costs, part by part, from the figures in bench/RESULTS.md
 	$(BIN)/python bench/cost_plot.py
 
 bench-isolation: ## Measure what a dead destination or a backlog costs the others; writes into bench/RESULTS.md
 	$(BIN)/python bench/isolation.py
 
-bench-webhooks: ## Measure webhooks beside a bare loop, and beside one that hangs; writes into bench/RESULTS.md and a plot
+bench-webhooks: ## Compare webhooks with a bare loop, and measure them next to one that hangs; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/webhooks.py
 
-bench-submission: ## Measure submission over SMTP beside Postfix and Haraka (as root); writes into bench/RESULTS.md and a plot
+bench-submission: ## Compare submission over SMTP with Postfix and Haraka (as root); writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/submission.py
 
 SDKS_CHECKED := .ci/sdks-checked
@@ -198,7 +199,7 @@ sdks: ## The client libraries: their types, every conformance case in each langu
 bench-search: ## Measure the list of messages, and reading by id, on ten million of them; writes into bench/RESULTS.md
 	$(BIN)/python bench/search.py
 
-bench-idle: ## Measure ten thousand idle SMTP sessions, and new clients beside them; writes into bench/RESULTS.md
+bench-idle: ## Measure ten thousand idle SMTP sessions, and new clients during them; writes into bench/RESULTS.md
 	$(BIN)/python bench/idle_sessions.py
 
 .PHONY: bench-overload
@@ -206,42 +207,50 @@ bench-overload: ## Measure what requests get at 0.7 and at twice of what a proce
 	$(BIN)/python bench/overload.py
 
 .PHONY: bench-low-load
-bench-low-load: ## Measure what a mail costs PostgreSQL and the service at low rates, and the idle service; writes into bench/RESULTS.md and a plot
+bench-low-load: ## Measure what a message costs PostgreSQL and the service at low rates, and the idle service; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/low_load.py
 
 bench-providers: ## Measure how much mail providers with hidden limits accept; writes into bench/RESULTS.md
 	$(BIN)/python bench/providers.py
 
-bench-backlog: ## Measure dispatch and claims beside up to a million scheduled recipients; writes into bench/RESULTS.md
+bench-backlog: ## Measure dispatch and claims with up to a million scheduled recipients; writes into bench/RESULTS.md
 	$(BIN)/python bench/backlog.py
 
 bench-operator: ## Measure the operator's routes with 10,000 accounts, 10,000 lanes and a million waiting recipients, and 20 open pages; writes into bench/RESULTS.md
 	$(BIN)/python bench/operators.py
 
-bench-warm-up: ## Warm up an address at 400 modelled providers beside fixed schedules; writes into bench/RESULTS.md and a plot
+bench-warm-up: ## Warm up an address at 400 modelled providers, compared with fixed schedules; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/warm_up.py
 
-bench-warm-up-flows: ## Warm up an address for 30 days through the flows, by the receiver's log; writes into bench/RESULTS.md and a plot
+bench-warm-up-flows: ## Warm up an address for 30 days through the flows, according to the receiver's log; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/warm_up_flows.py
 
 .PHONY: bench-migrations
 bench-migrations: ## Measure how long migrations since the release lock what accepting and delivery write; writes into bench/RESULTS.md
 	$(BIN)/python bench/migrations.py
 
+.PHONY: bench-libraries
+bench-libraries: ## Compare our SMTP client, DKIM signer and reader of submitted messages with libraries; writes no file
+	$(BIN)/python -m bench.libraries
+
 .PHONY: bench-metrics
-bench-metrics: ## Measure what the metrics cost, with and without them in turns; writes into bench/RESULTS.md
+bench-metrics: ## Measure what the metrics cost, with and without them in turn; writes into bench/RESULTS.md
 	$(BIN)/python bench/metrics.py
 
 .PHONY: bench-traces
-bench-traces: ## Measure what tracing costs, switched off and on, beside the last commit without it; writes into bench/RESULTS.md
+bench-traces: ## Measure what tracing costs, switched off and on; writes into bench/RESULTS.md
 	$(BIN)/python bench/traces.py
+
+.PHONY: bench-commits
+bench-commits: ## Measure whether a change costs processor time, in six loads, in 20 minutes; writes no file; BEFORE=<commit> LOADS=accept,list
+	$(BIN)/python bench/commits.py --before $(BEFORE) $(if $(LOADS),--loads $(LOADS))
 
 crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some REPORT=crash.md
 	$(BIN)/python -m tests.crash.crash_points $(POINTS) $(if $(REPORT),--report $(REPORT))
 
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 MINUTES ?= 5
-chaos: ## The whole service under load while everything that can fail does (as root); SEED=1 MINUTES=30 EVERY=3 RATE=65 REPORT=chaos.md
+chaos: ## The whole service under load while everything that can fail fails (as root); SEED=1 MINUTES=30 EVERY=3 RATE=65 REPORT=chaos.md
 	$(BIN)/python -m tests.chaos.fault_plan --seed $(SEED) --minutes $(MINUTES) --every $(or $(EVERY),3) \
 		--rate $(or $(RATE),65) $(if $(REPORT),--report $(REPORT))
 
@@ -251,15 +260,15 @@ simulate: ## Days of the flows in one process on a virtual clock, every promise 
 docs: ## The documentation site, into .run/site; every warning is an error: a broken link, a missing anchor
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-docs-serve: ## The documentation site on port 8000, built anew with every change
+docs-serve: ## The documentation site on port 8000, rebuilt with every change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 MERMAID ?= 11.17.2
-diagrams: ## Draw docs/diagrams anew, with Mermaid from npm and a Chromium of this machine
+diagrams: ## Draw docs/diagrams with Mermaid from npm and a Chromium of this machine
 	npm install --silent --no-audit --no-fund --prefix .run/mermaid mermaid@$(MERMAID)
 	$(BIN)/python -m tools.draw_diagrams .run/mermaid/node_modules/mermaid/dist/mermaid.min.js
 
-screenshots: dashboard ## Take the screenshots of the documentation anew, with a Chromium of this machine
+screenshots: dashboard ## Take the screenshots of the documentation with a Chromium of this machine
 	$(BIN)/python -m tools.take_screenshots
 	$(BIN)/python -m tools.take_dashboard_screenshots
 
@@ -277,33 +286,35 @@ dashboard-setup: $(NODE_MODULES) ## Install what dashboard/package-lock.json nam
 dashboard: $(NODE_MODULES) ## Build the dashboard into src/posthouse/dashboard/
 	$(NPM) run --silent build
 
-dashboard-types: $(NODE_MODULES) ## Write the dashboard's types and roles anew, from docs/reference/openapi.json and rules/role.py
+API_TYPES = dashboard/src/api/schema.d.ts
+$(API_TYPES): docs/reference/openapi.json $(NODE_MODULES)
 	$(NPM) run --silent types
+
+dashboard-types: $(API_TYPES) ## Generate the dashboard's types from docs/reference/openapi.json, and its roles from the declared operations
 	$(BIN)/python -m tools.write_dashboard_roles
 
-dashboard-check: dashboard ## The dashboard's types, style, walls, tests, generated files and budgets
+dashboard-check: dashboard ## The dashboard's types, style, boundaries, tests, generated files and budgets
 	@$(MAKE) --no-print-directory dashboard-check-built
 
-dashboard-check-built: $(NODE_MODULES) ## `dashboard-check` of what is built already
+dashboard-check-built: $(API_TYPES) ## `dashboard-check` of what is built already
 	$(NPM) run --silent tsc
 	$(NPM) run --silent lint
 	$(NPM) run --silent walls
 	$(NPM) run --silent test
-	$(NPM) run --silent drift
 	$(BIN)/python -m tools.write_dashboard_roles --check
 	$(NPM) run --silent budget
 
-dashboard-dev: $(NODE_MODULES) ## The dashboard with every change at once, on port 5173, beside a service of `make run`
+dashboard-dev: $(API_TYPES) ## The dashboard with every change applied immediately, on port 5173, next to a service of `make run`
 	$(NPM) run dev
 
-reference: ## Write settings.md, cli.md, metrics.md and doctor.md of docs/reference anew
+reference: ## Write settings.md, cli.md, metrics.md and doctor.md of docs/reference
 	$(BIN)/python -m tools.write_reference
 
 .PHONY: grafana-dashboards
-grafana-dashboards: ## Write deploy/monitoring/dashboards anew
+grafana-dashboards: ## Write deploy/monitoring/dashboards
 	$(BIN)/python -m tools.write_grafana_dashboards
 
-openapi: ## Write docs/reference/openapi.json anew
+openapi: ## Write docs/reference/openapi.json
 	$(BIN)/python tools/write_openapi.py
 
 clean:

@@ -42,9 +42,9 @@ ONE_PROCESS: Final = "HTTP, 1 process, 1,000 accounts"
 ONE_PROCESS_HOT: Final = "HTTP, 1 process, one account"
 TWO_PROCESSES: Final = "HTTP, 2 processes, 1,000 accounts"
 TWO_PROCESSES_HOT: Final = "HTTP, 2 processes, one account"
-BULK: Final = "HTTP, 1 process, 100 emails a request"
-# As many as a process works on at a time.
-BULK_CONNECTIONS: Final = 4
+BATCH: Final = "HTTP, 1 process, 100 emails a request"
+# The number that a process works on at a time.
+BATCH_CONNECTIONS: Final = 4
 
 ONE_PROCESS_MIN: Final = 0.60
 TWO_PROCESSES_MIN: Final = 0.90
@@ -54,7 +54,7 @@ TWO_PROCESSES_OF_BATCHES_MIN: Final = 0.30
 PYTHON_US_MAX: Final = 450
 PYTHON_TO_ASGI_MAX: Final = 1.6
 # Of the processor time of single requests.
-BULK_MAX: Final = 0.6
+BATCH_MAX: Final = 0.6
 
 _COLOURS: Final = {"Python": BLUE, "PostgreSQL": PALE_BLUE}
 
@@ -86,7 +86,7 @@ def _http(name: str, processes: int, accounts: int, *, keeps_alive: bool = True)
     return Phase(name, BLUE, run)
 
 
-def _bulk(name: str, emails: int) -> Phase:
+def _batch(name: str, emails: int) -> Phase:
     def run(data: Dataset, seconds: int) -> Measured:
         data.clear()
         with wrk_load.http_server(data.environment, data.workplace) as server:
@@ -125,7 +125,7 @@ PHASES: Final = (
     _http(ONE_PROCESS_HOT, processes=1, accounts=1),
     _http(TWO_PROCESSES, processes=2, accounts=ACCOUNTS),
     _http(TWO_PROCESSES_HOT, processes=2, accounts=1),
-    _bulk(BULK, emails=100),
+    _batch(BATCH, emails=100),
     _http("HTTP, 1 process, a connection for each request", processes=1, accounts=ACCOUNTS, keeps_alive=False),
     _http("HTTP, 2 processes, a connection for each request", processes=2, accounts=ACCOUNTS, keeps_alive=False),
 )
@@ -141,12 +141,12 @@ def _load(
     keeps_alive: bool = True,
     emails: int = 1,
 ) -> Measured:
-    """Messages accepted over HTTP, so many with a request; raises unless every one that was answered is stored."""
+    """Messages accepted over HTTP, this many in each request; raises unless every one that was answered is stored."""
     requests = [
         wrk_load.post(sender.basic, _body(sender.domain, emails), server.port, _path(emails), keeps_alive=keeps_alive)
         for sender in data.senders[:accounts]
     ]
-    connections = CONNECTIONS if emails == 1 else BULK_CONNECTIONS
+    connections = CONNECTIONS if emails == 1 else BATCH_CONNECTIONS
     runs, answered = 0, 0
     # Until each process has most probably met every account: what is unknown is looked up first.
     while runs == 0 or (answered < WARM_REQUESTS * accounts * processes and runs < seconds):
@@ -233,12 +233,12 @@ def goals(rows: Runs) -> list[Goal]:
     one_of_batches = report.ratio(rows[ONE_PROCESS], rows[BATCHES]) or 0.0
     python_us = report.costs(rows[ONE_PROCESS])["Python"]
     to_asgi = report.ratio(rows[ONE_PROCESS], rows[ASGI], lambda run: run.server_us["Python"]) or 0.0
-    bulk = report.ratio(rows[BULK], rows[ONE_PROCESS], lambda run: run.cpu_us) or 0.0
+    batch = report.ratio(rows[BATCH], rows[ONE_PROCESS], lambda run: run.cpu_us) or 0.0
     return [
         *found,
         goal(
-            bulk <= BULK_MAX,
-            f"100 emails a request at {BULK_MAX:.0%} or less of their processor time alone: {bulk:.0%}",
+            batch <= BATCH_MAX,
+            f"100 emails a request at {BATCH_MAX:.0%} or less of their processor time alone: {batch:.0%}",
         ),
         goal(
             of_batches >= TWO_PROCESSES_OF_BATCHES_MIN,

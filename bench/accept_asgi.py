@@ -3,8 +3,9 @@
     python bench/accept_asgi.py PORT DATABASE_URL SENDERS_FILE
 
 The file names the account and the credential of each Authorization header. The HTTP server, the parser of JSON, the
-driver, the statements, batching and durability are ours. Nothing is checked, limited, counted or logged, and a mail is
-written by one format string. So no server in Python with these parts costs less; what ours costs more is its rules.
+driver, the statements, batching and durability are ours. Nothing is checked, limited, counted or logged, and a message
+is written with one format string. So no server in Python with these parts costs less; what ours costs more is its
+rules.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from bench.dataset import Sender
 from posthouse.rules import ids
 from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import AccountId, CredentialId, RequestId
-from posthouse.rules.limits import BATCH_ITEMS_MAX
+from posthouse.rules.limits import GROUP_COMMIT_ITEMS_MAX
 from posthouse.store import acceptance
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage, Spending
 from posthouse.store.postgres import SETTINGS
@@ -106,7 +107,7 @@ class Handler:
     async def _store_all(self) -> None:
         await asyncio.sleep(0)
         while self._waiting:
-            batch, self._waiting = self._waiting[:BATCH_ITEMS_MAX], self._waiting[BATCH_ITEMS_MAX:]
+            batch, self._waiting = self._waiting[:GROUP_COMMIT_ITEMS_MAX], self._waiting[GROUP_COMMIT_ITEMS_MAX:]
             await self._store([entry for entry, _ in batch])
             for _, answer in batch:
                 if not answer.done():

@@ -1,6 +1,6 @@
 """The floor of acceptance: the server's own accepting statements, run by pgbench with nothing in front of them.
 
-The statements are those of `posthouse.store.acceptance`, word for word, but for their parameters:
+The statements are those of `posthouse.store.acceptance`, word for word, except for their parameters:
 each `$n` becomes an expression that pgbench or PostgreSQL fills in. What goes where is not written
 down here: a message of marked values passes through the server's own `write_call`, and each mark
 that comes out is replaced by what it stands for.
@@ -110,7 +110,7 @@ def script(batch: int, now: datetime) -> str:
 
 
 def stored_mail() -> bytes:
-    """The mail as the server stores it."""
+    """The message as the server stores it."""
     return message.mail(_DOMAIN, message.TEXT, "localhost.localdomain")
 
 
@@ -136,7 +136,7 @@ def _entry() -> PreparedMessage:
 
 
 def _marks(batch: int, id_prefix: str) -> Mapping[object, str]:
-    """What stands for each marked value, as SQL, in the message at place `i` of the batch."""
+    """What replaces each marked value, as SQL, in the message at place `i` of the batch."""
     number, account = ":number", ":account"
     if batch > 1:
         number = "(:number::bigint + i)"

@@ -32,8 +32,8 @@ from bench.processes import BenchError, Measured, Pace
 from bench.report import Goal, Report, Rows, goal
 from bench.statement_plans import Explained
 from posthouse.flows.deliver.claim_store import CLAIM_LONGEST
-from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
-from posthouse.rules.limits import BATCH_ITEMS_MAX
+from posthouse.flows.deliver.dispatch import DISPATCH_BATCH_MAX, DISPATCH_BATCH_MIN
+from posthouse.rules.limits import GROUP_COMMIT_ITEMS_MAX
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import DELIVERY, Schedule
 from posthouse.rules.ticket import DeliveryTicket
@@ -44,10 +44,10 @@ from tools.private_postgres import PrivatePostgres
 SIZES: Final = (10_000, 100_000, 1_000_000)
 SIZES_QUICK: Final = (3_000, 9_000)
 ROUNDS: Final = 5
-# A turn is so many cycles, of which the first is to make connections and plans, and to let leases grow. A cycle
-# publishes what is due, or as much of it as two of the largest leases take, and claims some of that.
+# A turn is this many cycles. The first one makes connections and plans, and lets leases grow. A cycle publishes what is
+# due, at most what two of the largest leases take, and claims some of that.
 CYCLES: Final = 4
-PUBLISHED_MAX: Final = 2 * DISPATCHED_AT_ONCE_MAX
+PUBLISHED_MAX: Final = 2 * DISPATCH_BATCH_MAX
 CLAIMED_MAX: Final = 3_000
 POSTPONED_MAX: Final = timedelta(hours=1)
 # How often every row is postponed before the schedule counts as worn.
@@ -87,7 +87,7 @@ PHASES: Final = (
     Phase(SOME_DUE, MIXED, lambda backlog: backlog.fill(MIXED)),
     Phase(CHECKPOINTED, MIXED, None, is_checkpointed=True),
     Phase(WORN, MIXED, lambda backlog: backlog.postpone_all(MIXED, TURNS)),
-    Phase(VACUUMED, MIXED, lambda backlog: backlog.admin.execute("VACUUM schedule")),
+    Phase(VACUUMED, MIXED, lambda backlog: backlog.admin.execute("VACUUM delivery_schedule")),
     Phase(UNORDERED, SCATTERED, lambda backlog: backlog.fill(SCATTERED)),
     Phase(LATER, FOR_LATER, lambda backlog: backlog.fill(FOR_LATER)),
     Phase(FULL, OVERDUE, lambda backlog: backlog.fill(OVERDUE), is_full=True),
@@ -105,7 +105,7 @@ class State(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """By the name of the phase and the number of rows, among others."""
+    """Keyed by the name of the phase and the number of rows, among others."""
 
     sizes: Sequence[int]
     rounds: int
@@ -182,7 +182,7 @@ async def _measure_phase(phase: Phase, backlogs: Sequence[Backlog], findings: Fi
                 run.say(f"{number + 1}/{run.rounds} {phase.name}, {backlog.rows:,}, {act}: {measured}")
     for backlog in backlogs:
         for explained in await statement_plans.explain(
-            backlog, RETRIES, phase.shape, leased=DISPATCHED_AT_ONCE_MIN, is_full=phase.is_full
+            backlog, RETRIES, phase.shape, leased=DISPATCH_BATCH_MIN, is_full=phase.is_full
         ):
             findings.plans.setdefault((phase.name, explained.name), {})[backlog.rows] = explained
         findings.states[phase.name, backlog.rows] = await _state(backlog)
@@ -205,7 +205,7 @@ async def _pid(backlog: Backlog) -> int:
 
 
 async def _cycle(backlog: Backlog, phase: Phase, meter: Meter) -> None:
-    """What is longest due is published; it is claimed, or its lane is full and it is postponed; and time passes."""
+    """The longest due are published; they are claimed, or postponed if their lane is full; and time passes."""
     published = await meter.measure(Act.DISPATCH, backlog, _publish(backlog))
     tickets = await backlog.tickets()
     if not published or len(tickets) != published:
@@ -227,8 +227,8 @@ async def _cycle(backlog: Backlog, phase: Phase, meter: Meter) -> None:
 
 
 async def _publish(backlog: Backlog) -> int:
-    published, more = 0, DISPATCHED_AT_ONCE_MIN
-    while more >= DISPATCHED_AT_ONCE_MIN and published < PUBLISHED_MAX:
+    published, more = 0, DISPATCH_BATCH_MIN
+    while more >= DISPATCH_BATCH_MIN and published < PUBLISHED_MAX:
         more = await backlog.dispatch.step()
         published += more
     return published
@@ -247,7 +247,7 @@ async def _claim(backlog: Backlog, tickets: Sequence[DeliveryTicket]) -> int:
 async def _postpone(backlog: Backlog, tickets: Sequence[DeliveryTicket]) -> int:
     postponed = 0
     now = backlog.clock.now()
-    chance = random.Random(7)
+    randomness = random.Random(7)
     for batch in _batches(tickets):
         postponements = [
             DeliveryPostponement(
@@ -255,7 +255,7 @@ async def _postpone(backlog: Backlog, tickets: Sequence[DeliveryTicket]) -> int:
                 ticket.message_id,
                 ticket.position,
                 ticket.fence,
-                now + POSTPONED_MAX * (0.5 + chance.random() / 2),
+                now + POSTPONED_MAX * (0.5 + randomness.random() / 2),
             )
             for ticket in batch
         ]
@@ -265,14 +265,15 @@ async def _postpone(backlog: Backlog, tickets: Sequence[DeliveryTicket]) -> int:
 
 
 def _batches(tickets: Sequence[DeliveryTicket]) -> Iterable[Sequence[DeliveryTicket]]:
-    return (tickets[at : at + BATCH_ITEMS_MAX] for at in range(0, len(tickets), BATCH_ITEMS_MAX))
+    return (tickets[at : at + GROUP_COMMIT_ITEMS_MAX] for at in range(0, len(tickets), GROUP_COMMIT_ITEMS_MAX))
 
 
 async def _state(backlog: Backlog) -> State:
     await backlog.admin.execute("SELECT pg_stat_force_next_flush()")
     row: Any = await backlog.admin.fetchrow("""
-        SELECT n_dead_tup, autovacuum_count, pg_relation_size('schedule'), pg_relation_size('schedule_next_at')
-        FROM pg_stat_user_tables WHERE relname = 'schedule'""")
+        SELECT n_dead_tup, autovacuum_count, pg_relation_size('delivery_schedule'),
+            pg_relation_size('delivery_schedule_next_at')
+        FROM pg_stat_user_tables WHERE relname = 'delivery_schedule'""")
     return State(*row)
 
 
@@ -404,8 +405,8 @@ def _notes(findings: Findings) -> str:
         states=_states(findings).markdown(),
         plans=_plans(findings),
         repeated=report.repeated(findings.rounds),
-        lease_min=f"{DISPATCHED_AT_ONCE_MIN:,}",
-        lease_max=f"{DISPATCHED_AT_ONCE_MAX:,}",
+        lease_min=f"{DISPATCH_BATCH_MIN:,}",
+        lease_max=f"{DISPATCH_BATCH_MAX:,}",
         body_bytes=f"{BODY_BYTES:,}",
         some_due=SOME_DUE,
         unordered=UNORDERED,

@@ -1,6 +1,6 @@
 """Schedules of a given length: messages of a day with their recipients and bodies, and what of them is due when.
 
-Everything is made by SQL, as acceptance and deferrals would have left it. A schedule is filled anew for each shape;
+Everything is made by SQL, as acceptance and deferrals would have left it. A schedule is filled again for each shape;
 the messages stay.
 """
 
@@ -27,11 +27,11 @@ SHARDS: Final = 16
 BODY_BYTES: Final = 1_000
 PROVIDERS: Final = ("gmail.com", "outlook.com", "yahoo.com", "icloud.com", "web.de")
 DOMAINS: Final = 2_000
-# Destinations whose lanes have room even where all others are full: so many of a hundred recipients.
+# Destinations whose lanes have capacity even where all others are full: this many of a hundred recipients.
 QUIET: Final = "quiet"
 QUIET_PERCENT: Final = 2
-TICKETS_AT_ONCE_MAX: Final = 100_000
-POSTPONED_AT_ONCE: Final = 10_000
+TICKETS_BATCH_MAX: Final = 100_000
+POSTPONED_BATCH: Final = 10_000
 PATIENCE: Final = 10.0
 
 
@@ -52,7 +52,7 @@ class Shape(NamedTuple):
 
 
 MIXED: Final = Shape(timedelta(minutes=-40), timedelta(minutes=60), DELIVERY.spread)
-# Each row that is due lies on a page of its own.
+# Each row that is due lies on its own page.
 SCATTERED: Final = MIXED._replace(scatter=0.5)
 FOR_LATER: Final = SCATTERED._replace(has_send_at=True)
 OVERDUE: Final = Shape(timedelta(minutes=-60), timedelta(0), DELIVERY.spread)
@@ -95,7 +95,8 @@ _BODIES: Final = f"INSERT INTO bodies SELECT account_id, id, convert_to(repeat('
 # Rows lie in the order of acceptance. They are due in that order too, give or take `$4` of the schedule's length: what
 # was tried at the same time is tried again at about the same. Every hundredth is of a suspended account.
 _SCHEDULE: Final = """
-INSERT INTO schedule (account_id, message_id, position, destination, next_at, send_at, fence, attempt_count, held_since)
+INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at, send_at, fence, attempt_count,
+    held_since)
 SELECT account_id, message_id, position, split_part(email, '@', 2), due_at, CASE WHEN $5 THEN due_at END, 1, 1,
     CASE WHEN random() < 0.01 THEN $1::timestamptz END
 FROM (
@@ -109,22 +110,22 @@ ORDER BY number
 
 # Like a deferral: the first of them is due first.
 _PUT_BACK: Final = """
-UPDATE schedule SET next_at = $1::timestamptz + $2::interval * number / $3, worker_id = NULL, attempt_count = 1
+UPDATE delivery_schedule SET next_at = $1::timestamptz + $2::interval * number / $3, worker_id = NULL, attempt_count = 1
 FROM unnest($4::uuid[], $5::uuid[], $6::smallint[]) WITH ORDINALITY asked(account_id, message_id, position, number)
-WHERE schedule.account_id = asked.account_id AND schedule.message_id = asked.message_id
-  AND schedule.position = asked.position
+WHERE delivery_schedule.account_id = asked.account_id AND delivery_schedule.message_id = asked.message_id
+  AND delivery_schedule.position = asked.position
 """
 
 _POSTPONE: Final = """
-UPDATE schedule SET next_at = next_at + $1::interval, fence = fence + 1
+UPDATE delivery_schedule SET next_at = next_at + $1::interval, fence = fence + 1
 WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM schedule WHERE next_at < $2 ORDER BY next_at LIMIT $3 FOR NO KEY UPDATE))
+    SELECT ctid FROM delivery_schedule WHERE next_at < $2 ORDER BY next_at LIMIT $3 FOR NO KEY UPDATE))
 """
 
 
 @dataclass(slots=True)
 class Backlog:
-    """A database with a schedule of so many rows, and the flow that publishes them to a stream in memory."""
+    """A database with a schedule of this many rows, and the flow that publishes them to a stream in memory."""
 
     rows: int
     admin: Any
@@ -136,16 +137,16 @@ class Backlog:
 
     async def fill(self, shape: Shape) -> None:
         """The schedule is new, and has the given shape; its statistics are those of a table in use."""
-        await self.admin.execute("TRUNCATE schedule, attempts")
-        await self.admin.execute("ALTER TABLE schedule RESET (autovacuum_enabled)")
+        await self.admin.execute("TRUNCATE delivery_schedule, attempts")
+        await self.admin.execute("ALTER TABLE delivery_schedule RESET (autovacuum_enabled)")
         begin = self.clock.now() + shape.first
         await self.admin.execute(_SCHEDULE, begin, shape.span, self.rows, shape.scatter, shape.has_send_at)
-        await self.admin.execute("VACUUM (ANALYZE) schedule")
+        await self.admin.execute("VACUUM (ANALYZE) delivery_schedule")
 
     async def tickets(self) -> list[DeliveryTicket]:
         """What was published; the stream is empty afterwards."""
         found = []
-        for carried in await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), TICKETS_AT_ONCE_MAX, 0.0):
+        for carried in await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), TICKETS_BATCH_MAX, 0.0):
             found += [ticket for ticket in unpack(carried.payload) if isinstance(ticket, DeliveryTicket)]
             await carried.ack()
         return found
@@ -157,17 +158,17 @@ class Backlog:
         await self.admin.execute(_PUT_BACK, begin, time, max(1, len(tickets)), *keys, positions)
 
     async def pass_time(self, tickets: Sequence[DeliveryTicket], shape: Shape) -> None:
-        """The tickets' rows are at the schedule's end, and it is so much later that as many as before are due."""
+        """The tickets' rows are at the schedule's end, and the clock has advanced until as many as before are due."""
         passed = shape.span * len(tickets) / self.rows
         await self.put_back(tickets, self.clock.now() + shape.last, passed)
         self.clock.advance(passed)
 
     async def postpone_all(self, shape: Shape, turns: int) -> None:
-        """Every row is postponed so many times by the schedule's whole length, and nothing is vacuumed."""
-        await self.admin.execute("ALTER TABLE schedule SET (autovacuum_enabled = off)")
+        """Every row is postponed this many times by the schedule's whole length, and nothing is vacuumed."""
+        await self.admin.execute("ALTER TABLE delivery_schedule SET (autovacuum_enabled = off)")
         for _ in range(turns):
             end = self.clock.now() + shape.last
-            while await self.admin.execute(_POSTPONE, shape.span, end, POSTPONED_AT_ONCE) != "UPDATE 0":
+            while await self.admin.execute(_POSTPONE, shape.span, end, POSTPONED_BATCH) != "UPDATE 0":
                 pass
             self.clock.advance(shape.span)
 
@@ -177,14 +178,14 @@ class Backlog:
 
 
 async def make(data: Dataset, rows: int, say: Callable[[str], None]) -> Backlog:
-    """A database of its own, copied from the dataset's, with messages for so many recipients; nothing is scheduled."""
+    """A separate database, copied from the dataset's, with messages for this many recipients; nothing is scheduled."""
     name = f"{dataset.DATABASE}_{rows}"
     data.cluster.create_database(name, dataset.DATABASE)
     url = data.cluster.url(name)
     admin = await asyncpg.connect(url, server_settings={"work_mem": "256MB"})
     clock = SettableClock()
     async with admin.transaction():
-        # A statement that makes a table takes no parameters: these are values of ours.
+        # A statement that makes a table takes no parameters: these values are all ours.
         await admin.execute(_DRAWN.replace("$1", str(rows)).replace("$2", f"'{clock.now()}'"))
         for statement in (_MESSAGES, _RECIPIENTS, _BODIES, "DROP TABLE drawn"):
             await admin.execute(statement)
@@ -192,7 +193,7 @@ async def make(data: Dataset, rows: int, say: Callable[[str], None]) -> Backlog:
     say(f"{rows:,} recipients with their messages are there")
     # What was just made is on the disk before anything counts, and a disk that is busy all the same ends no run.
     await admin.execute("CHECKPOINT")
-    database = await Database.open(url, connections_max=1, patience=PATIENCE)
+    database = await Database.open(url, connections_max=1, timeout_factor=PATIENCE)
     stream = MemoryStream()
     dispatch = Dispatch(database=database, clock=clock, tickets=Tickets(stream, SHARDS))
     return Backlog(rows, admin, database, clock, stream, dispatch, uuid4())

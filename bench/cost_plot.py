@@ -1,4 +1,4 @@
-"""Draws what a signed mail costs, part by part, beside the limit of each part, from the figures in RESULTS.md.
+"""Draws what a signed message costs, part by part, next to the limit of each part, from the figures in RESULTS.md.
 
     make plot-costs                               (or: python bench/cost_plot.py)
 
@@ -23,12 +23,12 @@ SIGNED: Final = "Posthouse, with DKIM"
 UNSIGNED: Final = "Posthouse, without DKIM"
 
 _NUMBER: Final = r"([\d,]+)"
-_SIGNATURES: Final = re.compile(rf"^- A mail's two signatures by themselves.*: {_NUMBER} µs", re.MULTILINE)
+_SIGNATURES: Final = re.compile(rf"^- A (?:mail|message)'s two signatures.*: {_NUMBER} µs", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Microseconds a mail; `limit` says in words what `limit_us` was measured with."""
+    """Microseconds per message; `limit` says in words what `limit_us` was measured with."""
 
     name: str
     us: float
@@ -37,7 +37,7 @@ class Part:
 
 
 def parts_of(page: str) -> list[Part]:
-    """The parts of a signed mail, as the page of results has them."""
+    """The parts of a signed message, as the page of results has them."""
     deliver, accept = _section(page, "deliver"), _section(page, "accept")
     signed, unsigned = _costs(deliver, SIGNED), _costs(deliver, UNSIGNED)
     signatures = _SIGNATURES.search(deliver)
@@ -76,7 +76,7 @@ def draw(pyplot: Any, parts: Sequence[Part]) -> Any:
     axes.set_xlim(0, widest * 1.6)
     axes.set_yticks(range(len(parts) - 1, -1, -1), [part.name for part in parts], fontsize=9)
     axes.set_title(
-        f"Processor time of a signed mail, µs: {sum(part.us for part in parts):,.0f}", fontsize=10, loc="left"
+        f"Processor time of a signed message, µs: {sum(part.us for part in parts):,.0f}", fontsize=10, loc="left"
     )
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -89,8 +89,10 @@ def _section(page: str, name: str) -> str:
 
 
 def _costs(section: str, relay: str) -> dict[str, float]:
-    """Of a line such as `- Posthouse, with DKIM: of 4,264 µs a mail, http 725, dispatch 13; …`."""
-    found = re.search(rf"^- {re.escape(relay)}: of {_NUMBER} µs a mail, (.*?)[;.]", section, re.MULTILINE)
+    """Of a line such as `- Posthouse, with DKIM: of 4,264 µs per message, http 725, dispatch 13; …`."""
+    found = re.search(
+        rf"^- {re.escape(relay)}: of {_NUMBER} µs (?:a mail|per message), (.*?)[;.]", section, re.MULTILINE
+    )
     if found is None:
         raise SystemExit(f"RESULTS.md has no costs of {relay}: run `make bench-deliver` first")
     return {name: _microseconds(cost) for name, cost in re.findall(rf"(\w+) {_NUMBER}", found[2])}

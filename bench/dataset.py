@@ -17,7 +17,7 @@ import asyncpg
 
 from bench.processes import BenchError, posthouse_command
 from posthouse.rules import credential
-from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.retry import DELIVERY
 from tests.support.server_process import USUAL_PATIENCE, environment
 from tests.support.service import PEPPER, basic
@@ -37,7 +37,7 @@ ACCOUNT_PREFIX: Final = "01980000000070008000000000"
 CREDENTIAL_PREFIX: Final = "01980000000070008000000001"
 
 CLUSTER_SETTINGS: Final = {
-    # A checkpoint falls between the phases, where the script asks for it, not into one of them by chance.
+    # A checkpoint falls between the phases, where the script asks for it, not into one of them at random.
     "max_wal_size": "8GB",
     "checkpoint_timeout": "1h",
     "shared_buffers": "1GB",
@@ -55,9 +55,9 @@ _LIMITS: Final = {
     "LIMITS__WARMUP_LIMITS": "1000000000",
 }
 
-_TABLES: Final = ("messages", "recipients", "bodies", "ledger", "schedule", "idempotency")
+_TABLES: Final = ("messages", "recipients", "bodies", "ledger", "delivery_schedule", "idempotency")
 
-# A bulk request has a key of its own besides those of its messages.
+# A batch request has its own key besides those of its messages.
 _COUNTS: Final = f"""
 SELECT {", ".join(f"(SELECT count(*) FROM {table}) AS {table}" for table in _TABLES[:-1])},
        (SELECT count(DISTINCT message_id) FROM idempotency) AS keys,
@@ -66,7 +66,7 @@ SELECT {", ".join(f"(SELECT count(*) FROM {table}) AS {table}" for table in _TAB
 
 _UNBALANCED: Final = """
 SELECT count(*) FROM accounts
-WHERE available <> (SELECT sum(amount) FROM grants WHERE account_id = accounts.id)
+WHERE available <> (SELECT sum(amount) FROM credit_grants WHERE account_id = accounts.id)
     - (SELECT coalesce(sum(amount), 0) FROM ledger WHERE account_id = accounts.id AND kind = 'reserve')
 """
 
@@ -153,7 +153,7 @@ class Dataset:
         return with_connection(self.url, read)
 
     def require_messages(self, least: int, most: int | None = None) -> None:
-        """Raises unless so many messages are stored, each with all that belongs to it and paid for."""
+        """Raises unless this many messages are stored, each with all that belongs to it and paid for."""
 
         async def read(connection: Any) -> tuple[dict[str, int], int]:
             return dict(await connection.fetchrow(_COUNTS)), await connection.fetchval(_UNBALANCED)
@@ -172,7 +172,7 @@ def wait_until_delivered(url: str) -> None:
     """Until nothing is scheduled any more."""
 
     async def left(connection: Any) -> int:
-        number: int = await connection.fetchval("SELECT count(*) FROM schedule")
+        number: int = await connection.fetchval("SELECT count(*) FROM delivery_schedule")
         return number
 
     deadline = time.monotonic() + DELIVERED_SECONDS_MAX
@@ -193,8 +193,8 @@ def with_connection(url: str, act: Callable[[Any], Awaitable[Read]], **settings:
     return asyncio.run(run())
 
 
-def environment_of(cluster: PrivatePostgres, database: str = DATABASE) -> dict[str, str]:
-    return environment(cluster.url(database), **USUAL_PATIENCE, **_LIMITS)
+def environment_of(cluster: PrivatePostgres, database: str = DATABASE, modules: Path | None = None) -> dict[str, str]:
+    return {**environment(cluster.url(database), **USUAL_PATIENCE, **_LIMITS), **with_modules(modules)}
 
 
 def with_modules(directory: Path | None) -> dict[str, str]:
@@ -207,7 +207,7 @@ def migrate(cluster: PrivatePostgres, workplace: Path, database: str = DATABASE,
     cluster.create_database(database)
     subprocess.run(
         posthouse_command("migrate"),
-        env={**environment_of(cluster, database), **with_modules(modules)},
+        env=environment_of(cluster, database, modules),
         cwd=workplace,  # away from any posthouse.toml
         check=True,
         stdout=subprocess.DEVNULL,
@@ -223,7 +223,7 @@ def make(cluster: PrivatePostgres, workplace: Path, database: str = DATABASE, mo
         for number in range(ACCOUNTS)
     )
     with_connection(cluster.url(database), lambda connection: _insert_accounts(connection, senders))
-    return Dataset(cluster, environment_of(cluster, database), senders, workplace, database)
+    return Dataset(cluster, environment_of(cluster, database, modules), senders, workplace, database)
 
 
 async def _insert_accounts(connection: Any, senders: tuple[Sender, ...]) -> None:
@@ -232,7 +232,7 @@ async def _insert_accounts(connection: Any, senders: tuple[Sender, ...]) -> None
     then = now - timedelta(hours=1)
     tables = {
         "accounts": "id name created_at changed_at available",
-        "grants": "account_id id amount reason at",
+        "credit_grants": "account_id id amount reason at",
         "credentials": "account_id id username secret_hash name is_default created_at",
         "domains": "account_id id name token selector dkim_public dkim_sealed created_at verified_at checked_at",
     }
@@ -241,7 +241,7 @@ async def _insert_accounts(connection: Any, senders: tuple[Sender, ...]) -> None
         account, domain = sender.account_id, sender.domain
         secret_hash = credential.secret_hash(sender.password, PEPPER.encode())
         records["accounts"].append((account, domain, then, then, CREDITS))
-        records["grants"].append((account, account, CREDITS, "benchmark", then))
+        records["credit_grants"].append((account, account, CREDITS, "benchmark", then))
         records["credentials"].append(
             (account, sender.credential_id, sender.username, secret_hash, "benchmark", True, then)
         )
@@ -261,7 +261,7 @@ class EmptyServices:
 
     @asynccontextmanager
     async def prepared(self, settings: Mapping[str, Any], stream: str = "nats") -> AsyncIterator[ServiceProcesses]:
-        """Without any process yet."""
+        """No process has been started yet."""
         self._count += 1
         name = f"phase_{self._count}"
         directory = self.workplace / name

@@ -1,12 +1,12 @@
-"""Measures the delivery path: mails a second through a relay, and what they cost, ours beside its peers.
+"""Measures the delivery path: messages a second through a relay, and what they cost, ours next to its peers.
 
     make bench-deliver                            (or: python bench/deliver.py)
     python bench/deliver.py --rounds 5
     python bench/deliver.py --only bare,postfix --quick --output /tmp/bench
 
-The same mail takes the same way for all: from a load that sends as fast as it is accepted, through the relay, to one
+The same mail takes the same path for all: from a load that sends as fast as it is accepted, through the relay, to one
 sink that counts. Rounds of all relays in turn, medians over the rounds, ratios within each round. A figure is given
-only when the sink has every mail exactly once.
+only when the sink has every message exactly once.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from tests.support.service_processes import ServiceProcesses
 from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 3
-# The share of the mails in a quick run.
+# The share of the messages in a quick run.
 QUICK_SHARE: Final = 0.02
-MAILS_MIN: Final = 100
+MESSAGES_MIN: Final = 100
 LOAD_SECONDS_MAX: Final = 600
 LOAD_STOP_SECONDS_MAX: Final = 30.0
 RECORD_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.05
-# What a relay still does after its last mail: the end of a queue file, of a connection.
+# What a relay still does after its last message: the end of a queue file, of a connection.
 SETTLE_SECONDS: Final = 0.5
 
 BARE: Final = "bare: smtp-source to smtp-sink"
@@ -57,7 +57,7 @@ SIGNED: Final = "Posthouse, with DKIM"
 RSA_SIGNED: Final = "Posthouse, with DKIM (RSA alone)"
 UNSIGNED: Final = "Posthouse, without DKIM"
 OURS: Final = (SIGNED, RSA_SIGNED, UNSIGNED)
-# Ours, a peer, and how many times its mails a second ours are to have. Postfix alone and Haraka sign nothing.
+# Ours, a peer, and how many times its messages a second ours is to reach. Postfix alone and Haraka sign nothing.
 LEAST: Final = (
     (SIGNED, POSTFIX_RSPAMD, 2.5),
     (SIGNED, POSTFIX_OPENDKIM, 4.0),
@@ -73,7 +73,7 @@ HARAKA_SESSIONS: Final = 64
 
 # Of ours: each sender has its own domain and its own keys.
 SENDERS: Final = 10
-# As many as have their turn in the stream's shards: a single destination would be one shard's, and one process'.
+# Enough to spread over the stream's shards: a single destination would belong to one shard, and to one process.
 DESTINATIONS: Final = 16
 TTL_SECONDS: Final = 3600
 # Too high to be what is measured. A lane of more than 200 a second would have parts in several shards.
@@ -82,7 +82,7 @@ RATE: Final = (1_000_000, 1_000_000)
 LANES: Final = {"LANES__PER_SECOND": "200", "LANES__BURST": "1000000", "LANES__CONNECTIONS_MAX": "100"}
 SIGNATURES: Final = 300
 
-_OPEN: Final = "SELECT count(*) FROM schedule"
+_OPEN: Final = "SELECT count(*) FROM delivery_schedule"
 # The message, its recipient, its only attempt and its event agree.
 _OUTCOMES: Final = """
 SELECT (SELECT count(*) FROM messages WHERE status = 'delivered' AND billing_status = 'settled') AS messages,
@@ -124,26 +124,26 @@ class SmtpRelay:
     def families(self) -> Mapping[str, Sequence[int]]:
         return {name: [process.pid] for name, process in self.processes.items()}
 
-    def start_load(self, mails: int) -> Process:
-        return smtp_sink.start_source(self.file, port=self.port, mails=mails, sessions=self.sessions)
+    def start_load(self, messages: int) -> Process:
+        return smtp_sink.start_source(self.file, port=self.port, messages=messages, sessions=self.sessions)
 
-    def end_load(self, load: Process, mails: int) -> None:
+    def end_load(self, load: Process, messages: int) -> None:
         _, errors = load.communicate(timeout=LOAD_STOP_SECONDS_MAX)
         if load.returncode != 0:
-            raise BenchError(f"the load of {mails:,} mails failed: {errors.decode(errors='replace')[-2000:]}")
+            raise BenchError(f"the load of {messages:,} messages failed: {errors.decode(errors='replace')[-2000:]}")
 
     def require_running(self) -> None:
         for name, process in self.processes.items():
             if process.poll() is not None:
                 raise BenchError(f"{name} ended ({process.returncode}) before the sink had every mail")
 
-    def finish(self, mails: int) -> None:
+    def finish(self, messages: int) -> None:
         pass
 
 
 @dataclass(slots=True)
 class PosthouseRelay:
-    """Each part is a process of its own, on NATS, so that it is seen which part needs what."""
+    """Each part is its own process, on NATS, which shows what each part needs."""
 
     processes: ServiceProcesses
     postgres: int
@@ -157,30 +157,30 @@ class PosthouseRelay:
         parts = {part.words[0]: [part.running.pid] for part in self.processes.parts}
         return {**parts, "PostgreSQL": [self.postgres], "NATS": [self.processes.nats.pid]}
 
-    def start_load(self, mails: int) -> Process:
+    def start_load(self, messages: int) -> Process:
         http = self.processes.parts[0]
         return wrk_load.start(
             HttpServer(http.running, http.port, http.log),
             self.requests,
             seconds=LOAD_SECONDS_MAX,
-            connections=min(wrk_load.CONNECTIONS, mails),
+            connections=min(wrk_load.CONNECTIONS, messages),
             name=f"run{next(self._loads)}",
-            most=mails,
+            most=messages,
         )
 
-    def end_load(self, load: Process, mails: int) -> None:
+    def end_load(self, load: Process, messages: int) -> None:
         if load.poll() is None:
             load.send_signal(signal.SIGINT)
         said = wrk_load.result(load, LOAD_STOP_SECONDS_MAX)
-        if (said["requests"], said["refused"], said["broken"]) != (mails, 0, 0):
-            raise BenchError(f"not every one of {mails:,} requests was answered with 202: {said}")
+        if (said["requests"], said["refused"], said["broken"]) != (messages, 0, 0):
+            raise BenchError(f"not every one of {messages:,} requests was answered with 202: {said}")
 
     def require_running(self) -> None:
         self.processes.check()
 
-    def finish(self, mails: int) -> None:
+    def finish(self, messages: int) -> None:
         """Returns once every outcome is recorded; raises unless all were delivered, at the first attempt."""
-        self._sent += mails
+        self._sent += messages
         url = self.processes.database_url
         deadline = time.monotonic() + RECORD_SECONDS_MAX
         while with_connection(url, lambda connection: connection.fetchval(_OPEN)) and time.monotonic() < deadline:
@@ -188,7 +188,7 @@ class PosthouseRelay:
         outcomes = dict(with_connection(url, lambda connection: connection.fetchrow(_OUTCOMES)))
         if set(outcomes.values()) != {self._sent}:
             raise BenchError(
-                f"the sink has {self._sent:,} mails, and the database disagrees: {outcomes}; "
+                f"the sink has {self._sent:,} messages, and the database disagrees: {outcomes}; "
                 f"delivery's log ends:\n{self.processes.parts[-1].said()}"
             )
 
@@ -212,10 +212,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class RelayUnderTest(Contestant):
-    """`mails` are enough for several seconds, `warm_mails` for its processes, caches and compilers to be warm."""
+    """`messages` last several seconds, `warm_messages` warm up its processes, caches and compilers."""
 
-    mails: int
-    warm_mails: int
+    messages: int
+    warm_messages: int
     running: Callable[[Setup], AbstractAsyncContextManager[Relay]]
     is_optional: bool = False
     """Left out, with a line that says so, where its programs are missing."""
@@ -305,33 +305,33 @@ RELAYS: Final = (
 )
 
 
-def _measured(relay: Relay, sink: Sink, mails: int) -> Measured:
-    """From the load's start to the sink's last mail; raises unless exactly so many came."""
-    expected = sink.count + mails
+def _measured(relay: Relay, sink: Sink, messages: int) -> Measured:
+    """From the load's start to the sink's last message; raises unless exactly this many came."""
+    expected = sink.count + messages
     with metered({**relay.families, "sink": [sink.pid]}) as used:
         started_at = time.monotonic()
-        load = relay.start_load(mails)
+        load = relay.start_load(messages)
 
         def require_running() -> None:
             if load.poll() not in (None, 0):
-                relay.end_load(load, mails)
+                relay.end_load(load, messages)
             relay.require_running()
 
         try:
             ended_at = sink.wait_for(expected, require_running)
-            relay.end_load(load, mails)
+            relay.end_load(load, messages)
         finally:
             if load.poll() is None:
                 load.kill()
                 load.wait()
-        relay.finish(mails)
+        relay.finish(messages)
         finished_at = time.monotonic()
         time.sleep(SETTLE_SECONDS)
     if sink.count != expected:
-        raise BenchError(f"{mails:,} mails were sent, and the sink has {sink.count - expected + mails:,}")
-    each_us = microseconds(used, mails)
+        raise BenchError(f"{messages:,} messages were sent, and the sink has {sink.count - expected + messages:,}")
+    each_us = microseconds(used, messages)
     return Measured(
-        count=mails,
+        count=messages,
         seconds=ended_at - started_at,
         server_us={name: each_us[name] for name in relay.families},
         load_us=each_us[LOAD],
@@ -340,7 +340,7 @@ def _measured(relay: Relay, sink: Sink, mails: int) -> Measured:
 
 
 def signing_us() -> float:
-    """What the two signatures of a mail cost by themselves, here and now: the least that DKIM can cost."""
+    """What the two signatures of a message cost without the rest, here and now: the least that DKIM can cost."""
     keys = [
         dkim.load_signing_key("mail0.example", "selector", pair.private_der)
         for pair in (dkim.new_key_pair(), dkim.new_ed25519_key_pair())
@@ -360,9 +360,9 @@ async def measure(run: Run, chosen: Sequence[RelayUnderTest], setup: Setup) -> t
     for round_name, contestant in run.interleaved(chosen):
         with run.status(f"{round_name}: {contestant.name}"):
             async with contestant.running(setup) as relay:
-                # The loop goes on meanwhile: it answers DNS.
-                for mails in (contestant.warm_mails, contestant.mails):
-                    count = max(MAILS_MIN, round(mails * share))
+                # The loop keeps running meanwhile: it answers DNS.
+                for messages in (contestant.warm_messages, contestant.messages):
+                    count = max(MESSAGES_MIN, round(messages * share))
                     measured = await asyncio.to_thread(_measured, relay, setup.sink, count)
         rows[contestant.name].append(measured)
         run.say(f"{round_name}: {contestant.name}: {measured}")
@@ -405,9 +405,11 @@ def report_of(run: Run, chosen: Sequence[RelayUnderTest]) -> Report:
             repeated=report.repeated(run.rounds),
             variation=report.variation(rows),
             mail_bytes=f"{len(message.mail()):,}",
-            sample_mails=peer_signers.SAMPLE_MAILS,
+            sample_messages=peer_signers.SAMPLE_MESSAGES,
         ),
-        plot=Plot("deliver.png", "Mails a second and processor time a mail", lambda pyplot: _plot(pyplot, rows)),
+        plot=Plot(
+            "deliver.png", "Messages a second and processor time per message", lambda pyplot: _plot(pyplot, rows)
+        ),
     )
 
 
@@ -427,12 +429,12 @@ def _times(rows: Runs, peer: str, runs: Sequence[Measured]) -> str:
 
 def _table(rows: Runs) -> Rows:
     columns: list[tuple[str, Cell]] = [
-        ("mails/s", middle("{:,.0f}", lambda run: run.per_second)),
+        ("messages/s", middle("{:,.0f}", lambda run: run.per_second)),
         *((f"× {peer}", partial(_times, rows, name)) for peer, name in _PEERS.items()),
         ("CPU µs: relay", lambda runs: f"{median(run.cpu_us for run in runs):,.0f}" if runs[0].server_us else "–"),
         ("sink", middle("{:,.0f}", lambda run: run.figures["sink_us"])),
         ("load", middle("{:,.0f}", lambda run: run.load_us)),
-        ("mails", middle("{:,.0f}", lambda run: run.count)),
+        ("messages", middle("{:,.0f}", lambda run: run.count)),
         ("seconds", middle("{:.1f}", lambda run: run.seconds)),
     ]
     return report.table("The delivery path: medians of interleaved rounds", "Relay", rows, columns, OURS)
@@ -448,12 +450,12 @@ def _costs(rows: Runs, signing_us: Sequence[float]) -> list[str]:
                 "last mail"
             )
     if signing_us:
-        lines.append(f"A mail's two signatures by themselves, made one after the other: {median(signing_us):,.0f} µs")
+        lines.append(f"A message's two signatures alone, made one after the other: {median(signing_us):,.0f} µs")
     return lines
 
 
 def _plot(pyplot: Any, rows: Runs) -> Any:
-    # The bare rate is not a relay's; drawn to scale it would leave no room for theirs.
+    # The bare rate is not a relay's; drawn to scale it would leave no space for theirs.
     shown = {name: runs for name, runs in rows.items() if runs[0].server_us}
     figure, panels = pyplot.subplots(
         1, 2, figsize=(12, 1.6 + 0.6 * len(shown)), sharey=True, width_ratios=(1.2, 1), layout="constrained"
@@ -464,7 +466,7 @@ def _plot(pyplot: Any, rows: Runs) -> Any:
         ratio = report.ratio(runs, rows.get(POSTFIX)) if name in OURS else None
         note = "" if ratio is None else f" ({ratio:.2f}× {POSTFIX})"
         bars.append(RateAndCost(name, runs, note, BLUE if name in OURS else GREY))
-    titles = (f"Mails relayed a second{without}", "Processor time a mail, µs\n")
+    titles = (f"Messages relayed a second{without}", "Processor time per message, µs\n")
     report.rates_and_costs(tuple(panels), titles, bars, _COLOURS)
     if any(name in OURS for name in shown):
         report.legend(figure, _COLOURS)

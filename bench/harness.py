@@ -81,7 +81,7 @@ def chosen(
     """Adds the options of a comparison with peers, and parses them: the options, and the contestants of --only."""
     known = {contestant.key: contestant for contestant in contestants}
     names = ",".join(known)
-    parser.add_argument("--share", type=float, default=1.0, help="share of the usual number of mails (1.0)")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the usual number of messages (1.0)")
     parser.add_argument("--only", default=names, help=f"some of {names}")
     parser.add_argument("--haraka", type=Path, help="where Haraka is, or is to be installed and kept (temporary)")
     options = parser.parse_args(arguments)

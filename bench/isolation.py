@@ -4,9 +4,10 @@
     python bench/isolation.py --rounds 3 --seconds 120
     python bench/isolation.py --quick --output /tmp/bench
 
-A thousand destinations and a single further destination, which gets every fifth mail and is alive or dead, in turn, at
-half of the machine's capacity. Then a slow lane with a backlog in it, and a mail now and then from another account.
-Everything is real and runs here: PostgreSQL, NATS, DNS, the service's own processes, and a server for the mail.
+A thousand destinations and a single further destination, which gets every fifth message and is alive or dead, in turn,
+at half of the machine's capacity. Then a slow lane with a backlog in it, and an occasional message from another
+account. Everything is real and runs here: PostgreSQL, NATS, DNS, the service's own processes, and a server for the
+mail.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ from tests.support.unresponsive_server import UnresponsiveServer
 from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 2
-# A whole round of the dead destination: a connection's time-out, the pause, and another mail that finds out.
+# A whole round of the dead destination: a connection's time-out, the pause, and another message that finds out.
 SECONDS: Final = 75
 QUICK_SECONDS: Final = 5
 
@@ -57,7 +58,7 @@ LANE_PER_SECOND_MIN: Final = 100.0
 RATIO_MAX: Final = 1.5
 SMALL_SECONDS_MAX: Final = 5.0
 
-# The service's own, as it comes.
+# The service's default.
 LANES: Final = {"LANES__PER_SECOND": "100", "LANES__BURST": "100"}
 
 
@@ -65,14 +66,16 @@ LANES: Final = {"LANES__PER_SECOND": "100", "LANES__BURST": "100"}
 class Sizes:
     domains: int
     senders: int
-    capacity_mails: int
+    capacity_messages: int
     backlog: int
-    small_mails: int
+    small_messages: int
     lane_per_second: int
 
 
-FULL: Final = Sizes(domains=1_000, senders=10, capacity_mails=6_000, backlog=20_000, small_mails=60, lane_per_second=50)
-QUICK: Final = Sizes(domains=50, senders=3, capacity_mails=300, backlog=500, small_mails=5, lane_per_second=50)
+FULL: Final = Sizes(
+    domains=1_000, senders=10, capacity_messages=6_000, backlog=20_000, small_messages=60, lane_per_second=50
+)
+QUICK: Final = Sizes(domains=50, senders=3, capacity_messages=300, backlog=500, small_messages=5, lane_per_second=50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Bench:
         async with self._processes({}) as processes:
             experiment = await self._experiment(processes)
             await experiment.warm(LANE_PER_SECOND_MIN, LATE_SECONDS_MAX)
-            return await experiment.capacity(self.sizes.capacity_mails, LATE_SECONDS_MAX)
+            return await experiment.capacity(self.sizes.capacity_messages, LATE_SECONDS_MAX)
 
     async def one_among_many(self, *, is_dead: bool, per_second: float, seconds: int) -> OthersMail:
         lane = {"per_second": max(LANE_PER_SECOND_MIN, 2 * per_second / EVERY)}
@@ -122,7 +125,7 @@ class Bench:
         async with self._processes({SLOW: {"per_second": self.sizes.lane_per_second}}) as processes:
             experiment = await Experiment.prepared(processes, senders=2, request=_request)
             return await experiment.fair_turns(
-                backlog=self.sizes.backlog, seconds=self.sizes.small_mails, late_seconds_max=LATE_SECONDS_MAX
+                backlog=self.sizes.backlog, seconds=self.sizes.small_messages, late_seconds_max=LATE_SECONDS_MAX
             )
 
     async def _experiment(self, processes: ServiceProcesses) -> Experiment:
@@ -145,7 +148,7 @@ def _request(tenant: Tenant, to: str) -> bytes:
 
 @contextmanager
 def receiver(workplace: Path) -> Iterator[int]:
-    """The receiver, a process of its own, which logs a mail before it accepts it; its port."""
+    """The receiver, a separate process, which logs a message before it accepts it; its port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.smtp_receiver", "--log", str(workplace / "received.jsonl")],
         cwd=Path(__file__).resolve().parents[1],
@@ -166,7 +169,7 @@ async def measure(bench: Bench, seconds: int, run: Run) -> Findings:
         capacity = await bench.capacity()
     per_second = capacity * LOAD_PART
     run.say(
-        f"capacity: [bold]{capacity:,.0f}[/] mails a second; offered: {per_second:,.0f}, every {EVERY}th to the one"
+        f"capacity: [bold]{capacity:,.0f}[/] messages a second; offered: {per_second:,.0f}, every {EVERY}th to the one"
     )
     found: dict[bool, list[OthersMail]] = {False: [], True: []}
     for round_name, is_dead in run.interleaved((False, True)):
@@ -175,7 +178,7 @@ async def measure(bench: Bench, seconds: int, run: Run) -> Findings:
             others = await bench.one_among_many(is_dead=is_dead, per_second=per_second, seconds=seconds)
         found[is_dead].append(others)
         waits = ", ".join(f"{name} {_ms(others.percentile(part))}" for name, part in (("p50", 0.5), ("p99", 0.99)))
-        run.say(f"{words}: the others' {waits} ms ({len(others.waits):,} mails; {others.to_the_one:,} to the one)")
+        run.say(f"{words}: the others' {waits} ms ({len(others.waits):,} messages; {others.to_the_one:,} to the one)")
     with run.status("a backlog in a slow lane"):
         turns = await bench.fair_turns()
     return Findings(bench.sizes, capacity, per_second, seconds, found[False], found[True], turns)
@@ -193,7 +196,7 @@ def report_of(run: Run) -> Report:
         findings = asyncio.run(measure(bench, seconds, run))
         if not dead_end.hangs():
             raise NotDeliveredError("the dead destination accepted a connection")
-    columns = ("Whose mail", "mails", "p50 ms", "p99 ms", "most, ms", "p99 of 202, ms")
+    columns = ("Whose mail", "messages", "p50 ms", "p99 ms", "most, ms", "p99 of 202, ms")
     return Report(
         name="isolation",
         title="Isolation",
@@ -204,7 +207,7 @@ def report_of(run: Run) -> Report:
         notes=_notes(findings),
         plot=Plot(
             "isolation.png",
-            "How long mails took, the one dead and alive; and beside a backlog",
+            "How long messages took, the one dead and alive; and with a backlog",
             lambda pyplot: _plot(pyplot, findings),
         ),
     )
@@ -213,7 +216,7 @@ def report_of(run: Run) -> Report:
 def goals(findings: Findings) -> list[Goal]:
     ratio, small = median(findings.ratios(0.99)), findings.turns.percentile(0.99)
     ratio_text = f"the others' p99 at {RATIO_MAX}× or less when the one is dead: {ratio:.2f}×"
-    small_text = f"beside a backlog, another account's p99 under {SMALL_SECONDS_MAX:.0f} s: {small:.2f} s"
+    small_text = f"with a backlog, another account's p99 under {SMALL_SECONDS_MAX:.0f} s: {small:.2f} s"
     return [
         goal(ratio <= RATIO_MAX, f"{ratio_text} (p50 {median(findings.ratios(0.5)):.2f}×)"),
         goal(small < SMALL_SECONDS_MAX, small_text),
@@ -226,11 +229,11 @@ def _rows(findings: Findings) -> list[list[str]]:
         p50, p99 = (median(others.percentile(part) for others in rounds) for part in (0.5, 0.99))
         most = max(others.percentile(1) for others in rounds)
         accepted = median(percentile(others.accepted.waits, 0.99) for others in rounds)
-        mails = sum(len(others.waits) for others in rounds)
+        messages = sum(len(others.waits) for others in rounds)
         name = f"{findings.sizes.domains:,} destinations, the one {state}"
-        rows.append([name, f"{mails:,}", *map(_ms, (p50, p99, most, accepted))])
+        rows.append([name, f"{messages:,}", *map(_ms, (p50, p99, most, accepted))])
     for name, waits in (
-        ("slow lane: the account with a mail a second", findings.turns.waits),
+        ("slow lane: the account with one message a second", findings.turns.waits),
         ("slow lane: the backlog, as far as delivered", findings.turns.backlog_waits),
     ):
         shown = [_ms(percentile(_seconds(waits), part)) for part in (0.5, 0.99, 1)]
@@ -255,12 +258,12 @@ def _notes(findings: Findings) -> str:
         domains=f"{sizes.domains:,}",
         per_second=f"{findings.per_second:,.0f}",
         capacity=f"{findings.capacity:,.0f}",
-        capacity_mails=f"{sizes.capacity_mails:,}",
+        capacity_messages=f"{sizes.capacity_messages:,}",
         ratios=", ".join(f"{ratio:.2f}" for ratio in findings.ratios(0.99)),
         lane_per_second=sizes.lane_per_second,
         backlog=f"{sizes.backlog:,}",
         posted_seconds=f"{turns.backlog_posted_seconds:.1f}",
-        small_mails=sizes.small_mails,
+        small_messages=sizes.small_messages,
         lane_carried=f"{turns.lane_per_second:.1f}",
     )
 

@@ -1,11 +1,11 @@
-"""Measures low load: what a mail costs PostgreSQL and the service at fixed rates, and what the idle service costs.
+"""Measures low load: what a message costs PostgreSQL and the service at fixed rates, and what the idle service costs.
 
     make bench-low-load                           (or: python bench/low_load.py)
     python bench/low_load.py --rates 0,30,120 --rounds 3 --seconds 30
     python bench/low_load.py --quick --output /tmp/bench
 
 The whole service is one process with the stream in its memory, as on a small server, on a private PostgreSQL with 31
-days of partitions. Mails come one by one at their rate and go to a sink.
+days of partitions. Messages come one by one at their rate and go to a sink.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ RATES: Final = "0,1,10,30,120,500"
 ROUNDS: Final = 3
 SECONDS: Final = 20.0
 QUICK_SECONDS: Final = 3.0
-# At 1 a second as many mails as this, however long it takes.
-MAILS_MIN: Final = 30
-WARM_MAILS: Final = 200
+# At 1 a second this many messages, however long it takes.
+MESSAGES_MIN: Final = 30
+WARM_MESSAGES: Final = 200
 WARM_PER_SECOND: Final = 50.0
 SETTLE_SECONDS: Final = 5.0
 RECORDED_SECONDS_MAX: Final = 60.0
 PARTITION_DAYS: Final = 31
 
-PARTS: Final = ("dispatch", "delivery", "notification", "inbound", "upkeep")
+PARTS: Final = ("dispatch", "delivery", "notification", "inbound", "maintenance")
 SENDERS: Final = 10
 DESTINATIONS: Final = 16
 # Too high to be what is measured.
@@ -56,7 +56,7 @@ CLUSTER_SETTINGS: Final = {
     **dataset.CLUSTER_SETTINGS,
     "shared_preload_libraries": "pg_stat_statements",
     "pg_stat_statements.track_utility": "off",
-    # What it does by itself would be measured with a mail now and then.
+    # What it does on its own would be measured along with an occasional message.
     "autovacuum": "off",
 }
 POSTGRES_US_MAX: Final = {30: 1_200.0, 120: 800.0}
@@ -104,9 +104,9 @@ class Bench:
     async def measured(self, rate: int) -> tuple[Measured, list[Query]]:
         async with self._service() as (processes, tenants):
             addresses = [f"ada@{processes.destination(f'customer{number}.example')}" for number in range(DESTINATIONS)]
-            await self._send(processes, tenants, addresses, WARM_MAILS, WARM_PER_SECOND)
+            await self._send(processes, tenants, addresses, WARM_MESSAGES, WARM_PER_SECOND)
             await asyncio.sleep(SETTLE_SECONDS)
-            seconds = max(self.seconds, MAILS_MIN / rate if rate else 3 * self.seconds)
+            seconds = max(self.seconds, MESSAGES_MIN / rate if rate else 3 * self.seconds)
             service = processes.service
             await service.value("SELECT pg_stat_statements_reset()")
             began_at: datetime = await service.value("SELECT now()")
@@ -139,7 +139,7 @@ class Bench:
         processes: ServiceProcesses,
         tenants: Sequence[Tenant],
         addresses: Sequence[str],
-        mails: int,
+        messages: int,
         per_second: float,
     ) -> float:
         """Returns when all are recorded; how many seconds it took."""
@@ -151,7 +151,7 @@ class Bench:
                 text=message.TEXT,
                 html=message.HTML,
             )
-            for number in range(mails)
+            for number in range(messages)
         ]
         began = asyncio.get_running_loop().time()
         # Few, so that each is used before the server closes it.
@@ -196,12 +196,12 @@ async def measure(bench: Bench, rates: Sequence[int], run: Run) -> Findings:
     runs: dict[int, list[Measured]] = {rate: [] for rate in rates}
     idle: list[Query] = []
     for round_name, rate in run.interleaved(rates):
-        with run.status(f"{round_name}: {rate} mails a second"):
+        with run.status(f"{round_name}: {rate} messages a second"):
             measured, queries = await bench.measured(rate)
         runs[rate].append(measured)
         if not rate:
             idle = queries
-        run.say(f"{round_name}: {rate} mails a second: {measured}")
+        run.say(f"{round_name}: {rate} messages a second: {measured}")
         dearest = sorted(queries, key=lambda query: query.milliseconds, reverse=True)[:QUERIES_SHOWN]
         for query in dearest:
             us = query.milliseconds * 1e3 / (measured.count or measured.seconds)
@@ -217,14 +217,14 @@ def report_of(run: Run) -> Report:
         seconds = QUICK_SECONDS if run.is_quick else run.options.seconds
         bench = Bench(EmptyServices(cluster, run.workplace), sink.port, seconds)
         findings = asyncio.run(measure(bench, rates, run))
-    columns = ("Load", "PostgreSQL µs", "service µs", "queries", "p50 ms", "p99 ms", "mails", "seconds")
+    columns = ("Load", "PostgreSQL µs", "service µs", "queries", "p50 ms", "p99 ms", "messages", "seconds")
     return Report(
         name="low-load",
         title="Low load",
         target="bench-low-load",
         machine=report.machine(),
         tables=[
-            Rows("Low load: what a mail, or an idle second, costs", columns, _rows(findings)),
+            Rows("Low load: what a message, or an idle second, costs", columns, _rows(findings)),
             Rows("The idle service's queries", ("Query", "a second"), _query_rows(findings)),
         ],
         goals=goals(findings),
@@ -235,7 +235,7 @@ def report_of(run: Run) -> Report:
             days=PARTITION_DAYS,
             parts=", ".join(("http", *PARTS)),
         ),
-        plot=Plot("low-load.png", "Processor time a mail over the rate", lambda pyplot: _plot(pyplot, findings)),
+        plot=Plot("low-load.png", "Processor time per message over the rate", lambda pyplot: _plot(pyplot, findings)),
     )
 
 
@@ -246,12 +246,14 @@ def goals(findings: Findings) -> list[Goal]:
     for rate, most in POSTGRES_US_MAX.items():
         if rate in costs:
             us = costs[rate]["PostgreSQL"]
-            found.append(goal(us <= most, f"PostgreSQL at {rate} mails/s, {most:,.0f} µs a mail or less: {us:,.0f} µs"))
+            found.append(
+                goal(us <= most, f"PostgreSQL at {rate} messages/s, {most:,.0f} µs per message or less: {us:,.0f} µs")
+            )
     for rate, most in P50_MS_MAX.items():
         if rate in costs:
             p50 = median(run.p50_ms for run in findings.runs[rate])
             found.append(
-                goal(p50 <= most, f"accepted to delivered at {rate} mails/s, p50 {most:.0f} ms or less: {p50:.0f}")
+                goal(p50 <= most, f"accepted to delivered at {rate} messages/s, p50 {most:.0f} ms or less: {p50:.0f}")
             )
     if 0 in costs:
         part = sum(costs[0].values()) / 1e6
@@ -278,7 +280,7 @@ def _rows(findings: Findings) -> list[list[str]]:
             f"{median(run.seconds for run in runs):.0f}",
         ]
         queries = median(run.figures["queries_per_unit"] for run in runs)
-        name = f"{rate} mails/s, a mail" if rate else "idle, a second"
+        name = f"{rate} messages/s, per message" if rate else "idle, per second"
         rows.append([name, f"{costs['PostgreSQL']:,.0f}", f"{costs['posthouse']:,.0f}", f"{queries:.1f}", *middle])
     return rows
 
@@ -299,9 +301,9 @@ def _plot(pyplot: Any, findings: Findings) -> Any:
     rates = [rate for rate in findings.runs if rate]
     for part, colour in (("PostgreSQL", PALE_BLUE), ("posthouse", BLUE)):
         axes.plot(rates, [report.costs(findings.runs[rate])[part] for rate in rates], "o-", color=colour, label=part)
-    axes.set(xscale="log", yscale="log", xlabel="mails a second")
+    axes.set(xscale="log", yscale="log", xlabel="messages a second")
     axes.set_xticks(rates, [str(rate) for rate in rates])
-    axes.set_title("Processor time a mail, µs", fontsize=10, loc="left")
+    axes.set_title("Processor time per message, µs", fontsize=10, loc="left")
     axes.legend(fontsize=8, frameon=False)
     report.plain(axes)
     return figure
@@ -309,7 +311,7 @@ def _plot(pyplot: Any, findings: Findings) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = harness.parser(__doc__, rounds=ROUNDS, seconds=SECONDS)
-    parser.add_argument("--rates", default=RATES, help=f"mails a second; 0 is the idle service ({RATES})")
+    parser.add_argument("--rates", default=RATES, help=f"messages a second; 0 is the idle service ({RATES})")
     return harness.main(parser.parse_args(arguments), report_of, smtp_sink.missing)
 
 

@@ -56,23 +56,25 @@ def mail(domain: str = SENDER_DOMAIN, text: str = LONG_TEXT, host: str = "mail.e
 
 
 def newsletter(size: int) -> bytes:
-    """A mail of HTML, of so many bytes, that repeats itself no more than real mail does: gzip makes a third of it."""
-    chance = random.Random(size)
+    """An HTML message of this many bytes that repeats itself no more than real mail does: gzip makes a third of it."""
+    randomness = random.Random(size)
     syllables = _SYLLABLES.split()
-    vocabulary = ["".join(chance.choices(syllables, k=chance.randint(1, 4))) for _ in range(2_000)]
+    vocabulary = ["".join(randomness.choices(syllables, k=randomness.randint(1, 4))) for _ in range(2_000)]
     frequencies = [1 / rank for rank in range(1, len(vocabulary) + 1)]
 
     def words(count: int) -> str:
-        return " ".join(chance.choices(vocabulary, frequencies, k=count))
+        return " ".join(randomness.choices(vocabulary, frequencies, k=count))
 
     def row() -> str:
-        style = f"padding:{chance.randint(2, 24)}px;font-family:Arial,sans-serif;color:#{chance.randrange(1 << 24):06x}"
-        link = f"https://click.example/c/{chance.randrange(1 << 64):x}"
+        padding = randomness.randint(2, 24)
+        color = f"{randomness.randrange(1 << 24):06x}"
+        style = f"padding:{padding}px;font-family:Arial,sans-serif;color:#{color}"
+        link = f"https://click.example/c/{randomness.randrange(1 << 64):x}"
         return f'<tr><td style="{style}">{words(16)}. <a href="{link}">{words(3)}</a></td></tr>\r\n'
 
     return "".join(row() for _ in range(size // 150)).encode()[:size]
 
 
 def attachment(size: int) -> bytes:
-    """A mail of nothing but base64, of so many bytes: hardly anything can be compressed."""
+    """A message of nothing but base64, of this many bytes: hardly anything can be compressed."""
     return base64.encodebytes(random.Random(size).randbytes(size * 3 // 4)).replace(b"\n", b"\r\n")[:size]

@@ -1,10 +1,10 @@
-"""Measures what metrics and access lines cost: processor time of a mail with and without them.
+"""Measures what metrics and access lines cost: processor time of a message with and without them.
 
     make bench-metrics                            (or: python bench/metrics.py)
     python bench/metrics.py --rounds 20
 
-Turns of seconds, or processes of their own, differ by more than what is looked for. So one process changes itself every
-tenth of a second, in a random order, while the load goes on: it counts or doesn't, writes access lines or doesn't;
+Turns of seconds, or separate processes, differ by more than what is looked for. So one process changes itself every
+tenth of a second, in a random order, while the load continues: it counts or doesn't, writes access lines or doesn't;
 "once more" is the same under another name, and shows what chance does. A scrape is measured when there is no mail.
 Delivery is to the simulator, without a server's answers: counting has a larger part in it than in any real delivery.
 """
@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -156,7 +157,8 @@ def _measured(
     """Each variant, round by round; and the processor time of a scrape, in seconds."""
     turns.prepare(data)
     port = free_port()
-    variant = Variant(name, data, PARTS[name], {"MONITORING__PORT": str(port)}, modules)
+    measuring = replace(data, environment={**data.environment, **dataset.with_modules(modules)})
+    variant = Variant(measuring, PARTS[name], {"MONITORING__PORT": str(port)})
     rows: dict[str, list[Measured]] = {}
     with turns.started(variant) as server:
         slices = _Slices(server.process, modules / "sums.json")
@@ -191,7 +193,7 @@ def measure(run: Run) -> Report:
         machine=report.machine(),
         tables=[_table(rows)],
         goals=goals(rows, scrapes),
-        more=[*access_lines(rows), *chance(rows)],
+        more=[*access_lines(rows), *randomness(rows)],
         notes=report.notes("metrics", rounds=run.rounds, seconds=seconds),
     )
 
@@ -202,8 +204,8 @@ def _name(name: str, variant: str) -> str:
 
 def _table(rows: Runs) -> Rows:
     columns: list[tuple[str, report.Cell]] = [
-        ("Python µs a mail", report.middle("{:,.0f}", lambda run: run.cpu_us)),
-        ("mails", lambda runs: f"{sum(run.count for run in runs):,}"),
+        ("Python µs per message", report.middle("{:,.0f}", lambda run: run.cpu_us)),
+        ("messages", lambda runs: f"{sum(run.count for run in runs):,}"),
     ]
     return report.table("Processor time with and without metrics", "Mail", dict(sorted(rows.items())), columns)
 
@@ -218,20 +220,20 @@ def goals(rows: Runs, scrapes: Mapping[str, float]) -> list[Goal]:
     for name in PARTS:
         counting, scraping = _costs(rows, name, NOT_COUNTED), scrapes[name] * SCRAPES_A_SECOND
         text = (
-            f"a mail {name} costs {spread(counting)} with metrics, and a scrape a second, {scrapes[name] * 1e3:.1f} ms "
-            f"each, {scraping:+.1%} (≤ {COST_MAX:.0%} together)"
+            f"a message {name} costs {spread(counting)} with metrics, and a scrape a second, {scrapes[name] * 1e3:.1f} "
+            f"ms each, {scraping:+.1%} (≤ {COST_MAX:.0%} together)"
         )
         found.append(goal(median(counting) + scraping <= COST_MAX, text))
     return found
 
 
 def access_lines(rows: Runs) -> list[str]:
-    return [f"access lines make a mail {name} cost {spread(_costs(rows, name, NO_ACCESS_LINES))}" for name in PARTS]
+    return [f"access lines make a message {name} cost {spread(_costs(rows, name, NO_ACCESS_LINES))}" for name in PARTS]
 
 
-def chance(rows: Runs) -> list[str]:
+def randomness(rows: Runs) -> list[str]:
     return [
-        f"a mail {name} costs {spread(_costs(rows, name, COUNTED_AGAIN))} when nothing is changed" for name in PARTS
+        f"a message {name} costs {spread(_costs(rows, name, COUNTED_AGAIN))} when nothing is changed" for name in PARTS
     ]
 
 

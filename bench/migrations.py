@@ -29,19 +29,28 @@ from bench.dataset import environment_of
 from bench.harness import Run
 from bench.processes import BenchError, posthouse_command
 from bench.report import Goal, Report, Rows, goal
-from posthouse.store import partitions, revision, schema
+from posthouse.store import partitions, schema
 from posthouse.store.partitions import Partition
 from tests.support.released_version import ReleaseError, newest_release, newest_revision
 from tools.private_postgres import PrivatePostgres
 
 ROWS: Final = 10_000_000
 QUICK_ROWS: Final = 20_000
-ROWS_AT_ONCE: Final = 500_000
+ROWS_BATCH: Final = 500_000
 POLL_SECONDS: Final = 0.002
 BASELINE_SECONDS: Final = 5.0
 LOCK_MILLISECONDS_MAX: Final = 100
 # What accepting, delivery and webhooks write.
-WRITTEN: Final = ("accounts", "messages", "recipients", "attempts", "schedule", "calls", "webhook_deliveries", "ledger")
+WRITTEN: Final = (
+    "accounts",
+    "messages",
+    "recipients",
+    "attempts",
+    "delivery_schedule",
+    "webhook_schedule",
+    "webhook_deliveries",
+    "ledger",
+)
 ACCOUNT: Final = UUID(int=1)
 
 _MESSAGE_ID: Final = "(lpad(to_hex($1::bigint), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid"
@@ -50,24 +59,25 @@ _FILL: Final = {
         subject, recipient_count, credits_reserved, open_count, created_at)
         SELECT $4, {_MESSAGE_ID}, $4, $4, 'api', 'a@example.com', 'a@example.com', 'Your order', 1, 1, 1, now()
         FROM generate_series($2::bigint, $3::bigint) n""",
-    "schedule": f"""INSERT INTO schedule (account_id, message_id, position, destination, next_at, fence)
+    "delivery_schedule": f"""INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at,
+        fence)
         SELECT $4, {_MESSAGE_ID}, 0, 'example.org', now() + interval '1 day', 1
         FROM generate_series($2::bigint, $3::bigint) n""",
     "attempts": f"""INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at)
         SELECT $4, {_MESSAGE_ID}, 0, 1, $4, now() FROM generate_series($2::bigint, $3::bigint) n""",
-    "calls": f"""INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)
+    "webhook_schedule": f"""INSERT INTO webhook_schedule (account_id, id, event_id, next_at, max_attempts)
         SELECT $4, {_MESSAGE_ID}, $4, now() + interval '1 day', 7 FROM generate_series($2::bigint, $3::bigint) n""",
 }
 _WRITES: Final = (
     "UPDATE accounts SET available = available WHERE id = $1",
     "UPDATE messages SET subject = subject WHERE account_id = $1 AND id = $2",
-    "UPDATE schedule SET fence = fence WHERE account_id = $1 AND message_id = $2",
+    "UPDATE delivery_schedule SET fence = fence WHERE account_id = $1 AND message_id = $2",
     "UPDATE attempts SET fence = fence WHERE account_id = $1 AND message_id = $2",
-    "UPDATE calls SET fence = fence WHERE account_id = $1 AND id = $2",
+    "UPDATE webhook_schedule SET fence = fence WHERE account_id = $1 AND id = $2",
 )
 # Locks of another session that keep writers waiting; partitions count as their table.
 _LOCKS: Final = f"""
-SELECT (SELECT version_num FROM {revision.TABLE}) AS revision,
+SELECT (SELECT version_num FROM {schema.TABLE}) AS revision,
        array_agg(DISTINCT coalesce(i.inhparent, l.relation)::regclass::text) AS tables
 FROM pg_locks l LEFT JOIN pg_inherits i ON i.inhrelid = l.relation
 WHERE l.granted AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
@@ -99,8 +109,8 @@ async def _fill(url: str, rows: int, run: Run) -> UUID:
         ACCOUNT,
     )
     for table, statement in _FILL.items():
-        for first in range(1, rows + 1, ROWS_AT_ONCE):
-            last = min(rows, first + ROWS_AT_ONCE - 1)
+        for first in range(1, rows + 1, ROWS_BATCH):
+            last = min(rows, first + ROWS_BATCH - 1)
             await connection.execute(statement, milliseconds, first, last, ACCOUNT)
         run.say(f"{table}: {rows:,} rows")
     found: UUID = await connection.fetchval("SELECT id FROM messages LIMIT 1")
@@ -185,7 +195,7 @@ def measure(run: Run) -> Report:
             seconds=f"{findings.seconds:.0f}",
             baseline=f"{findings.baseline * 1000:.0f}",
             released=released,
-            newest=revision.newest(),
+            newest=schema.newest_revision(),
         ),
     )
 
@@ -211,7 +221,7 @@ def _slowest(findings: Findings, before: str) -> float:
 
 def _next(before: str) -> str:
     """`posthouse migrate` makes partitions once there is no migration left."""
-    return "partitions" if before == revision.newest() else f"{int(before) + 1:04}"
+    return "partitions" if before == schema.newest_revision() else f"{int(before) + 1:04}"
 
 
 def goals(findings: Findings) -> list[Goal]:

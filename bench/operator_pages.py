@@ -1,6 +1,6 @@
-"""The operator's pages in Chromium, beside a large installation: how long each takes until it can be used.
+"""The operator's pages in Chromium, in a large installation: how long each takes until it can be used.
 
-Each page is opened as a link within the dashboard opens it, and loaded anew as its address in a browser does. It can
+Each page is opened as a link within the dashboard opens it, and loaded again as its address in a browser does. It can
 be used when it has its heading and nothing that is seen of it is loading.
 """
 
@@ -12,11 +12,10 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from posthouse.clock import DatabaseClock
-from posthouse.compose.operator import OperatorServices
+from posthouse.compose.flows import Flows
 from posthouse.config import Settings
 from posthouse.rules import ids
-from posthouse.rules.actor import OPERATOR
-from posthouse.rules.credential import Role
+from posthouse.rules.credential import OPERATOR, Role
 from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Database
 from tests.support.dashboard_browser import Pages, running_browser
@@ -38,7 +37,7 @@ class Usable(NamedTuple):
 
     by_link: float
     slowest: float
-    anew: float
+    reloaded: float
 
 
 async def measure(
@@ -49,10 +48,10 @@ async def measure(
     paths: Mapping[str, str],
     say: Callable[[str], None],
 ) -> dict[str, Usable]:
-    """By the page's name; the median of some times."""
+    """By the page's name; the median of several measurements."""
     email = f"pages-{datetime.now().timestamp():.0f}@example.org"
-    services = OperatorServices(settings, database, DatabaseClock(), OPERATOR)
-    await services.team.create_user(AccountId(account), email, PASSWORD, Role.VIEWER, OPERATOR)
+    flows = Flows(settings, database, DatabaseClock())
+    await flows.team.create_user(AccountId(account), email, PASSWORD, Role.VIEWER, OPERATOR)
     found: dict[str, Usable] = {}
     async with running_browser() as browser:
         pages = Pages(browser, url)
@@ -63,7 +62,7 @@ async def measure(
         await page.goto(f"{url}{home}/operator-log")
         await settled(page)
         for name, path in paths.items():
-            by_link, anew = [], []
+            by_link, reloaded = [], []
             for _ in range(TIMES):
                 await _visit(page, f"{home}/operator-log")
                 began = time.perf_counter()
@@ -73,8 +72,8 @@ async def measure(
                 began = time.perf_counter()
                 await page.goto(f"{url}{home}/{path}", wait_until="commit")
                 await settled(page)
-                anew.append(time.perf_counter() - began)
-            found[name] = Usable(statistics.median(by_link[1:]), max(by_link[1:]), statistics.median(anew))
+                reloaded.append(time.perf_counter() - began)
+            found[name] = Usable(statistics.median(by_link[1:]), max(by_link[1:]), statistics.median(reloaded))
             say(f"{name}: {found[name]}")
         faults = pages.faults()
         await pages.close()

@@ -4,7 +4,7 @@
     python bench/operators.py --quick                     (a small installation: shows that it works)
     python bench/operators.py --data /var/tmp/operators   (keeps the installation there for the next run)
 
-10,000 accounts, 10,000 lanes and 1,000,000 recipients that wait are made by SQL. Then every flow of the operator's
+10,000 accounts, 10,000 lanes and 1,000,000 waiting recipients are made with SQL. Then every flow of the operator's
 routes runs a hundred times, each of its statements is timed, by the clock and by the processor time of PostgreSQL's
 process, and explained; twenty clients poll the routes of one HTTP process as twenty open pages do, while its
 processor time and PostgreSQL's are read; and Chromium opens each page of what `make dashboard` built. It writes
@@ -43,13 +43,12 @@ from bench.operator_pages import USABLE_SECONDS_MAX, Usable
 from bench.processes import BenchError, Pace, metered, posthouse_command
 from bench.report import Report, Rows, goal
 from posthouse.clock import DatabaseClock
-from posthouse.compose.operator import OperatorServices
+from posthouse.compose.flows import Flows
 from posthouse.config import Settings
 from posthouse.config.load import load
-from posthouse.entrypoints.http import dashboard_build
+from posthouse.entrypoints.http import static_content
 from posthouse.flows.operate.accounts import AccountOrder
 from posthouse.rules import ids, search, token
-from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.rules.search import SearchField
@@ -111,18 +110,19 @@ FILL: Final = {
         INSERT INTO recipients (account_id, message_id, position, field, email)
         SELECT {_SENDER}, {_MESSAGE}, 0, 'to', 'person' || n || '@mail' || n % <lanes> || '.example'
         FROM generate_series(0, <recipients> - 1) n""",
-    "schedule": f"""
-        INSERT INTO schedule (account_id, message_id, position, destination, next_at, fence, attempt_count, held_since)
+    "delivery_schedule": f"""
+        INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at, fence, attempt_count,
+            held_since)
         SELECT {_SENDER}, {_MESSAGE}, 0, 'mail' || n % <lanes> || '.example',
             now() + interval '100 minutes' * (random() - 0.4), 1, 1, CASE WHEN n % 100 = 0 THEN now() END
         FROM generate_series(0, <recipients> - 1) n""",
-    "catalogue": f"""
-        INSERT INTO catalogue (account_id, term, message_id)
+    "search_index": f"""
+        INSERT INTO search_index (account_id, term, message_id)
         SELECT {_SENDER}, term, {_MESSAGE} FROM generate_series(0, <recipients> - 1) n
         CROSS JOIN LATERAL (
             VALUES (hashtextextended('person' || n, 0)), (hashtextextended('orders' || n % 100, 0))) terms(term)""",
-    "standings": """
-        INSERT INTO standings (ip, lane, standing, version, changed_at)
+    "learned_limits": """
+        INSERT INTO learned_limits (ip, lane, limits, version, changed_at)
         SELECT '192.0.2.1', 'mail' || n || '.example', '{"per_second": 2.5, "ceiling": 5}', 1, now()
         FROM generate_series(0, <lanes> - 1) n""",
     "lane_reports": f"""
@@ -130,8 +130,8 @@ FILL: Final = {
             reported_at, last_reply)
         SELECT ('{ACCOUNT_PREFIX}' || {NUMBER_MIN} + n / 200)::uuid, 'mail' || n || '.example', n % 500, 2, 1, 100, 10,
             now() + interval '1 day', '250 2.0.0 OK' FROM generate_series(0, <lanes> - 1) n""",
-    "lessons": """
-        INSERT INTO lessons (at, ip, lane, kind, scope, before, after, cause, reply)
+    "limit_changes": """
+        INSERT INTO limit_changes (at, ip, lane, kind, scope, before, after, cause, reply)
         SELECT now() - interval '1 minute' * n, '192.0.2.1', 'mail' || n || '.example', 'slow', 'address',
             '{"per_second": 10}', '{"per_second": 2.5}', '421', '4.7.0 too much mail'
         FROM generate_series(0, <lanes> - 1) n""",
@@ -226,7 +226,7 @@ async def _fill(url: str, sizes: Mapping[str, int], run: Run) -> None:
             run.say(f"filled {table} in {time.monotonic() - began:.0f} s")
         term = search.term(SearchField.RECIPIENT, ASKED)
         await connection.execute(
-            "INSERT INTO catalogue (account_id, term, message_id)"
+            "INSERT INTO search_index (account_id, term, message_id)"
             " SELECT account_id, $1, id FROM (SELECT account_id, id FROM messages ORDER BY id DESC LIMIT 100) newest",
             term,
         )
@@ -258,41 +258,40 @@ async def _messages(url: str) -> list[str]:
         await connection.close()
 
 
-def _flows(services: OperatorServices, messages: Sequence[str]) -> dict[str, Callable[[int], Awaitable[object]]]:
+def _flows(flows: Flows, messages: Sequence[str]) -> dict[str, Callable[[int], Awaitable[object]]]:
     """What each route does, by its path; the number is that of the repetition."""
 
     async def first(order: AccountOrder) -> None:
-        is_by_limits = order is AccountOrder.LIMITS
-        found = await (services.nearest_limits.first(50) if is_by_limits else services.accounts.first(order, 50))
-        await services.accounts.rows(found.account_ids)
-        await services.accounts.figures(found.account_ids)
-        await services.nearest_limits.of(found.account_ids)
+        found = await flows.accounts.first(order, 50)
+        await flows.accounts.rows(found.account_ids)
+        await flows.accounts.figures(found.account_ids)
+        await flows.accounts.nearest_limits(found.account_ids)
 
     async def overview(_: int) -> None:
-        await services.monitor.waiting()
-        first = await services.lanes.first(20, stopped_first=True)
-        await services.lanes.shown(first.names, 20)
-        await services.monitor.usage()
-        await services.provider_delays.known()
-        await services.lanes.log(None, 20)
-        await services.monitor.operator_log(20)
+        await flows.monitor.waiting()
+        first = await flows.lanes.first(20, stopped_first=True)
+        await flows.lanes.shown(first.names, 20)
+        await flows.monitor.usage()
+        await flows.provider_delays.known()
+        await flows.lanes.log(None, 20)
+        await flows.monitor.operator_log(20)
 
     async def lanes(part: str) -> None:
-        first = await services.lanes.first(101, part=part)
-        await services.lanes.shown(first.names, 101, part=part)
+        first = await flows.lanes.first(101, part=part)
+        await flows.lanes.shown(first.names, 101, part=part)
 
     async def lane(number: int) -> None:
-        await services.lanes.explain(f"mail{number}.example", 20)
-        await services.lanes.one(f"mail{number}.example")
+        await flows.lanes.explain(f"mail{number}.example", 20)
+        await flows.lanes.one(f"mail{number}.example")
 
     async def page(number: int) -> None:
-        rows = await services.accounts.page(f"account {number * 37 % 10_000}", 51)
-        await services.accounts.figures([row.id for row in rows])
-        await services.nearest_limits.of([row.id for row in rows])
+        rows = await flows.accounts.page(f"account {number * 37 % 10_000}", 51)
+        await flows.accounts.figures([row.id for row in rows])
+        await flows.accounts.nearest_limits([row.id for row in rows])
 
     async def detail(number: int) -> None:
-        timeline = await services.monitor.timeline(messages[number % len(messages)])
-        await services.monitor.lessons(timeline)
+        timeline = await flows.monitor.timeline(messages[number % len(messages)])
+        await flows.monitor.limit_changes(timeline)
 
     unknown = ids.text(ids.MESSAGE, ids.message_of(ids.lowest_id(datetime.now(UTC))))
     return {
@@ -300,19 +299,19 @@ def _flows(services: OperatorServices, messages: Sequence[str]) -> dict[str, Cal
         "lanes": lambda _: lanes(""),
         "lanes?lane=": lambda number: lanes(f"mail{number}"),
         "lanes/{lane}": lane,
-        "queue": lambda _: services.monitor.shares(50),
+        "queue": lambda _: flows.monitor.shares(50),
         "accounts": page,
         "accounts?by=volume": lambda _: first(AccountOrder.VOLUME),
-        "accounts?by=conduct": lambda _: first(AccountOrder.CONDUCT),
+        "accounts?by=reputation": lambda _: first(AccountOrder.REPUTATION),
         "accounts?by=limits": lambda _: first(AccountOrder.LIMITS),
         "accounts?by=new": lambda _: first(AccountOrder.NEW),
-        "messages?q=id": lambda number: services.message_lookup.find(messages[number % len(messages)]),
-        "messages?q=unknown id": lambda _: services.message_lookup.find(unknown),
-        "messages?q=address": lambda _: services.message_lookup.find(ASKED),
-        "messages?q=unknown address": lambda _: services.message_lookup.find("nobody@example.org"),
+        "messages?q=id": lambda number: flows.message_lookup.find(messages[number % len(messages)]),
+        "messages?q=unknown id": lambda _: flows.message_lookup.find(unknown),
+        "messages?q=address": lambda _: flows.message_lookup.find(ASKED),
+        "messages?q=unknown address": lambda _: flows.message_lookup.find("nobody@example.org"),
         "messages/{id}": detail,
-        "addresses": lambda _: services.addresses.list_addresses(),
-        "log": lambda _: services.monitor.operator_log(100),
+        "addresses": lambda _: flows.sending_addresses.list_addresses(),
+        "log": lambda _: flows.monitor.operator_log(100),
     }
 
 
@@ -355,11 +354,11 @@ class Finding(NamedTuple):
 async def _statements(settings: Settings, url: str, messages: Sequence[str], run: Run) -> list[Finding]:
     database = await Database.open(url, connections_max=2)
     watched: Any = Watched(database)
-    services = OperatorServices(settings, watched, DatabaseClock(), Actor(USER, "op@example.org"))
+    flows = Flows(settings, watched, DatabaseClock())
     connection: Any = await asyncpg.connect(url, server_settings=SETTINGS)
     findings = []
     try:
-        for name, flow in _flows(services, messages).items():
+        for name, flow in _flows(flows, messages).items():
             for number in range(3):
                 await flow(number)
             watched.statements.clear()
@@ -470,7 +469,7 @@ def measure(run: Run) -> Report:
             Rows("Statements", columns, [found.row() for found in findings], text_columns=2),
             Rows(
                 "Pages",
-                ("Page", "by a link, s", "slowest, s", "anew, s"),
+                ("Page", "by a link, s", "slowest, s", "reloaded, s"),
                 [[name, *(f"{figure:.2f}" for figure in usable)] for name, usable in pages.items()],
             ),
         ],
@@ -534,7 +533,7 @@ async def _usable(url: str, address: str, messages: Sequence[str], run: Run) -> 
         "queue": "queue",
         "accounts": "accounts",
         "accounts by volume": "accounts?by=volume",
-        "accounts by conduct": "accounts?by=conduct",
+        "accounts by reputation": "accounts?by=reputation",
         "accounts by limits": "accounts?by=limits",
         "messages by id": f"message-search?q={messages[0]}",
         "messages by address": f"message-search?q={quote(ASKED)}",
@@ -551,7 +550,7 @@ async def _usable(url: str, address: str, messages: Sequence[str], run: Run) -> 
 
 
 def _missing() -> str | None:
-    return None if dashboard_build.is_built() else dashboard_build.NOT_BUILT
+    return None if static_content.is_dashboard_built() else static_content.NOT_BUILT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

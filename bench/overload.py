@@ -37,7 +37,7 @@ PARTS: Final = (USUAL, OVERLOAD, USUAL)
 P99_TO_P50_MAX: Final = 5.0
 ACCEPTED_MS_MAX: Final = 1_000.0
 REFUSED_MS_MAX: Final = 250.0
-# Beside what the server has for each connection that the load opens.
+# On top of what the server has for each connection that the load opens.
 MEMORY_GROWTH_MAX: Final = 1.25
 
 Figures = dict[str, Any]

@@ -1,6 +1,6 @@
 """How PostgreSQL ran the statements that a page takes: as the service sends them, on its own connections.
 
-The service is started anew with PostgreSQL's `auto_explain` on its connections; what that writes into the server's log
+The service is started again with PostgreSQL's `auto_explain` on its connections; what that writes into the server's log
 are the very plans that were used, with the partitions that they opened and the pages that they read.
 """
 

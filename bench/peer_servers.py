@@ -1,4 +1,4 @@
-"""Postfix and Haraka, which ours is measured beside: as relays and as submission servers.
+"""Postfix and Haraka, which ours is compared with: as relays and as submission servers.
 
 Each has its own directories and a port on the loopback, and ends with its parent. Their settings are in `bench/peers/`;
 what stands in braces there is filled in here.
@@ -122,7 +122,7 @@ def require_in_postfix(peer: Peer, replies: Sequence[str]) -> None:
     """Its queue's files are named as the replies name them."""
     stored = {file.name for file in (peer.directory / "queue" / "hold").iterdir()}
     if len(stored) != len(replies) or stored != {reply.rpartition(" ")[2] for reply in replies}:
-        raise BenchError(f"Postfix accepted {len(replies):,} mails, and its queue has {len(stored):,}")
+        raise BenchError(f"Postfix accepted {len(replies):,} messages, and its queue has {len(stored):,}")
 
 
 @contextmanager
@@ -207,11 +207,11 @@ def haraka_submission(workplace: Path, installation: Path, terms: SubmissionTerm
 
 
 def require_in_haraka(peer: Peer, replies: Sequence[str]) -> None:
-    """Its replies don't name the files of its queue, so they are counted, but for those that have only begun."""
+    """Its replies don't name the files of its queue, so they are counted, except for those that have only begun."""
     files = (peer.directory / "queue").iterdir()
     stored = sum(not file.name.startswith((".", "__tmp__")) and file.stat().st_size > 0 for file in files)
     if stored != len(replies) or len(set(replies)) != len(replies):
-        raise BenchError(f"Haraka accepted {len(replies):,} mails, and its queue has {stored:,}")
+        raise BenchError(f"Haraka accepted {len(replies):,} messages, and its queue has {stored:,}")
 
 
 @contextmanager

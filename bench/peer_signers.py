@@ -1,4 +1,4 @@
-"""OpenDKIM and rspamd, which sign what Postfix relays: as its milters, each behind a socket in a directory of its own.
+"""OpenDKIM and rspamd, which sign what Postfix relays: as its milters, each behind a socket in its own directory.
 
 Their settings are in `bench/peers/`; what stands in braces there is filled in here. The key and the fields to sign are
 as ours: RSA with 2048 bits, header and body in relaxed form, the same fields, each listed once more than it occurs.
@@ -33,7 +33,7 @@ from tests.support.smtp_receiver import SmtpReceiver
 
 SELECTOR: Final = "bench"
 SAMPLE_DOMAIN: Final = "sample.example"
-SAMPLE_MAILS: Final = 5
+SAMPLE_MESSAGES: Final = 5
 SAMPLE_SECONDS_MAX: Final = 60.0
 
 _PEERS: Final = Path(__file__).parent / "peers"
@@ -104,7 +104,7 @@ async def signing_postfix(
 
 async def _require_signed_sample(receiver: SmtpReceiver, postfix: Peer, signer: Signer, mail_file: Path) -> None:
     source = smtp_sink.start_source(
-        mail_file, port=postfix.port, mails=SAMPLE_MAILS, sessions=1, recipient=f"ada@{SAMPLE_DOMAIN}"
+        mail_file, port=postfix.port, messages=SAMPLE_MESSAGES, sessions=1, recipient=f"ada@{SAMPLE_DOMAIN}"
     )
     try:
         _, errors = await asyncio.to_thread(source.communicate, timeout=SAMPLE_SECONDS_MAX)
@@ -112,12 +112,12 @@ async def _require_signed_sample(receiver: SmtpReceiver, postfix: Peer, signer: 
         source.kill()
     if source.returncode != 0:
         raise BenchError(f"the sample was refused: {errors.decode(errors='replace')[-2000:]}")
-    await eventually(lambda: len(receiver.accepted) == SAMPLE_MAILS, within=SAMPLE_SECONDS_MAX)
+    await eventually(lambda: len(receiver.accepted) == SAMPLE_MESSAGES, within=SAMPLE_SECONDS_MAX)
     name = f"{SELECTOR}._domainkey.{message.SENDER_DOMAIN}.".encode()
     for mail in (delivered.message for delivered in receiver.accepted):
         if not dkimpy.verify(mail, dnsfunc=lambda asked, **_: signer.record if asked == name else None):
             head = mail.partition(b"\r\n\r\n")[0].decode(errors="replace")
-            raise BenchError(f"a mail of the sample has no valid signature:\n{head}")
+            raise BenchError(f"a message of the sample has no valid signature:\n{head}")
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: so many messages, pages, rows or events; processor time is in microseconds for each of them.
+    """One run: a number of messages, pages, rows or events; processor time is in microseconds for each of them.
 
     `server_us` is of what is measured, by part; `load_us` of the load generator. `figures` are what only this
     benchmark has.
@@ -67,7 +67,7 @@ class Measured:
 
 
 def installed(program: str) -> str | None:
-    """Where a program is, also one that only root has on its path."""
+    """Where a program is, including one that only root has on its path."""
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
@@ -162,7 +162,7 @@ def metered(families: Mapping[str, Sequence[int]]) -> Iterator[dict[str, float]]
 
 
 def microseconds(used: Mapping[str, float], count: int) -> dict[str, float]:
-    """For each of so many."""
+    """For each of this many."""
     return {name: seconds / count * 1e6 for name, seconds in used.items()}
 
 

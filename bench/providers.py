@@ -1,12 +1,12 @@
-"""Measures how much mail providers with hidden limits accept: lanes that learn, lanes that heed a 421, fixed limits.
+"""Measures how much mail providers with hidden limits accept: lanes that learn, lanes that obey a 421, fixed limits.
 
     make bench-providers                          (or: python bench/providers.py)
     python bench/providers.py --seeds 5 --only learning
-    python bench/providers.py --kept /tmp/seeds.json      goes on where the last run was stopped
+    python bench/providers.py --saved /tmp/seeds.json      continues where the last run was stopped
     python bench/providers.py --quick --output /tmp/bench
 
 Eight hours for each seed, by a virtual clock, through the real flows and PostgreSQL; volumes and limits are a sixtieth
-of what they stand for. Then on real sockets, beside a Postfix, where an hour takes a minute.
+of what they stand for. Then on real sockets, next to a Postfix, where an hour takes a minute.
 `tests/support/provider.py` says how the providers behave.
 """
 
@@ -42,7 +42,7 @@ from tests.support.provider_run import (
     SCALE,
     Policy,
     ProviderResult,
-    mails,
+    messages,
     result_of,
     run_on_sockets,
     run_providers,
@@ -52,7 +52,7 @@ from tools.private_postgres import PrivatePostgres, free_port
 
 SEEDS: Final = 20
 # Runs wait most of the time, for the database and for others' work to share a transaction.
-AT_ONCE: Final = 10
+CONCURRENT_SEEDS: Final = 10
 SETTINGS: Final = {"max_connections": "800"}
 QUICK_PART: Final = 0.1
 STRICT: Final = ("gmail.com", "outlook.com", "yahoo.com")
@@ -72,11 +72,11 @@ PLOTTED: Final = "gmail.com"
 PLOTTED_SECONDS: Final = 300.0
 
 _COLUMNS: Final = (
-    *("Provider", "lanes", "seeds", "mails", "delivered", "worst seed"),
-    *("refusals a mail", "punished", "wait p50 s", "p95 s"),
+    *("Provider", "lanes", "seeds", "messages", "delivered", "worst seed"),
+    *("refusals per message", "punished", "wait p50 s", "p95 s"),
 )
 _SOCKET_COLUMNS: Final = (
-    *("Provider", "by", "mails", "delivered", "refusals a mail", "punished", "wait p50 s", "p95 s"),
+    *("Provider", "by", "messages", "delivered", "refusals per message", "punished", "wait p50 s", "p95 s"),
 )
 _NAMES: Final = {
     Policy.LEARNING: "that learn",
@@ -93,17 +93,17 @@ def report_of(run: Run) -> Report:
     options = run.options
     seeds = range(1, 2 if run.is_quick else options.seeds + 1)
     policies = [Policy(name) for name in options.only.split(",")]
-    kept = _Kept(options.kept)
+    saved = _Saved(options.saved)
     part = QUICK_PART if run.is_quick else 1.0
     with run.status(f"{len(seeds)} seeds, {len(policies)} kinds of lanes"):
-        if not options.kept_only:
-            _measure(kept, policies, seeds, part)
-    found = _found(kept, policies, seeds, part)
+        if not options.saved_only:
+            _measure(saved, policies, seeds, part)
+    found = _found(saved, policies, seeds, part)
     hours = QUICK_SOCKET_HOURS if run.is_quick else options.socket_hours
     on_sockets: OnSockets = {}
     if hours:
         with run.status(f"on sockets, for {hours:g} minutes"):
-            on_sockets = _on_sockets(run.workplace, kept, hours, part, measure=not options.kept_only)
+            on_sockets = _on_sockets(run.workplace, saved, hours, part, measure=not options.saved_only)
     return Report(
         name="providers",
         title="Providers with hidden limits",
@@ -116,13 +116,13 @@ def report_of(run: Run) -> Report:
         goals=[*goals(found), *_socket_goals(on_sockets)],
         notes=report.notes("providers", hours=f"{HOURS:g}", socket_hours=f"{hours:g}"),
         plot=Plot(
-            "providers.png", "Mails that gmail.com took, beside its hidden limit", partial(_draw, found, on_sockets)
+            "providers.png", "Messages that gmail.com took, and its hidden limit", partial(_draw, found, on_sockets)
         ),
     )
 
 
-class _Kept:
-    """What was measured, by its name, in a file that a later run goes on with; in memory without a file."""
+class _Saved:
+    """What was measured, by its name, in a file that a later run continues; in memory without a file."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -138,22 +138,24 @@ class _Kept:
             self._file.write_text(json.dumps(self._by_name))
 
 
-def _measure(kept: _Kept, policies: Sequence[Policy], seeds: Sequence[int], part: float) -> None:
+def _measure(saved: _Saved, policies: Sequence[Policy], seeds: Sequence[int], part: float) -> None:
     groups = []
     for policy in policies:
-        open_seeds = [seed for seed in seeds if kept.get(f"{policy} {seed} {part:g}") is None]
-        groups += [(policy, open_seeds[at : at + AT_ONCE]) for at in range(0, len(open_seeds), AT_ONCE)]
+        open_seeds = [seed for seed in seeds if saved.get(f"{policy} {seed} {part:g}") is None]
+        groups += [
+            (policy, open_seeds[at : at + CONCURRENT_SEEDS]) for at in range(0, len(open_seeds), CONCURRENT_SEEDS)
+        ]
     with ProcessPoolExecutor(2) as processes:
         for (policy, group), results in zip(groups, processes.map(partial(_run_seeds, part), groups), strict=True):
             for seed, by_provider in zip(group, results, strict=True):
-                kept.put(f"{policy} {seed} {part:g}", by_provider)
+                saved.put(f"{policy} {seed} {part:g}", by_provider)
 
 
-def _found(kept: _Kept, policies: Sequence[Policy], seeds: Sequence[int], part: float) -> Results:
+def _found(saved: _Saved, policies: Sequence[Policy], seeds: Sequence[int], part: float) -> Results:
     found: dict[Policy, dict[str, list[ProviderResult]]] = {}
     for policy in policies:
-        kept_ones = (kept.get(f"{policy} {seed} {part:g}") for seed in seeds)
-        by_seed = [results for results in takewhile(bool, kept_ones) if results]
+        saved_ones = (saved.get(f"{policy} {seed} {part:g}") for seed in seeds)
+        by_seed = [results for results in takewhile(bool, saved_ones) if results]
         if by_seed:
             found[policy] = {name: [results[name] for results in by_seed] for name in DESTINATIONS}
     return found
@@ -183,29 +185,29 @@ async def _all(
 # On sockets
 
 
-def _on_sockets(workplace: Path, kept: _Kept, hours: float, part: float, *, measure: bool) -> OnSockets:
+def _on_sockets(workplace: Path, saved: _Saved, hours: float, part: float, *, measure: bool) -> OnSockets:
     """Both at the same time: neither needs much of the machine."""
     _be_silent()
     with ExitStack() as stack:
         runs: dict[str, Callable[[], Coroutine[Any, Any, ByProvider]]] = {}
         names = {name: f"{name} {hours:g} {part:g}" for name in (OURS, POSTFIX)}
-        if measure and kept.get(names[OURS]) is None:
+        if measure and saved.get(names[OURS]) is None:
             url = create(stack.enter_context(PrivatePostgres.start()), "sockets")
             runs[OURS] = partial(run_on_sockets, url, SOCKET_SEED, hours=hours, part=part)
-        if measure and kept.get(names[POSTFIX]) is None and peer_servers.postfix_missing() is None:
+        if measure and saved.get(names[POSTFIX]) is None and peer_servers.postfix_missing() is None:
             runs[POSTFIX] = partial(_postfix, workplace, hours, part)
 
         async def all_of_them() -> Sequence[ByProvider]:
             return await asyncio.gather(*[run() for run in runs.values()])
 
         for name, results in zip(runs, asyncio.run(all_of_them()), strict=True):
-            kept.put(names[name], results)
-    return {name: found for name in names if (found := kept.get(names[name])) is not None}
+            saved.put(names[name], results)
+    return {name: found for name in names if (found := saved.get(names[name])) is not None}
 
 
 async def _postfix(workplace: Path, hours: float, part: float) -> ByProvider:
     providers = {name: kind(SOCKET_SEED, SCALE) for name, kind in DESTINATIONS.items()}
-    born = mails(SOCKET_SEED, providers, part)
+    born = messages(SOCKET_SEED, providers, part)
     loop, port = asyncio.get_running_loop(), free_port()
     hosts = {name: f"127.0.2.{number}" for number, name in enumerate(providers, 1)}
     with peer_servers.postfix_to_providers(
@@ -235,7 +237,7 @@ def _socket_rows(found: OnSockets) -> list[tuple[str, ...]]:
             name,
             f"{result.sent:,}",
             f"{result.delivered_part:.1%}",
-            f"{result.refusals_a_mail:.4f}",
+            f"{result.refusals_per_message:.4f}",
             f"{result.punished:,}",
             f"{result.wait(0.5):,.0f}",
             f"{result.wait(0.95):,.0f}",
@@ -282,7 +284,7 @@ def _draw(found: Results, on_sockets: OnSockets, pyplot: Any) -> Any:
             [step * PLOTTED_SECONDS / HOUR for step in range(steps)], rates, color=colours[name], linewidth=widths[name]
         )
         report.limit_line(axes, y=result.per_second * SCALE)
-    axes.set_title(f"Mails a second that {PLOTTED} took; dashed: its hidden limit", fontsize=10, loc="left")
+    axes.set_title(f"Messages a second that {PLOTTED} took; dashed: its hidden limit", fontsize=10, loc="left")
     axes.set_xlabel("hours")
     report.plain(axes)
     report.legend(figure, colours)
@@ -332,14 +334,14 @@ def goals(found: Results) -> list[Goal]:
         is_reached = delivered >= DELIVERED_MIN and worst >= WORST_MIN
         made.append(goal(is_reached, f"{name}: 99 % delivered, 95 % for the worst seed: {delivered:.1%}, {worst:.1%}"))
         refusals = _refusals(results)
-        made.append(goal(refusals <= REFUSALS_MAX, f"{name}: 0.01 refusals a mail at most: {refusals:.4f}"))
+        made.append(goal(refusals <= REFUSALS_MAX, f"{name}: 0.01 refusals per message at most: {refusals:.4f}"))
         made += [
             _times(name, policy, results, others[name])
             for policy, others in found.items()
             if policy is not Policy.LEARNING
         ]
     punished = sum(result.punished for name in STRICT for result in ours[name])
-    made.append(goal(not punished, f"no punishment for going on, such as S3150, was provoked: {punished}"))
+    made.append(goal(not punished, f"no punishment for continuing, such as S3150, was provoked: {punished}"))
     if Policy.BY_CODE in found:
         pairs = zip(ours[POLITE], found[Policy.BY_CODE][POLITE], strict=False)
         learning, before = (_p95(results) for results in zip(*pairs, strict=True))
@@ -371,9 +373,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = harness.parser(__doc__, rounds=1)
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many ({SEEDS})")
     parser.add_argument("--socket-hours", type=float, default=SOCKET_HOURS, help="minutes on sockets; 0: not at all")
-    parser.add_argument("--kept", type=Path, help="a file for what is measured: a later run goes on with it")
+    parser.add_argument("--saved", type=Path, help="a file for what is measured: a later run continues it")
     parser.add_argument(
-        "--kept-only", action="store_true", help="report what the file has, up to the first seed that it lacks"
+        "--saved-only", action="store_true", help="report what the file has, up to the first seed that it lacks"
     )
     parser.add_argument("--only", default=",".join(Policy), help=f"some of {','.join(Policy)}")
     return harness.main(parser.parse_args(arguments), report_of)

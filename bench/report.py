@@ -208,7 +208,7 @@ def costs(runs: Sequence[Measured]) -> dict[str, float]:
 def costs_text(name: str, runs: Sequence[Measured]) -> str:
     parts = costs(runs)
     listed = ", ".join(f"{part} {cost:,.0f}" for part, cost in parts.items())
-    return f"{name}: of {sum(parts.values()):,.0f} µs a mail, {listed}"
+    return f"{name}: of {sum(parts.values()):,.0f} µs per message, {listed}"
 
 
 def repeated(rounds: int) -> str:
@@ -245,7 +245,7 @@ class RateAndCost:
 def rates_and_costs(
     panels: tuple[Any, Any], titles: tuple[str, str], rows: Sequence[RateAndCost], colours: dict[str, str]
 ) -> None:
-    """A panel of rates beside a panel of processor time, whose parts have these colours, or else the row's."""
+    """A panel of rates next to a panel of processor time, whose parts have these colours, or else the row's."""
     rates = [({"rate": rate(row.runs)}, row.note) for row in rows]
     _bars(panels[0], titles[0], rows, rates, {})
     _bars(panels[1], titles[1], rows, [(costs(row.runs), "") for row in rows], colours)

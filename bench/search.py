@@ -64,7 +64,7 @@ SHOWN: Final = ("GET /emails/{id}", "GET /v1/messages, first page")
 CLUSTER_SETTINGS: Final = {
     "max_wal_size": "4GB",
     "checkpoint_timeout": "1h",
-    # What is made in a transaction of its own need not be logged.
+    # What is made in its own transaction need not be logged.
     "wal_level": "minimal",
     "max_wal_senders": "0",
 }
@@ -102,9 +102,9 @@ class Readers:
         self.read(Search("warm", mixed[: PAGES * 4]), WARM_SECONDS)
 
     def read(self, search: Search, seconds: int, first: int = 0) -> Measured:
-        """Page after page from the first named; raises unless every page was answered with 200.
+        """Page after page from the given one; raises unless every page was answered with 200.
 
-        A run that the machine's host disturbed is made again, some times; the least disturbed run counts.
+        A run that the machine's host disturbed is made again, a few times; the least disturbed run counts.
         """
         requests = [wrk_load.get(page, self.token, self.server.port) for page in search.pages]
         postgres = self.archive.data.cluster.pid
@@ -143,10 +143,10 @@ def _tries_max(rounds: int) -> int:
 @contextmanager
 def open_readers(archive: Archive, tries_max: int = 1) -> Iterator[Readers]:
     with wrk_load.http_server(archive.data.environment, archive.data.workplace, PROCESSES) as server:
-        yield Readers(archive, server, _login(server.port), tries_max)
+        yield Readers(archive, server, login(server.port), tries_max)
 
 
-def _login(port: int) -> str:
+def login(port: int) -> str:
     body = json.dumps({"email": search_dataset.EMAIL, "password": search_dataset.PASSWORD}).encode()
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/auth/login", body, {"Content-Type": "application/json"}
@@ -203,7 +203,7 @@ def _read_both(
         for number in range(run.rounds):
             for less, more in zip(*searches, strict=True):
                 both = [(few, less), (many, more)]
-                # Every other round the other way round, so that a machine that slows down favours neither.
+                # Every other round runs backwards, so that a machine that slows down favours neither.
                 backwards = number % 2 == 1
                 runs = [
                     readers.read(search, seconds, number) for readers, search in (both[::-1] if backwards else both)
@@ -215,7 +215,7 @@ def _read_both(
 
 
 def _settings(rows: int, memory_gib: float | None = None) -> dict[str, str]:
-    """All of a large archive that is read is to be in PostgreSQL's memory, or the disk would be what is measured."""
+    """What is read of a large archive must be in PostgreSQL's memory, or the disk would be measured."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     share = min(memory * 0.55 if memory_gib is None else memory_gib * 2**30, rows * BYTES_READ_A_MESSAGE)
     return CLUSTER_SETTINGS | {"shared_buffers": f"{max(128, int(share / 2**20))}MB"}

@@ -1,6 +1,6 @@
 """An account's archive to search in: messages over thirty days, their recipients and their search index, by SQL.
 
-What is written is what the list reads, as acceptance, delivery and upkeep would have left it; the terms are those
+What is written is what the list reads, as acceptance, delivery and maintenance would have left it; the terms are those
 of `rules/search`, worked out for every value that occurs and joined to the messages in PostgreSQL.
 """
 
@@ -147,7 +147,7 @@ FROM (
     FROM entry CROSS JOIN generate_series(0, CASE WHEN is_second THEN 1 ELSE 0 END) position) entry
 """
 
-_CATALOGUE: Final = """
+_SEARCH_INDEX: Final = """
 INSERT INTO {name} (account_id, term, message_id)
 SELECT account_id, term, id FROM entry CROSS JOIN unnest(terms) term
 """
@@ -155,7 +155,7 @@ SELECT account_id, term, id FROM entry CROSS JOIN unnest(terms) term
 _FILLED: Final = {
     "messages": (_MESSAGES, "account_id, id"),
     "recipients": (_RECIPIENTS, "account_id, message_id, position"),
-    "catalogue": (_CATALOGUE, "account_id, term, message_id"),
+    "search_index": (_SEARCH_INDEX, "account_id, term, message_id"),
 }
 
 # The newest are not final yet.
@@ -166,15 +166,15 @@ opened AS (
         delivered_count = 0, released_count = 0
     FROM newest WHERE messages.account_id = newest.account_id AND messages.id = newest.id),
 struck AS (
-    DELETE FROM catalogue USING newest
-    WHERE catalogue.account_id = newest.account_id AND message_id = newest.id AND term = ANY($1::bigint[]))
-INSERT INTO schedule (account_id, message_id, position, destination, next_at)
+    DELETE FROM search_index USING newest
+    WHERE search_index.account_id = newest.account_id AND message_id = newest.id AND term = ANY($1::bigint[]))
+INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)
 SELECT account_id, id, 0, 'example.net', now() + interval '1 day' FROM newest
 """
 
 _PROGRESS: Final = """
-INSERT INTO catalogue_progress (messages_to, events_to) VALUES ($1, $1)
-ON CONFLICT (is_the_only_row) DO UPDATE SET messages_to = excluded.messages_to, events_to = excluded.events_to
+INSERT INTO search_index_progress (messages_to, events_to) VALUES ($1, $1)
+ON CONFLICT (singleton) DO UPDATE SET messages_to = excluded.messages_to, events_to = excluded.events_to
 """
 
 _FILL_SETTINGS: Final = {"work_mem": "512MB", "maintenance_work_mem": "512MB", "synchronous_commit": "off"}
@@ -207,7 +207,7 @@ def open_archive(cluster: PrivatePostgres, workplace: Path, rows: int, say: Call
     file = cluster.directory / DESCRIPTION
     if not file.exists():
         data = dataset.make(cluster, workplace)
-        _make_user(data)
+        make_user(data)
         start, end = with_connection(data.url, lambda connection: _fill(connection, rows, say), **_FILL_SETTINGS)
         file.write_text(json.dumps({"rows": rows, "start": start.isoformat(), "end": end.isoformat()}))
     known = json.loads(file.read_text())
@@ -216,7 +216,7 @@ def open_archive(cluster: PrivatePostgres, workplace: Path, rows: int, say: Call
 
 
 def warm(archive: Archive) -> int:
-    """PostgreSQL reads all that a list reads, as it has in a service that runs for long; how many bytes."""
+    """PostgreSQL reads all that a list reads, as it has in a service that has run for long; returns the bytes."""
 
     async def read(connection: Any) -> int:
         await connection.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
@@ -234,7 +234,7 @@ def messages_after(archive: Archive, times: Sequence[datetime]) -> list[str]:
     return [ids.text(ids.MESSAGE, row["id"]) for row in rows]
 
 
-def _make_user(data: Dataset) -> None:
+def make_user(data: Dataset) -> None:
     subprocess.run(
         posthouse_command("user", "create", "shop0.example", EMAIL, "--password-stdin"),
         env=data.environment,
@@ -302,7 +302,7 @@ async def _fill(connection: Any, rows: int, say: Callable[[str], None]) -> tuple
     start, end = (datetime.combine(day, time(), UTC) for day in (days[0], today))
     await connection.execute(_PROGRESS, ids.lowest_id(end))
     say("vacuuming …")
-    await connection.execute("VACUUM (ANALYZE, FREEZE) messages, recipients, catalogue, schedule")
+    await connection.execute("VACUUM (ANALYZE, FREEZE) messages, recipients, search_index, delivery_schedule")
     await connection.execute("CHECKPOINT")
     return start, end
 
@@ -325,7 +325,7 @@ async def _fill_day(connection: Any, day: date, first: int, count: int, there: s
             await partitions.create(connection, Partition(day, table))
     low, high = (ids.lowest_id(bound) for bound in partitions.bounds(day))
     begin = int(datetime.combine(day, time(), UTC).timestamp() * 1000)
-    # A statement that makes a table takes no parameters: these are numbers of ours.
+    # A statement that makes a table takes no parameters: these numbers are all ours.
     await connection.execute(
         _DAY.replace("$1", f"{begin}::bigint").replace("$2", f"{count}::bigint").replace("$3", f"{first}")
     )

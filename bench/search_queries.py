@@ -40,10 +40,10 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Values are drawn anew for each page."""
+    """Values are drawn again for each page."""
 
     archive: Archive
-    chance: random.Random
+    randomness: random.Random
 
     def searches(self) -> list[Search]:
         known = self._filters()
@@ -76,7 +76,7 @@ class Queries:
 
     def _filters(self) -> dict[str, Values]:
         def some(count: int, text: Any) -> tuple[str, ...]:
-            return tuple(text(self.chance.randrange(count)) for _ in range(PAGES))
+            return tuple(text(self.randomness.randrange(count)) for _ in range(PAGES))
 
         data = search_dataset
         credentials = [ids.text(ids.CREDENTIAL, credential_id) for credential_id in data.CREDENTIALS]
@@ -106,7 +106,7 @@ class Queries:
         }
 
     def _orders(self) -> Values:
-        orders = [search_dataset.order(self.chance.randrange(search_dataset.ORDERS)) for _ in range(PAGES)]
+        orders = [search_dataset.order(self.randomness.randrange(search_dataset.ORDERS)) for _ in range(PAGES)]
         return Values((), tuple(orders), ("1",))
 
     def _single(self, name: str, values: Values) -> list[Search]:
@@ -119,7 +119,7 @@ class Queries:
         return found
 
     def _words(self, name: str, groups: Sequence[Sequence[str]]) -> list[Search]:
-        choose = self.chance.choice
+        choose = self.randomness.choice
         subjects = [{"subject": " ".join(choose(group) for group in groups)} for _ in range(PAGES)]
         return self._first_and_deep(name, subjects)
 
@@ -131,7 +131,7 @@ class Queries:
         return found
 
     def _pair(self, left: tuple[str, Sequence[str]], right: tuple[str, Sequence[str]], kind: str) -> Search:
-        asked = [{name: self.chance.choice(values) for name, values in (left, right)} for _ in range(PAGES)]
+        asked = [{name: self.randomness.choice(values) for name, values in (left, right)} for _ in range(PAGES)]
         # Every second page is a deep one.
         pages = [_path(given) if number % 2 else self._deep(given) for number, given in enumerate(asked)]
         return Search(f"{left[0]} + {right[0]}: {kind}", tuple(pages), is_pair=True)
@@ -154,11 +154,11 @@ class Queries:
         return _path({**asked, "cursor": search.search_query(filters).cursor(position)})
 
     def _some_time(self) -> datetime:
-        return self.archive.start + (self.archive.end - self.archive.start) * self.chance.random()
+        return self.archive.start + (self.archive.end - self.archive.start) * self.randomness.random()
 
     def _times(self) -> dict[str, str]:
         after = self._some_time()
-        before = after + (self.archive.end - self.archive.start) * self.chance.choice((1 / 720, 1 / 30, 7 / 30))
+        before = after + (self.archive.end - self.archive.start) * self.randomness.choice((1 / 720, 1 / 30, 7 / 30))
         return {"after": after.strftime("%Y-%m-%dT%H:%M:%SZ"), "before": before.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 

@@ -1,6 +1,6 @@
 """smtp-sink, which every relay delivers to and which counts for a whole run; and smtp-source, the SMTP load.
 
-With -c the sink writes its counters anew at every message, each time followed by a carriage return. They go
+With -c the sink rewrites its counters at every message, each time followed by a carriage return. They go
 into a pipe that is emptied every few milliseconds, so that the reading costs the machine nothing, and
 the moment of a message is known to within that time.
 """
@@ -85,7 +85,7 @@ class Sink:
         self._process.stdout.close()
 
     def wait_for(self, count: int, require_well: Callable[[], None]) -> float:
-        """The moment at which so many had come; raises when none come any more, or what sends them fails."""
+        """The moment at which this many had come; raises when none come any more, or what sends them fails."""
         seen, seen_at = self.count, time.monotonic()
         while self.count < count:
             time.sleep(READ_SECONDS)
@@ -93,7 +93,7 @@ class Sink:
             if self.count > seen:
                 seen, seen_at = self.count, time.monotonic()
             elif time.monotonic() - seen_at > STALL_SECONDS_MAX:
-                raise BenchError(f"the sink waits for {count - self.count:,} more mails, and none come")
+                raise BenchError(f"the sink waits for {count - self.count:,} more messages, and none come")
         return self.counted_at
 
     def _read(self, pipe: int) -> None:
@@ -117,15 +117,15 @@ def write_mail(file: Path) -> None:
     file.write_bytes(message.mail().replace(b"\r\n", b"\n"))  # smtp-source ends the lines itself
 
 
-def start_source(file: Path, *, port: int, mails: int, sessions: int, recipient: str = message.RECIPIENT) -> Process:
-    """The file so many times; it ends when the server has accepted every mail, or with an error."""
+def start_source(file: Path, *, port: int, messages: int, sessions: int, recipient: str = message.RECIPIENT) -> Process:
+    """Sends the file this many times; ends when the server has accepted every message, or with an error."""
     return subprocess.Popen(
         [
             *ends_with_parent(),
             str(installed("smtp-source")),
-            "-d",  # the next mail over the same connection
-            *("-s", str(min(sessions, mails))),
-            *("-m", str(mails)),
+            "-d",  # the next message over the same connection
+            *("-s", str(min(sessions, messages))),
+            *("-m", str(messages)),
             *("-M", "source.example"),
             *("-f", f"orders@{message.SENDER_DOMAIN}"),
             *("-t", recipient),

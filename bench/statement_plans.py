@@ -9,7 +9,7 @@ from typing import Any, Final
 from bench.backlog_dataset import QUIET, Backlog, Shape
 from posthouse.flows.deliver.claim_store import CLAIM_LONGEST
 from posthouse.flows.shared.tickets import LEASE
-from posthouse.rules.limits import BATCH_ITEMS_MAX
+from posthouse.rules.limits import GROUP_COMMIT_ITEMS_MAX
 from posthouse.rules.retry import Schedule
 from posthouse.store import delivery_claims, delivery_schedule
 from posthouse.store.delivery_schedule import DeliveryPostponement
@@ -35,7 +35,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One statement, run once for so many rows."""
+    """One statement, run once for this many rows."""
 
     name: str
     rows: int
@@ -63,11 +63,11 @@ async def explain(backlog: Backlog, retries: Schedule, shape: Shape, *, leased: 
         in_time = [ticket for ticket in tickets if not is_full or ticket.destination.startswith(QUIET)]
         async with connection.transaction():
             claimed = await delivery_claims.claim(
-                connection, backlog.worker_id, in_time[:BATCH_ITEMS_MAX], now, now + CLAIM_LONGEST, retries
+                connection, backlog.worker_id, in_time[:GROUP_COMMIT_ITEMS_MAX], now, now + CLAIM_LONGEST, retries
             )
         found += _explained(notices, len(claimed))
         if is_full:
-            late = [ticket for ticket in tickets if not ticket.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
+            late = [ticket for ticket in tickets if not ticket.destination.startswith(QUIET)][:GROUP_COMMIT_ITEMS_MAX]
             postponements = [
                 DeliveryPostponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, now + LEASE)
                 for ticket in late

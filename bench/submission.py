@@ -1,12 +1,12 @@
-"""Measures submission: mails a second accepted over SMTP with TLS and a password, durably, ours beside its peers.
+"""Measures submission: messages a second accepted durably over SMTP with TLS and a password, ours and its peers.
 
     make bench-submission                         (or: python bench/submission.py)
     python bench/submission.py --rounds 5
     python bench/submission.py --only postfix,posthouse --quick --output /tmp/bench
 
-The same mails come the same way to all: from a load that submits them as fast as they are accepted, in sessions of one
-mail and in sessions of twenty. Rounds of all servers in turn, medians over the rounds, ratios within each round. A
-figure is given only when every mail that was answered with 250 is on the server's disk, and nothing else is.
+The same messages take the same path to all: from a load that submits them as fast as they are accepted, in sessions of
+one message and in sessions of twenty. Rounds of all servers in turn, medians over the rounds, ratios within each round.
+A figure is given only when every message that was answered with 250 is on the server's disk, and nothing else is.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import trustme
 
 from bench import dataset, harness, message, peer_servers, report
-from bench.dataset import DATABASE, Dataset, with_connection
+from bench.dataset import Dataset, with_connection
 from bench.harness import Contestant, Run
 from bench.peer_servers import SubmissionTerms, greets
 from bench.processes import (
@@ -50,13 +50,13 @@ from tests.support.smtp_listeners import plain
 from tools.private_postgres import PrivatePostgres, free_port
 
 ROUNDS: Final = 3
-# Each has its own domain and its own password.
+# Each has its own domain and password.
 SENDERS: Final = 10
 SESSIONS: Final = 40
 IDLE_SESSIONS: Final = 2_000
-# The share of the mails in a quick run.
+# The share of the messages in a quick run.
 QUICK_SHARE: Final = 0.03
-MAILS_MIN: Final = 80
+MESSAGES_MIN: Final = 80
 LOAD_SECONDS_MAX: Final = 300
 # What a server still does after its last reply.
 SETTLE_SECONDS: Final = 0.3
@@ -71,24 +71,24 @@ RATIO_MIN: Final = 2.0
 _COLOURS: Final = {"submission": BLUE, "PostgreSQL": PALE_BLUE}
 _LOAD_PROGRAM: Final = Path(__file__).with_name("submission_load.py")
 
-# Every mail with its recipient, its body, its reserved credit and its schedule row.
+# Every message with its recipient, its body, its reserved credit and its schedule row.
 _STORED: Final = """
 SELECT (SELECT count(*) FROM messages WHERE source = 'smtp') AS messages,
        (SELECT count(*) FROM recipients) AS recipients,
        (SELECT count(*) FROM bodies) AS bodies,
        (SELECT count(*) FROM ledger WHERE kind = 'reserve') AS reserved,
-       (SELECT count(*) FROM schedule) AS scheduled,
+       (SELECT count(*) FROM delivery_schedule) AS scheduled,
        (SELECT count(*) FROM messages WHERE id = ANY($1::uuid[])) AS named
 """
 
 
 class Shape(NamedTuple):
     name: str
-    mails: int
+    messages: int
 
 
 SINGLE: Final = Shape("one mail a session", 1)
-MANY: Final = Shape("20 mails a session", 20)
+MANY: Final = Shape("20 messages a session", 20)
 
 Found = Mapping[Shape, Runs]
 
@@ -97,7 +97,7 @@ Found = Mapping[Shape, Runs]
 class Server:
     """`families` are the processes, by id, whose time is the server's, with all their descendants'.
 
-    `require_stored` raises unless exactly the mails with these replies are in its database or its queue.
+    `require_stored` raises unless exactly the messages with these replies are in its database or its queue.
     """
 
     port: int
@@ -116,7 +116,7 @@ class Setup:
     haraka: Path | None
     processors: Sequence[int]
 
-    def start_load(self, port: int, mails: int, mails_per_session: int) -> Process:
+    def start_load(self, port: int, messages: int, messages_per_session: int) -> Process:
         senders = [
             {
                 "username": sender.username,
@@ -128,7 +128,12 @@ class Setup:
             for sender in self.terms.senders
         ]
         plan = self.workplace / "plan.json"
-        numbers = {"port": port, "mails": mails, "mails_per_session": mails_per_session, "sessions": SESSIONS}
+        numbers = {
+            "port": port,
+            "messages": messages,
+            "messages_per_session": messages_per_session,
+            "sessions": SESSIONS,
+        }
         plan.write_text(json.dumps({**numbers, "senders": senders, "processors": self.processors}))
         return subprocess.Popen(
             [*ends_with_parent(), sys.executable, str(_LOAD_PROGRAM), str(plan)],
@@ -140,10 +145,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class ServerUnderTest(Contestant):
-    """`mails` of each shape are enough for several seconds, `warm_mails` for its processes and caches to be warm."""
+    """`messages` of each shape last several seconds, `warm_messages` warm up its processes and caches."""
 
-    mails: Mapping[Shape, int]
-    warm_mails: int
+    messages: Mapping[Shape, int]
+    warm_messages: int
     running: Callable[[Setup], AbstractContextManager[Server]]
 
 
@@ -160,20 +165,26 @@ def _haraka(setup: Setup) -> Iterator[Server]:
         yield Server(peer.port, {HARAKA: [peer.process.pid]}, partial(peer_servers.require_in_haraka, peer))
 
 
-@contextmanager
-def _posthouse(setup: Setup) -> Iterator[Server]:
-    data, port = setup.data, free_port()
-    data.clear()
-    settings = {
-        # On one machine, as the peers' processes talk to each other.
-        "DATABASE__URL": f"postgresql://postgres@/{DATABASE}?host={data.cluster.directory}&port={data.cluster.port}",
-        "SMTP__TLS_CERTIFICATE_FILE": str(setup.terms.certificate_file),
-        "SMTP__TLS_KEY_FILE": str(setup.terms.key_file),
+def posthouse_settings(certificate: Path, key: Path, port: int) -> dict[str, str]:
+    return {
+        "SMTP__TLS_CERTIFICATE_FILE": str(certificate),
+        "SMTP__TLS_KEY_FILE": str(key),
         "SUBMISSION__PORT": "0",
         "SUBMISSION__TLS_PORT": str(port),
         "SMTP__CONNECTIONS_MAX": str(CONNECTIONS_MAX),
         "SMTP__CONNECTIONS_PER_ADDRESS_MAX": str(CONNECTIONS_MAX),
         "SERVICE__HOSTNAME": "mail.posthouse.example",
+    }
+
+
+@contextmanager
+def posthouse(setup: Setup) -> Iterator[Server]:
+    data, port = setup.data, free_port()
+    data.clear()
+    settings = {
+        # On one machine, as the peers' processes talk to each other.
+        "DATABASE__URL": f"postgresql://postgres@/{data.database}?host={data.cluster.directory}&port={data.cluster.port}",
+        **posthouse_settings(setup.terms.certificate_file, setup.terms.key_file, port),
     }
     command, log = posthouse_command("run", "submission"), data.workplace / "submission.log"
     is_ready = partial(greets, port, is_secure=True)
@@ -187,7 +198,7 @@ def _require_in_database(data: Dataset, replies: Sequence[str]) -> None:
     stored = dict(with_connection(data.url, lambda connection: connection.fetchrow(_STORED, list(named))))
     if {len(named), *stored.values()} != {len(replies)}:
         raise BenchError(
-            f"{len(replies):,} mails were answered with 250, naming {len(named):,}, and the database has: {stored}"
+            f"{len(replies):,} messages were answered with 250, naming {len(named):,}, and the database has: {stored}"
         )
 
 
@@ -196,22 +207,22 @@ SERVERS: Final = (
         "postfix", POSTFIX, peer_servers.postfix_submission_missing, {SINGLE: 3_000, MANY: 6_000}, 400, _postfix
     ),
     ServerUnderTest("haraka", HARAKA, peer_servers.haraka_missing, {SINGLE: 3_000, MANY: 4_000}, 1_000, _haraka),
-    ServerUnderTest("posthouse", OURS, lambda: None, {SINGLE: 5_000, MANY: 12_000}, 400, _posthouse),
+    ServerUnderTest("posthouse", OURS, lambda: None, {SINGLE: 5_000, MANY: 12_000}, 400, posthouse),
 )
 
 
 @dataclass(slots=True)
 class Load:
-    """Mails to a server, as fast as it accepts them; `protocols` are those of its TLS."""
+    """Messages to a server, as fast as it accepts them; `protocols` are those of its TLS."""
 
     setup: Setup
     protocols: set[str] = field(default_factory=set)
 
-    def measured(self, server: Server, mails: int, mails_per_session: int) -> Measured:
-        """From the load's first connection to the last 250; raises unless every mail got one, and is stored."""
+    def measured(self, server: Server, messages: int, messages_per_session: int) -> Measured:
+        """From the load's first connection to the last 250; raises unless every message got one, and is stored."""
         began, began_at = MachineTime.now(), time.monotonic()
         with metered(server.families) as used:
-            process = self.setup.start_load(server.port, mails, mails_per_session)
+            process = self.setup.start_load(server.port, messages, messages_per_session)
             try:
                 output, errors = process.communicate(timeout=LOAD_SECONDS_MAX)
             finally:
@@ -226,9 +237,9 @@ class Load:
         server.replies += found["replies"]
         server.require_stored(server.replies)
         self.protocols.add(found["protocol"])
-        each_us = microseconds(used, mails)
+        each_us = microseconds(used, messages)
         return Measured(
-            count=mails,
+            count=messages,
             seconds=found["seconds"],
             server_us={name: each_us[name] for name in server.families},
             load_us=each_us[LOAD],
@@ -249,9 +260,9 @@ def measure(run: Run, chosen: Sequence[ServerUnderTest]) -> Report:
         load = Load(setup)
         for round_name, contestant in run.interleaved(chosen):
             with run.status(f"{round_name}: {contestant.name}"), contestant.running(setup) as server:
-                load.measured(server, max(MAILS_MIN, round(contestant.warm_mails * share)), 2)
-                for shape, mails in contestant.mails.items():
-                    measured = load.measured(server, max(MAILS_MIN, round(mails * share)), shape.mails)
+                load.measured(server, max(MESSAGES_MIN, round(contestant.warm_messages * share)), 2)
+                for shape, messages in contestant.messages.items():
+                    measured = load.measured(server, max(MESSAGES_MIN, round(messages * share)), shape.messages)
                     found[shape][contestant.name].append(measured)
                     run.say(f"{round_name}: {contestant.name}, {shape.name}: {measured}")
         if run.options.idle and OURS in found[SINGLE]:
@@ -275,7 +286,9 @@ def measure(run: Run, chosen: Sequence[ServerUnderTest]) -> Report:
             sessions=SESSIONS,
         ),
         plot=Plot(
-            "submission.png", "Mails accepted a second and processor time a mail", lambda pyplot: _plot(pyplot, found)
+            "submission.png",
+            "Messages accepted a second and processor time per message",
+            lambda pyplot: _plot(pyplot, found),
         ),
     )
 
@@ -301,8 +314,8 @@ def _idle(setup: Setup, sessions: int) -> str:
             reset(client)
         return after
 
-    with _posthouse(setup) as server:
-        Load(setup).measured(server, MAILS_MIN, 2)
+    with posthouse(setup) as server:
+        Load(setup).measured(server, MESSAGES_MIN, 2)
         (pid,) = server.families["submission"]
         before = Cost.of(pid).resident_bytes
         after = asyncio.run(resident_bytes(pid, server.port))
@@ -325,7 +338,7 @@ def _prepared(run: Run, keys: Sequence[str]) -> Iterator[tuple[Setup, list[str]]
     with PrivatePostgres.start(settings=dataset.CLUSTER_SETTINGS) as cluster:
         with run.status("creating a cluster, a database, accounts, a certificate"):
             data = dataset.make(cluster, run.workplace)
-            terms = SubmissionTerms(*_certificate(run.workplace), data.senders[:SENDERS])
+            terms = SubmissionTerms(*make_certificate(run.workplace), data.senders[:SENDERS])
         yield Setup(run.workplace, terms, data, haraka, processors), programs
 
 
@@ -340,7 +353,7 @@ def _processors_for_load() -> list[int]:
     return [last]
 
 
-def _certificate(workplace: Path) -> tuple[Path, Path]:
+def make_certificate(workplace: Path) -> tuple[Path, Path]:
     """A certificate with an ECDSA key on P-256, and that key, as files."""
     issued = trustme.CA().issue_cert("mail.posthouse.example", key_type=trustme.KeyType.ECDSA)
     certificate, key = workplace / "certificate.pem", workplace / "key.pem"
@@ -377,7 +390,7 @@ def _table(found: Found) -> Rows:
         return report.times(None if others is None else report.ratio(others, runs, lambda run: run.cpu_us))
 
     columns = [
-        ("mails/s", middle("{:,.0f}", lambda run: run.per_second)),
+        ("messages/s", middle("{:,.0f}", lambda run: run.per_second)),
         ("× Postfix", lambda runs: to(POSTFIX, runs)),
         ("× Haraka", lambda runs: to(HARAKA, runs)),
         ("p50 ms", middle("{:.0f}", lambda run: run.p50_ms)),
@@ -385,7 +398,7 @@ def _table(found: Found) -> Rows:
         ("CPU µs: server", middle("{:,.0f}", lambda run: run.cpu_us)),
         ("× less than Postfix", lambda runs: to(POSTFIX, runs, is_cost=True)),
         ("load", middle("{:,.0f}", lambda run: run.load_us)),
-        ("mails", middle("{:,.0f}", lambda run: run.count)),
+        ("messages", middle("{:,.0f}", lambda run: run.count)),
     ]
     ours = [name for name in rows if name.startswith(OURS)]
     return report.table("Submission: medians of interleaved rounds", "Server", rows, columns, ours)
@@ -411,7 +424,7 @@ def _plot(pyplot: Any, found: Found) -> Any:
             ratio = report.ratio(runs, by_name.get(POSTFIX)) if name == OURS else None
             note = "" if ratio is None else f" ({ratio:.1f}× {POSTFIX})"
             bars.append(RateAndCost(name, runs, note, BLUE if name == OURS else GREY))
-        titles = (f"Mails accepted a second, {shape.name}", "Processor time a mail, µs")
+        titles = (f"Messages accepted a second, {shape.name}", "Processor time per message, µs")
         report.rates_and_costs(tuple(panels), titles, bars, _COLOURS)
     report.legend(figure, _COLOURS)
     return figure

@@ -1,8 +1,8 @@
-"""The load of the submission benchmark: mails submitted over TLS with a password, as fast as they are accepted.
+"""The load of the submission benchmark: messages submitted over TLS with a password, as fast as they are accepted.
 
-Run as a process of its own, `python bench/submission_load.py plan.json`; it prints the replies as JSON. It uses
+Run as its own process, `python bench/submission_load.py plan.json`; it prints the replies as JSON. It uses
 nothing but non-blocking TLS sockets and epoll, since what it needs of the processors is missing elsewhere. It sends
-MAIL, RCPT and DATA together, and waits for the reply to a mail before the next: RFC 2920 would allow more, which not
+MAIL, RCPT and DATA together, and waits for the reply to a message before the next: RFC 2920 would allow more, which not
 every server accepts.
 """
 
@@ -35,7 +35,7 @@ class NotAcceptedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What an account sends: its password, the beginning of a mail, and the mail up to its last dot."""
+    """What an account sends: its password, the beginning of a message, and the message up to its last dot."""
 
     login: bytes
     begin: bytes
@@ -53,32 +53,32 @@ class Mail:
 
 @dataclass(slots=True)
 class Tally:
-    """How many mails have been begun, and the last reply to each with its seconds."""
+    """How many messages have been begun, and the last reply to each with its seconds."""
 
-    mails: int
+    messages: int
     begun: int = 0
     replies: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     protocol: str = ""
 
     def begin(self) -> bool:
-        if self.begun == self.mails:
+        if self.begun == self.messages:
             return False
         self.begun += 1
         return True
 
 
 class Session:
-    """A connection: a handshake, a login, some mails."""
+    """A connection: a handshake, a login, some messages."""
 
-    def __init__(self, port: int, context: ssl.SSLContext, mail: Mail, mails: int, tally: Tally) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext, mail: Mail, messages: int, tally: Tally) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=CONNECT_SECONDS_MAX)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setblocking(False)
         self.socket = context.wrap_socket(plain, do_handshake_on_connect=False)
         self.is_over = False
         self._mail = mail
-        self._mails = mails
+        self._messages = messages
         self._tally = tally
         self._has_tls = False
         self._expected: list[int] = []
@@ -136,8 +136,8 @@ class Session:
             self._next_mail()
 
     def _next_mail(self) -> None:
-        if self._mails and self._tally.begin():
-            self._mails -= 1
+        if self._messages and self._tally.begin():
+            self._messages -= 1
             self._send(self._mail.begin, _STEP, _STEP, _DATA)
         else:
             self._send(b"QUIT\r\n", _QUIT)
@@ -159,10 +159,10 @@ class Session:
 class Sessions:
     """All sessions, and the poll for those that can advance."""
 
-    def __init__(self, port: int, mails: Sequence[Mail], mails_per_session: int, tally: Tally) -> None:
+    def __init__(self, port: int, messages: Sequence[Mail], messages_per_session: int, tally: Tally) -> None:
         self._port = port
-        self._mails = mails
-        self._mails_per_session = mails_per_session
+        self._messages = messages
+        self._messages_per_session = messages_per_session
         self._tally = tally
         # The loopback is private; what counts is what the handshake costs the server.
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -173,15 +173,15 @@ class Sessions:
         self._opened = 0
 
     def _open(self) -> None:
-        mail = self._mails[self._opened % len(self._mails)]
+        mail = self._messages[self._opened % len(self._messages)]
         self._opened += 1
-        session = Session(self._port, self._context, mail, self._mails_per_session, self._tally)
+        session = Session(self._port, self._context, mail, self._messages_per_session, self._tally)
         self._sessions[session.socket.fileno()] = session
         self._poll.register(session.socket.fileno(), session.events)
         session.advance()
 
     def send_all(self, sessions: int) -> None:
-        """Until every mail has its reply."""
+        """Runs until every message has its reply."""
         tally = self._tally
         for _ in range(sessions):
             self._open()
@@ -192,12 +192,12 @@ class Sessions:
                 if session.is_over:
                     self._poll.unregister(number)
                     self._sessions.pop(number).socket.close()
-                    if tally.begun < tally.mails:
+                    if tally.begun < tally.messages:
                         self._open()
                 elif session.events != select.EPOLLIN:
                     self._poll.modify(number, session.events)
-        if len(tally.replies) != tally.mails:
-            raise NotAcceptedError(f"{len(tally.replies)} of {tally.mails} mails were answered")
+        if len(tally.replies) != tally.messages:
+            raise NotAcceptedError(f"{len(tally.replies)} of {tally.messages} messages were answered")
 
     def _ready(self) -> list[int]:
         ready = self._poll.poll(SILENCE_SECONDS_MAX)
@@ -210,9 +210,9 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     os.sched_setaffinity(0, plan["processors"])
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
-    tally = Tally(plan["mails"])
-    mails = [Mail.of(given) for given in plan["senders"]]
-    sessions = Sessions(plan["port"], mails, plan["mails_per_session"], tally)
+    tally = Tally(plan["messages"])
+    messages = [Mail.of(given) for given in plan["senders"]]
+    sessions = Sessions(plan["port"], messages, plan["messages_per_session"], tally)
     started_at = time.perf_counter()
     sessions.send_all(plan["sessions"])
     took = time.perf_counter() - started_at

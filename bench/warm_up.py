@@ -1,9 +1,9 @@
-"""Warms up an address at many providers whose limits it doesn't know, beside fixed schedules.
+"""Warms up an address at many providers whose limits it doesn't know, compared with fixed schedules.
 
     make bench-warm-up                            (or: python bench/warm_up.py)
     python bench/warm_up.py --quick --output /tmp/bench
 
-A model of days: no mail is sent. The rule is the service's own; the providers are drawn by seed.
+A model in days: no mail is sent. The rule is the service's own; the providers are drawn by seed.
 """
 
 import sys
@@ -25,7 +25,7 @@ from tests.support.warming_provider import Plan, WarmingRun
 PROVIDERS: Final = 400
 QUICK_PROVIDERS: Final = 20
 DAYS: Final = 60
-MAILS_A_DAY: Final = 20_000
+MESSAGES_A_DAY: Final = 20_000
 DAYS_MAX: Final = 20
 REFUSALS_PART: Final = 100
 
@@ -44,18 +44,18 @@ def measure(run: Run) -> Report:
     providers = QUICK_PROVIDERS if run.is_quick else PROVIDERS
     runs = {
         name: [
-            warming_provider.run(warming_provider.drawn(Random(seed)), plan(), mails_a_day=MAILS_A_DAY, days=DAYS)
+            warming_provider.run(warming_provider.drawn(Random(seed)), plan(), messages_a_day=MESSAGES_A_DAY, days=DAYS)
             for seed in range(providers)
         ]
         for name, plan in PLANS.items()
     }
     columns = (
         "Plan",
-        f"days to {MAILS_A_DAY:,}",
+        f"days to {MESSAGES_A_DAY:,}",
         "the slowest",
-        "mails refused",
+        "messages refused",
         "blocked days",
-        f"mails taken in {DAYS} days",
+        f"messages taken in {DAYS} days",
     )
     return Report(
         name="warm-up",
@@ -64,8 +64,8 @@ def measure(run: Run) -> Report:
         machine=f"A model of {providers} providers; it depends on no machine",
         tables=[Rows("Warm-up of an address", columns, [_row(name, found) for name, found in runs.items()])],
         goals=_goals(runs),
-        notes=report.notes("warm_up", days=DAYS, mails=f"{MAILS_A_DAY:,}"),
-        plot=Plot("warm_up.png", "Mails taken a day, the mean of all providers", partial(_draw, runs)),
+        notes=report.notes("warm_up", days=DAYS, messages=f"{MESSAGES_A_DAY:,}"),
+        plot=Plot("warm_up.png", "Messages taken a day, the mean of all providers", partial(_draw, runs)),
     )
 
 
@@ -92,7 +92,7 @@ def _goals(runs: Runs) -> list[report.Goal]:
     least = min(mean(run.refused for run in found) for name, found in runs.items() if name != OURS)
     blocked = sum(run.blocked_days for run in ours)
     return [
-        goal(days <= DAYS_MAX, f"{MAILS_A_DAY:,} a day after {days:.1f} days on average; {DAYS_MAX} is the limit"),
+        goal(days <= DAYS_MAX, f"{MESSAGES_A_DAY:,} a day after {days:.1f} days on average; {DAYS_MAX} is the limit"),
         goal(
             refused * REFUSALS_PART <= least,
             f"{refused:,.0f} refusals, 1/{least / max(refused, 1):,.0f} of the better fixed plan; "
@@ -107,7 +107,7 @@ def _draw(runs: Runs, pyplot: Any) -> Any:
     for name, found in runs.items():
         taken = [mean(run.days[day].taken for run in found) for day in range(DAYS)]
         axes.plot(range(1, DAYS + 1), taken, color=COLOURS[name], linewidth=1.8)
-    axes.set_title("Mails taken a day, the mean of all providers", fontsize=10, loc="left")
+    axes.set_title("Messages taken a day, the mean of all providers", fontsize=10, loc="left")
     axes.set_xlabel("day")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     report.plain(axes)

@@ -30,7 +30,7 @@ SEED: Final = 1
 DAYS, QUICK_DAYS = 30, 3
 RELAY_DAYS: Final = 10
 STEP: Final = timedelta(minutes=30)
-MAILS_A_DAY, QUICK_MAILS_A_DAY = 120, 48
+MESSAGES_A_DAY, QUICK_MESSAGES_A_DAY = 120, 48
 RELAY_DOWN: Final = (5, 7)
 QUICK_RELAY_DOWN: Final = (1, 2)
 WAIT_SECONDS_MAX: Final = 300.0
@@ -39,7 +39,7 @@ MEMORY: Final = Path("/dev/shm")
 
 _COLUMNS: Final = (
     "Run",
-    "mails",
+    "messages",
     "from the new address",
     "over the overflow",
     "over the relay",
@@ -54,21 +54,21 @@ _COLUMNS: Final = (
 def measure(run: Run) -> Report:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     days = QUICK_DAYS if run.is_quick else DAYS
-    mails = QUICK_MAILS_A_DAY if run.is_quick else MAILS_A_DAY
+    messages = QUICK_MESSAGES_A_DAY if run.is_quick else MESSAGES_A_DAY
     down = QUICK_RELAY_DOWN if run.is_quick else RELAY_DOWN
     with (
         run.status(f"{days} days with an overflow, then with a relay"),
         PrivatePostgres.start(below=MEMORY if MEMORY.is_dir() else None) as cluster,
     ):
         with_overflow = asyncio.run(
-            run_warm_up(create(cluster, "overflow"), SEED, days=days, mails_a_day=mails, step=STEP)
+            run_warm_up(create(cluster, "overflow"), SEED, days=days, messages_a_day=messages, step=STEP)
         )
         with_relay = asyncio.run(
             run_warm_up(
                 create(cluster, "relay"),
                 SEED + 1,
                 days=min(days, RELAY_DAYS),
-                mails_a_day=mails,
+                messages_a_day=messages,
                 has_overflow=False,
                 has_relay=True,
                 relay_down=down,
@@ -91,8 +91,8 @@ def measure(run: Run) -> Report:
             )
         ],
         goals=_goals(with_overflow, with_relay),
-        notes=report.notes("warm_up_flows", days=days, mails=mails, scale=SCALE),
-        plot=Plot("warm_up_flows.png", "A new address: its allowance and what it sent", partial(_draw, with_overflow)),
+        notes=report.notes("warm_up_flows", days=days, messages=messages, scale=SCALE),
+        plot=Plot("warm_up_flows.png", "A new address: its quota and what it sent", partial(_draw, with_overflow)),
     )
 
 
@@ -113,25 +113,25 @@ def _goals(with_overflow: WarmUpRun, with_relay: WarmUpRun) -> list[report.Goal]
     above = [run.hours_over + run.days_over for run in (with_overflow, with_relay)]
     wait = with_overflow.longest_wait.total_seconds()
     return [
-        goal(not any(above), f"{sum(above)} hours or days above their allowance"),
+        goal(not any(above), f"{sum(above)} hours or days above their quota"),
         goal(wait <= WAIT_SECONDS_MAX, f"with an overflow the longest wait was {wait:.0f} s; 300 s is the limit"),
-        goal(not with_relay.lost + with_overflow.lost, f"{with_relay.lost + with_overflow.lost} mails lost"),
+        goal(not with_relay.lost + with_overflow.lost, f"{with_relay.lost + with_overflow.lost} messages lost"),
     ]
 
 
 def _draw(run: WarmUpRun, pyplot: Any) -> Any:
     figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
-    days = sorted(run.allowances)
+    days = sorted(run.address_quotas)
     numbers = range(1, len(days) + 1)
     new, known = run.days(NEW), run.days(KNOWN)
     axes.bar(numbers, [new[day] * SCALE for day in days], color=BLUE)
     axes.bar(numbers, [known[day] * SCALE for day in days], bottom=[new[day] * SCALE for day in days], color=GREY)
-    axes.step(numbers, [run.allowances[day] * SCALE for day in days], where="mid", color=RED, linewidth=1.8)
-    axes.set_title("Mails a day, and the new address's allowance", fontsize=10, loc="left")
+    axes.step(numbers, [run.address_quotas[day] * SCALE for day in days], where="mid", color=RED, linewidth=1.8)
+    axes.set_title("Messages a day, and the new address's quota", fontsize=10, loc="left")
     axes.set_xlabel("day")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     report.plain(axes)
-    report.legend(figure, {"from the new address": BLUE, "over the overflow": GREY, "allowance": RED})
+    report.legend(figure, {"from the new address": BLUE, "over the overflow": GREY, "quota": RED})
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Measures webhooks: events a second beside a bare loop, and what one endpoint that hangs costs the others.
+"""Measures webhooks: events a second next to a bare loop, and what one endpoint that hangs costs the others.
 
     make bench-webhooks                           (or: python bench/webhooks.py)
     python bench/webhooks.py --rounds 5
@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -81,6 +81,34 @@ class Findings:
         return [ours.per_second / floor.per_second for ours, floor in zip(self.ours, self.floor, strict=True)]
 
 
+async def send_events(
+    pool: Any, accounts: Sequence[WebhookAccount], events: int, families: Mapping[str, Sequence[int]]
+) -> dict[str, float]:
+    """The processor time of sending this many events; inserting them does not count."""
+    await _insert_events(pool, accounts, events)
+    with metered(families) as used:
+        await pool.execute("UPDATE webhook_schedule SET next_at = now()")
+        deadline = time.monotonic() + SENT_SECONDS_MAX
+        while left := await pool.fetchval("SELECT count(*) FROM webhook_schedule"):
+            if time.monotonic() > deadline:
+                raise EventsMissingError(f"{left} of {events} events were not sent in {SENT_SECONDS_MAX:.0f} s")
+            await asyncio.sleep(POLL_SECONDS)
+    sent = await pool.fetchval("SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded'")
+    await pool.execute("TRUNCATE webhook_deliveries, events")
+    if sent != events:
+        raise EventsMissingError(f"{sent} of {events} events were sent")
+    return used
+
+
+async def _insert_events(pool: Any, accounts: Sequence[WebhookAccount], events: int) -> None:
+    """Events, and their deliveries in the schedule, which are not due for an hour."""
+    for _ in range(0, events, 1_000):
+        each = min(1_000, events) // len(accounts)
+        await webhook_accounts.add_events(pool, accounts, each, lease=webhook_accounts.LONG_LEASE)
+    await pool.execute("ANALYZE webhook_schedule, events, webhook_deliveries")
+    await pool.execute("CHECKPOINT")
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """Events that are sent by a service without HTTP, or read from its database and sent by the loop."""
@@ -101,32 +129,19 @@ class Rate:
             "receiver": [self.load_receiver.pid],
         }
         families[STREAM].append(self.processes.nats.pid)
-        await self._insert_events(events)  # making them does not count
-        with metered(families) as used:
-            await self.pool.execute("UPDATE calls SET next_at = now()")
-            deadline = time.monotonic() + SENT_SECONDS_MAX
-            while await self.pool.fetchval("SELECT count(*) FROM calls"):
-                self.processes.check()
-                if time.monotonic() > deadline:
-                    raise EventsMissingError("\n".join(part.said() for part in self.processes.parts))
-                await asyncio.sleep(POLL_SECONDS)
-        sent = await self.pool.fetchval("SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded'")
-        await self.pool.execute("TRUNCATE webhook_deliveries, events")
-        if sent != events:
-            raise EventsMissingError(f"{sent} of {events} events were sent")
-        each_us = microseconds(used, events)
+        each_us = microseconds(await send_events(self.pool, self.accounts, events, families), events)
         receiver_us = each_us["receiver"]
         return self._measured(events, {part: each_us[part] for part in (CALLER, POSTGRES, STREAM)}, receiver_us)
 
     async def floor(self, events: int) -> Measured:
-        await self._insert_events(events)
+        await _insert_events(self.pool, self.accounts, events)
         accounts = {account.account_id: account for account in self.accounts}
         file = self.workplace / "events"
         with file.open("w") as written:
             for row in await self.pool.fetch("SELECT account_id, body FROM events ORDER BY id"):
                 account = accounts[row["account_id"]]
                 written.write(json.dumps([account.path, account.secret, row["body"].decode()]) + "\n")
-        await self.pool.execute("TRUNCATE webhook_deliveries, events, calls")
+        await self.pool.execute("TRUNCATE webhook_deliveries, events, webhook_schedule")
         with metered({"receiver": [self.load_receiver.pid]}) as used:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -143,14 +158,6 @@ class Rate:
             raise EventsMissingError(f"the bare loop ended with {process.returncode}")
         receiver_us = microseconds(used, events)["receiver"]
         return self._measured(events, {"loop": float(loop_seconds) / events * 1e6}, receiver_us)
-
-    async def _insert_events(self, events: int) -> None:
-        """Events, and their calls in the schedule, not due before long."""
-        for _ in range(0, events, 1_000):
-            each = min(1_000, events) // len(self.accounts)
-            await webhook_accounts.add_events(self.pool, self.accounts, each, lease=webhook_accounts.LONG_LEASE)
-        await self.pool.execute("ANALYZE calls, events, webhook_deliveries")
-        await self.pool.execute("CHECKPOINT")
 
     def _measured(self, events: int, server_us: dict[str, float], receiver_us: float) -> Measured:
         """From the first tenth of the arrivals on, so that start-up and opening connections don't count."""

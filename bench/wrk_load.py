@@ -33,9 +33,9 @@ CRLF: Final = "\r\n"
 _STARTED: Final = "Application startup complete"
 _RESULT: Final = re.compile(r"^result (\{.*\})$", re.MULTILINE)
 
-# A request of two strings has a key of its own between them; wrk has one thread, so one counter makes keys unique. wrk
-# knows a time to stop at, not a number: when all have been sent, what it is given to send is empty, and its
-# connections wait in silence until a signal ends it. Its first request is asked for and thrown away.
+# A request of two strings has its own key between them; wrk has one thread, so one counter makes keys unique. wrk can
+# stop at a time, not at a number: when all have been sent, what it is given to send is empty, and its connections wait
+# in silence until a signal ends it. Its first request is asked for and thrown away.
 _SCRIPT: Final = Template("""\
 local requests = {
 $requests
@@ -135,7 +135,7 @@ def start(
     first: int = 0,
     most: int = UNLIMITED,
 ) -> Process:
-    """The requests in turn, from the first named on; each run's keys begin with its name."""
+    """The requests in turn, from the given first one; each run's keys begin with its name."""
     script = server.log.parent / "load.lua"
     script.write_text(_SCRIPT.substitute(name=name, first=first, most=most, requests=",\n".join(requests)))
     return subprocess.Popen(

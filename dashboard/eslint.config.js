@@ -13,11 +13,11 @@ const syntax = [
   { selector: 'JSXElement > JSXExpressionContainer > ConditionalExpression > Literal[value=/[A-Za-z]/]', message: WORDS },
   {
     selector: 'JSXAttribute[name.name=/^(dangerouslySetInnerHTML|srcDoc)$/]',
-    message: 'Foreign HTML is shown in parts/HtmlFrame alone.',
+    message: 'Foreign HTML is shown only in parts/HtmlFrame.',
   },
   {
     selector: 'MemberExpression[property.name=/^(innerHTML|outerHTML|insertAdjacentHTML|srcdoc|createContextualFragment|write|writeln)$/]',
-    message: 'Markup is made by React alone.',
+    message: 'Only React makes markup.',
   },
   { selector: 'NewExpression[callee.name=/^(Function|DOMParser|EventSource|WebSocket|XMLHttpRequest)$/]', message: 'Not in the dashboard.' },
   {
@@ -40,7 +40,7 @@ export default tseslint.config(
       'no-restricted-syntax': ['error', ...syntax],
       'no-restricted-globals': [
         'error',
-        { name: 'fetch', message: 'Requests are made by api/client.ts alone.' },
+        { name: 'fetch', message: 'Only api/client.ts makes requests.' },
         { name: 'localStorage', message: 'Nothing is stored in the browser but the colour scheme.' },
         { name: 'sessionStorage', message: 'Nothing is stored in the browser but the colour scheme.' },
         { name: 'indexedDB', message: 'Nothing is stored in the browser but the colour scheme.' },

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the image with buildah, as root, without a container engine: deploy/build-image.sh [--own-base] [TAG]
-# With --own-base no registry is asked: the base is made from Debian packages by mmdebstrap.
+# With --own-base no registry is used: mmdebstrap makes the base from Debian packages.
 # BUILD_FLAGS are more arguments of `buildah build`.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes fresh secrets for compose.yaml or the kustomization, one file each: deploy/make-secrets.sh DIRECTORY [HOST OF POSTGRESQL] [ADDRESSES OF NATS]
-# Nothing that is there is overwritten. Keep a copy in a safe place: without these files stored keys can't be used.
+# Existing files are not overwritten. Keep a copy in a safe place: without these files stored keys can't be used.
 set -eu
 directory=${1:?name a directory, such as deploy/secrets}
 postgres=${2:-postgres}
@@ -11,7 +11,7 @@ mkdir -p "$directory"
 cd "$directory"
 
 fresh() { head -c 32 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=\n'; }
-# Only root and you enter the directory; the containers' own user has to read the files that are mounted from it.
+# Only root and you can enter the directory; the containers' own user has to read the files that are mounted from it.
 keep() { [ -e "$1" ] || { cat >"$1.new"; chmod 444 "$1.new"; mv "$1.new" "$1"; }; }
 
 fresh | keep pepper

@@ -1,4 +1,4 @@
-"""What tests that touch the world stand on: one private PostgreSQL, and fresh databases in it."""
+"""What tests that touch the outside world use: one private PostgreSQL, and fresh databases in it."""
 
 import asyncio
 import itertools
@@ -34,7 +34,7 @@ hypothesis_settings.register_profile("posthouse", deadline=None, print_blob=True
 hypothesis_settings.load_profile("posthouse")
 
 TEMPLATE = "posthouse_template"
-# A directory in memory, as Linux has one, and the room that it must have left.
+# A directory in memory, as Linux has one, and the space that it must have left.
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 * 1024**3
 # Consecutive domains of a test have different keys; a new 2048-bit key takes 0.1 s of CPU.
@@ -68,27 +68,27 @@ def rsa_keys() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def memory() -> Path | None:
-    """Where the cluster lives, if the machine has the room, because a disk's pace takes most of the time otherwise.
+    """Where the cluster lives, if the machine has the memory, because a disk's pace takes most of the time otherwise.
 
     Nothing shown here depends on it: only a power cut would show a difference, and what a killed program had
-    written is there in both. `tests/faults/test_postgres_away.py` has a cluster of its own, on the disk.
+    written is there in both. `tests/faults/test_postgres_away.py` has its own cluster, on the disk.
     """
-    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
-    return MEMORY if has_room else None
+    has_capacity = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+    return MEMORY if has_capacity else None
 
 
 @pytest.fixture(scope="session")
 def postgres(memory: Path | None) -> Iterator[PrivatePostgres]:
-    """A cluster of our own, with a migrated database in it that others are copied from."""
+    """A private cluster, with a migrated database in it that others are copied from."""
     with PrivatePostgres.start(settings=IN_MEMORY if memory else {}, below=memory) as cluster:
         fresh_database.create(cluster, TEMPLATE)
         yield cluster
 
 
 class Databases:
-    """Copies of the template, made and dropped over one connection that has a thread for itself.
+    """Copies of the template, made and dropped over one connection on its own thread.
 
-    CPU per copy of 12 MB in memory: 24 ms by FILE_COPY and 8 ms to drop, 46 and 14 ms by WAL_LOG; a `psql`
+    CPU per copy of 12 MB in memory: 24 ms with FILE_COPY and 8 ms to drop, 46 and 14 ms with WAL_LOG; a `psql`
     for each statement adds 20 ms. With 256 MB of shared buffers, which DROP searches, it is half as much again.
     """
 
@@ -146,7 +146,7 @@ def database_url(databases: Databases, memory: Path | None) -> Iterator[str]:
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    async with fresh_database.open_database(database_url, patience=fresh_database.PATIENCE) as opened:
+    async with fresh_database.open_database(database_url, timeout_factor=fresh_database.PATIENCE) as opened:
         yield opened
 
 

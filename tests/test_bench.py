@@ -100,7 +100,7 @@ def test_the_picture_of_costs_has_every_part_of_the_page_of_results() -> None:
 def test_low_load_measures_each_rate_and_the_idle_service(tmp_path: Path) -> None:
     page = page_of(tmp_path, "low_load", "--quick", "--rates", "0,10")
 
-    assert [row.count("|") for row in rows_of(page, "idle, a second", "10 mails/s")] == [9, 9], page
+    assert [row.count("|") for row in rows_of(page, "idle, per second", "10 messages/s")] == [9, 9], page
     assert "no query of the idle service more often" in page
     assert is_plot(tmp_path / "low-load.png")
 
@@ -162,10 +162,10 @@ def test_webhooks_measure_the_rate_and_a_hanging_endpoint(tmp_path: Path) -> Non
 
 @pytest.mark.rare
 def test_idle_sessions_are_bounded(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "idle_sessions", "--sessions", "200", "--seconds", "1", "--visits", "5")
+    page = page_of(tmp_path, "idle_sessions", "--sessions", "200", "--seconds", "1", "--new-sessions", "5")
 
     assert [row.count("|") for row in rows_of(page, "200 ")] == [11, 11], page
-    for when in ("before", "beside", "after"):
+    for when in ("before", "during", "after"):
         assert [row.count("|") for row in rows_of(page, f"{when} 200 idle")] == [7, 7], page
     assert "reached: no client over the limit of 210 was let in: 100 × 421 4.7.0 Too many connections" in page
     assert "reached: no client over the limit of 210 was let in: 100 × hung up" in page
@@ -204,12 +204,12 @@ def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
         "delivery_schedule.POSTPONE",
     ):
         assert f"\n{statement}" in page, page
-    assert "Index Scan using schedule_next_at on schedule" in page
+    assert "Index Scan using delivery_schedule_next_at on delivery_schedule" in page
 
 
 @pytest.mark.rare
 @needs_wrk
-def test_the_comparison_of_reads_alone_writes_nothing(tmp_path: Path) -> None:
+def test_only_comparing_reads_writes_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "search", "--rows", "20000", "--quick", "--compare-only")
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -242,16 +242,30 @@ def test_search_measures_every_filter_and_compares_reads(tmp_path: Path) -> None
 def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
     page = page_of(tmp_path, "metrics", "--quick")
     assert len(rows_of(page, "accepted")) == 8
-    assert "access lines make a mail accepted cost" in page
+    assert "access lines make a message accepted cost" in page
     assert "when nothing is changed" in page
 
 
 @pytest.mark.rare
 @needs_wrk
-def test_traces_measures_before_off_and_traced(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "traces", "--quick", "--before", "HEAD")
-    assert [len(rows_of(page, variant)) for variant in ("before", "tracing", "every")] == [1, 1, 1]
-    assert "a traced mail costs" in page
+def test_traces_measures_off_and_traced(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "traces", "--quick")
+    assert [len(rows_of(page, variant)) for variant in ("tracing", "every")] == [1, 1]
+    assert "a traced message costs" in page
+
+
+@pytest.mark.rare
+@needs_wrk
+def test_commits_measures_each_load_at_an_earlier_commit_and_twice_at_this_one(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "commits", "--quick", "--before", "HEAD")
+    assert [len(rows_of(page, variant)) for variant in ("before", "now |", "now again")] == [6, 6, 6], page
+
+
+def test_an_unknown_load_is_refused_with_the_known_names(tmp_path: Path) -> None:
+    done = run(tmp_path, "commits", "--before", "HEAD", "--loads", "accept,sleep")
+
+    assert done.returncode == 2
+    assert "idle,accept,deliver,submission,webhooks,list" in done.stderr
 
 
 @pytest.mark.rare

@@ -13,14 +13,13 @@ from hypothesis import given
 
 from posthouse.config import ConfigError, config_file, load
 from posthouse.config.installation import endpoint
-from posthouse.config.old_names import NEW_NAMES
 from posthouse.config.section import is_secret
 from posthouse.config.settings import section_types, variable
 from posthouse.config.text import EXAMPLE_DATABASE_URL, commented_toml, generated, shown
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.rules import retry
+from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.lane import LaneLimits, Limits
-from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.limits import WARMUP_RECIPIENTS_BY_DAY
 from tests.support.bad_input import bad_input, spoiled
 
@@ -87,7 +86,7 @@ def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.Monk
     assert settings.service.resolver_endpoints == (("192.0.2.53", 5353), ("2001:db8::53", 53))
 
 
-def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = generated()
     monkeypatch.setenv("POSTHOUSE_DATABASE__URL", EXAMPLE_DATABASE_URL)
     monkeypatch.setenv("POSTHOUSE_SECRETS__PEPPER", secrets.pepper)
@@ -127,13 +126,13 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
         (
             "SECRETS__PEPPER",
             "short-secret",
-            "secrets.pepper needs at least 32 characters, and has 12: restore it from your copy",
+            "secrets.pepper needs at least 32 characters, but has 12: restore it from your copy",
         ),
         ("SECRETS__PEPPER", "ab" * 30, "secrets.pepper is too regular"),
         (
             "SECRETS__JWT_SECRET",
             "another-short",
-            "secrets.jwt_secret needs at least 32 characters, and has 13: restore it from your copy of the settings, or replace",
+            "secrets.jwt_secret needs at least 32 characters, but has 13: restore it from your copy of the settings, or replace",
         ),
         ("SECRETS__SEAL_KEYS", "1:bm90IGEga2V5", "'1' that is not 32 bytes in base64: restore it from your copy"),
         (
@@ -143,7 +142,7 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
         ),
         ("DATABASE__URL", "mysql://there", "database.url must begin with postgresql://"),
         ("SERVICE__RESOLVERS", "dns.example.com", "not an IP address with an optional port"),
-        ("LIMITS__WARMUP_LIMITS", "0", "limits.warmup_limits holds a number below 1"),
+        ("LIMITS__WARMUP_LIMITS", "0", "limits.warmup_limits contains a number below 1"),
         ("HTTP__PORT", "99999", "http.port"),
         ("SERVICE__HOSTNAME", "mail server", "service.hostname is not a host name: write one such as mail.example.com"),
         (
@@ -194,7 +193,7 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
         (
             "SERVICE__OWN_ADDRESSES",
             "here",
-            "service.own_addresses holds 'here', which is no IP address, such as 192.0.2.1",
+            "service.own_addresses holds 'here', which is not an IP address, such as 192.0.2.1",
         ),
         ("DISK_SPACE__FREE_BYTES_MIN", "0", "disk_space.free_bytes_min input should be greater than or equal to 1"),
         (
@@ -212,7 +211,7 @@ def test_a_wrong_value_is_named_and_not_repeated(
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert expected in str(caught.value)
-    # Following that would make what is stored unreadable.
+    # Following that advice would make what is stored unreadable.
     assert "config init" not in str(caught.value)
     if name in ("SECRETS__PEPPER", "SECRETS__JWT_SECRET", "SECRETS__SEAL_KEYS"):
         assert (value.partition(":")[2] or value) not in str(caught.value)
@@ -257,10 +256,10 @@ def test_lanes_have_their_own_limits_and_the_defaults_for_the_rest(file: Path, m
     file.write_text(text)
     limits = load(file).lanes.limits
     assert limits.default == Limits(per_second=100, burst=30, per_second_start=20)
-    assert limits.of("google") == Limits(per_second=50, burst=25, connections_max=10)
-    assert limits.of("example.com") == Limits(per_second=0.5, burst=1, connections_start=1, connections_max=1)
-    assert limits.of("yahoo") == Limits(per_second=100, burst=7, per_second_start=20)
-    assert limits.of("example.net") == limits.default
+    assert limits.limits_of("google") == Limits(per_second=50, burst=25, connections_max=10)
+    assert limits.limits_of("example.com") == Limits(per_second=0.5, burst=1, connections_start=1, connections_max=1)
+    assert limits.limits_of("yahoo") == Limits(per_second=100, burst=7, per_second_start=20)
+    assert limits.limits_of("example.net") == limits.default
     monkeypatch.setenv("POSTHOUSE_LANES__BY_NAME", '{"google": {"per_second": 5}}')
     assert load(file).lanes.limits.by_lane == {"google": Limits(per_second=5, burst=2)}
     assert shown(load(file))["lanes"]["by_name"] == {"google": {"per_second": 5}}
@@ -268,7 +267,7 @@ def test_lanes_have_their_own_limits_and_the_defaults_for_the_rest(file: Path, m
 
 def test_lanes_can_be_given_in_one_line(file: Path) -> None:
     file.write_text(file.read_text().replace("#by_name = {}", "by_name = { google = { per_second = 50 } }"))
-    assert load(file).lanes.limits.of("google").per_second == 50
+    assert load(file).lanes.limits.limits_of("google").per_second == 50
 
 
 def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +338,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest(
     assert f"{name} is not a setting: {expected}" in str(caught.value)
 
 
-def test_addresses_that_kubernetes_sets_are_no_settings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_that_kubernetes_sets_are_not_settings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "POSTHOUSE_PORT": "tcp://10.0.0.1:8025",
         "POSTHOUSE_HTTP_PORT": "tcp://10.0.0.1:8025",
@@ -414,7 +413,7 @@ def test_a_secret_in_two_places_or_in_no_file_is_refused(
     with pytest.raises(ConfigError, match="which is empty"):
         load(file)
     monkeypatch.setenv("POSTHOUSE_SECRETS__PEPPER", generated().pepper)
-    with pytest.raises(ConfigError, match="pepper_file is set, and the setting itself too: remove one of them"):
+    with pytest.raises(ConfigError, match="pepper_file is set, and so is the setting itself: remove one of them"):
         load(file)
 
 
@@ -433,41 +432,6 @@ def test_a_section_is_not_a_setting(file: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("POSTHOUSE_HTTP", "8025")
     with pytest.raises(ConfigError, match=r"POSTHOUSE_HTTP names a section: .*such as POSTHOUSE_HTTP__HOST"):
         load(file)
-
-
-@pytest.mark.parametrize("old", NEW_NAMES)
-def test_an_old_name_is_refused_with_the_new_name(file: Path, monkeypatch: pytest.MonkeyPatch, old: str) -> None:
-    section, name = NEW_NAMES[old]
-    assert name in section_types()[section].model_fields
-    text = file.read_text()
-    file.write_text(f"{old} = 1\n" + (text if old not in section_types() else ""))
-    with pytest.raises(ConfigError) as caught:
-        load(file)
-    assert f"in {file} write {name} under [{section}] instead of {old}" in str(caught.value)
-    file.write_text(text)
-    monkeypatch.setenv(f"POSTHOUSE_{old.upper()}", "1")
-    with pytest.raises(ConfigError) as caught:
-        load(file)
-    assert f"in the environment set {variable(section, name)} instead of POSTHOUSE_{old.upper()}" in str(caught.value)
-
-
-def test_all_old_names_are_refused_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_text("http_port = 1\nstream = 'memory'\n[lanes.google]\nper_second = 5\n")
-    monkeypatch.setenv("POSTHOUSE_LANES", "{}")
-    monkeypatch.setenv("posthouse_pepper", "hunter2")
-    with pytest.raises(ConfigError) as caught:
-        load(file)
-    assert str(caught.value) == (
-        f"settings have new names, in sections: in {file} write port under [http] instead of http_port, "
-        "servers under [stream] instead of stream, [lanes.by_name.google] instead of [lanes.google]; in the environment "
-        "set POSTHOUSE_LANES__BY_NAME instead of POSTHOUSE_LANES, POSTHOUSE_SECRETS__PEPPER instead of posthouse_pepper"
-    )
-
-
-def test_every_old_name_leads_to_one_setting() -> None:
-    settings = {(section, name) for section, kind in section_types().items() for name in kind.model_fields}
-    assert set(NEW_NAMES.values()) <= settings
-    assert len(set(NEW_NAMES.values())) == len(NEW_NAMES)
 
 
 def test_broken_toml_is_reported_with_its_line(file: Path) -> None:

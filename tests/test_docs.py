@@ -1,4 +1,4 @@
-"""The documentation names what exists: files, decisions, and the functions of the roads."""
+"""The documentation names what exists: files, decisions, and the functions in its diagrams."""
 
 import importlib
 import json
@@ -13,11 +13,14 @@ import pytest
 from posthouse.config.settings import Settings
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import limits
+from posthouse.rules.message import RecipientStatus
 from tools import draw_diagrams, reference_pages, write_reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 _path = re.compile(r"`((?:src|tests|bench|tools|docs|sdks)/[\w./-]+\.\w+)`")
+_packages = "cli|compose|config|dev|entrypoints|flows|mail|rules|store|wire"
+_module = re.compile(rf"`((?:{_packages})/(?!\S*test_)[\w/]+?)(?:\.py)?`")
 _symbol = re.compile(r"`([a-z_]+(?:\.[a-z_]+)*):([A-Za-z_][\w.]*)`")
 _error_row = re.compile(r"^\| \[`(\w+)`\]\(#\1\) \| (\d{3}) \| (\d{3}) ([\d.]+) \|", re.MULTILINE)
 READ_THE_CODE = ROOT / "docs/internals/read-the-code.md"
@@ -32,11 +35,22 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     assert [path for path in _path.findall(page.read_text()) if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_module_that_is_named_exists(page: Path) -> None:
+    package = ROOT / "src/posthouse"
+    named = [package / module for module in _module.findall(page.read_text())]
+    assert [module for module in named if not module.exists() and not module.with_suffix(".py").exists()] == []
+
+
+def test_modules_are_named() -> None:
+    assert len(_module.findall((ROOT / "docs/internals/architecture.md").read_text())) >= 10
+
+
 def _symbols() -> Iterator[tuple[str, str]]:
     yield from _symbol.findall(READ_THE_CODE.read_text())
 
 
-def test_every_function_of_the_roads_exists() -> None:
+def test_every_function_in_the_diagrams_exists() -> None:
     missing = []
     for module, name in _symbols():
         found: object = importlib.import_module(f"posthouse.{module}")
@@ -45,7 +59,19 @@ def test_every_function_of_the_roads_exists() -> None:
         if found is None:
             missing.append(f"{module}:{name}")
     assert missing == []
-    assert len(list(_symbols())) > 30, "the roads are lists of `module:function`"
+    assert len(list(_symbols())) > 30, "the diagrams list `module:function`"
+
+
+def test_the_glossary_is_that_of_the_tables() -> None:
+    meanings = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE))
+    schema = "".join(page.read_text() for page in (ROOT / "src/posthouse/store/migrations/baseline").glob("*.sql"))
+    tables = set(re.findall(r"^CREATE TABLE (\w+)", schema, re.MULTILINE))
+    named = {word.replace(" ", "_") for word, meaning in meanings.items() if meaning.startswith("the table")}
+    named |= {table for meaning in meanings.values() for table in re.findall(r"table `(\w+)`", meaning)}
+    assert named - tables == set()
+    assert len(named) >= 4
+    final = {word for word, meaning in meanings.items() if meaning.startswith("final: ")}
+    assert final == {status.value for status in RecipientStatus} - {"queued", "deferred"}
 
 
 def test_every_decision_is_in_the_index() -> None:
@@ -53,7 +79,7 @@ def test_every_decision_is_in_the_index() -> None:
     assert [page.name for page in sorted((ROOT / "docs/decisions").glob("*.md")) if page.name not in index] == []
 
 
-def test_the_page_of_errors_has_every_code_with_cause_and_cure() -> None:
+def test_the_page_of_errors_has_every_code_with_cause_and_fix() -> None:
     page = (ROOT / "docs/reference/errors.md").read_text()
     shown = [(code, int(http), (int(reply), status)) for code, http, reply, status in _error_row.findall(page)]
     assert shown == [(code.value, reply.http, reply.smtp) for code, reply in REPLIES.items()]

@@ -5,20 +5,21 @@ from collections import Counter as Tally
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from posthouse import metrics
-from posthouse.entrypoints import exposition
+from posthouse.entrypoints import monitoring
 from posthouse.entrypoints.workers import step_name
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.metrics import CATALOGUE, OTHER, SERIES_MAX, Counter, Gauge, Histogram
 
-# What a label may not be: it would have a value for each customer, or say who they are.
+# What a label may not be: it would have a value for each customer, or identify them.
 FORBIDDEN_LABELS = frozenset({"account", "account_id", "address", "email", "recipient", "message", "peer", "domain"})
 
 
 @pytest.fixture(autouse=True)
-def _own_catalogue() -> Iterator[None]:
+def _own_metrics() -> Iterator[None]:
     """Metrics that a test makes are not those of the service."""
     before = list(CATALOGUE)
     yield
@@ -27,7 +28,7 @@ def _own_catalogue() -> Iterator[None]:
 
 def shown(metric: metrics.Metric) -> dict[tuple[str, tuple[str, ...]], float]:
     """A metric's samples, as Prometheus reads them: by name and the values of the labels."""
-    text = exposition.text(exposition.registry()).decode()
+    text = generate_latest(monitoring.metrics_registry()).decode()
     samples = [
         sample
         for family in text_string_to_metric_families(text)
@@ -70,7 +71,7 @@ def test_a_histogram_counts_what_is_below_each_bound() -> None:
 
 
 def test_a_metric_has_no_more_series_than_it_may() -> None:
-    """Even if a fault of ours made a label of each of ten thousand destinations."""
+    """Even if a bug made a label of each of ten thousand destinations."""
     counter = Counter("Test", "posthouse_test_total", "Of a test.", ("lane",))
     gauge = Gauge("Test", "posthouse_test", "Of a test.", ("lane",))
     histogram = Histogram("Test", "posthouse_test_seconds", "Of a test.", ("lane",), buckets=(1.0,))
@@ -84,7 +85,7 @@ def test_a_metric_has_no_more_series_than_it_may() -> None:
     assert sum(counter.values.values()) == 10_000
 
 
-def test_the_catalogue_is_orderly() -> None:
+def test_the_metrics_are_orderly() -> None:
     assert [name for name, number in Tally(metric.name for metric in CATALOGUE).items() if number > 1] == []
     assert [metric.name for metric in CATALOGUE if not re.fullmatch(r"posthouse_[a-z_]+", metric.name)] == []
     assert [
@@ -94,8 +95,8 @@ def test_the_catalogue_is_orderly() -> None:
     assert [metric.name for metric in CATALOGUE for label in metric.labels if f"`{label}`" not in metric.text] == []
 
 
-def test_every_metric_of_the_catalogue_can_be_read() -> None:
-    text = exposition.text(exposition.registry()).decode()
+def test_every_metric_can_be_read() -> None:
+    text = generate_latest(monitoring.metrics_registry()).decode()
     assert [metric.name for metric in CATALOGUE if f"# TYPE {metric.name} {metric.kind}" not in text] == []
     assert "process_cpu_seconds_total" in text
 

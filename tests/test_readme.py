@@ -49,7 +49,7 @@ TUTORIAL_PORT = "PORT=3333"
 BLOCK_END = "\n\n\n"
 README_HTTP_PORT = "8025"
 SCRIPT_SECONDS_MAX = 900
-# `doctor` finds faults of a mail server that has no name and address of its own.
+# `doctor` finds faults of a mail server without its own hostname and address.
 NO_MAIL_SERVER = {"POSTHOUSE_DELIVERY__OUTBOUND": "capture"}
 READY_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 40
@@ -57,14 +57,14 @@ STOP_SECONDS_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A copy of the working tree, with ports of its own, in which pages are followed."""
+    """A copy of the working tree, with its own ports, in which pages are followed."""
 
     directory: Path
     http_port: int
     smtp_port: int
 
     def follow(self, page: Path, settings: Mapping[str, str] | None = None) -> str:
-        """Run every `sh` block of the page in one shell; the output."""
+        """Runs every `sh` block of the page in one shell; returns the output."""
         script = "set -eu -o pipefail\n" + "\n".join(self._typed(block) for block in BLOCK.findall(page.read_text()))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")} | {
             "PYTHONPATH": str(self.directory / "src"),
@@ -173,7 +173,7 @@ def test_the_page_on_many_emails_works_as_written(started: tuple[Clone, str]) ->
     assert '"http_status":400' in seen
 
 
-def test_the_page_on_mail_for_later_works_as_written(started: tuple[Clone, str]) -> None:
+def test_the_page_on_scheduled_mail_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "send-later.md")
     assert seen.count('"send_at":"20') == 3
     assert '"status":"cancelled"' in seen
@@ -182,8 +182,8 @@ def test_the_page_on_mail_for_later_works_as_written(started: tuple[Clone, str])
 
 def test_the_page_on_sending_again_works_as_written(started: tuple[Clone, str]) -> None:
     seen = started[0].follow(ROOT / HOWTO / "send-again.md")
-    assert len(re.findall(r'"dry_run":true,.*"found":1,"recipients":1,"resent":0', seen)) == 1
-    assert len(re.findall(r'"dry_run":false,.*"found":1,"recipients":1,"resent":1', seen)) == 2
+    assert len(re.findall(r'"dry_run":true,.*"matched":1,"recipients":1,"resent":0', seen)) == 1
+    assert len(re.findall(r'"dry_run":false,.*"matched":1,"recipients":1,"resent":1', seen)) == 2
 
 
 def test_the_page_on_testing_works_as_written(started: tuple[Clone, str]) -> None:
@@ -218,7 +218,7 @@ def test_the_page_on_keys_for_programs_works_as_written(started: tuple[Clone, st
     assert '"email":"moved@example.net"' in seen
     assert "lacks the scope `templates`" in seen
     assert seen.count('"status":"queued"') == 1
-    assert "sends from demo.example alone" in seen
+    assert "may send only from demo.example" in seen
 
 
 def test_the_page_on_metadata_works_as_written(started: tuple[Clone, str]) -> None:

@@ -1,4 +1,4 @@
-"""The verification code of the how-to page, in every language, runs as it is written there, and judges rightly."""
+"""The verification code of the how-to page, in every language, runs as it is written there, and judges correctly."""
 
 import base64
 import os
@@ -62,7 +62,7 @@ LATER: Final = {
 }
 FALSE: Final = {
     "a tampered body": Request(body=BODY.replace(b"delivered", b"bounced")),
-    "a body written anew": Request(body=BODY.replace(b":", b": ")),
+    "a body serialised again": Request(body=BODY.replace(b":", b": ")),
     "a line break more": Request(body=BODY + b"\n"),
     "another secret": Request(secret=SECRET + "x"),
     "the secret without its prefix": Request(secret=SECRET.removeprefix("whsec_")),
@@ -208,7 +208,7 @@ def of_ruby(directory: Path, code: str) -> list[str]:
     return [ruby, "-w", written(directory / "receiver.rb", code + RUBY)]
 
 
-# By the word that stands at the head of the page's block.
+# By the word at the head of the page's block.
 LANGUAGES: Final[Mapping[str, Callable[[Path, str], list[str]]]] = {
     "python": of_python,
     "js": of_node,

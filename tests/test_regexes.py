@@ -54,7 +54,7 @@ class Regex:
 
 def modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(posthouse.__path__, "posthouse."):
-        # Migrations are run by Alembic alone, and an entry point would run.
+        # Only Alembic runs migrations, and an entry point would run.
         if ".migrations" not in found.name and not found.name.endswith("__main__"):
             yield importlib.import_module(found.name)
 
@@ -112,7 +112,7 @@ def _value(node: ast.expr, module: ModuleType) -> Any:
 
 @functools.cache
 def _uses() -> dict[str, set[str]]:
-    """By the name of whatever has it, the methods of patterns that the service calls."""
+    """The methods of patterns that the service calls, by the name of the object that has the pattern."""
     found: dict[str, set[str]] = {}
     for path in Path(posthouse.__path__[0]).rglob("*.py"):
         text = path.read_text()
@@ -170,7 +170,7 @@ def _worker(pattern: "re.Pattern[Any]", method: str) -> Callable[[Any], object]:
 
 
 def _texts(regex: Regex) -> Iterator[Callable[[int], Any]]:
-    """Each loop pumped up, and then disappointed; or the whole of the way to it, again and again."""
+    """Each loop repeated, and then a mismatch; or the whole path to it, again and again."""
     is_text = isinstance(regex.pattern.pattern, str)
     fit = FITTING.get(regex.where, lambda text: text)
 

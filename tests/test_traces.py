@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from posthouse import traces
-from posthouse.chance import SeededChance
-from posthouse.rules.trace_context import TraceContext
-from posthouse.traces import Kind, Span, Tracer
+from posthouse.randomness import SeededRandomness
+from posthouse.traces import Kind, Span, TraceContext, Tracer
 from tests.support.clock import SettableClock
 
 SAMPLED = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -21,7 +20,7 @@ def tracer(share: float, *, follows_callers: bool = False) -> tuple[Tracer, list
     clock = SettableClock()
     made = Tracer(
         clock=clock,
-        chance=SeededChance(SEED),
+        randomness=SeededRandomness(SEED),
         export=ended.append,
         share=share,
         follows_callers=follows_callers,
@@ -34,7 +33,7 @@ def tracer(share: float, *, follows_callers: bool = False) -> tuple[Tracer, list
     [
         (0.0, False, None, False),
         (1.0, False, None, True),
-        # A caller alone decides nothing.
+        # A caller decides nothing on its own.
         (0.0, False, SAMPLED, False),
         (1.0, False, NOT_SAMPLED, True),
         # Unless the operator lets it.
@@ -69,7 +68,7 @@ def test_a_caller_s_trace_is_continued_and_another_begins_one() -> None:
     assert alone.context.trace_id != with_caller.context.trace_id
 
 
-def test_a_span_is_handed_over_when_it_ends_with_its_times_and_what_was_noted() -> None:
+def test_a_span_is_exported_when_it_ends_with_its_times_and_attributes() -> None:
     made, ended, clock = tracer(1.0)
     span = made.begin_request("a")
     assert span is not None
@@ -96,6 +95,6 @@ def test_stored_work_continues_its_trace() -> None:
 
 def test_every_attribute_is_described() -> None:
     named = {value for name, value in vars(traces).items() if name.isupper() and isinstance(value, str)}
-    assert named == set(traces.ATTRIBUTES)
+    assert named - {traces.TRACEPARENT_HEADER} == set(traces.ATTRIBUTES)
     page = (Path(__file__).parents[1] / "docs" / "howto" / "trace.md").read_text()
     assert [name for name, text in traces.ATTRIBUTES.items() if f"| `{name}` | {text} |" not in page] == []

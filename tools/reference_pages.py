@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from posthouse.rules import limits as numbers
+from tools.write_openapi import resolved
 
 OPENAPI: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
 CREDENTIALS: Final = {
@@ -79,8 +80,8 @@ def limits() -> str:
     lines = [
         "# Limits",
         "",
-        "Every limit that a customer can meet, as `src/posthouse/rules/limits.py` has it. What is beyond a limit is",
-        "refused with an error that names it. Limits of the SMTP conversation are in the [rules of mail over",
+        "Every limit that a customer can meet, from `src/posthouse/rules/limits.py`. What exceeds a limit is",
+        "refused with an error that names it. Limits of an SMTP session are in the [rules of mail over",
         "SMTP](submission.md#bounds), those of webhooks in [their rules](webhooks.md).",
     ]
     for title, rows in LIMITS.items():
@@ -113,7 +114,7 @@ def _api(document: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         f"Version {document['info']['version']}, made from [openapi.json](openapi.json). A running service shows the "
-        "same at `/docs`, where every request can be tried. What holds beyond the shape of requests is in the "
+        "same at `/docs`, where every request can be tried. What applies beyond the shape of requests is in the "
         "[rules](rules.md), and what each error means in [errors](errors.md)."
     )
     yield ""
@@ -149,7 +150,8 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         yield from ("", f"Request body, `{kind}`: {_type(content.get('schema', {}))}.")
     yield from ("", "| Status | Meaning | Body |", "|---|---|---|")
-    for status, response in operation["responses"].items():
+    for status, declared in operation["responses"].items():
+        response = resolved(declared)
         bodies = ", ".join(_type(content.get("schema", {})) for content in response.get("content", {}).values())
         yield f"| {status} | {_cell(response['description'])} | {bodies} |"
 

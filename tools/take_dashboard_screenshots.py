@@ -19,12 +19,13 @@ from PIL import Image
 from playwright.async_api import Page, expect
 
 from posthouse.clock import DatabaseClock
-from posthouse.entrypoints.http.dashboard_build import is_built
+from posthouse.entrypoints.http.static_content import is_dashboard_built
 from posthouse.flows.operate.usage_counter import SETTLED_AFTER, UsageCounter
 from posthouse.rules import ids
 from posthouse.store.postgres import Database
 from tests.support.browser import chromium
 from tests.support.clock import OffsetClock
+from tests.support.context import context
 from tests.support.dashboard_browser import Pages, running_browser
 from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
@@ -32,12 +33,12 @@ from tests.support.eventually import eventually
 from tests.support.fresh_database import fresh_database, open_database
 from tests.support.service import PASSWORD, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
-from tools.take_screenshots import MAILS, ROOT, TAKEN
+from tools.take_screenshots import MESSAGES, ROOT, TAKEN
 
 FINAL_SECONDS_MAX: Final = 300.0
-# Mails of each day of a week; the last is today.
+# Messages of each day of a week; the last is today.
 DAYS: Final = (86, 94, 112, 31, 24, 103, 71)
-# Which mail server takes the mail of a domain, and at which address it answers.
+# Which mail server accepts the mail of a domain, and at which address it answers.
 SERVERS: Final = {
     "gmail.example": ("aspmx.l.google.com", "127.0.0.1"),
     "outlook.example": ("outlook-example.mail.protection.outlook.com", "127.0.0.1"),
@@ -89,14 +90,14 @@ class Setup:
         return page
 
     async def count(self) -> None:
-        """Count what was sent until now, without the wait for what might still be committed: nothing is."""
-        await UsageCounter(database=self.database, clock=OffsetClock(DatabaseClock(), SETTLED_AFTER)).run()
+        """Counts what was sent until now, without the wait for what might still be committed: nothing is."""
+        await UsageCounter(context(self.database, OffsetClock(DatabaseClock(), SETTLED_AFTER))).run()
 
 
 async def send_week(setup: Setup, tenant: Tenant) -> None:
     numbers = itertools.count(1)
-    for days_ago, mails in zip(reversed(range(len(DAYS))), DAYS, strict=True):
-        sent = await asyncio.gather(*[tenant.accepts(mail) for mail in drafts(tenant, numbers, mails)])
+    for days_ago, messages in zip(reversed(range(len(DAYS))), DAYS, strict=True):
+        sent = await asyncio.gather(*[tenant.accepts(mail) for mail in drafts(tenant, numbers, messages)])
         await setup.dashboard.processes.wait_until_final(tenant, [mail["id"] for mail in sent], FINAL_SECONDS_MAX)
         await setup.count()
         if days_ago:
@@ -106,7 +107,7 @@ async def send_week(setup: Setup, tenant: Tenant) -> None:
 
 def drafts(tenant: Tenant, numbers: Iterator[int], count: int) -> Iterator[dict[str, Any]]:
     for number in itertools.islice(numbers, count):
-        subject, html = MAILS[number % len(MAILS)]
+        subject, html = MESSAGES[number % len(MESSAGES)]
         domain = (*SERVERS, "gmail.example", "gmail.example", "outlook.example")[number % (len(SERVERS) + 3)]
         behaviour = BEHAVIOURS[number % len(BEHAVIOURS)]
         yield tenant.mail(
@@ -125,8 +126,8 @@ async def overview(setup: Setup, tenant: Tenant, email: str) -> None:
 
 
 async def timeline(setup: Setup, tenant: Tenant, email: str) -> None:
-    """Of a mail that a careful server took at the third try."""
-    subject, html = MAILS[1]
+    """Of a message that a careful server accepted at the third attempt."""
+    subject, html = MESSAGES[1]
     mail = tenant.mail(
         from_=f"Acme <hello@{tenant.domain}>", to="grace@careful.example", subject=subject, html=html, tags=["reset"]
     )
@@ -141,13 +142,13 @@ async def start(setup: Setup) -> None:
     tenant = await setup.account("lovelace", "Lovelace & Co")
     email = await setup.user(tenant, "ada@company.example")
     page = await setup.open(tenant, email, "start")
-    await page.get_by_role("button", name="Send me a mail").click()
+    await page.get_by_role("button", name="Send me an email").click()
     await expect(page.locator("[data-arrival=delivered]")).to_be_visible(timeout=FINAL_SECONDS_MAX * 1000)
     await take(page, "dashboard-start.png", height=1000)
 
 
 async def webhook(setup: Setup, tenant: Tenant, email: str) -> None:
-    page = await setup.open(tenant, email, "webhook")
+    page = await setup.open(tenant, email, "webhooks")
     await take(page, "dashboard-webhook.png", height=1180)
 
 
@@ -196,7 +197,7 @@ async def run(database_url: str, directory: Path) -> None:
 def main() -> None:
     if chromium() is None:
         raise SystemExit("There is no Chromium: install it with `apt-get install chromium`.")
-    if not is_built():
+    if not is_dashboard_built():
         raise SystemExit("The dashboard is not built: run `make dashboard`.")
     TAKEN.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, fresh_database("screenshots") as (_, database_url):

@@ -26,7 +26,7 @@ TAKEN: Final = ROOT / "docs" / "assets" / "screenshots"
 READY: Final = "Ctrl-C stops everything"
 READY_SECONDS_MAX: Final = 300
 COMMAND: Final = str(Path(sys.executable).with_name("posthouse"))
-MAILS: Final = (
+MESSAGES: Final = (
     ("Your receipt from Acme", "<h1>Thank you, Grace</h1><p>Your order 4711 is on its way.</p>"),
     (
         "Reset your password",
@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         with served(Path(directory)) as (panel, demo):
-            ids = [send(demo, subject, html) for subject, html in MAILS]
+            ids = [send(demo, subject, html) for subject, html in MESSAGES]
             time.sleep(5)  # until the list of messages has them
             list_link = re.search(r"http://\S+/captured\S*", panel)
             assert list_link, panel

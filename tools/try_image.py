@@ -1,6 +1,6 @@
-"""Runs an image without a container engine, as root, and sends a mail through it: `python -m tools.try_image IMAGE`.
+"""Runs an image without a container engine, as root, and sends a message through it: `python -m tools.try_image IMAGE`.
 
-The image's root file system is mounted read-only in namespaces of its own, and the image's entry point is run there as
+The image's root file system is mounted read-only in its own namespaces, and the image's entry point is run there as
 the image's user, without capabilities. Only the network is the machine's.
 """
 

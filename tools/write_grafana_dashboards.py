@@ -1,4 +1,4 @@
-"""Writes the Grafana dashboards of deploy/monitoring/dashboards anew: `make grafana-dashboards`.
+"""Writes the Grafana dashboards of deploy/monitoring/dashboards: `make grafana-dashboards`.
 
 Panels are rows of a table below: a title, a unit, and queries with their legends. The queries use the catalogue of
 `posthouse.metrics` and the recording rules; tests run each of them against a real Prometheus.
@@ -47,7 +47,7 @@ def _mean(metric: str) -> str:
 
 OVERVIEW: Final = {
     "Now": [
-        Graph("Parts", "short", [Query("count by (part) (posthouse_part)", "{{part}}")], is_number=True),
+        Graph("Parts", "short", [Query("count by (part) (posthouse_process_info)", "{{part}}")], is_number=True),
         Graph("Not ready", "short", [Query("count(posthouse_ready == 0) or vector(0)")], is_number=True),
         Graph("Without NATS", "short", [Query("count(posthouse_stream_connected == 0) or vector(0)")], is_number=True),
         Graph("Oldest due", "s", [Query("max(posthouse_queue_oldest_due_seconds)")], is_number=True),
@@ -73,7 +73,7 @@ OVERVIEW: Final = {
             "short",
             [
                 Query(
-                    _mean("posthouse_accept_batch_messages"),
+                    _mean("posthouse_group_commit_messages"),
                     "mean",
                 )
             ],
@@ -86,8 +86,8 @@ OVERVIEW: Final = {
             "From acceptance to the final result",
             "s",
             [
-                Query(_quantile(0.5, "posthouse_final_seconds"), "p50"),
-                Query(_quantile(0.95, "posthouse_final_seconds"), "p95"),
+                Query(_quantile(0.5, "posthouse_time_to_final_seconds"), "p50"),
+                Query(_quantile(0.95, "posthouse_time_to_final_seconds"), "p95"),
             ],
         ),
         Graph("Webhook calls", "ops", [Query(_rate("posthouse_webhook_attempts_total", "outcome"), "{{outcome}}")]),
@@ -123,7 +123,7 @@ DELIVERY: Final = {
         Graph(
             "From acceptance to the final result, p95",
             "s",
-            [Query(_quantile(0.95, "posthouse_final_seconds", "provider"), "{{provider}}")],
+            [Query(_quantile(0.95, "posthouse_time_to_final_seconds", "provider"), "{{provider}}")],
         ),
         Graph(
             "What turns say of the receiver",
@@ -190,13 +190,15 @@ PROCESSES: Final = {
             "Messages", "ops", [Query(_rate("posthouse_smtp_messages_total", "service, code"), "{{service}} {{code}}")]
         ),
     ],
-    "PostgreSQL and upkeep": [
+    "PostgreSQL and maintenance": [
         Graph("Wait for a connection, p99", "s", [Query(_quantile(0.99, "posthouse_database_wait_seconds"), "p99")]),
-        Graph("The shared transaction, p99", "s", [Query(_quantile(0.99, "posthouse_accept_batch_seconds"), "p99")]),
+        Graph("The shared transaction, p99", "s", [Query(_quantile(0.99, "posthouse_group_commit_seconds"), "p99")]),
         Graph("Search index", "s", [Query("max(posthouse_search_index_lag_seconds)", "behind")]),
         Graph("Partitions", "short", [Query("max by (table) (posthouse_partitions)", "{{table}}")]),
         Graph(
-            "Chores", "ops", [Query(_rate("posthouse_upkeep_chores_total", "chore, result"), "{{chore}} {{result}}")]
+            "Tasks",
+            "ops",
+            [Query(_rate("posthouse_maintenance_tasks_total", "task, result"), "{{task}} {{result}}")],
         ),
     ],
 }

@@ -1,14 +1,12 @@
-"""docs/reference/openapi.json, written anew from what the service declares."""
+"""Writes docs/reference/openapi.json from what the service declares."""
 
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from posthouse.entrypoints.http import openapi
+from posthouse.entrypoints.http import api_reference
 from posthouse.entrypoints.http.app import create_router
-from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.send_email import SendEndpoint
 
 FILE: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
 
@@ -16,7 +14,16 @@ FILE: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
 @cache
 def document() -> dict[str, Any]:
     """The document as /openapi.json serves it."""
-    return openapi.openapi(create_router(SendEndpoint(BodyReader())))
+    return api_reference.document(create_router())
+
+
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """The shared component that a part of the document refers to, or the part itself."""
+    if "$ref" not in part:
+        return part
+    _, _, kind, name = part["$ref"].split("/")
+    found: dict[str, Any] = document()["components"][kind][name]
+    return found
 
 
 def written(content: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Writes settings.md, cli.md, metrics.md and doctor.md of docs/reference anew, from what the code itself says."""
+"""Writes settings.md, cli.md, metrics.md and doctor.md of docs/reference from what the code itself says."""
 
 import inspect
 import textwrap
@@ -21,14 +21,14 @@ WIDTH: Final = 120
 _SETTINGS_HEAD: Final = """\
 # Settings
 
-Each setting can stand in `posthouse.toml`, under the section's name, or in the environment, which wins over the file.
+Each setting can be in `posthouse.toml`, under the section's name, or in the environment, which wins over the file.
 `posthouse config init` writes a file with all of them, `posthouse config check` names what is wrong in it, and
 `posthouse config show` prints what is in force. An unknown setting or `POSTHOUSE_…` variable is refused, and the error
 names the nearest.
 
-**Secrets can be in files of their own.** A setting marked *secret* has a second name that ends in `_file` (in the
-environment `_FILE`), whose value is the path of a file that holds the secret: `pepper_file` under `[secrets]`, or
-`POSTHOUSE_SECRETS__PEPPER_FILE`. That is how systemd (`LoadCredential=`), Docker and Kubernetes hand over secrets.
+**Secrets can be in separate files.** A setting marked *secret* has a second name that ends in `_file` (in the
+environment `_FILE`), whose value is the path of a file that contains the secret: `pepper_file` under `[secrets]`, or
+`POSTHOUSE_SECRETS__PEPPER_FILE`. That is how systemd (`LoadCredential=`), Docker and Kubernetes provide secrets.
 
 This page is made by `make reference`.
 """
@@ -37,7 +37,7 @@ _COMMANDS_HEAD: Final = """\
 
 Every command has `-h` and `--help`; every command that prints something has `--json`, for programs. A command that is
 refused ends with 1 and a line on standard error that says what to do; one that is mistyped ends with 2.
-`posthouse completion bash` (or `zsh`, `fish`) prints a script by which the shell completes commands and options.
+`posthouse completion bash` (or `zsh`, `fish`) prints a script with which the shell completes commands and options.
 
 This page is made by `make reference`.
 """
@@ -67,20 +67,20 @@ _DOCTOR_HEAD: Final = """\
 # Doctor
 
 `posthouse doctor` checks that everything is in place. Each finding says what was found, why it matters, and which
-command, setting or DNS record mends it; and names its runbook, which the service shows at `/dashboard/runbooks/`, from
-the package alone and without a login. `--json` is for programs, `--watch` checks again every 30 seconds and shows what
-changed. It changes nothing, and is safe beside the running service.
+command, setting or DNS record fixes it. It also names a runbook, which the service shows at
+`/dashboard/runbooks/`, from the installed package and without a login. `--json` is for programs, `--watch` checks again
+every 30 seconds and shows what changed. It changes nothing, and is safe while the service runs.
 
 | Ends with | |
 |---|---|
 | 0 | all is well |
 | 1 | something is critical |
 | 2 | the command was mistyped |
-| 3 | there are warnings alone |
+| 3 | there are only warnings |
 
-Where no mail leaves (`delivery.outbound = "capture"`), names in DNS, name servers and port 25 are not checked. Port 25
-outwards is checked if `doctor.port_25_host` names a server to ask for its greeting, the age of the last backup if
-`doctor.backup_hours_max` is set and the backup's script ends with `posthouse backup noted`.
+Where no mail leaves (`delivery.outbound = "capture"`), names in DNS, name servers and port 25 are not checked.
+Outbound port 25 is checked if `doctor.port_25_host` names a server to ask for its greeting, the age of the last backup
+if `doctor.backup_hours_max` is set and the backup's script ends with `posthouse backup noted`.
 
 This page is made by `make reference`.
 

@@ -1,4 +1,4 @@
-/** Fails if what the browser loads grows over its budget; sizes are those of the .br files. */
+/** Fails if the files that the browser loads exceed their budget; sizes are those of the .br files. */
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 
 const BUILT = new URL('../../src/posthouse/dashboard/', import.meta.url).pathname
@@ -8,7 +8,7 @@ const BUDGET = { first: 200 * KB, page: 60 * KB, charts: 110 * KB, editor: 150 *
 const manifest = JSON.parse(readFileSync(`${BUILT}.vite/manifest.json`, 'utf8'))
 const size = (file) => statSync(`${BUILT}${file}.br`).size
 
-/** The files that loading a chunk brings along, without those that come later by themselves. */
+/** The files that loading a chunk brings along, without those that are loaded later. */
 function files(key, found = new Set()) {
   const chunk = manifest[key]
   if (found.has(chunk.file)) return found

@@ -1,4 +1,4 @@
-/** A .br and a .gz beside every built file that compresses, so that the service never compresses itself. */
+/** Writes a .br and a .gz next to every built file that compresses, so that the service never has to compress. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib'

@@ -4,9 +4,9 @@ import gc
 import os
 import sys
 
-# Imports make much that stays: looking for garbage among it takes a tenth of a short command's time.
+# Imports create many objects that stay: looking for garbage among them takes a tenth of a short command's time.
 gc.set_threshold(100_000)
-# There are no plugins of Pydantic: to look for them, it would read the metadata of every installed package.
+# Pydantic would read the metadata of every installed package to look for plugins, and there are none.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from posthouse import crash  # noqa: E402
@@ -19,7 +19,7 @@ def main() -> None:
     except crash.UnknownPoint as unknown:
         sys.exit(str(unknown))
     if os.environ.get("_POSTHOUSE_COMPLETE"):
-        from posthouse.cli.completion import register_shells
+        from posthouse.cli.app import register_shells
 
         register_shells()
     app(prog_name="posthouse")

@@ -1,4 +1,4 @@
-"""Time, passed in: flows read a Clock, rules receive the time."""
+"""Time is passed in: flows read a Clock, and rules receive the time."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from typing import Final, Protocol
 
 from posthouse.rules.service_time import ServiceTime, TimeNote, TimeSample
 
-# Goes on while the machine is suspended, where the system has such a clock: a laptop's sleep is no step.
+# Keeps running while the machine is suspended, if the system has such a clock, so a laptop's sleep is not a step.
 _STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time of day, aware, in UTC; never earlier than the last reading."""
+        """The current time, timezone-aware, in UTC; never earlier than the last reading."""
 
     def monotonic(self) -> float:
-        """Seconds that only ever go forward, for ages and deadlines."""
+        """Seconds that never go backwards, for ages and deadlines."""
 
 
 steady_seconds: Final = partial(time.clock_gettime, _STEADY)
@@ -28,7 +28,7 @@ def host_time() -> datetime:
 
 
 class DatabaseClock:
-    """Service time: the database's time, sampled at intervals and believed as `rules.service_time` says."""
+    """Service time: the database's time, sampled at intervals and trusted as `rules.service_time` decides."""
 
     def __init__(
         self, *, steady: Callable[[], float] = steady_seconds, host: Callable[[], datetime] = host_time
@@ -45,7 +45,7 @@ class DatabaseClock:
 
     @property
     def step(self) -> timedelta | None:
-        """How far the database's clock is ahead of service time, while that is not believed."""
+        """How far the database's clock is ahead of service time, while it is not trusted."""
         return self._time.step
 
     @property
@@ -53,11 +53,11 @@ class DatabaseClock:
         return self._time.acceptances
 
     def asked(self) -> float:
-        """To be called before the database is asked for its time."""
+        """To be called before the database is queried for its time."""
         return self._steady()
 
     def learn(self, database_time: datetime, asked_at: float, note: TimeNote | None = None) -> None:
-        """Take a sample; half of the round trip had passed when the database read its clock."""
+        """Take a sample, assuming that half of the round trip had passed when the database read its clock."""
         answered_at = self._steady()
         half = (answered_at - asked_at) / 2
         host = self._host() - timedelta(seconds=half)

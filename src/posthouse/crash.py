@@ -1,4 +1,4 @@
-"""Crash points: places at which a process can be made to die, so that tests cover each gap between two steps.
+"""Crash points: places where a process can be made to die, so that tests cover each gap between two steps.
 
 `POSTHOUSE_CRASH_AT=record.before_commit:3` ends the process, as `kill -9` would, when it reaches that point for the
 third time. Unset, a point costs a comparison with None.
@@ -14,7 +14,7 @@ PASSES_MAX: Final = 1_000_000
 
 POINTS: Final = frozenset(
     {
-        # A request to send, over HTTP.
+        # A send request over HTTP.
         "accept.admitted",
         "accept.read",
         "accept.prepared",
@@ -26,10 +26,10 @@ POINTS: Final = frozenset(
         "accept.part_written",
         "accept.before_answer",
         "accept.answered",
-        # A sender takes a message back.
+        # A sender cancels a message.
         "cancel.before_commit",
         "cancel.after_commit",
-        # A mail that is submitted over SMTP.
+        # A message is submitted over SMTP.
         "submission.authenticated",
         "submission.received",
         "submission.before_answer",
@@ -67,10 +67,10 @@ POINTS: Final = frozenset(
         "record.before_commit",
         "record.after_commit",
         "record.published",
-        # Mail that was refused because of our address leaves over another, or was held for too long and bounces.
-        "rescue.before_commit",
-        "rescue.after_commit",
-        "rescue.before_bounce",
+        # Mail that was refused because of our address leaves over another one, or was held for too long and bounces.
+        "reroute.before_commit",
+        "reroute.after_commit",
+        "reroute.before_bounce",
         "delivery.before_ack",
         "delivery.acked",
         # Webhooks are sent.
@@ -92,21 +92,21 @@ POINTS: Final = frozenset(
         "erase.before_events",
         "erase.before_end",
         "erase.ended",
-        # Upkeep.
-        "upkeep.before_partition",
-        "upkeep.partition_made",
-        "upkeep.before_detaching",
-        "upkeep.detached",
-        "upkeep.before_reducing",
-        "upkeep.reduced",
-        "upkeep.before_forgetting_final",
-        "upkeep.forgotten_final",
-        "upkeep.before_drop",
-        "upkeep.dropped",
-        "upkeep.before_forgetting",
-        "upkeep.forgotten",
-        "upkeep.before_forgetting_content",
-        "upkeep.forgotten_content",
+        # Maintenance.
+        "maintenance.before_partition",
+        "maintenance.partition_made",
+        "maintenance.before_detaching",
+        "maintenance.detached",
+        "maintenance.before_reducing",
+        "maintenance.reduced",
+        "maintenance.before_forgetting_final",
+        "maintenance.forgotten_final",
+        "maintenance.before_drop",
+        "maintenance.dropped",
+        "maintenance.before_forgetting",
+        "maintenance.forgotten",
+        "maintenance.before_forgetting_content",
+        "maintenance.forgotten_content",
     }
 )
 
@@ -121,11 +121,11 @@ _end: Callable[[], None] = _die
 
 
 class UnknownPoint(ValueError):  # noqa: N818 (reads as what it says)
-    """The environment names no crash point."""
+    """The environment variable doesn't name a crash point."""
 
 
 def arm(given: str | None, end: Callable[[], None] = _die) -> None:
-    """Read the environment's value: a point's name, and after a colon the number of the pass that counts.
+    """Read the variable's value: a point's name, and after a colon the number of the pass at which to die.
 
     `end` replaces the death of the process: a simulation ends only the simulated process.
     """
@@ -135,14 +135,14 @@ def arm(given: str | None, end: Callable[[], None] = _die) -> None:
         return
     name, _, count = given.partition(":")
     if name not in POINTS:
-        raise UnknownPoint(f"{ENVIRONMENT} names no crash point: {name!r}. There are: {', '.join(sorted(POINTS))}.")
+        raise UnknownPoint(f"{ENVIRONMENT}: {name!r} is not a crash point. The points are {', '.join(sorted(POINTS))}.")
     if not (count or "1").isdecimal() or not 1 <= int(count or 1) <= PASSES_MAX:
-        raise UnknownPoint(f"{ENVIRONMENT}: what follows the colon is a number from 1 to {PASSES_MAX}.")
+        raise UnknownPoint(f"{ENVIRONMENT}: the part after the colon is a number from 1 to {PASSES_MAX}.")
     _armed, _passes_left, _end = name, int(count or 1), end
 
 
 def point(name: str) -> None:
-    """Die here, if this point is armed and it is the chosen pass."""
+    """Die here, if this point is armed and this is the chosen pass."""
     if _armed is not None and _armed == name:
         _pass()
 

@@ -1,11 +1,11 @@
 """Metrics: the catalogue of what a process counts and measures, and the numbers themselves.
 
-A flow or an entry point calls `count`, `set` or `observe` of a metric below; `entrypoints.exposition` shows them all to
-Prometheus. Numbers are plain and change on the event loop alone, so that counting costs a microsecond, monitored or
-not. They are of this process, since its start: Prometheus adds up processes.
+A flow or an entry point calls `count`, `set` or `observe` of a metric below; `entrypoints.monitoring` shows them all to
+Prometheus. Numbers are plain and change only on the event loop, so that counting costs a microsecond, monitored or not.
+They are those of this process since its start: Prometheus adds up processes.
 
-Labels have few values, known from the code: never an address, an account or a text from outside. A metric keeps at most
-SERIES_MAX sets of labels; what comes after them is counted under `other`.
+Labels have few values, known from the code: never an address, an account or a text from outside. A metric has at most
+SERIES_MAX sets of labels; further ones are counted under `other`.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ _Labels = tuple[str, ...]
 
 
 class Metric:
-    """`area` is its heading in the catalogue, `text` what it says about the service."""
+    """`area` is its heading in the catalogue, and `text` describes it."""
 
     __slots__ = ("area", "labels", "name", "text")
 
@@ -46,7 +46,7 @@ class Counter(Metric):
 
     def __init__(self, area: str, name: str, text: str, labels: _Labels = ()) -> None:
         super().__init__(area, name, text, labels)
-        # Without labels there is one number, which begins with 0; others begin when they are first counted.
+        # Without labels there is one number, which starts at 0; with labels, a number exists once it is first counted.
         self.values: dict[_Labels, float] = {} if labels else {(): 0}
 
     def count(self, *labels: str, by: float = 1) -> None:
@@ -58,7 +58,7 @@ class Counter(Metric):
 
 
 class Gauge(Metric):
-    """Absent until it is set: a figure that can't be read is not shown."""
+    """Absent until it is set: a figure that can't be measured is not shown."""
 
     __slots__ = ("values",)
 
@@ -72,7 +72,7 @@ class Gauge(Metric):
         self.values[labels if labels in self.values else self._bounded(labels, len(self.values))] = value
 
     def replace(self, values: Mapping[_Labels, float]) -> None:
-        """These, and no others."""
+        """Set these values, and remove all others."""
         self.values = dict(values)
 
     def clear(self) -> None:
@@ -89,7 +89,7 @@ class Histogram(Metric):
     def __init__(self, area: str, name: str, text: str, labels: _Labels = (), *, buckets: tuple[float, ...]) -> None:
         super().__init__(area, name, text, labels)
         self.buckets = buckets
-        # For each set of labels the numbers of values between the bounds, and last their sum.
+        # For each set of labels, how many values fell between the bounds, and as the last item their sum.
         self.values: dict[_Labels, list[float]] = {} if labels else {(): self._empty()}
 
     def observe(self, value: float, *labels: str) -> None:
@@ -117,28 +117,28 @@ _SERVICE: Final = "`service` is `submission` or `inbound`."
 ACCEPTS: Final = Counter(
     "Accepting mail",
     "posthouse_accepts_total",
-    "Requests to send. `source` is `http` or `smtp`; `code` is `accepted`, `replayed` (a used idempotency key), "
+    "Send requests. `source` is `http` or `smtp`; `code` is `accepted`, `replayed` (a used idempotency key), "
     "`disconnected` (no answer could be given) or the code of the refusal.",
     ("source", "code"),
 )
 ACCEPT_SECONDS: Final = Histogram(
     "Accepting mail",
     "posthouse_accept_seconds",
-    "From the head of a request to send, or the end of a mail over SMTP, to the answer, by `source`: `http` or "
+    "From the head of a send request, or the end of a message over SMTP, to the response, by `source`: `http` or "
     "`smtp`; without 429, which waits on purpose.",
     ("source",),
     buckets=_SHORT,
 )
 ACCEPT_BATCH: Final = Histogram(
     "Accepting mail",
-    "posthouse_accept_batch_messages",
-    "Messages that shared a transaction.",
+    "posthouse_group_commit_messages",
+    "Messages in one group commit.",
     buckets=(1, 2, 5, 10, 20, 50, 100),
 )
 ACCEPT_BATCH_SECONDS: Final = Histogram(
     "Accepting mail",
-    "posthouse_accept_batch_seconds",
-    "The shared transaction, with its commit.",
+    "posthouse_group_commit_seconds",
+    "Duration of a group commit's transaction.",
     buckets=_SHORT,
 )
 CREDITS: Final = Counter(
@@ -153,8 +153,8 @@ CREDITS: Final = Counter(
 HTTP_REQUESTS: Final = Counter(
     "HTTP and SMTP",
     "posthouse_http_requests_total",
-    "Answered requests. `area` is `emails` (requests to send), `v1`, `live` (responses that wait) or `other`; `status` "
-    "is the HTTP status, 0 where the client went away first.",
+    "Answered requests. `area` is `emails` (send requests), `v1`, `live` (responses that wait) or `other`; `status` "
+    "is the HTTP status, 0 if the client disconnected first.",
     ("area", "status"),
 )
 HTTP_SECONDS: Final = Histogram(
@@ -165,7 +165,7 @@ HTTP_SECONDS: Final = Histogram(
     buckets=_SHORT,
 )
 SMTP_SESSIONS: Final = Gauge(
-    "HTTP and SMTP", "posthouse_smtp_sessions", f"Open sessions at our SMTP servers. {_SERVICE}", ("service",)
+    "HTTP and SMTP", "posthouse_smtp_sessions", f"Open sessions with our SMTP servers. {_SERVICE}", ("service",)
 )
 SMTP_CONNECTIONS: Final = Counter(
     "HTTP and SMTP",
@@ -183,7 +183,7 @@ SMTP_LOGINS: Final = Counter(
 SMTP_MESSAGES: Final = Counter(
     "HTTP and SMTP",
     "posthouse_smtp_messages_total",
-    f"Mails that were sent to our SMTP servers to their end, by the `code` of the reply. {_SERVICE}",
+    f"Messages that our SMTP servers received completely, by the `code` of the reply. {_SERVICE}",
     ("service", "code"),
 )
 
@@ -193,18 +193,18 @@ ATTEMPTS: Final = Counter(
     "Delivery",
     "posthouse_attempts_total",
     "Results for recipients that were claimed. `outcome` is `delivered`, `bounced`, `failed`, `deferred`, or "
-    f"`postponed` (not tried after all, or held since our address was refused). {_PROVIDER}",
+    f"`postponed` (not tried after all, or held because our address was refused). {_PROVIDER}",
     ("provider", "outcome"),
 )
 AMBIGUOUS: Final = Counter(
     "Delivery",
     "posthouse_attempts_ambiguous_total",
-    f"Attempts that ended without a reply after the final dot: the mail may come twice. {_PROVIDER}",
+    f"Attempts that ended without a reply after the final dot: the message may arrive twice. {_PROVIDER}",
     ("provider",),
 )
 FINAL_SECONDS: Final = Histogram(
     "Delivery",
-    "posthouse_final_seconds",
+    "posthouse_time_to_final_seconds",
     f"From acceptance, or from `send_at`, to the final result of a recipient. {_PROVIDER}",
     ("provider",),
     buckets=_LONG,
@@ -212,7 +212,7 @@ FINAL_SECONDS: Final = Histogram(
 UNCOMMITTED_SECONDS: Final = Histogram(
     "Delivery",
     "posthouse_delivered_uncommitted_seconds",
-    "From the receiver's 250 to our commit: a crash in this time sends a mail twice.",
+    "From the receiver's 250 to our commit: a crash in this time sends a message twice.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0),
 )
 LANE_ANSWERS: Final = Counter(
@@ -223,10 +223,10 @@ LANE_ANSWERS: Final = Counter(
     f"`not_sent`. {_PROVIDER}",
     ("provider", "served"),
 )
-LESSONS: Final = Counter(
+LIMIT_CHANGES: Final = Counter(
     "Delivery",
-    "posthouse_lane_lessons_total",
-    "What this worker's lanes learnt from refusals, and from time without them. `kind` is `slow`, `still_slow`, "
+    "posthouse_lane_limit_changes_total",
+    "What this worker's lanes learned from refusals, and from time without them. `kind` is `slow`, `still_slow`, "
     "`recovered`, `grew`, `ceiling_forgotten`, `connections`, `per_connection`, `relaxed` or `block`. "
     f"{_PROVIDER}",
     ("provider", "kind"),
@@ -238,7 +238,7 @@ LANE_WAITING: Final = Gauge(
 LANE_OLDEST: Final = Gauge(
     "Delivery",
     "posthouse_lane_oldest_seconds",
-    f"The age, since acceptance, of the oldest mail that waits in this worker's lane. {_LANE}",
+    f"The age since acceptance of the oldest message that waits in this worker's lane. {_LANE}",
     ("lane",),
 )
 LANE_SESSIONS: Final = Gauge("Delivery", "posthouse_lane_sessions", f"SMTP sessions in use. {_LANE}", ("lane",))
@@ -260,7 +260,7 @@ WEBHOOK_SECONDS: Final = Histogram(
     "Webhooks", "posthouse_webhook_seconds", "How long endpoints took to answer.", buckets=_SHORT
 )
 WEBHOOK_LAG: Final = Histogram(
-    "Webhooks", "posthouse_webhook_lag_seconds", "From an event to the answer that took it.", buckets=_LONG
+    "Webhooks", "posthouse_webhook_lag_seconds", "From an event to the 2xx that accepted it.", buckets=_LONG
 )
 
 # The queue.
@@ -268,44 +268,44 @@ WEBHOOK_LAG: Final = Histogram(
 QUEUE: Final = Gauge(
     "The queue",
     "posthouse_queue_recipients",
-    "Recipients that are not final, by `state`: `due`, `leased` (a ticket is under way), `claimed`, `later`, `held`; "
-    "each is counted no further than 10,000. Measured by dispatch.",
+    "Recipients that are not final, by `state`: `due`, `leased` (a ticket is on its way), `claimed`, `later`, `held`; "
+    "each is counted up to 10,000. Measured by dispatch.",
     ("state",),
 )
 QUEUE_OLDEST: Final = Gauge(
     "The queue",
     "posthouse_queue_oldest_due_seconds",
-    "For how long the longest due recipient has been due without a ticket. Measured by dispatch.",
+    "How long the recipient that has been due longest has been due without a ticket. Measured by dispatch.",
 )
 HELD_AFTER_RESTORE: Final = Gauge(
     "The queue",
     "posthouse_queue_held_after_restore",
-    "Recipients that are held since PostgreSQL was restored, until an operator decides; counted no further than "
+    "Recipients that have been held since PostgreSQL was restored, until an operator decides; counted up to "
     "10,000. Measured by dispatch.",
 )
 WEBHOOK_QUEUE: Final = Gauge(
     "The queue",
     "posthouse_webhook_queue",
-    "Webhook deliveries that are due, counted no further than 10,000. Measured by dispatch.",
+    "Webhook deliveries that are due, counted up to 10,000. Measured by dispatch.",
 )
 WEBHOOK_QUEUE_OLDEST: Final = Gauge(
     "The queue",
     "posthouse_webhook_queue_oldest_due_seconds",
-    "For how long the longest due webhook delivery has been due without a ticket. Measured by dispatch.",
+    "How long the webhook delivery that has been due longest has been due without a ticket. Measured by dispatch.",
 )
 WORKERS: Final = Gauge(
-    "The queue", "posthouse_workers", "Workers whose lease is good, of mail and webhooks. Measured by dispatch."
+    "The queue", "posthouse_workers", "Workers for mail and webhooks that have a lease. Measured by dispatch."
 )
 STREAM_PENDING: Final = Gauge(
     "The queue",
     "posthouse_stream_pending",
-    f"Messages of the stream, each of up to 16 tickets, that are not acknowledged. {_KIND} Measured by dispatch.",
+    f"Messages in the stream that are not acknowledged, each with up to 16 tickets. {_KIND} Measured by dispatch.",
     ("kind",),
 )
 STREAM_CONNECTED: Final = Gauge(
     "The queue",
     "posthouse_stream_connected",
-    "1 while this process is connected to NATS and its streams are there, otherwise 0. Absent with a stream in memory.",
+    "1 while this process is connected to NATS and its streams exist, otherwise 0. Absent with a stream in memory.",
 )
 TICKETS: Final = Counter(
     "The queue", "posthouse_tickets_published_total", f"Tickets that this process published. {_KIND}", ("kind",)
@@ -313,7 +313,7 @@ TICKETS: Final = Counter(
 POSTPONED: Final = Counter(
     "The queue",
     "posthouse_tickets_postponed_total",
-    f"Tickets that found no room in a lane, or whose account is suspended. {_KIND}",
+    f"Tickets that found no space in a lane, or whose account is suspended. {_KIND}",
     ("kind",),
 )
 RECLAIMED: Final = Counter(
@@ -324,12 +324,12 @@ RECLAIMED: Final = Counter(
 LEASE_LOSSES: Final = Counter(
     "The queue",
     "posthouse_worker_lease_losses_total",
-    "Times that this worker's lease had ended before it was renewed.",
+    "How often this worker's lease had ended before it was renewed.",
 )
 WITHDRAWN: Final = Counter(
     "The queue",
     "posthouse_permits_refused_total",
-    "Mails and calls that were withdrawn at the last moment, because the worker's lease was not good.",
+    "Messages and calls that were withdrawn at the last moment, because the worker's lease had ended.",
 )
 LATE: Final = Counter(
     "The queue",
@@ -340,85 +340,85 @@ LATE: Final = Counter(
 UNRECORDED: Final = Counter(
     "The queue",
     "posthouse_outcomes_unrecorded_total",
-    f"Outcomes that a fault of ours kept from being recorded. {_KIND}",
+    f"Outcomes that could not be recorded because of a fault of the service. {_KIND}",
     ("kind",),
 )
 
-# Conduct.
+# Reputation.
 
 ERASED: Final = Counter(
-    "Conduct",
+    "Reputation",
     "posthouse_erased_addresses_total",
     "Addresses that were erased for accounts. `suppressed` says why an address had been suppressed within a day: "
-    "`bounce`, `complaint`, or `no`. Counted by upkeep.",
+    "`bounce`, `complaint`, or `no`. Counted by maintenance.",
     ("suppressed",),
 )
 
 SERVICE_ACCOUNT_BAD: Final = Counter(
-    "Conduct",
+    "Reputation",
     "posthouse_service_account_bad_total",
-    "Times that the account which sends the service's own mail was found to have so many bounces or complaints that "
-    "another account would be suspended. Counted by upkeep.",
+    "How often the account that sends the service's own mail was found to have enough bounces or complaints to "
+    "suspend any other account. Counted by maintenance.",
 )
 
-# PostgreSQL and upkeep.
+# PostgreSQL and maintenance.
 
 DATABASE_WAIT: Final = Histogram(
-    "PostgreSQL and upkeep",
+    "PostgreSQL and maintenance",
     "posthouse_database_wait_seconds",
-    "Wait for a connection of the pool, and for a new connection where none was open.",
+    "Wait for a connection from the pool, and for a new connection if none was open.",
     buckets=_WAITS,
 )
 DATABASE_REFUSALS: Final = Counter(
-    "PostgreSQL and upkeep",
+    "PostgreSQL and maintenance",
     "posthouse_database_refusals_total",
-    "Transactions that PostgreSQL did not complete, by `code`: `service_unavailable` (it is away), "
+    "Transactions that PostgreSQL did not complete, by `code`: `service_unavailable` (it is unavailable), "
     "`temporary_failure` (a lock or statement took too long).",
     ("code",),
 )
 STORAGE_LOW: Final = Gauge(
-    "PostgreSQL and upkeep",
+    "PostgreSQL and maintenance",
     "posthouse_storage_low",
-    "1 while new mail is refused because storage is nearly full. Absent where it is not measured.",
+    "1 while new mail is refused because storage is nearly full. Absent if it is not measured.",
 )
 CLOCK_STEP: Final = Gauge(
-    "PostgreSQL and upkeep",
+    "PostgreSQL and maintenance",
     "posthouse_database_clock_step_seconds",
-    "How far the database's clock is ahead of service time while that is not believed; otherwise 0.",
+    "How far the database's clock is ahead of service time while it is not trusted; otherwise 0.",
 )
 PARTITIONS: Final = Gauge(
-    "PostgreSQL and upkeep", "posthouse_partitions", "Partitions by `table`. Measured by upkeep.", ("table",)
+    "PostgreSQL and maintenance", "posthouse_partitions", "Partitions by `table`. Measured by maintenance.", ("table",)
 )
 DAYS_AHEAD: Final = Gauge(
-    "PostgreSQL and upkeep",
+    "PostgreSQL and maintenance",
     "posthouse_partitions_days_ahead",
-    "Days after today for which every table has a partition; without today's, -1. Measured by upkeep.",
+    "Days after today for which every table has a partition; -1 without today's. Measured by maintenance.",
 )
-UPKEEP: Final = Counter(
-    "PostgreSQL and upkeep",
-    "posthouse_upkeep_chores_total",
-    "Upkeep by `chore` and `result`: `done` or `failed`.",
-    ("chore", "result"),
+MAINTENANCE: Final = Counter(
+    "PostgreSQL and maintenance",
+    "posthouse_maintenance_tasks_total",
+    "Maintenance tasks by `task` and `result`: `done` or `failed`.",
+    ("task", "result"),
 )
-UPKEEP_AT: Final = Gauge(
-    "PostgreSQL and upkeep",
-    "posthouse_upkeep_success_timestamp_seconds",
-    "When all chores of upkeep last succeeded in this process.",
+MAINTENANCE_AT: Final = Gauge(
+    "PostgreSQL and maintenance",
+    "posthouse_maintenance_success_timestamp_seconds",
+    "When all maintenance tasks last succeeded in this process.",
 )
 SEARCH_LAG: Final = Gauge(
-    "PostgreSQL and upkeep",
+    "PostgreSQL and maintenance",
     "posthouse_search_index_lag_seconds",
-    "How far the search index is behind; half a minute is normal. Measured by upkeep.",
+    "How far the search index is behind; half a minute is normal. Measured by maintenance.",
 )
 
 # The process.
 
-PART: Final = Gauge("The process", "posthouse_part", "1 for each `part` that this process runs.", ("part",))
+PART: Final = Gauge("The process", "posthouse_process_info", "1 for each `part` that this process runs.", ("part",))
 INFO: Final = Gauge("The process", "posthouse_info", "1, with the `version`.", ("version",))
 READY: Final = Gauge("The process", "posthouse_ready", "1 while `/readyz` answers 200, otherwise 0.")
 STEP_FAILURES: Final = Counter(
     "The process",
-    "posthouse_step_failures_total",
+    "posthouse_loop_failures_total",
     "Repeated work that failed and will be tried again, by `step`; the log has the cause.",
     ("step",),
 )

@@ -52,7 +52,7 @@ async def _running(config: pytest.Config, database_url: str, log: Path, **settin
 async def service(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> AsyncIterator[Service]:
-    """The service with its ordinary settings, on a database of its own."""
+    """The service with its ordinary settings, on its own database."""
     database_url = await asyncio.to_thread(new_database)
     async with _running(pytestconfig, database_url, tmp_path_factory.mktemp("service") / "server.log") as running:
         await running.prepare_sender()
@@ -97,12 +97,12 @@ async def regular(service: Service) -> Tenant:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def stranger(service: Service) -> Tenant:
+async def other_tenant(service: Service) -> Tenant:
     """A second account like `regular`, for tests of the separation of accounts."""
     return await service.account(credits=1_000_000)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tenant(service: Service) -> Tenant:
-    """An account of this test's own, with 1,000 credits."""
+    """An account of this test, with 1,000 credits."""
     return await service.account()

@@ -12,12 +12,13 @@ import pytest_asyncio
 
 from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.rules import ids
-from posthouse.rules.progress import Step
+from posthouse.rules.usage import Step
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from tests.support.accept_flow import SIMULATOR
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.eventually import eventually
 from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.service import Service, Tenant, uuid
@@ -39,12 +40,12 @@ async def processes(
         database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY__RETRY_MINUTES=waits
     ) as processes:
         processes.destination("elsewhere.example.net")
-        for domain, exchange in (
+        for domain, mx_host in (
             ("big.example.net", "gmail-smtp-in.l.google.com"),
             ("firm.example.net", "firm-example-net.mail.protection.outlook.com"),
         ):
-            processes.nameserver.records[domain, "MX"] = [f"10 {exchange}."]
-            processes.nameserver.records[exchange, "A"] = ["127.0.0.1"]
+            processes.nameserver.records[domain, "MX"] = [f"10 {mx_host}."]
+            processes.nameserver.records[mx_host, "A"] = ["127.0.0.1"]
         await processes.start_http("dispatch", "delivery")
         yield processes
 
@@ -78,8 +79,8 @@ async def ledger_of(tenant: Tenant, query: str = "", limit: int = 100) -> list[d
 
 async def count(processes: ServiceProcesses) -> None:
     """A count as it will be in two minutes, so that the test need not wait."""
-    async with open_database(processes.database_url, connections_max=2, patience=PATIENCE) as database:
-        await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).run()
+    async with open_database(processes.database_url, connections_max=2, timeout_factor=PATIENCE) as database:
+        await UsageCounter(context(database, SettableClock(datetime.now(UTC) + timedelta(minutes=2)))).run()
 
 
 @pytest.mark.rule("ACC-01")
@@ -105,7 +106,7 @@ async def test_the_account_shows_its_credits_and_its_open_mail(service: Service)
     assert shown["credits"] == {"available": 98, "reserved": 2, "granted": 100, "is_more": False}
     assert shown["waiting"] == {"queued": 3, "deferred": 0, "held": 0, "is_more": False}
     assert shown["sending"] == {"suspended": False, "reason": None, "since": None}
-    assert shown["conduct"] is None
+    assert shown["reputation_warning"] is None
 
 
 @pytest.mark.rule("ACC-04")
@@ -114,7 +115,7 @@ async def test_open_mail_is_counted_up_to_a_limit(service: Service) -> None:
     sent = uuid((await tenant.accepts())["id"])
     # The schedule holds each recipient once; positions beyond the message's recipients count as well.
     await service.sql(
-        """INSERT INTO schedule (account_id, message_id, position, destination, next_at)
+        """INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)
            SELECT $1, $2, place, 'example.org', now() + interval '1 day' FROM generate_series(1, 10000) place""",
         tenant.id, sent,
     )  # fmt: skip
@@ -124,7 +125,7 @@ async def test_open_mail_is_counted_up_to_a_limit(service: Service) -> None:
         assert shown["credits"]["is_more"]
         assert shown["waiting"]["queued"] >= 10_000
     finally:
-        await service.sql("DELETE FROM schedule WHERE account_id = $1 AND position > 0", tenant.id)
+        await service.sql("DELETE FROM delivery_schedule WHERE account_id = $1 AND position > 0", tenant.id)
     assert not (await account_of(tenant))["waiting"]["is_more"]
 
 
@@ -161,12 +162,12 @@ async def test_rate_and_warm_up_are_those_that_sending_enforces(service: Service
 @pytest.mark.rule("ACC-07")
 async def test_a_warning_is_shown_for_a_day(tenant: Tenant) -> None:
     now = datetime.now(UTC)
-    await tenant.set(conduct_warned_at=now - timedelta(hours=2))
-    warning = (await account_of(tenant))["conduct"]
+    await tenant.set(reputation_warned_at=now - timedelta(hours=2))
+    warning = (await account_of(tenant))["reputation_warning"]
     assert abs(datetime.fromisoformat(warning["warned_at"]) - (now - timedelta(hours=2))) < timedelta(seconds=1)
     assert "suspended" in warning["text"]
-    await tenant.set(conduct_warned_at=now - timedelta(hours=25))
-    assert (await account_of(tenant))["conduct"] is None
+    await tenant.set(reputation_warned_at=now - timedelta(hours=25))
+    assert (await account_of(tenant))["reputation_warning"] is None
 
 
 @pytest.mark.rule("ACC-08")
@@ -180,7 +181,7 @@ async def test_the_reputation_shows_its_numbers_and_marks(service: Service) -> N
     )  # fmt: skip
     await service.sql(
         """INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at, finished_at, outcome,
-            stage, address, code, response)
+            stage, remote_ip, code, response)
         SELECT $1, $2, position, 1, $3, now(), now(), 'bounced', 'rcpt', '192.0.2.1', 550,
             CASE WHEN position < 10 THEN '5.1.1 unknown' ELSE '5.7.1 refused' END
         FROM recipients WHERE account_id = $1 AND message_id = $2""",
@@ -237,17 +238,17 @@ async def test_first_steps_are_derived_from_what_is_stored(service: Service) -> 
     )
     done = await progress_of(tenant, "viewer")
     assert "test_mail" in done
-    assert "first_request" not in done, "a mail to oneself is not a program's"
+    assert "first_request" not in done, "an email to oneself is not a program's"
 
     await service.sql(
-        """INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)
-        VALUES ($1, 'https://hooks.example.com/', '{email.delivered}', true, '', now(), now())""",
+        """INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at)
+        VALUES ($1, $1, 'https://hooks.example.com/', '{email.delivered}', true, '', now(), now())""",
         tenant.id,
     )
     assert "webhook_answered" not in await progress_of(tenant)
-    await service.sql("UPDATE webhook_endpoints SET answered_at = now() WHERE account_id = $1", tenant.id)
+    await service.sql("UPDATE endpoints SET answered_at = now() WHERE account_id = $1", tenant.id)
     assert {"webhook_saved", "webhook_answered"} <= set(await progress_of(tenant))
-    await service.sql("DELETE FROM webhook_endpoints WHERE account_id = $1", tenant.id)
+    await service.sql("DELETE FROM endpoints WHERE account_id = $1", tenant.id)
     assert not {"webhook_saved", "webhook_answered"} & set(await progress_of(tenant))
     # The viewer and the owner are two members by now.
     assert "member_invited" in await progress_of(tenant)
@@ -345,7 +346,11 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     service = processes.service
     tenant = await service.account(credits=1_000)
     low = datetime.now(UTC) - timedelta(minutes=1)
-    await service.sql("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", low, low.date())
+    await service.sql(
+        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)",
+        low,
+        low.date(),
+    )
     assert {day["accepted"] for day in (await usage_of(tenant))["days"]} == {0}
 
     taken = await tenant.accepts(tenant.mail(to=[f"taken+{number}@big.example.net" for number in range(8)]))
@@ -426,11 +431,11 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
 
 
 @pytest.mark.rule("LED-04", "ACC-01")
-async def test_the_ledger_can_be_filtered(tenant: Tenant, stranger: Tenant, service: Service) -> None:
+async def test_the_ledger_can_be_filtered(tenant: Tenant, other_tenant: Tenant, service: Service) -> None:
     first = await tenant.accepts()
     await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
     await service.operator.grant_credits(tenant.id, -10)
-    theirs = await stranger.accepts()
+    theirs = await other_tenant.accepts()
     assert [entry["amount"] for entry in await ledger_of(tenant, f"&message_id={first['id']}")] == [-1]
     for message_id in (theirs["id"], "em_nothing", "em_00000000000000000000000000"):
         assert await ledger_of(tenant, f"&message_id={message_id}") == []
@@ -452,7 +457,7 @@ async def test_a_day_that_is_no_longer_stored_is_a_single_entry(service: Service
     tenant = await service.account(credits=50)
     await tenant.accepts()
     day = datetime.now(UTC).date() - 40 * DAY
-    # As in upkeep: a day's partition, with a reserve and a release, is summed up when it is dropped.
+    # As in maintenance: a day's partition, with a reserve and a release, is summed up when it is dropped.
     database = await Database.open(service.database_url, connections_max=1)
     async with database.connection() as connection:
         async with connection.transaction():

@@ -46,7 +46,7 @@ async def registrar(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def owner(registrar: Service) -> Tenant:
-    """An account of this test's own, without a domain."""
+    """An account of this test, without a domain."""
     return await registrar.account(domain=None)
 
 
@@ -55,7 +55,7 @@ async def added(tenant: Tenant, name: str) -> dict[str, Any]:
 
 
 async def verify(tenant: Tenant, name: str) -> Answer:
-    """Whenever the last check was."""
+    """As if the last check were long ago."""
     await tenant.service.sql("UPDATE domains SET asked_at = NULL WHERE account_id = $1", tenant.id)
     return await tenant.call("POST", f"/v1/domains/{name}/verify")
 

@@ -216,13 +216,13 @@ async def test_a_token_with_other_claims_is_unauthorized(regular: Tenant, claims
 
 
 @pytest.mark.rule("AUTH-10")
-async def test_a_token_for_another_users_account_is_unauthorized(regular: Tenant, stranger: Tenant) -> None:
+async def test_a_token_for_another_users_account_is_unauthorized(regular: Tenant, other_tenant: Tenant) -> None:
     mine = (await regular.jwt()).removeprefix("Bearer ")
-    theirs = (await stranger.jwt()).removeprefix("Bearer ")
+    theirs = (await other_tenant.jwt()).removeprefix("Bearer ")
     their_account = jwt.decode(theirs, options={"verify_signature": False})["account_id"]
     assert their_account != jwt.decode(mine, options={"verify_signature": False})["account_id"]
     forged = await regular.forged(account_id=their_account)
-    await stranger.refuses(stranger.mail(), 401, "unauthorized", authorization=forged)
+    await other_tenant.refuses(other_tenant.mail(), 401, "unauthorized", authorization=forged)
 
 
 @pytest.mark.rule("AUTH-11", "CODE-02")
@@ -331,14 +331,14 @@ async def test_odd_strings_are_refused_as_logins(service: Service, email: str, p
 
 
 @pytest.mark.rule("LOGIN-06")
-async def test_passwords_are_kept_as_argon2id(service: Service, tenant: Tenant) -> None:
+async def test_passwords_are_stored_as_argon2id(service: Service, tenant: Tenant) -> None:
     address = await tenant.user()
     kept = await service.value("SELECT password_hash FROM users WHERE email = $1", address)
     assert kept.startswith("$argon2id$")
 
 
 @pytest.mark.rule("CRED-01")
-async def test_secrets_are_kept_as_keyed_hashes_only(service: Service, tenant: Tenant) -> None:
+async def test_secrets_are_stored_only_as_keyed_hashes(service: Service, tenant: Tenant) -> None:
     key = await service.operator.create_key(tenant.id, tenant.credential_id)
 
     def expected(secret: str) -> bytes:
@@ -386,7 +386,7 @@ async def test_an_api_key_reads_only_with_the_read_scope(tenant: Tenant) -> None
 
 
 @pytest.mark.rule("CRED-04", "CODE-06")
-async def test_a_test_key_reads_test_messages_alone(tenant: Tenant) -> None:
+async def test_a_test_key_reads_only_test_messages(tenant: Tenant) -> None:
     reading = await tenant.key(mode="test", may_read=True)
     of_test = await tenant.accepts(authorization=reading)
     live = await tenant.accepts()

@@ -25,10 +25,10 @@ CAPTURE: Final = {"DELIVERY__OUTBOUND": "capture"}
 PARTS: Final = ("http", "submission", "dispatch", "delivery")
 DESTINATION: Final = "one.example.net"
 FINAL_SECONDS_MAX: Final = 60.0
-HELD: Final = "SELECT count(held_since) FROM schedule WHERE account_id = $1"
+HELD: Final = "SELECT count(held_since) FROM delivery_schedule WHERE account_id = $1"
 # Reserved for documentation (RFC 5737): a query sent there is seen, and never answered.
 OUTSIDE: Final = "192.0.2.53"
-MAILS: Final = 1_000
+MESSAGES: Final = 1_000
 CLIENTS: Final = 10
 STOP_SECONDS_MAX: Final = 60.0
 
@@ -78,13 +78,13 @@ async def test_captured_mail_never_leaves_and_mail_from_before_is_held(
         processes.settings |= {"DELIVERY__OUTBOUND": "deliver"}
         await processes.start_http("dispatch", "delivery")
         tenant.service = processes.clients[-1]
-        await processes.service.sql("UPDATE schedule SET next_at = now() WHERE account_id = $1", tenant.id)
+        await processes.service.sql("UPDATE delivery_schedule SET next_at = now() WHERE account_id = $1", tenant.id)
         await processes.wait_until_final(tenant, [before["id"]], FINAL_SECONDS_MAX)
         assert [copy.recipient for copy in processes.receiver.accepted] == [f"before@{DESTINATION}"]
 
 
 async def send_three(tenant: Tenant, listeners: SmtpListeners) -> list[str]:
-    """A mail with a live key, with a test key, and over SMTP."""
+    """A message with a live key, with a test key, and over SMTP."""
     mail = tenant.mail(to=f"ada@{DESTINATION}", subject="Captured")
     sent = [(await tenant.accepts(mail, authorization=await tenant.key(mode)))["id"] for mode in ("live", "test")]
     return [*sent, *await send_by_smtp(tenant, listeners, [f"ada@{DESTINATION}"])]
@@ -101,7 +101,7 @@ async def send_by_smtp(tenant: Tenant, listeners: SmtpListeners, addresses: list
 
 @pytest.mark.rule("DLV-20")
 @pytest.mark.rare
-async def test_a_thousand_captured_mails_reach_no_address_but_loopback(
+async def test_a_thousand_captured_messages_reach_only_loopback(
     listeners: SmtpListeners, new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     """strace sees every address that the process connects or sends to, from its start to its end."""
@@ -112,11 +112,11 @@ async def test_a_thousand_captured_mails_reach_no_address_but_loopback(
         async with watched(processes, tmp_path / "capture.strace") as tenant:
             await listeners.open(processes.parts[-1])
             keys = [await tenant.key(mode) for mode in ("live", "test")]
-            share = MAILS // CLIENTS
+            share = MESSAGES // CLIENTS
 
             async def by_http(client: int) -> list[str]:
-                mails = [tenant.mail(to=f"r{client}-{number}@d{number}.example.net") for number in range(share)]
-                return [(await tenant.accepts(mail, authorization=keys[client % 2]))["id"] for mail in mails]
+                messages = [tenant.mail(to=f"r{client}-{number}@d{number}.example.net") for number in range(share)]
+                return [(await tenant.accepts(mail, authorization=keys[client % 2]))["id"] for mail in messages]
 
             async def by_smtp(client: int) -> list[str]:
                 return await send_by_smtp(
@@ -125,7 +125,7 @@ async def test_a_thousand_captured_mails_reach_no_address_but_loopback(
 
             clients = [by_smtp(client) if client >= 6 else by_http(client) for client in range(CLIENTS)]
             sent = [message_id for part in await asyncio.gather(*clients) for message_id in part]
-            assert len(set(sent)) == MAILS
+            assert len(set(sent)) == MESSAGES
             await processes.wait_until_all_final(FINAL_SECONDS_MAX)
             for message_id in sent:
                 page = await tenant.call("GET", f"/v1/messages/{message_id}/content")
@@ -133,7 +133,7 @@ async def test_a_thousand_captured_mails_reach_no_address_but_loopback(
                 assert (await tenant.get(message_id)).body["status"] == "delivered"
         assert set(addresses_in(tmp_path / "capture.strace")) == {"127.0.0.1"}
 
-        # The same watch sees a single mail that is to be delivered.
+        # The same watch sees a single message that is to be delivered.
         processes.settings |= {"DELIVERY__OUTBOUND": "deliver"}
         async with watched(processes, tmp_path / "deliver.strace") as tenant:
             await tenant.accepts(tenant.mail(to=f"ada@{DESTINATION}"))

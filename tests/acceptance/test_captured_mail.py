@@ -1,4 +1,4 @@
-"""The pages of captured mail: one-time links, sessions, one account's mail alone, and hostile HTML."""
+"""The pages of captured mail: one-time links, sessions, only one account's mail, and hostile HTML."""
 
 import asyncio
 import base64
@@ -120,7 +120,7 @@ async def test_a_link_opens_one_session_once(tenant: Tenant) -> None:
     again = await reader.get(path)
     assert again.status == 404
     assert "Set-Cookie" not in again.headers
-    # Neither is stored as it is, and neither is the other.
+    # Neither is stored in plain text, and they differ.
     token = path.partition("open/")[2].partition("?")[0]
     stored = await tenant.service.sql("SELECT secret_hash FROM captured_mail_secrets WHERE account_id = $1", tenant.id)
     assert len(stored) == 1
@@ -131,7 +131,7 @@ async def test_a_link_opens_one_session_once(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("CAP-01")
-async def test_of_many_uses_of_a_link_at_once_one_opens_a_session(tenant: Tenant) -> None:
+async def test_of_many_simultaneous_uses_of_a_link_one_opens_a_session(tenant: Tenant) -> None:
     path = await link(tenant.service, await sends(tenant))
     readers = [Reader(tenant.service) for _ in range(8)]
     shown = await asyncio.gather(*(reader.opens(path) for reader in readers))
@@ -281,7 +281,7 @@ def _check_page_headers(page: Shown) -> None:
 
 
 @pytest.mark.rule("CAP-06")
-async def test_the_frame_is_served_to_a_frame_of_our_page_alone(tenant: Tenant) -> None:
+async def test_the_frame_is_served_only_to_a_frame_of_our_page(tenant: Tenant) -> None:
     message_id = await sends(tenant, html="<p>Hello</p>")
     reader = await reader_of(tenant, message_id)
     path = f"/captured/{message_id}/html"

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.rare,
     pytest.mark.skipif(chromium() is None, reason="Chromium is missing: apt-get install chromium"),
 ]
-# A page of its own waits this long after its frame is loaded: hints such as preconnect come late.
+# Each page waits this long after its frame is loaded: hints such as preconnect come late.
 QUIET_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ async def trap() -> AsyncIterator[ConnectionTrap]:
 @pytest.mark.rule("CAP-05")
 @pytest.mark.rule("CAP-06")
 async def test_nothing_hostile_leaves_the_frame(service: Service, browser: Browser, trap: ConnectionTrap) -> None:
-    # The listener sees what the browser does by itself.
+    # The listener sees what the browser does on its own.
     await browser.open(f"{trap.url}/")
     assert trap.connections > 0
     tenant = await service.account()

@@ -41,7 +41,7 @@ async def test_64_concurrent_sends_on_10_credits_are_10_acceptances(
     assert len({answer.body["id"] for answer in answers if answer.status == 202}) == 10
     assert await tenant.available() == 0
     counts = await tenant.counts()
-    expected = {"messages": 10, "recipients": 10, "bodies": 10, "schedule": 10, "keys": 10, "reserved": 10}
+    expected = {"messages": 10, "recipients": 10, "bodies": 10, "delivery_schedule": 10, "keys": 10, "reserved": 10}
     assert counts == expected | {"granted": 10}
 
 
@@ -174,7 +174,7 @@ async def test_many_accounts_over_two_processes_keep_balanced_ledgers(service: S
     for tenant in tenants:
         counts = await tenant.counts()
         assert counts["granted"] - counts["reserved"] == await tenant.available() >= 0
-        assert counts["recipients"] == counts["schedule"] == counts["reserved"]
+        assert counts["recipients"] == counts["delivery_schedule"] == counts["reserved"]
         assert counts["messages"] == counts["bodies"] == counts["keys"]
         assert await tenant.available() == 0, "the smallest that was refused would have fitted"
 

@@ -231,7 +231,7 @@ async def test_an_old_key_works_until_its_overlap_ends_and_is_rotated_once(tenan
     assert await ends(tenant, f"Bearer {made['secret']}")
     assert await status_of_sending(tenant, f"Bearer {rotated.body['secret']}") == 202
     again = await tenant.call("POST", f"/v1/keys/{given}/rotate", {})
-    assert again.is_refusal(409, "conflict", "rotated already")
+    assert again.is_refusal(409, "conflict", "already rotated")
     short = await new_key(tenant, expires_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
     kept = await tenant.call("POST", f"/v1/keys/{short['key']['id']}/rotate", {})
     assert kept.body["previous"]["expires_at"] == short["key"]["expires_at"], "never later than it would have"
@@ -311,15 +311,15 @@ async def test_a_key_is_deleted_ninety_days_after_its_end(tenant: Tenant) -> Non
         assert (await tenant.call("DELETE", f"/v1/keys/{key}")).status == 200
     end = "UPDATE api_keys SET revoked_at = now() - interval '91 days' WHERE account_id = $1 AND id = $2"
     await tenant.service.sql(end, tenant.id, ids.parse(ids.API_KEY, old))
-    await tenant.service.operator.upkeep.forget_expired()
+    await tenant.service.operator.maintenance.forget_expired()
     assert set(await listed(tenant, "keys")) == {young}
 
 
 @pytest.mark.rule("KEY-14")
-async def test_another_accounts_credentials_are_unknown(tenant: Tenant, stranger: Tenant) -> None:
+async def test_another_accounts_credentials_are_unknown(tenant: Tenant, other_tenant: Tenant) -> None:
     theirs = {
-        "keys": (await new_key(stranger))["key"]["id"],
-        "credentials": (await new_credential(stranger))["credential"]["id"],
+        "keys": (await new_key(other_tenant))["key"]["id"],
+        "credentials": (await new_credential(other_tenant))["credential"]["id"],
     }
     unknown = {"keys": UNKNOWN_KEY, "credentials": UNKNOWN_CREDENTIAL}
     for family in theirs:
@@ -332,7 +332,7 @@ async def test_another_accounts_credentials_are_unknown(tenant: Tenant, stranger
     answer = await tenant.call("POST", "/v1/keys", {"name": "x", "credential_id": theirs["credentials"]})
     assert answer.is_refusal(404, "not_found")
     assert theirs["keys"] not in await listed(tenant, "keys")
-    assert (await listed(stranger, "keys"))[theirs["keys"]]["revoked_at"] is None
+    assert (await listed(other_tenant, "keys"))[theirs["keys"]]["revoked_at"] is None
 
 
 @pytest.mark.rule("KEY-15")
@@ -383,7 +383,7 @@ async def test_a_test_key_has_no_scope_for_the_account(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("SCOPE-05")
-async def test_a_bound_key_sends_from_its_domains_alone(tenant: Tenant) -> None:
+async def test_a_bound_key_sends_only_from_its_domains(tenant: Tenant) -> None:
     other = f"xn--bcher-kva.{tenant.unique}.example.com"
     await tenant.service.operator.add_verified_domain(tenant.id, other)
     made = await tenant.call(

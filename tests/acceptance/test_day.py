@@ -35,7 +35,7 @@ CREDITS: Final = 10_000
 # The receiver offers TLS at this address.
 SECURE: Final = "127.0.0.2"
 PLAIN_DESTINATION, SECURE_DESTINATION = "friends.example.net", "tls.example.net"
-MAILS: Final = 100
+MESSAGES: Final = 100
 SENDERS: Final = 4
 IMPORTED: Final = 100_000
 WAIT_SECONDS: Final = 30.0
@@ -104,7 +104,7 @@ class Day:
                 self.processes.nameserver.zone[record["name"]] = [record["value"]]
 
     async def verify(self) -> dict[str, Any]:
-        """Repeats the request when it is refused as too soon."""
+        """Repeats a request that is refused as too soon."""
         while True:
             answer = await self.call("POST", f"/v1/domains/{DOMAIN}/verify")
             if answer.status != 429:
@@ -145,7 +145,7 @@ async def test_a_day_in_the_life_of_an_account(new_database: Callable[[], str], 
             begun = time.monotonic()
             await step(day)
             print(f"{step.__name__.replace('_', ' ')}: {time.monotonic() - begun:.1f} s")
-        print(f"the day: {time.monotonic() - started:.1f} s, {len(day.sent)} mails")
+        print(f"the day: {time.monotonic() - started:.1f} s, {len(day.sent)} messages")
         assert await day.processes.broken_promises() == {}
 
 
@@ -216,7 +216,7 @@ async def follow_a_greylisted_mail(day: Day) -> None:
     assert [attempt["outcome"] for attempt in ended["attempts"]] == [*["deferred"] * GREYLISTED_TRIES, "delivered"]
     assert [attempt["stage"] for attempt in ended["attempts"]] == [*["rcpt"] * GREYLISTED_TRIES, "dot"]
     for attempt in ended["attempts"]:
-        assert (attempt["mx"], attempt["address"]) == (f"mx.{SECURE_DESTINATION}", SECURE)
+        assert (attempt["mx_host"], attempt["remote_ip"]) == (f"mx.{SECURE_DESTINATION}", SECURE)
         assert attempt["tls_version"].startswith("TLSv1.")
         assert re.fullmatch(r"[A-Z0-9_-]{10,}", attempt["tls_cipher"])
         assert 0 <= attempt["duration_ms"] < 1_000 * WAIT_SECONDS
@@ -339,7 +339,7 @@ async def rotate_keys_while_mail_flows(day: Day) -> None:
     old = {record["name"].partition(".")[0] for record in signing(domain, "active")}
     rsa = selector_of(domain, "dkim_rsa", "active")
     async with watch.watching():
-        await watch.more(MAILS, rsa)
+        await watch.more(MESSAGES, rsa)
         rotated = await day.call("POST", f"/v1/domains/{DOMAIN}/rotate")
         assert rotated.status in {200, 201, 202}, rotated.raw
         domain = rotated.body["domain"]
@@ -349,12 +349,12 @@ async def rotate_keys_while_mail_flows(day: Day) -> None:
         # Not published yet, so the old keys still sign.
         domain = await day.verify()
         assert selector_of(domain, "dkim_rsa", "active") == rsa
-        await watch.more(MAILS, rsa)
+        await watch.more(MESSAGES, rsa)
         assert not new & set(watch.selectors)
         day.publish(signing(domain, "pending"))
         domain = await day.verify()
         assert selector_of(domain, "dkim_rsa", "active") == new_rsa
-        await watch.more(MAILS, new_rsa)
+        await watch.more(MESSAGES, new_rsa)
     await day.processes.wait_until_all_final(WAIT_SECONDS)
     watch.check()
     assert watch.unverified == []

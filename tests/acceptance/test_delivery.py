@@ -58,7 +58,7 @@ async def processes(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def sender(processes: ServiceProcesses) -> Tenant:
-    """An account of this test's own, with 1,000 credits."""
+    """An account of this test, with 1,000 credits."""
     return await processes.service.account()
 
 
@@ -423,7 +423,7 @@ async def test_an_unknown_address_is_suppressed_for_that_account(processes: Serv
 @pytest.mark.rule("DLV-15")
 async def test_mail_of_a_test_key_is_simulated_and_free(processes: ServiceProcesses, sender: Tenant) -> None:
     connections, asked = processes.receiver.connections, len(processes.nameserver.asked)
-    addresses = ["anyone@one.example.net", "anyone@rehearsal.example.net", f"bounced@{SIMULATOR}"]
+    addresses = ["anyone@one.example.net", "anyone@two.example.net", f"bounced@{SIMULATOR}"]
     sent = await sender.accepts(sender.mail(to=addresses), authorization=await sender.key("test"))
     assert sent["credits_reserved"] == 0
     (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
@@ -480,7 +480,7 @@ async def test_simulated_recipients_complain_return_leave_and_wait(processes: Se
     shown = (await sender.call("GET", f"/v1/messages/{sent['id']}")).body["message"]["recipients"]
     assert [[report["kind"] for report in row["reports"]] for row in shown] == [["complaint"], ["bounce"], [], [], []]
     await has_its_events(processes, sender, message)
-    # What follows: the next mail of the list goes neither to the one that complained nor to the one that left.
+    # The consequence: the next mail of the list goes neither to the one that complained nor to the one that left.
     again = await sender.accepts(sender.mail(to=to[:3], tags=["list:news"]), authorization=test_key)
     (message,) = await processes.wait_until_final(sender, [again["id"]], FINAL_SECONDS_MAX)
     assert [row["status"] for row in message["recipients"]] == ["bounced", "delivered", "bounced"]
@@ -500,7 +500,7 @@ async def test_mail_of_a_suspended_account_is_held_until_it_is_resumed(
         other = await free.accepts(free.mail(to="c@one.example.net"))
         worker = processes.start("dispatch", "delivery")
         await processes.wait_until_final(free, [other["id"]], FINAL_SECONDS_MAX)
-        on_hold = "SELECT count(held_since) FROM schedule WHERE account_id = $1"
+        on_hold = "SELECT count(held_since) FROM delivery_schedule WHERE account_id = $1"
         await eventually(
             lambda: processes.service.value(on_hold, held.id), lambda number: number == 2, within=FINAL_SECONDS_MAX
         )
@@ -564,4 +564,4 @@ async def test_the_ledger_balances_and_agrees_with_the_receiving_server(
     await processes.wait_until_all_final(FINAL_SECONDS_MAX)
     assert await processes.broken_promises() == {}
     assert await processes.orphans() == 0
-    assert await processes.service.value("SELECT count(*) FROM schedule") == 0
+    assert await processes.service.value("SELECT count(*) FROM delivery_schedule") == 0

@@ -71,7 +71,7 @@ async def test_neither_a_subdomain_nor_the_parent_is_the_domain(tenant: Tenant) 
 
 
 @pytest.mark.rule("DOM-04")
-async def test_two_accounts_may_hold_one_domain(service: Service) -> None:
+async def test_two_accounts_may_have_one_domain(service: Service) -> None:
     first = await service.account(domain="shared-by-two.example.com")
     second = await service.account(domain="shared-by-two.example.com")
     for tenant in (first, second):

@@ -85,10 +85,10 @@ async def test_a_test_mail_goes_to_its_sender_with_the_usual_response(tenant: Te
     message = (await tenant.get(body["id"])).body
     assert (message["source"], message["credits_reserved"]) == ("test", 1)
     # It is queued for the address's domain, not for the simulator.
-    (row,) = await tenant.service.sql("SELECT destination FROM schedule WHERE account_id = $1", tenant.id)
+    (row,) = await tenant.service.sql("SELECT destination FROM delivery_schedule WHERE account_id = $1", tenant.id)
     assert row["destination"] == email.rpartition("@")[2]
     stored = await tenant.stored(body["id"])
-    assert (stored["To"], stored["Subject"]) == (email, "A test mail")
+    assert (stored["To"], stored["Subject"]) == (email, "A test message")
     assert tenant.domain in stored.get_content()
     own = await tenant.call(
         "POST", TEST, {"from": f"Acme <hello@{tenant.domain}>", "subject": "Mine", "html": "<p>Hello</p>"}
@@ -120,7 +120,7 @@ async def test_a_test_mail_is_refused_like_any_mail(service: Service, tenant: Te
 
 
 @pytest.mark.rule("TRY-04")
-async def test_a_double_click_sends_one_mail_and_a_key_works_as_elsewhere(tenant: Tenant) -> None:
+async def test_a_double_click_sends_one_message_and_a_key_works_as_elsewhere(tenant: Tenant) -> None:
     first, second = await tenant.call("POST", TEST, {}), await tenant.call("POST", TEST, {})
     assert (first.body["id"], second.headers["Idempotent-Replayed"]) == (second.body["id"], "true")
     other = await tenant.call("POST", TEST, {"subject": "Another"})
@@ -133,7 +133,7 @@ async def test_a_double_click_sends_one_mail_and_a_key_works_as_elsewhere(tenant
     keyed = [(await tenant.call("POST", TEST, {}, **given)).body["id"] for _ in range(2)]
     assert keyed[0] == keyed[1] != first.body["id"]
     assert (await tenant.call("POST", TEST, {"subject": "x"}, **given)).is_refusal(409, "idempotency_conflict")
-    # A mail is no replay of a test mail, and a test mail none of a mail.
+    # An ordinary message is no replay of a test message, and the other way round.
     token = await tenant.jwt()
     sent = await tenant.send({}, key=given["Idempotency-Key"], authorization=token)
     assert sent.status == 400
@@ -164,11 +164,11 @@ async def test_a_key_with_the_scope_send_tries_what_it_would_send(service: Servi
         body = regular.mail(**({"to": "ada@example.org"} | changes))
         return await service.request("POST", DRY_RUN, headers={"Authorization": authorization}, json=body)
 
-    live, rehearsal = [await tried(await regular.key(mode)) for mode in ("live", "test")]
-    assert [answer.status for answer in (live, rehearsal)] == [200, 200]
+    live, test_mode = [await tried(await regular.key(mode)) for mode in ("live", "test")]
+    assert [answer.status for answer in (live, test_mode)] == [200, 200]
     assert (live.body["refusal"]["code"], live.body["credits"]["needed"]) == ("insufficient_credits", 1)
-    assert (rehearsal.body["would_accept"], rehearsal.body["credits"]["needed"]) == (True, 0)
-    assert [answer.body["recipients"][0]["simulator"] for answer in (live, rehearsal)] == [False, True]
+    assert (test_mode.body["would_accept"], test_mode.body["credits"]["needed"]) == (True, 0)
+    assert [answer.body["recipients"][0]["simulator"] for answer in (live, test_mode)] == [False, True]
     other = f"other.{regular.unique}.example.com"
     await service.operator.add_verified_domain(regular.id, other)
     bound = await regular.scoped_key(Scope.SEND, sender_domains=(other,))
@@ -297,7 +297,7 @@ async def test_recipients_are_shown_with_lanes_and_suppressions(start_service: S
         ("cyd@nowhere.example.net", "bcc", None, None, False),
     ]
     assert body["credits"] == {"needed": 5, "available": 1_000}
-    assert [warning for warning in body["warnings"] if "null.example.net takes no mail" in warning]
+    assert [warning for warning in body["warnings"] if "null.example.net accepts no mail" in warning]
     assert [warning for warning in body["warnings"] if "1 of the recipients are suppressed" in warning]
 
 

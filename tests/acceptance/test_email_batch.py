@@ -1,4 +1,4 @@
-"""Many emails with one request: results in order, one key for all, all or none, the rate, limits of size."""
+"""Many emails in one request: results in order, one key for all, all or none, the rate, limits of size."""
 
 import asyncio
 import base64
@@ -30,11 +30,11 @@ async def results(tenant: Tenant, body: object, key: object = None, **others: An
     return found
 
 
-def mails(tenant: Tenant, count: int) -> list[Email]:
+def drafts(tenant: Tenant, count: int) -> list[Email]:
     return [tenant.mail(to=f"r{number}@example.org", subject=f"No. {number}") for number in range(count)]
 
 
-# Each would be refused by itself, in another way.
+# Each would be refused on its own, in another way.
 WRONG: list[tuple[Email, int, str]] = [
     ({"to": "nobody"}, 400, "invalid_request"),
     ({"to": []}, 400, "invalid_request"),
@@ -50,15 +50,15 @@ WRONG: list[tuple[Email, int, str]] = [
 
 
 @pytest.mark.rule("BAT-02")
-async def test_an_email_that_is_no_object_is_refused_by_itself(regular: Tenant) -> None:
+async def test_an_email_that_is_not_an_object_is_refused_without_the_others(regular: Tenant) -> None:
     wrong, right = await results(regular, {"emails": ["x", regular.mail()]})
     assert (wrong["code"], right["status"]) == ("invalid_request", "queued")
 
 
 @pytest.mark.rule("BAT-01", "BAT-02")
-async def test_450_of_500_emails_are_accepted_beside_50_wrong_ones_in_their_places(service: Service) -> None:
+async def test_450_of_500_emails_are_accepted_and_50_wrong_ones_refused_in_their_places(service: Service) -> None:
     tenant = await service.account()
-    emails = mails(tenant, 500)
+    emails = drafts(tenant, 500)
     wrong = {index: WRONG[index // 10 % len(WRONG)] for index in range(0, 500, 10)}
     for index, (change, _, _) in wrong.items():
         emails[index] |= change
@@ -77,7 +77,7 @@ async def test_450_of_500_emails_are_accepted_beside_50_wrong_ones_in_their_plac
             )
     assert len({answer["id"] for answer in answers if "id" in answer}) == 450
     counts = await tenant.counts()
-    assert (counts["messages"], counts["schedule"], counts["reserved"]) == (450, 450, 450)
+    assert (counts["messages"], counts["delivery_schedule"], counts["reserved"]) == (450, 450, 450)
     assert await tenant.available() == 550
 
 
@@ -124,19 +124,19 @@ async def test_a_wrong_body_is_refused_as_a_whole(regular: Tenant, body: Email, 
 
 @pytest.mark.rule("BAT-03")
 async def test_it_is_admitted_as_a_single_request_is(tenant: Tenant) -> None:
-    body = {"emails": mails(tenant, 1)}
+    body = {"emails": drafts(tenant, 1)}
     assert (await post(tenant, body, authorization="Bearer ph_live_wrong")).status == 401
     assert (await post(tenant, body, authorization=await tenant.jwt("viewer"))).status == 403
     (sent,) = await results(tenant, body, authorization=await tenant.key("live"))
     assert sent["credits_reserved"] == 1
-    (rehearsed,) = await results(tenant, body, authorization=await tenant.key("test"))
-    assert rehearsed["credits_reserved"] == 0
+    (in_test_mode,) = await results(tenant, body, authorization=await tenant.key("test"))
+    assert in_test_mode["credits_reserved"] == 0
 
 
 @pytest.mark.rule("BAT-04")
 async def test_the_same_request_again_has_the_same_ids_and_tries_what_was_refused(service: Service) -> None:
     tenant = await service.account(credits=100)
-    body = {"emails": mails(tenant, 500)}
+    body = {"emails": drafts(tenant, 500)}
     key = tenant.new_key()
     first = await results(tenant, body, key)
     assert Counter(answer.get("code", "accepted") for answer in first) == {
@@ -154,7 +154,7 @@ async def test_the_same_request_again_has_the_same_ids_and_tries_what_was_refuse
 
 @pytest.mark.rule("BAT-04")
 async def test_a_replay_says_so_and_a_key_is_required(tenant: Tenant) -> None:
-    body = {"emails": mails(tenant, 3)}
+    body = {"emails": drafts(tenant, 3)}
     key = tenant.new_key()
     first, again = await post(tenant, body, key), await post(tenant, body, key)
     assert "Idempotent-Replayed" not in first.headers
@@ -178,9 +178,9 @@ async def test_a_key_is_of_one_body_be_it_single_or_of_many(tenant: Tenant) -> N
 @pytest.mark.slow
 @pytest.mark.rule("BAT-05", "BAT-04")
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_64_equal_requests_at_once_make_one_set(service: Service, another: Service, processes: int) -> None:
+async def test_64_simultaneous_equal_requests_make_one_set(service: Service, another: Service, processes: int) -> None:
     tenant = await service.account()
-    body = {"emails": mails(tenant, 60)}
+    body = {"emails": drafts(tenant, 60)}
     key = tenant.new_key()
     answers = await asyncio.gather(
         *[post(tenant, body, key, service=(service, another)[number % processes]) for number in range(64)]
@@ -199,7 +199,7 @@ async def test_64_equal_requests_at_once_make_one_set(service: Service, another:
 @pytest.mark.rule("BAT-06")
 async def test_with_all_one_refusal_refuses_all(service: Service) -> None:
     tenant = await service.account(credits=100)
-    emails = mails(tenant, 500)
+    emails = drafts(tenant, 500)
     key = tenant.new_key()
     answer = await post(tenant, {"emails": emails, "all": True}, key)
     assert (answer.status, answer.code) == (402, "insufficient_credits")
@@ -209,7 +209,7 @@ async def test_with_all_one_refusal_refuses_all(service: Service) -> None:
     assert (answer.status, answer.code) == (400, "invalid_request")
     assert "`emails[7]`" in answer.body["error"]
     assert ((await tenant.counts())["messages"], await tenant.available()) == (0, 100)
-    accepted = await results(tenant, {"emails": mails(tenant, 100), "all": True}, key)
+    accepted = await results(tenant, {"emails": drafts(tenant, 100), "all": True}, key)
     assert len({item["id"] for item in accepted}) == 100
     assert await tenant.available() == 0
 
@@ -218,13 +218,13 @@ async def test_with_all_one_refusal_refuses_all(service: Service) -> None:
 async def test_25_emails_count_as_one_request_of_the_rate(service: Service) -> None:
     tenant = await service.account()
     await tenant.set(rate_per_second=1, rate_burst=3)
-    answers = await results(tenant, {"emails": mails(tenant, 100)})
+    answers = await results(tenant, {"emails": drafts(tenant, 100)})
     # Three requests at once; a fourth only if a second has passed meanwhile.
     accepted = sum("id" in answer for answer in answers)
     assert accepted in {75, 100}
     assert {answer["code"] for answer in answers[accepted:]} <= {"rate_limited"}
     await tenant.use_up_rate()
-    refused = await post(tenant, {"emails": mails(tenant, 2)})
+    refused = await post(tenant, {"emails": drafts(tenant, 2)})
     assert (refused.status, refused.code) == (429, "rate_limited")
     assert int(refused.headers["Retry-After"]) >= 1
 
@@ -232,9 +232,9 @@ async def test_25_emails_count_as_one_request_of_the_rate(service: Service) -> N
 @pytest.mark.rule("BAT-08")
 @pytest.mark.parametrize("is_all", [False, True])
 @pytest.mark.parametrize("mode", ["live", "test"])
-async def test_a_request_has_a_bounded_number_of_recipients(regular: Tenant, is_all: bool, mode: str) -> None:
-    # As many as there may be are accepted in tests/attacks/test_recipients.py: here they would wait for ever.
-    emails = [email | {"cc": ["cc@example.org"]} for email in mails(regular, 500)]
+async def test_a_request_has_a_limited_number_of_recipients(regular: Tenant, is_all: bool, mode: str) -> None:
+    # The largest number is accepted in tests/attacks/test_recipients.py: here they would wait forever.
+    emails = [email | {"cc": ["cc@example.org"]} for email in drafts(regular, 500)]
     emails[7] = emails[7] | {"bcc": "bcc@example.org"}
     refused = await post(regular, {"emails": emails, "all": is_all}, authorization=await regular.key(mode))
     assert (refused.status, refused.code) == (413, "payload_too_large")
@@ -246,7 +246,7 @@ async def test_a_request_has_a_bounded_number_of_recipients(regular: Tenant, is_
 async def test_a_suspended_account_is_refused_as_a_whole(service: Service) -> None:
     tenant = await service.account()
     await service.operator.suspend(tenant.id)
-    assert (await post(tenant, {"emails": mails(tenant, 2)})).code == "account_suspended"
+    assert (await post(tenant, {"emails": drafts(tenant, 2)})).code == "account_suspended"
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ async def test_an_email_that_fails_fails_no_other(service: Service) -> None:
         "CREATE OR REPLACE TRIGGER poison BEFORE INSERT ON messages FOR EACH ROW"
         " WHEN (NEW.subject = 'poison') EXECUTE FUNCTION refuse_poison()"
     )
-    emails = mails(tenant, 4)
+    emails = drafts(tenant, 4)
     emails[2]["subject"] = "poison"
     key = tenant.new_key()
     first = await results(tenant, {"emails": emails}, key)

@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.inbound.reports import Reports
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
@@ -29,6 +28,7 @@ from posthouse.store import endpoint_events
 from posthouse.store.endpoint_events import AccountEvent
 from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
+from tests.support.context import context
 from tests.support.eventually import eventually
 from tests.support.feedback_loop import TRUSTED, complaint_check
 from tests.support.fresh_database import open_database
@@ -44,8 +44,8 @@ SENT_SECONDS_MAX: Final = 60.0
 URL: Final = "https://hooks.example.com/"
 ENDPOINTS_MAX: Final = 10
 # For each account, while one endpoint hangs.
-MAILS: Final = 30
-MAILS_EVERY_SECONDS: Final = 1.0
+MESSAGES: Final = 30
+MESSAGES_EVERY_SECONDS: Final = 1.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -392,17 +392,6 @@ async def test_an_account_has_ten_endpoints_each_with_a_secret_shown_once(tenant
     assert not [secret for secret in secrets if secret.encode() in listed.raw]
 
 
-@pytest.mark.rule("END-02")
-async def test_no_endpoint_is_created_while_a_worker_of_the_version_before_lives(tenant: Tenant) -> None:
-    await tenant.service.sql("INSERT INTO workers (id, expires_at) VALUES ($1, now() + interval '1 hour')", tenant.id)
-    try:
-        answer = await tenant.call("POST", "/v1/endpoints", {"url": URL})
-        assert (answer.status, answer.body["code"]) == (503, "temporary_failure")
-    finally:
-        await tenant.service.sql("DELETE FROM workers WHERE id = $1", tenant.id)
-    await created(tenant, URL)
-
-
 @pytest.mark.rule("END-03")
 @pytest.mark.parametrize(
     "url", ["http://hooks.example.com/", "https://127.0.0.1/", "https://localhost/", "https://u:p@hooks.example.com/"]
@@ -452,7 +441,7 @@ async def test_a_key_needs_the_scope(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("END-15")
-async def test_another_accounts_endpoint_is_not_found(tenant: Tenant, stranger: Tenant) -> None:
+async def test_another_accounts_endpoint_is_not_found(tenant: Tenant, other_tenant: Tenant) -> None:
     endpoint_id, _ = await created(tenant, URL)
     for method, path, body in (
         ("GET", "", ABSENT),
@@ -462,7 +451,7 @@ async def test_another_accounts_endpoint_is_not_found(tenant: Tenant, stranger: 
         ("POST", "/ping", ABSENT),
         ("GET", "/deliveries", ABSENT),
     ):
-        answer = await stranger.call(method, f"/v1/endpoints/{endpoint_id}{path}", body)
+        answer = await other_tenant.call(method, f"/v1/endpoints/{endpoint_id}{path}", body)
         assert (answer.status, answer.body["code"]) == (404, "not_found"), path
 
 
@@ -500,7 +489,7 @@ async def sent_to(tenant: Tenant, *local_parts: str, **fields: object) -> dict[s
 async def events_of(
     tenant: Tenant, receiver: WebhookReceiver, endpoint: tuple[str, str], path: str, number: int
 ) -> list[dict[str, Any]]:
-    """All that the endpoint got, once there are so many."""
+    """All that the endpoint got, once there are this many."""
     endpoint_id, secret = endpoint
     log = await log_of(tenant, endpoint_id, number)
     assert len(log) == number
@@ -520,7 +509,7 @@ async def test_a_first_deferral_is_an_event_and_a_second_is_not(
     assert (data["tags"], data["metadata"], data["mode"]) == (["slow"], {"order": "7"}, "live")
     assert data["reason"]
     assert 400 <= data["smtp_code"] <= 499
-    await tenant.service.sql("UPDATE schedule SET next_at = now() WHERE account_id = $1", tenant.id)
+    await tenant.service.sql("UPDATE delivery_schedule SET next_at = now() WHERE account_id = $1", tenant.id)
 
     async def attempts() -> int:
         count: int = await tenant.service.value(
@@ -548,7 +537,7 @@ async def test_a_cancellation_is_an_event(processes: ServiceProcesses, receiver:
 
 
 @pytest.mark.rule("END-11", "END-16", "END-17")
-async def test_complaints_and_late_bounces_are_events_for_endpoints_alone(
+async def test_complaints_and_late_bounces_are_events_only_for_endpoints(
     processes: ServiceProcesses, receiver: WebhookReceiver
 ) -> None:
     tenant = await processes.service.account()
@@ -559,18 +548,15 @@ async def test_complaints_and_late_bounces_are_events_for_endpoints_alone(
     address = f"delivered@{SIMULATOR}"
     async with open_database(tenant.service.database_url) as database:
         reports = Reports(
-            database=database,
-            clock=DatabaseClock(),
-            chance=SystemChance(),
+            context(database, DatabaseClock(), return_path=(b"k" * 32,)),
             return_path_domain="bounces.example.com",
-            keys=(b"k" * 32,),
             complaint_check=complaint_check(),
         )
         about = [[MailReference.of(tenant.id, message_id, 0)] for message_id in messages]
         for _ in range(2):
             await reports.receive(complaint(), about[0], TRUSTED)
             await reports.receive(bounce(address, status="5.2.2", code=552), about[1], TRUSTED)
-        # From no feedback loop: anyone can write that.
+        # It comes from no feedback loop: anyone can write that.
         await reports.receive(complaint(kind="fraud"), about[1], "203.0.113.9")
     events = await events_of(tenant, receiver, wanted, "/reported", 2)
     by_type = {event["type"]: event["data"] for event in events}
@@ -602,7 +588,7 @@ async def test_an_unsubscription_is_one_event(processes: ServiceProcesses, recei
     other = await created(tenant, url_of(receiver, "/left-other"), tags=["list:other"])
     key = bytes(range(unsubscribe.KEY_BYTES))
     async with open_database(tenant.service.database_url) as database:
-        flow = Unsubscribe(database=database, clock=DatabaseClock(), keys=(key,))
+        flow = Unsubscribe(context(database, DatabaseClock(), unsubscribe=(key,)))
         for _ in range(2):
             await flow.unsubscribe(unsubscribe.token(ListMember(AccountId(tenant.id), "news", "ada@example.org"), key))
     (event,) = await events_of(tenant, receiver, wanted, "/left", 1)
@@ -616,9 +602,9 @@ async def test_the_simulators_addresses_make_the_events_that_they_name(
 ) -> None:
     tenant = await processes.service.account()
     types = {f"email.{name}": f"{name}@{SIMULATOR}" for name in ("complained", "returned", "unsubscribed")}
-    wanted = await created(tenant, url_of(receiver, "/rehearsed"), types=list(types))
+    wanted = await created(tenant, url_of(receiver, "/simulated"), types=list(types))
     await sent_to(tenant, *(name.partition("@")[0] for name in types.values()), tags=["list:news"])
-    events = await events_of(tenant, receiver, wanted, "/rehearsed", len(types))
+    events = await events_of(tenant, receiver, wanted, "/simulated", len(types))
     assert {event["type"]: event["data"]["to"] for event in events} == types
 
 
@@ -671,7 +657,7 @@ async def test_an_alert_is_one_event_for_each_endpoint_that_chose_it(
         yield NoServiceMail()
 
     async with open_database(tenant.service.database_url) as database:
-        check = AlertCheck(database=database, clock=DatabaseClock(), chance=SystemChance(), open_service_mail=no_mail)
+        check = AlertCheck(context(database, DatabaseClock()), open_service_mail=no_mail)
         for left in (100, 90, 5_000, 5_000):
             await tenant.service.sql("UPDATE accounts SET available = $2 WHERE id = $1", tenant.id, left)
             await check.run()
@@ -702,7 +688,7 @@ async def test_what_failed_since_then_is_sent_again_once(
 
     await eventually(tried, lambda log: len(log) == 3 and all(one["attempt"] for one in log), within=SENT_SECONDS_MAX)
     # As if all attempts were made.
-    await tenant.service.sql("DELETE FROM calls WHERE account_id = $1", tenant.id)
+    await tenant.service.sql("DELETE FROM webhook_schedule WHERE account_id = $1", tenant.id)
     await tenant.service.sql(
         "UPDATE webhook_deliveries SET status = 'failed', next_attempt_at = NULL WHERE account_id = $1", tenant.id
     )
@@ -725,7 +711,7 @@ async def test_what_failed_since_then_is_sent_again_once(
 
 
 @pytest.mark.rule("END-19")
-async def test_owners_get_a_mail_about_a_failing_endpoint_which_stays_enabled(
+async def test_owners_get_an_email_about_a_failing_endpoint_which_stays_enabled(
     processes: ServiceProcesses, receiver: WebhookReceiver
 ) -> None:
     tenant = await processes.service.account()
@@ -739,17 +725,17 @@ async def test_owners_get_a_mail_about_a_failing_endpoint_which_stays_enabled(
     )
     await sent_to(tenant, "delivered")
 
-    async def mails() -> list[str]:
+    async def notices() -> list[str]:
         return await tenant.service.mailed_texts(owner)
 
-    texts = await eventually(mails, bool, within=SENT_SECONDS_MAX)
+    texts = await eventually(notices, bool, within=SENT_SECONDS_MAX)
     assert [NAME in text and "/v1/endpoints/{id}/ping" in text for text in texts] == [True]
 
     async def read() -> dict[str, Any]:
         body: dict[str, Any] = (await tenant.call("GET", f"/v1/endpoints/{endpoint_id}")).body
         return body
 
-    # The mail is sent while the result of the call is recorded.
+    # The email is sent while the result of the call is recorded.
     shown = await eventually(read, lambda found: found["health"]["failures"] >= 1, within=SENT_SECONDS_MAX)
     assert (shown["endpoint"]["enabled"], shown["endpoint"]["state"]) == (True, "failing")
     log = await tenant.call("GET", "/v1/audit-log")
@@ -768,10 +754,10 @@ async def test_one_of_twenty_endpoints_hangs_and_the_others_wait_less_than_two_s
             await created(tenant, url_of(receiver, "/hang" if is_hanging else f"/swift/{number}/{place}"))
         # They have answered before: all of them get their full share.
         await tenant.service.sql("UPDATE endpoints SET answered_at = now() WHERE account_id = $1", tenant.id)
-    for _ in range(MAILS):
+    for _ in range(MESSAGES):
         for tenant in tenants:
             await sent_to(tenant, "delivered")
-        await asyncio.sleep(MAILS_EVERY_SECONDS)
+        await asyncio.sleep(MESSAGES_EVERY_SECONDS)
 
     async def waits() -> list[float]:
         rows = await processes.service.sql(
@@ -782,7 +768,7 @@ async def test_one_of_twenty_endpoints_hangs_and_the_others_wait_less_than_two_s
         return sorted(float(row["seconds"]) for row in rows)
 
     seconds = await eventually(
-        waits, lambda found: len(found) == MAILS * (2 * ENDPOINTS_MAX - 1), within=SENT_SECONDS_MAX
+        waits, lambda found: len(found) == MESSAGES * (2 * ENDPOINTS_MAX - 1), within=SENT_SECONDS_MAX
     )
     print(f"p50 {seconds[len(seconds) // 2]:.2f} s, p99 {seconds[len(seconds) * 99 // 100]:.2f} s of {len(seconds)}")
     assert seconds[len(seconds) * 99 // 100] < 2
@@ -790,4 +776,32 @@ async def test_one_of_twenty_endpoints_hangs_and_the_others_wait_less_than_two_s
         "SELECT count(*) FROM webhook_deliveries WHERE account_id = $1 AND url LIKE '%/hang' AND status <> 'succeeded'",
         tenants[0].id,
     )
-    assert hanging == MAILS
+    assert hanging == MESSAGES
+
+
+@pytest.mark.rule("END-01")
+async def test_the_webhook_is_not_among_the_endpoints(tenant: Tenant) -> None:
+    """Not even under the id that it has in the table: a key with the scope of endpoints must not reach it."""
+    assert (await tenant.call("PUT", "/v1/webhook", {"url": URL})).status == 200
+    endpoint_id, _ = await created(tenant, URL)
+    listed = await tenant.call("GET", "/v1/endpoints")
+    assert [each["id"] for each in listed.body["endpoints"]] == [endpoint_id]
+    path = f"/v1/endpoints/{ids.text(ids.ENDPOINT, tenant.id)}"
+    calls: list[tuple[str, str, Any]] = [
+        ("GET", "", ABSENT),
+        ("PUT", "", {"enabled": False}),
+        ("DELETE", "", ABSENT),
+        ("POST", "/rotate-secret", ABSENT),
+        ("POST", "/ping", ABSENT),
+        ("GET", "/deliveries", ABSENT),
+        ("POST", "/replay", {"since": "2026-01-01T00:00:00Z"}),
+    ]
+    for method, further, body in calls:
+        assert (await tenant.call(method, path + further, body)).is_refusal(404, "not_found", "endpoint")
+    pinged = await tenant.call("POST", "/v1/webhook/ping")
+    of_webhook = pinged.body["delivery"]["id"]
+    of_endpoint = (await tenant.call("POST", f"/v1/endpoints/{endpoint_id}/ping")).body["delivery"]["id"]
+    for family, delivery_id in (("endpoints", of_webhook), ("webhook", of_endpoint)):
+        assert (await tenant.call("GET", f"/v1/{family}/deliveries/{delivery_id}")).status == 404
+        assert (await tenant.call("POST", f"/v1/{family}/deliveries/{delivery_id}/replay")).status == 404
+    assert (await tenant.call("GET", "/v1/webhook")).body["webhook"]["enabled"] is True

@@ -1,4 +1,4 @@
-"""`/v1/erasures`: who may erase an address, what the answer says, and what is left when it is done."""
+"""`/v1/erasures`: who may erase an address, what the answer says, and what remains when it is done."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,10 +38,10 @@ async def erase(tenant: Tenant, email: str = EMAIL) -> dict[str, Any]:
 
 @pytest.mark.rule("ERS-01", "ERS-05", "ERS-06")
 async def test_an_erasure_is_begun_once_and_its_answers_do_not_name_the_address(
-    tenant: Tenant, stranger: Tenant
+    tenant: Tenant, other_tenant: Tenant
 ) -> None:
     first, second = await erase(tenant), await erase(tenant, EMAIL.upper())
-    other = await erase(stranger)
+    other = await erase(other_tenant)
     assert first == second
     assert other["id"] != first["id"]
     assert (first["status"], first["cancelled"], first["messages"], first["finished_at"]) == ("running", 0, 0, None)
@@ -80,7 +80,7 @@ async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
     async with prepare_processes(database_url, tmp_path) as processes:
         processes.destination(ONE)
         await processes.start_http()
-        for part in ("dispatch", "delivery", "upkeep"):
+        for part in ("dispatch", "delivery", "maintenance"):
             processes.start(part)
         tenant = await processes.service.account()
         await saved(tenant)
@@ -140,7 +140,7 @@ async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_f
         dumped = await dump(database_url)
         assert copies_of(EMAIL, dumped)
         assert copies_of(SECRET, dumped)
-        for part in ("dispatch", "delivery", "notification", "upkeep"):
+        for part in ("dispatch", "delivery", "notification", "maintenance"):
             processes.start(part)
         await processes.wait_until_final(tenant, [forgotten["id"]], DONE_SECONDS_MAX)
         arrived = processes.copies()[EMAIL]
@@ -157,7 +157,7 @@ async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_f
         assert processes.copies()[EMAIL] == arrived
         assert (await tenant.get(waiting["id"])).body["recipients"][0]["status"] == "cancelled"
         assert len((await tenant.get(while_it_runs["id"])).body["recipients"]) == 2
-        # Keys end after a day.
+        # Idempotency keys end after a day.
         faults = await database_faults(database_url)
         assert [name for name in faults if not name.startswith("a message has one key")] == []
         audited = await asyncio.to_thread(
@@ -194,7 +194,7 @@ async def _send_before(database_url: str, tenant: Tenant) -> None:
 
 
 async def _name_the_address(tenant: Tenant) -> None:
-    """In texts beside its own mail: the suppression of another, and answers of the webhook's program."""
+    """In texts outside its own mail: the suppression of another, and answers of the webhook's program."""
     noted = {"email": f"other@{tenant.unique}.example.org", "note": f"asked for by {EMAIL}"}
     assert (await tenant.call("POST", "/v1/suppressions", noted)).status == 201
     await tenant.service.value(
@@ -215,7 +215,7 @@ async def until_done(processes: ServiceProcesses, tenant: Tenant, erasure: dict[
         return found
 
     done = await eventually(shown, lambda found: found["status"] == "done", within=DONE_SECONDS_MAX)
-    left = "SELECT count(*) FROM contents_to_forget"
+    left = "SELECT count(*) FROM bodies_to_delete"
     await eventually(lambda: processes.service.value(left), lambda number: number == 0, within=DONE_SECONDS_MAX)
     return done
 

@@ -121,7 +121,7 @@ async def test_no_cell_is_a_formula(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("EXP-03")
-async def test_a_cursor_goes_on_where_a_file_ended(tenant: Tenant) -> None:
+async def test_a_cursor_continues_where_a_file_ended(tenant: Tenant) -> None:
     for _ in range(3):
         await tenant.accepts()
     page = (await tenant.call("GET", "/v1/messages?limit=2")).body
@@ -130,16 +130,16 @@ async def test_a_cursor_goes_on_where_a_file_ended(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("EXP-04")
-async def test_an_account_has_so_many_exports_at_a_time(tenant: Tenant, stranger: Tenant) -> None:
-    """A client that doesn't read its file holds its place."""
+async def test_an_account_has_a_limited_number_of_exports_at_a_time(tenant: Tenant, other_tenant: Tenant) -> None:
+    """A client that doesn't read its file keeps its place."""
     service = tenant.service
     await fill(tenant)
-    token, other = await tenant.jwt(), await stranger.jwt()
+    token, other = await tenant.jwt(), await other_tenant.jwt()
     async with AsyncExitStack() as stack:
         clients: list[Unread] = []
         status = 200
         while status == 200:
-            assert len(clients) < exports.AT_ONCE_MAX
+            assert len(clients) < exports.CONCURRENCY_MAX
             client = await stack.enter_async_context(Unread(service.port, token))
             status = client.status
             clients.append(client)

@@ -18,7 +18,7 @@ async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
     service: Service, start_service: StartService, tenant: Tenant
 ) -> None:
     relay = DatabaseProxy(service.database_url)
-    await relay.mend()
+    await relay.restore()
     another = await start_service(relay.url, _DIRECT_URL=service.database_url)
     token = await tenant.jwt()
     sent = await tenant.accepts(service=another)
@@ -39,7 +39,7 @@ async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
         ):
             assert answer.is_refusal(503, "service_unavailable")
             assert int(answer.headers["Retry-After"]) >= 1
-    await relay.mend()
+    await relay.restore()
 
     async def send() -> Answer:
         return await tenant.send(key=key, service=another)

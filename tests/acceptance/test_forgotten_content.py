@@ -67,7 +67,7 @@ async def test_the_answer_its_replay_and_get_have_neither_subject_nor_headers(te
 
 
 @pytest.mark.rule("FGT-02", "FGT-07")
-async def test_emails_of_a_bulk_request_and_templates_are_forgotten(tenant: Tenant) -> None:
+async def test_emails_of_a_batch_request_and_templates_are_forgotten(tenant: Tenant) -> None:
     await tenant.template("code", subject="Code {{code}}", text="It is {{code}}.")
     emails = [
         secret_mail(tenant, content=ABSENT, variables=None),
@@ -77,9 +77,9 @@ async def test_emails_of_a_bulk_request_and_templates_are_forgotten(tenant: Tena
     headers = {"Authorization": tenant.basic, "Idempotency-Key": tenant.new_key()}
     answer = await tenant.service.request("POST", "/emails/batch", headers=headers, json=body)
     again = await tenant.service.request("POST", "/emails/batch", headers=headers, json=body)
-    for bulk in (answer, again):
-        assert [result.get("content") for result in bulk.body["results"]] == ["forget", "forget"], bulk.raw
-        assert SECRET.encode() not in bulk.raw
+    for batch in (answer, again):
+        assert [result.get("content") for result in batch.body["results"]] == ["forget", "forget"], batch.raw
+        assert SECRET.encode() not in batch.raw
     stored = await tenant.service.sql("SELECT subject, forgets_content FROM messages WHERE account_id = $1", tenant.id)
     assert [tuple(row) for row in stored] == [("", True), ("", True)]
     assert [SECRET.encode() in await tenant.mime(result["id"]) for result in answer.body["results"]] == [True, True]
@@ -122,7 +122,7 @@ async def test_test_suites_and_pages_of_captured_mail_do_not_show_it(tenant: Ten
 
 
 @pytest.mark.rule("FGT-04", "FGT-05", "FGT-06")
-async def test_once_it_is_final_neither_database_nor_logs_nor_stream_hold_it(
+async def test_once_it_is_final_neither_database_nor_logs_nor_stream_contain_it(
     listeners: SmtpListeners, new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
@@ -137,7 +137,7 @@ async def test_once_it_is_final_neither_database_nor_logs_nor_stream_hold_it(
         kept = await tenant.accepts(tenant.mail(subject="apricot4712", to=f"kept@{ONE}"))
         # Nothing is delivered yet, so that bodies are there.
         assert copies_of(SECRET, await dump(database_url))
-        for part in ("dispatch", "delivery", "upkeep"):
+        for part in ("dispatch", "delivery", "maintenance"):
             processes.start(part)
         await processes.wait_until_final(tenant, [*made, kept["id"]], FINAL_SECONDS_MAX)
         # The one for later keeps its body, as long as it may be sent.
@@ -173,7 +173,7 @@ async def _file(tenant: Tenant, path: str) -> bytes:
 
 
 async def _sent(listeners: SmtpListeners, tenant: Tenant) -> list[str]:
-    """By every way in; one of them bounces."""
+    """Over every interface; one of them bounces."""
     await tenant.template("code", subject="Code {{code}}", text="It is {{code}}.")
     sent = [
         secret_mail(tenant, to=f"http@{ONE}"),
@@ -199,7 +199,7 @@ def _later() -> str:
 async def _until_forgotten(processes: ServiceProcesses) -> None:
     async def waiting() -> int:
         processes.check()
-        number: int = await processes.service.value("SELECT count(*) FROM contents_to_forget")
+        number: int = await processes.service.value("SELECT count(*) FROM bodies_to_delete")
         return number
 
     await eventually(waiting, lambda number: number == 0, within=300)

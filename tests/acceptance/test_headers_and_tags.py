@@ -22,7 +22,7 @@ ALLOWED = {
     "Feedback-ID": "campaign:customer:mail:example",
     "X-Entity-Ref-ID": "123",
     "X-Priority": "1",
-    "Precedence": "bulk",
+    "Precedence": "batch",
     "Importance": "high",
 }
 CONTROL_CHARACTERS = ["\r", "\n", "\r\n", "\r\nBcc: eve@example.net", "\r\n folded", "\0", "\x07", "\x7f", "\x85"]

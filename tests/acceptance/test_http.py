@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from posthouse.compose.http import service_info
-from posthouse.entrypoints.http.services import SmtpSubmission
+from posthouse.entrypoints.http.routes.service import SmtpSubmission
 from posthouse.rules import ids
 from tests.support.eventually import eventually
 from tests.support.service import ABSENT, Service, Tenant, settings_for, settings_from
@@ -414,7 +414,7 @@ def test_what_is_set_up_follows_the_settings() -> None:
     )
     info = service_info(settings_from(environment))
     assert (info.docs_url, info.sends_own_mail, info.captures) == ("https://mail.example.com/docs", False, True)
-    assert info.submission == SmtpSubmission("mx.example.com", 587, None)
+    assert info.submission == SmtpSubmission(host="mx.example.com", starttls_port=587, tls_port=None)
 
 
 @pytest.mark.rule("HTTP-16")

@@ -20,7 +20,7 @@ from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, SmtpListeners, 
 
 FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
-STRANGER: Final = "MAILER-DAEMON@mx.example.org"
+OTHER_SERVER: Final = "MAILER-DAEMON@mx.example.org"
 # On the list by default.
 YAHOO: Final = FeedbackLoop("arf.mail.yahoo.com")
 
@@ -43,7 +43,7 @@ async def processes(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def sender(processes: ServiceProcesses) -> Tenant:
-    """An account of this test's own, with 1,000 credits."""
+    """An account of this test, with 1,000 credits."""
     return await processes.service.account()
 
 
@@ -73,7 +73,7 @@ async def came_back(listeners: SmtpListeners, raw: bytes, to: str, source: str =
 
 
 def reported(head: str, recipient: str) -> bytes:
-    """A provider's report about a mail with this header field."""
+    """A provider's report about a message with this header field."""
     return complaint(head, recipient=recipient, author=f"feedback@{YAHOO.domain}", to=FEEDBACK_ADDRESS)
 
 
@@ -86,7 +86,7 @@ async def suppressed(processes: ServiceProcesses, sender: Tenant) -> list[tuple[
 
 async def everything(processes: ServiceProcesses) -> dict[str, int]:
     """The rows of all tables that a report or mail could change."""
-    tables = ("suppressions", "reports", "inbox", "messages", "events")
+    tables = ("suppressions", "reports", "postmaster_mail", "messages", "events")
     return {table: await processes.service.value(f"SELECT count(*) FROM {table}") for table in tables}
 
 
@@ -143,13 +143,13 @@ async def test_a_bounce_suppresses_for_its_account_and_changes_no_result(
 
 
 @pytest.mark.rule("INB-02")
-async def test_of_several_recipients_the_report_names_the_bounced(
+async def test_of_several_recipients_the_report_names_the_bounced_one(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     _, copies = await delivered(processes, sender, f"together1@{TWO}", f"together2@{TWO}")
     (return_path,) = {copy.sender for copy in copies}
-    report = bounce(f"together2@{TWO}", f"stranger@{TWO}", to=return_path)
-    # From a stranger, who may be together1, it is only noted.
+    report = bounce(f"together2@{TWO}", f"unknown@{TWO}", to=return_path)
+    # From an unknown sender, who may be together1, it is only noted.
     await came_back(listeners, report, return_path, source="127.0.0.77")
     assert await suppressed(processes, sender) == []
     assert await processes.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 2
@@ -289,7 +289,7 @@ async def test_nothing_is_relayed(listeners: SmtpListeners, processes: ServicePr
 
 
 @pytest.mark.rule("INB-06")
-async def test_mail_to_postmaster_is_kept_unless_too_large(
+async def test_mail_to_postmaster_is_stored_unless_too_large(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     raw = b"From: ada@example.org\r\nSubject: A question\r\n\r\nWho are you?\r\n"
@@ -297,8 +297,8 @@ async def test_mail_to_postmaster_is_kept_unless_too_large(
     async with listeners.line(is_secure=False, port=listeners.inbound_port) as line:
         await line.say("EHLO client.example")
         for address in (f"postmaster@{HOSTNAME}", f"Abuse@{RETURN_PATH_DOMAIN}", "postmaster"):
-            assert (await submit(line, raw, [address], sender=STRANGER)).startswith("250 "), address
+            assert (await submit(line, raw, [address], sender=OTHER_SERVER)).startswith("250 "), address
         large = raw + b"x" * 76 + (b"\r\n" + b"x" * 76) * 28_000 + b"\r\n"
-        assert (await submit(line, large, ["postmaster"], sender=STRANGER)).startswith("552 5.3.4 ")
+        assert (await submit(line, large, ["postmaster"], sender=OTHER_SERVER)).startswith("552 5.3.4 ")
     after = await everything(processes)
-    assert after == before | {"inbox": before["inbox"] + 3}
+    assert after == before | {"postmaster_mail": before["postmaster_mail"] + 3}

@@ -14,7 +14,7 @@ from tests.support.service import PASSWORD, Service, StartService, Tenant, uuid
 
 
 async def new_token(tenant: Tenant, role: str = "viewer") -> tuple[str, str]:
-    """A new user's address, and the token of a login of their own."""
+    """A new user's address, and the token of their login."""
     email = await tenant.user(role)
     return email, f"Bearer {(await tenant.service.login(email, PASSWORD)).body['token']}"
 
@@ -37,7 +37,7 @@ async def add_results(tenant: Tenant, message_id: str, count: int = 1) -> list[s
 
 
 @pytest.mark.rule("LIV-01")
-async def test_a_stream_begins_at_once_and_is_not_kept_or_collected(tenant: Tenant) -> None:
+async def test_a_stream_begins_immediately_and_is_not_cached_or_buffered(tenant: Tenant) -> None:
     _, token = await new_token(tenant, "viewer")
     async with open_stream(tenant.service, token, {"Accept-Encoding": "gzip, br"}) as stream:
         headers = stream.response.headers
@@ -52,11 +52,11 @@ async def test_a_stream_begins_at_once_and_is_not_kept_or_collected(tenant: Tena
 
 
 @pytest.mark.rule("LIV-02")
-async def test_what_is_accepted_and_final_is_named_to_its_account_alone(tenant: Tenant, stranger: Tenant) -> None:
+async def test_what_is_accepted_and_final_is_named_only_to_its_account(tenant: Tenant, other_tenant: Tenant) -> None:
     service = tenant.service
     async with (
         open_stream(service, await tenant.jwt("viewer")) as stream,
-        open_stream(service, await stranger.jwt("owner")) as other,
+        open_stream(service, await other_tenant.jwt("owner")) as other,
     ):
         await stream.ready()
         await other.ready()
@@ -65,7 +65,7 @@ async def test_what_is_accepted_and_final_is_named_to_its_account_alone(tenant: 
         (recipient,) = await add_results(tenant, sent)
         expected = {"recipients": [{"recipient_id": recipient, "message_id": sent}]}
         assert await stream.event() == ("final", expected)
-        theirs = (await stranger.accepts())["id"]
+        theirs = (await other_tenant.accepts())["id"]
         assert await other.event() == ("accepted", {"message_ids": [theirs]})
 
 
@@ -74,7 +74,7 @@ async def test_more_than_a_stream_names_at_once_is_a_resync(tenant: Tenant) -> N
     sent = (await tenant.accepts())["id"]
     async with open_stream(tenant.service, await tenant.jwt("viewer")) as stream:
         await stream.ready()
-        await add_results(tenant, sent, live.NAMED_AT_ONCE_MAX + 1)
+        await add_results(tenant, sent, live.NAMED_MAX + 1)
         assert await stream.event() == ("resync", {})
 
 
@@ -114,7 +114,7 @@ async def test_a_process_that_stops_ends_its_streams(tenant: Tenant, start_servi
 
 
 @pytest.mark.rule("LIV-06")
-async def test_a_user_has_so_many_streams_at_a_time(tenant: Tenant) -> None:
+async def test_a_user_has_a_limited_number_of_streams_at_a_time(tenant: Tenant) -> None:
     service = tenant.service
     _, token = await new_token(tenant)
     async with AsyncExitStack() as stack:

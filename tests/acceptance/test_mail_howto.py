@@ -17,7 +17,7 @@ from tests.support.service import Service
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "test-your-mail.md"
 RUN_SECONDS_MAX = 120
 HTML = '<p>Welcome.</p><p><a href="https://app.example.com/confirm/8f2c">Confirm</a></p>'
-# What stands for the reader's application in the page's pytest code.
+# What replaces the reader's application in the page's pytest code.
 SIGN_UP = """
 import json, os, urllib.request, uuid
 import pytest
@@ -32,7 +32,7 @@ def sign_up():
         urllib.request.urlopen(urllib.request.Request(url, json.dumps(mail).encode(), headers), timeout=30).close()
     return sign_up
 """
-# What stands for Jest and the application.
+# What replaces Jest and the application.
 JEST = """
 import assert from "node:assert";
 import { createRequire } from "node:module";

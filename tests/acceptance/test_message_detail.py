@@ -1,4 +1,4 @@
-"""A single message over HTTP: its history, the reason it waits, its content, for its own account only."""
+"""A single message over HTTP: its history, the reason it waits, its content, only for its own account."""
 
 import base64
 from collections.abc import Sequence
@@ -129,9 +129,9 @@ async def test_every_role_reads_messages_and_a_login_is_required(regular: Tenant
 @pytest.mark.rule("MSD-02")
 @pytest.mark.parametrize("part", PARTS)
 async def test_another_accounts_message_is_not_found_like_an_unknown_id(
-    regular: Tenant, stranger: Tenant, part: str
+    regular: Tenant, other_tenant: Tenant, part: str
 ) -> None:
-    theirs = await sent(stranger)
+    theirs = await sent(other_tenant)
     errors = set()
     for given in (theirs, UNKNOWN, theirs.upper(), "em_", "hello", f"{theirs}%00", "%F0%9F%8E%89", "a" * 3_000):
         answer = await regular.call("GET", f"/v1/messages/{given}{part}")
@@ -141,7 +141,7 @@ async def test_another_accounts_message_is_not_found_like_an_unknown_id(
 
 
 @pytest.mark.rule("MSD-03", "MSD-04")
-async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: TenantWorker) -> None:
+async def test_a_greylisted_message_shows_its_history(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     new = await recipient_of(tenant, message_id)
     assert (new["attempts"], new["waiting"]["reason"]) == ([], "due")
@@ -154,7 +154,7 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
         (attempt["is_under_way"], attempt["outcome"], attempt["duration_ms"]) for attempt in under_way["attempts"]
     ] == [(True, None, None)]
 
-    said = {"stage": "rcpt", "exchange": "mx1.example.org", "response": "4.7.1 Greylisted, come back later"}
+    said = {"stage": "rcpt", "mx_host": "mx1.example.org", "response": "4.7.1 Greylisted, come back later"}
     await worker.record(first, DeliveryResult.DEFERRED, **said)
     waiting = await recipient_of(tenant, message_id)
     assert waiting["status"] == "deferred"
@@ -180,8 +180,8 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
         "is_under_way": False,
         "is_ambiguous": False,
         "relay": None,
-        "mx": "mx1.example.org",
-        "address": "192.0.2.1",
+        "mx_host": "mx1.example.org",
+        "remote_ip": "192.0.2.1",
         "tls_version": "TLSv1.3",
         "tls_cipher": "TLS_AES_256_GCM_SHA384",
         "stage": "rcpt",
@@ -189,7 +189,7 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Tenan
         "response": "4.7.1 Greylisted, come back later",
         "explanation": waiting["explanation"],
     }
-    assert (second["outcome"], second["mx"], second["stage"], second["code"]) == (
+    assert (second["outcome"], second["mx_host"], second["stage"], second["code"]) == (
         "delivered",
         "mx.example.org",
         "dot",
@@ -212,7 +212,7 @@ async def test_every_recipient_and_attempt_is_explained(tenant: Tenant, worker: 
     waiting = await recipient_of(tenant, message_id)
     assert waiting["explanation"]["headline"] == "The mailbox is full."
     assert waiting["explanation"]["cause"] == "recipient"
-    assert waiting["explanation"]["what_to_do"].startswith("Nothing for now: it is tried again by itself.")
+    assert waiting["explanation"]["what_to_do"].startswith("Nothing for now: it is tried again automatically.")
 
     await worker.deliver(message_id, DeliveryResult.BOUNCED, stage="rcpt", code=550, response="5.1.1 User unknown")
     ended = await recipient_of(tenant, message_id)
@@ -236,12 +236,14 @@ async def test_a_reply_is_not_quoted_in_an_explanation(tenant: Tenant, worker: T
 @pytest.mark.rule("MSD-03")
 async def test_an_attempt_without_a_server_names_none(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
-    nowhere = dict.fromkeys(("exchange", "address", "tls", "stage", "code"))
+    nowhere = dict.fromkeys(("mx_host", "remote_ip", "tls", "stage", "code"))
     await worker.deliver(message_id, DeliveryResult.FAILED, **nowhere, response="no answer", is_ambiguous=True)
     recipient = await recipient_of(tenant, message_id)
     assert recipient["failed_at"] is not None
     (attempt,) = recipient["attempts"]
-    assert [attempt[name] for name in ("mx", "address", "tls_version", "tls_cipher", "stage", "code")] == [None] * 6
+    assert [attempt[name] for name in ("mx_host", "remote_ip", "tls_version", "tls_cipher", "stage", "code")] == [
+        None
+    ] * 6
     assert (attempt["response"], attempt["is_ambiguous"]) == ("no answer", True)
 
 
@@ -286,7 +288,7 @@ async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant
         ReportNote("complaint", None, "abuse", response="stop it"),
     ]
     async with tenant.service.pool.acquire() as connection, connection.transaction():
-        await reports.note(connection, worker.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))
+        await reports.add_reports(connection, worker.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))
     message = await shown(tenant, message_id)
     (bounce,) = message["recipients"][0]["reports"]
     assert bounce.pop("at")
@@ -494,7 +496,7 @@ async def test_an_attachment_is_returned_to_be_stored_and_not_shown(tenant: Tena
 
 
 @pytest.mark.rule("MSD-12")
-async def test_an_attachment_of_a_large_mail_is_returned(tenant: Tenant) -> None:
+async def test_an_attachment_of_a_large_message_is_returned(tenant: Tenant) -> None:
     content = bytes(range(256)) * 4_096
     message_id = await sent(tenant, attachments=[attached("large.bin", content)])
     answer = await attachment_of(tenant, message_id, 1)

@@ -1,4 +1,4 @@
-"""The list of messages over HTTP: its fields, every filter, complete pages, own mail only."""
+"""The list of messages over HTTP: its fields, every filter, complete pages, only its own mail."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +13,7 @@ from posthouse.flows.operate.search_indexer import SETTLED_AFTER, SearchIndexer
 from posthouse.rules import ids
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.eventually import eventually
 from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.http_answer import Answer
@@ -48,14 +49,14 @@ class Reader:
         return [message["id"] for message in await self.all(**filters)]
 
     async def index(self) -> None:
-        """As upkeep will do within a minute; messages accepted later are not indexed."""
+        """As maintenance will do within a minute; messages accepted later are not indexed."""
 
         async def is_indexed() -> bool:
             clock = SettableClock(datetime.now(UTC) + SETTLED_AFTER)
-            await SearchIndexer(database=self.database, clock=clock).run()
+            await SearchIndexer(context(self.database, clock)).run()
             is_all: bool = await self.tenant.service.value(
                 "SELECT count(DISTINCT message_id) = (SELECT count(*) FROM messages WHERE account_id = $1) "
-                "FROM catalogue WHERE account_id = $1",
+                "FROM search_index WHERE account_id = $1",
                 self.tenant.id,
             )
             return is_all
@@ -66,7 +67,7 @@ class Reader:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(tenant: Tenant, service: Service) -> AsyncIterator[Reader]:
-    async with open_database(service.database_url, connections_max=2, patience=PATIENCE) as database:
+    async with open_database(service.database_url, connections_max=2, timeout_factor=PATIENCE) as database:
         yield Reader(tenant, database)
 
 
@@ -113,17 +114,17 @@ async def test_each_message_is_listed_with_its_fields(reader: Reader) -> None:
 
 @pytest.mark.rule("MSL-03")
 async def test_the_list_requires_a_login_and_shows_only_own_messages(
-    reader: Reader, stranger: Tenant, service: Service
+    reader: Reader, other_tenant: Tenant, service: Service
 ) -> None:
     made = await sent(reader.tenant, tags=["mine"])
-    await sent(stranger, tags=["mine"], subject="Hello")
+    await sent(other_tenant, tags=["mine"], subject="Hello")
     for role in ("viewer", "member", "admin", "owner"):
         assert (await reader.page(role=role, tag="mine")).status == 200
     for authorization in (None, reader.tenant.basic, await reader.tenant.key(may_read=True), "Bearer x"):
         headers = {} if authorization is None else {"Authorization": authorization}
         answer = await service.request("GET", "/v1/messages", headers=headers)
         assert answer.is_refusal(401, "unauthorized")
-    theirs = await stranger.call("GET", "/v1/messages?tag=mine&limit=1")
+    theirs = await other_tenant.call("GET", "/v1/messages?tag=mine&limit=1")
     filters = {"credential_id": theirs.body["messages"][0]["credential_id"]}
     for is_indexed in (False, True):
         if is_indexed:
@@ -234,7 +235,7 @@ async def test_a_cursor_belongs_to_its_filters(reader: Reader) -> None:
 
 
 @pytest.mark.rule("MSL-11")
-async def test_a_request_finds_the_message_that_it_sent(tenant: Tenant, stranger: Tenant) -> None:
+async def test_a_request_finds_the_message_that_it_sent(tenant: Tenant, other_tenant: Tenant) -> None:
     others = [await tenant.accepts() for _ in range(3)]
     for accepted in others:
         request_id = accepted["request_id"]
@@ -245,7 +246,7 @@ async def test_a_request_finds_the_message_that_it_sent(tenant: Tenant, stranger
         for more in ("&status=failed", "&before=2020-01-01T00:00:00Z"):
             none = await tenant.call("GET", f"/v1/messages?request_id={request_id}{more}")
             assert (none.body["messages"], none.body["next_cursor"]) == ([], None)
-        assert (await stranger.call("GET", f"/v1/messages?request_id={request_id}")).body["messages"] == []
+        assert (await other_tenant.call("GET", f"/v1/messages?request_id={request_id}")).body["messages"] == []
     for unknown in ("rq_" + "0" * 26, "rq_" + "7" + "z" * 25):
         assert (await tenant.call("GET", f"/v1/messages?request_id={unknown}")).body["messages"] == []
     wrong = await tenant.call("GET", f"/v1/messages?request_id={others[0]['id']}")

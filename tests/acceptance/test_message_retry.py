@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from posthouse.rules import retry_request
+from posthouse.rules.retry import REQUESTS_PER_MESSAGE_MAX
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.http_answer import Answer
 from tests.support.service import Tenant, uuid
@@ -62,18 +62,18 @@ async def test_what_is_final_or_on_its_way_stays_as_it_is(tenant: Tenant) -> Non
 
 
 @pytest.mark.rule("MSR-03")
-async def test_a_message_and_an_account_are_retried_so_often(tenant: Tenant) -> None:
+async def test_a_message_and_an_account_are_retried_a_limited_number_of_times(tenant: Tenant) -> None:
     message_id = await deferred(tenant)
     await tenant.service.sql(
         "INSERT INTO message_retries VALUES ($1, $2, $3, now())",
         tenant.id,
         uuid(message_id),
-        retry_request.PER_MESSAGE_MAX,
+        REQUESTS_PER_MESSAGE_MAX,
     )
     refused = await retry(tenant, message_id)
     assert (refused.status, refused.body["code"]) == (409, "conflict")
     assert [wait["reason"] for wait in await waiting(tenant, message_id)] == ["deferred"]
-    await tenant.service.sql("INSERT INTO retry_rates VALUES ($1, now() + interval '1 hour')", tenant.id)
+    await tenant.service.sql("INSERT INTO retry_limits VALUES ($1, now() + interval '1 hour')", tenant.id)
     limited = await retry(tenant, await deferred(tenant))
     assert (limited.status, limited.body["code"]) == (429, "rate_limited")
     assert int(limited.headers["Retry-After"]) > 0

@@ -98,11 +98,11 @@ async def test_the_feed_has_metadata_and_the_webhook_has_none(tenant: Tenant) ->
 
 
 @pytest.mark.rule("META-05")
-async def test_the_list_is_filtered_by_pairs(tenant: Tenant, stranger: Tenant) -> None:
+async def test_the_list_is_filtered_by_pairs(tenant: Tenant, other_tenant: Tenant) -> None:
     first = await sent(tenant, metadata={"order": "1001", "shop": "north"})
     second = await sent(tenant, metadata={"order": "1001", "shop": "south & west"})
     await sent(tenant, metadata={"shop": "1001"})
-    await sent(stranger, metadata={"order": "1001"})
+    await sent(other_tenant, metadata={"order": "1001"})
     assert await listed(tenant, "metadata.order=1001") == [second, first]
     assert await listed(tenant, "metadata.order=1001&metadata.shop=south%20%26%20west") == [second]
     assert await listed(tenant, "metadata.order=1001&metadata.order=1002") == []

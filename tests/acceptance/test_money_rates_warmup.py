@@ -241,7 +241,7 @@ async def test_the_ledger_balances_for_every_account(service: Service) -> None:
     """Over all mail so far: the available credits are the grants less the unreleased reserves, in every account."""
     rows = await service.sql(
         """SELECT a.id, a.available,
-                  coalesce((SELECT sum(amount) FROM grants g WHERE g.account_id = a.id), 0)
+                  coalesce((SELECT sum(amount) FROM credit_grants g WHERE g.account_id = a.id), 0)
                   - coalesce((SELECT sum(CASE kind WHEN 'reserve' THEN amount WHEN 'release' THEN -amount ELSE 0 END)
                               FROM ledger l WHERE l.account_id = a.id), 0)
                   - coalesce((SELECT sum(reserved - released) FROM ledger_days d WHERE d.account_id = a.id), 0)
@@ -253,7 +253,7 @@ async def test_the_ledger_balances_for_every_account(service: Service) -> None:
 
 
 @pytest.mark.rule("RATE-07")
-async def test_changes_of_an_account_have_a_rate_of_their_own(start_service: StartService) -> None:
+async def test_changes_of_an_account_have_their_own_rate(start_service: StartService) -> None:
     service = await start_service(LIMITS__WRITES_PER_SECOND="1", LIMITS__WRITES_BURST="3")
     tenant, other = await service.account(), await service.account()
     calls = [await tenant.call("DELETE", "/v1/templates/unknown") for _ in range(4)]

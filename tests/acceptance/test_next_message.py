@@ -106,7 +106,7 @@ async def test_after_an_id_or_a_time_the_oldest_comes_first(suite: Suite) -> Non
 
 
 @pytest.mark.rule("NXT-05")
-async def test_a_test_key_waits_for_test_mail_alone(suite: Suite) -> None:
+async def test_a_test_key_waits_only_for_test_mail(suite: Suite) -> None:
     await suite.tenant.accepts(suite.tenant.mail(to="live@example.org"))
     assert (await suite.waits("live@example.org", wait=0)).status == 404
     sent = await suite.sends("live@example.org")

@@ -10,10 +10,11 @@ from uuid import uuid4
 import jwt
 import pytest
 
-from posthouse.rules import ids, role
-from posthouse.rules.operator import SESSION_MAX, VISIT_MAX
+from posthouse.rules import ids
+from posthouse.rules.credential import IMPERSONATION_MAX, SESSION_MAX
 from posthouse.rules.usage import BOUNDS_SECONDS, hour_of
 from tests.acceptance.test_tenancy import DOCUMENT
+from tests.support.declared_access import FOR_OPERATORS
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.operator_login import add_second_factor, operator_login, set_operator
@@ -54,7 +55,7 @@ async def change(service: Service, name: str, authorization: str, **body: Any) -
 
 @pytest.mark.rule("OPR-01")
 def test_every_route_of_the_operator_is_in_the_table_of_roles() -> None:
-    assert {operation for operation, _, _ in ROUTES} == role.FOR_OPERATORS
+    assert {operation for operation, _, _ in ROUTES} == FOR_OPERATORS
 
 
 @pytest.mark.rule("OPR-01")
@@ -121,29 +122,31 @@ async def test_the_overview_counts_the_queue_of_all_accounts(service: Service, t
 
 
 @pytest.mark.rule("OPR-04")
-async def test_the_overview_has_what_was_learnt_and_accepted_lately(service: Service, tenant: Tenant) -> None:
+async def test_the_overview_has_what_was_learned_and_accepted_lately(service: Service, tenant: Tenant) -> None:
     _, token = await operator_login(tenant)
     lane = f"{tenant.unique}.example.org"
     before = await get(service, "overview", token)
     counted = "INSERT INTO usage_hours (account_id, hour, accepted, delivered) VALUES ($1, $2, 7, 5)"
     await service.sql(counted, tenant.id, hour_of(datetime.now(UTC)))
-    standing = '{"per_second": 2.5, "ceiling": 5, "state": "resting", "paused_until": "2999-01-01T00:00:00+00:00"}'
-    await service.sql("INSERT INTO standings VALUES ('', $1, $2, 1, now())", lane, standing)
-    learnt = (
-        "INSERT INTO lessons (at, ip, lane, kind, scope, before, after, cause, reply)"
+    learned = '{"per_second": 2.5, "ceiling": 5, "state": "resting", "paused_until": "2999-01-01T00:00:00+00:00"}'
+    await service.sql("INSERT INTO learned_limits VALUES ('', $1, $2, 1, now())", lane, learned)
+    insert = (
+        "INSERT INTO limit_changes (at, ip, lane, kind, scope, before, after, cause, reply)"
         " VALUES (now(), '', $1, 'slow', 'address', '{\"per_second\": 10}', $2, '421', 'too much mail')"
     )
-    await service.sql(learnt, lane, standing)
+    await service.sql(insert, lane, learned)
     after = await get(service, "overview", token)
     assert after["recent"]["accepted"] - before["recent"]["accepted"] == 7
     assert after["recent"]["delivered"] - before["recent"]["delivered"] == 5
-    assert lane in {lesson["lane"] for lesson in after["lessons"]}
+    assert lane in {limit_change["lane"] for limit_change in after["limit_changes"]}
     (row,) = [row for row in after["lanes"] if row["lane"] == lane]
     assert (row["state"], row["per_second"], row["ceiling"]) == ("resting", 2.5, 5)
     assert row["rests_until"].startswith("2999-01-01")
     detail = await get(service, f"lanes/{lane}", token)
     assert detail["now"] == row
-    assert [(lesson["was_per_second"], lesson["per_second"]) for lesson in detail["lessons"]] == [(10, 2.5)]
+    assert [
+        (limit_change["was_per_second"], limit_change["per_second"]) for limit_change in detail["limit_changes"]
+    ] == [(10, 2.5)]
 
 
 @pytest.mark.rule("OPR-04")
@@ -199,12 +202,12 @@ async def test_a_lane_is_paused_shown_and_resumed_and_the_log_names_the_operator
 async def test_of_very_many_lanes_the_first_are_listed_and_others_found_by_name(tenant: Tenant) -> None:
     service = tenant.service
     _, token = await operator_login(tenant)
-    learnt = (
-        "INSERT INTO standings SELECT '', 'lane-' || n || $1::text, '{\"per_second\": 2.5}', 1, now()"
+    insert = (
+        "INSERT INTO learned_limits SELECT '', 'lane-' || n || $1::text, '{\"per_second\": 2.5}', 1, now()"
         " FROM generate_series(1, 101) n"
     )
     domain = f".{tenant.unique}.example.org"
-    await service.sql(learnt, domain)
+    await service.sql(insert, domain)
     paused = f"zz{domain}"
     await change(service, f"lanes/{paused}/pause", token, reason="")
     try:
@@ -215,7 +218,7 @@ async def test_of_very_many_lanes_the_first_are_listed_and_others_found_by_name(
         assert (row["lane"], row["per_second"], row["state"]) == (f"lane-7{domain}", 2.5, "open")
         assert (await get(service, "lanes?lane=there-is-none", token))["lanes"] == []
     finally:
-        await service.sql("DELETE FROM standings WHERE lane LIKE '%' || $1::text", domain)
+        await service.sql("DELETE FROM learned_limits WHERE lane LIKE '%' || $1::text", domain)
         await change(service, f"lanes/{paused}/resume", token)
 
 
@@ -285,12 +288,12 @@ async def test_accounts_that_stand_out_come_first(service: Service, tenant: Tena
         return list((await get(service, f"accounts?by={by}", token))["accounts"])
 
     assert (await first("volume"))[0]["name"] == tenant.unique
-    (worst, *_) = await first("conduct")
+    (worst, *_) = await first("reputation")
     assert (worst["name"], worst["accepted"], worst["delivered"], worst["bounced"]) == (bad.unique, 1_000, 10, 990)
-    assert small.unique not in {account["name"] for account in await first("conduct")}
+    assert small.unique not in {account["name"] for account in await first("reputation")}
     assert small.unique in {account["name"] for account in await first("new")}
     refused = await call(service, "GET", "/v1/operator/accounts?by=luck", token)
-    assert refused.is_refusal(400, "invalid_request", "`by` is one of name, volume, conduct, limits, new")
+    assert refused.is_refusal(400, "invalid_request", "`by` is one of name, volume, reputation, limits, new")
 
 
 @pytest.mark.rule("OPR-07")
@@ -425,14 +428,14 @@ async def test_an_account_is_shown_with_its_domains_and_users(service: Service, 
 
 
 @pytest.mark.rule("OPR-15")
-async def test_a_lane_is_pinned_and_let_go(tenant: Tenant) -> None:
+async def test_a_lane_is_pinned_and_unpinned(tenant: Tenant) -> None:
     service = tenant.service
     email, token = await operator_login(tenant)
     lane = f"{tenant.unique}.example.org"
     await change(service, f"lanes/{lane}/pin", token, per_second=0.5, address="192.0.2.7")
     detail = await get(service, f"lanes/{lane}", token)
     assert (detail["now"]["per_second"], detail["now"]["pinned"]) == (0.5, True)
-    assert [(found["address"], found["domain"]) for found in detail["standings"]] == [("192.0.2.7", None)]
+    assert [(found["address"], found["domain"]) for found in detail["learned_limits"]] == [("192.0.2.7", None)]
     await change(service, f"lanes/{lane}/pin", token, per_second=None, address="192.0.2.7")
     assert (await get(service, f"lanes/{lane}", token))["now"]["pinned"] is False
     for wrong in (
@@ -449,6 +452,23 @@ async def test_a_lane_is_pinned_and_let_go(tenant: Tenant) -> None:
         ("lane.unpinned", email),
         ("lane.pinned", email),
     ]
+
+
+@pytest.mark.rule("OPR-15")
+async def test_a_limit_change_is_undone_by_its_number(tenant: Tenant) -> None:
+    service = tenant.service
+    _, token = await operator_login(tenant)
+    lane = f"{tenant.unique}.example.org"
+    await change(service, f"lanes/{lane}/pin", token, per_second=0.5)
+    (pinned,) = (await get(service, f"lanes/{lane}", token))["limit_changes"]
+    assert (pinned["kind"], pinned["per_second"], pinned["message"]) == ("pinned", 0.5, None)
+    undone = await change(service, f"limit-changes/{pinned['id']}/undo", token)
+    assert (undone["lane"], undone["state"]) == (lane, "open")
+    for wrong in ("x", "0", str(2**63), "1" * 25, "0" * 19 + "1" * 20, "1" * 5_000):
+        refused = await call(service, "POST", f"/v1/operator/limit-changes/{wrong}/undo", token)
+        assert refused.is_refusal(400, "invalid_request"), wrong
+    unknown = await call(service, "POST", f"/v1/operator/limit-changes/{2**63 - 1}/undo", token)
+    assert unknown.is_refusal(404, "not_found")
 
 
 @pytest.mark.rule("OPR-16")
@@ -533,25 +553,26 @@ async def test_without_a_name_the_operators_are_shown(service: Service, tenant: 
 
 
 @pytest.mark.rule("OPR-18")
-async def test_the_inbox_is_read_and_a_mail_removed(service: Service, tenant: Tenant) -> None:
+async def test_postmaster_mail_is_read_and_a_message_removed(service: Service, tenant: Tenant) -> None:
     email, token = await operator_login(tenant)
     kept = (
-        "INSERT INTO inbox (id, recipient, sender, peer, subject, mime, at)"
+        "INSERT INTO postmaster_mail (id, recipient, sender, peer, subject, mime, at)"
         " VALUES ($1, $2, '', '192.0.2.1', $3, $4, now())"
     )
     mail_id, source = uuid4(), b"Subject: <b>\xff\r\n\r\n" + b"x" * 300_000
     await service.sql(kept, mail_id, "abuse@example.org", "<b>", source)
-    given = ids.text(ids.INBOX_MAIL, mail_id)
-    (mail,) = [mail for mail in (await get(service, "inbox", token))["mails"] if mail["id"] == given]
+    given = ids.text(ids.POSTMASTER_MESSAGE, mail_id)
+    (mail,) = [mail for mail in (await get(service, "postmaster-mail", token))["messages"] if mail["id"] == given]
     assert (mail["recipient"], mail["subject"], mail["bytes"]) == ("abuse@example.org", "<b>", len(source))
-    shown = await get(service, f"inbox/{given}", token)
+    shown = await get(service, f"postmaster-mail/{given}", token)
     assert shown["source"].startswith("Subject: <b>\ufffd")
     assert (len(shown["source"].encode()) < 270_000, shown["is_shortened"]) == (True, True)
-    assert (await call(service, "DELETE", f"/v1/operator/inbox/{given}", token)).status == 200
+    assert (await call(service, "DELETE", f"/v1/operator/postmaster-mail/{given}", token)).status == 200
     for method in ("GET", "DELETE"):
-        assert (await call(service, method, f"/v1/operator/inbox/{given}", token)).is_refusal(404, "not_found")
+        gone = await call(service, method, f"/v1/operator/postmaster-mail/{given}", token)
+        assert gone.is_refusal(404, "not_found")
     entries = [entry for entry in (await get(service, "log", token))["entries"] if entry["target"] == given]
-    assert [(entry["action"], entry["actor"]) for entry in entries] == [("inbox.removed", email)]
+    assert [(entry["action"], entry["actor"]) for entry in entries] == [("postmaster_mail.removed", email)]
 
 
 @pytest.mark.rule("OPR-08")
@@ -565,14 +586,14 @@ async def test_health_is_what_the_doctor_finds(tenant: Tenant) -> None:
     assert (await get(tenant.service, "addresses", token))["addresses"] == []
 
 
-NO_ROOM: Final = (
+NO_CAPACITY: Final = (
     """
-    CREATE FUNCTION test_no_room() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN RAISE EXCEPTION 'no room for %', NEW.action USING ERRCODE = 'disk_full'; END $$
+    CREATE FUNCTION test_no_space() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'no space for %', NEW.action USING ERRCODE = 'disk_full'; END $$
     """,
     """
-    CREATE TRIGGER test_no_room BEFORE INSERT ON audit_log FOR EACH ROW
-    WHEN (NEW.action = 'message.content_read') EXECUTE FUNCTION test_no_room()
+    CREATE TRIGGER test_no_space BEFORE INSERT ON audit_log FOR EACH ROW
+    WHEN (NEW.action = 'message.content_read') EXECUTE FUNCTION test_no_space()
     """,
 )
 
@@ -662,15 +683,15 @@ async def test_the_customers_log_says_that_an_operator_read_the_content(service:
 async def test_content_is_not_shown_if_the_log_can_not_be_written(service: Service, tenant: Tenant) -> None:
     _, token = await operator_login(await service.account())
     sent = await tenant.accepts(tenant.mail(text=CONTENT))
-    for statement in NO_ROOM:
+    for statement in NO_CAPACITY:
         await service.sql(statement)
     try:
-        visitor = await visit(service, tenant, token)
+        impersonator = await impersonate(service, tenant, token)
         paths = [f"/v1/messages/{sent['id']}/{part}" for part in ("content", "raw", "attachments/0")]
-        answers = [await call(service, "GET", path, visitor) for path in paths]
+        answers = [await call(service, "GET", path, impersonator) for path in paths]
         answers.append(await call(service, "GET", f"/v1/operator/messages/{sent['id']}/content", token))
     finally:
-        await service.sql("DROP FUNCTION test_no_room CASCADE")
+        await service.sql("DROP FUNCTION test_no_space CASCADE")
     assert [answer.status for answer in answers] == [503] * 4
     assert CONTENT.encode() not in b"".join(answer.raw for answer in answers)
 
@@ -683,9 +704,9 @@ WRITES: Final = [
 ]
 
 
-async def visit(service: Service, tenant: Tenant, authorization: str) -> str:
+async def impersonate(service: Service, tenant: Tenant, authorization: str) -> str:
     account = ids.text(ids.ACCOUNT, tenant.id)
-    return f"Bearer {(await change(service, f'accounts/{account}/visit', authorization))['token']}"
+    return f"Bearer {(await change(service, f'accounts/{account}/impersonation', authorization))['token']}"
 
 
 async def actions(tenant: Tenant) -> list[str]:
@@ -694,78 +715,78 @@ async def actions(tenant: Tenant) -> list[str]:
 
 
 @pytest.mark.rule("OPR-13")
-async def test_a_visit_reads_what_a_viewer_reads_and_is_seen(service: Service, tenant: Tenant) -> None:
+async def test_an_impersonation_reads_what_a_viewer_reads_and_is_seen(service: Service, tenant: Tenant) -> None:
     email, token = await operator_login(await service.account())
     sent = await tenant.accepts(tenant.mail(text=CONTENT))
-    assert "visited_until" not in (await tenant.call("GET", "/v1/account")).body["account"]
-    visitor = await visit(service, tenant, token)
+    assert "impersonated_until" not in (await tenant.call("GET", "/v1/account")).body["account"]
+    impersonator = await impersonate(service, tenant, token)
     # Before anything was read.
-    assert await actions(tenant) == ["account.visited", *(await actions(tenant))[1:]]
+    assert await actions(tenant) == ["account.impersonated", *(await actions(tenant))[1:]]
     assert email not in json.dumps((await tenant.call("GET", "/v1/audit-log")).body)
-    until = datetime.fromisoformat((await tenant.call("GET", "/v1/account")).body["account"]["visited_until"])
-    assert timedelta() < until - datetime.now(UTC) <= VISIT_MAX + timedelta(seconds=5)
+    until = datetime.fromisoformat((await tenant.call("GET", "/v1/account")).body["account"]["impersonated_until"])
+    assert timedelta() < until - datetime.now(UTC) <= IMPERSONATION_MAX + timedelta(seconds=5)
 
     async def read(path: str) -> Answer:
-        return await call(service, "GET", path, visitor)
+        return await call(service, "GET", path, impersonator)
 
     me = (await read("/v1/auth/me")).body
     account = ids.text(ids.ACCOUNT, tenant.id)
     assert (me["account_id"], me["role"], [one["id"] for one in me["accounts"]]) == (account, "viewer", [account])
-    assert me["visit"]["until"] == me["expires_at"]
+    assert me["impersonation"]["until"] == me["expires_at"]
     assert "operator" not in me
     assert [found["id"] for found in (await read("/v1/messages")).body["messages"]] == [sent["id"]]
-    # Owners alone read the log.
+    # Only owners read the log.
     assert (await read("/v1/audit-log")).is_refusal(403, "forbidden")
     before = await actions(tenant)
     assert CONTENT.encode() in (await read(f"/v1/messages/{sent['id']}/content")).raw
     async with service.client.get(
-        f"{service.url}/v1/messages/{sent['id']}/raw", headers={"Authorization": visitor}
+        f"{service.url}/v1/messages/{sent['id']}/raw", headers={"Authorization": impersonator}
     ) as answer:
         assert CONTENT.encode() in await answer.read()
     assert await actions(tenant) == ["message.content_read", "message.content_read", *before]
 
 
 @pytest.mark.rule("OPR-13")
-async def test_a_visit_can_change_nothing(service: Service, tenant: Tenant) -> None:
+async def test_an_impersonation_can_change_nothing(service: Service, tenant: Tenant) -> None:
     _, token = await operator_login(await service.account())
-    visitor = await visit(service, tenant, token)
-    answers = {operation: await call(service, method, path, visitor) for operation, method, path in WRITES}
+    impersonator = await impersonate(service, tenant, token)
+    answers = {operation: await call(service, method, path, impersonator) for operation, method, path in WRITES}
     assert {operation for operation, answer in answers.items() if answer.status not in (401, 403)} == set()
-    # Those that a viewer may make are refused for being a visit's.
-    assert "A visit can change nothing" in answers["saveAlerts"].raw.decode()
+    # Those that a viewer may make are refused because an impersonation makes them.
+    assert "A read-only impersonation can change nothing" in answers["saveAlerts"].raw.decode()
     assert {"sendEmail", "logout", "changePassword", "operatorSuspendAccount"} <= answers.keys()
 
 
 @pytest.mark.rule("OPR-13")
-async def test_a_visit_opens_no_operators_route_and_no_other_account(service: Service, tenant: Tenant) -> None:
+async def test_an_impersonation_opens_no_operators_route_and_no_other_account(service: Service, tenant: Tenant) -> None:
     _, token = await operator_login(await service.account())
-    visitor = await visit(service, tenant, token)
+    impersonator = await impersonate(service, tenant, token)
     for _, method, path in ROUTES:
-        assert (await call(service, method, path, visitor)).status == 401, path
+        assert (await call(service, method, path, impersonator)).status == 401, path
     other = await service.account()
     sent = await other.accepts(other.mail())
-    assert (await call(service, "GET", f"/v1/messages/{sent['id']}", visitor)).is_refusal(404, "not_found")
-    assert (await call(service, "GET", f"/emails/{sent['id']}", visitor)).status == 401
+    assert (await call(service, "GET", f"/v1/messages/{sent['id']}", impersonator)).is_refusal(404, "not_found")
+    assert (await call(service, "GET", f"/emails/{sent['id']}", impersonator)).status == 401
 
 
 @pytest.mark.rule("OPR-13")
-async def test_a_visit_ends_with_the_operators_flag_login_and_time(service: Service, tenant: Tenant) -> None:
+async def test_an_impersonation_ends_with_the_operators_flag_login_and_time(service: Service, tenant: Tenant) -> None:
     email, token = await operator_login(await service.account())
-    visitor = await visit(service, tenant, token)
-    assert (await call(service, "GET", "/v1/account", visitor)).status == 200
+    impersonator = await impersonate(service, tenant, token)
+    assert (await call(service, "GET", "/v1/account", impersonator)).status == 200
     await set_operator(service, email, is_operator=False)
-    assert (await call(service, "GET", "/v1/account", visitor)).status == 403
+    assert (await call(service, "GET", "/v1/account", impersonator)).status == 403
     await set_operator(service, email)
-    assert (await call(service, "GET", "/v1/account", visitor)).status == 200
-    claims = jwt.decode(visitor.removeprefix("Bearer "), options={"verify_signature": False})
-    assert claims["exp"] - claims["iat"] == VISIT_MAX.total_seconds()
-    past = claims | {"iat": claims["iat"] - VISIT_MAX.total_seconds() - 10, "exp": claims["iat"] - 10}
+    assert (await call(service, "GET", "/v1/account", impersonator)).status == 200
+    claims = jwt.decode(impersonator.removeprefix("Bearer "), options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == IMPERSONATION_MAX.total_seconds()
+    past = claims | {"iat": claims["iat"] - IMPERSONATION_MAX.total_seconds() - 10, "exp": claims["iat"] - 10}
     over = f"Bearer {jwt.encode(past, JWT_SECRET, 'HS256')}"
     assert (await call(service, "GET", "/v1/account", over)).status == 401
-    stream = service.client.get(f"{service.url}/v1/live", headers={"Authorization": visitor})
+    stream = service.client.get(f"{service.url}/v1/live", headers={"Authorization": impersonator})
     async with stream as watching:
         await set_operator(service, email, is_operator=False)
         assert b"event: end" in await watching.read()
     await set_operator(service, email)
     await service.request("POST", "/v1/auth/logout", headers={"Authorization": token})
-    assert (await call(service, "GET", "/v1/account", visitor)).status == 401
+    assert (await call(service, "GET", "/v1/account", impersonator)).status == 401

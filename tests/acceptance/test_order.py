@@ -114,7 +114,7 @@ async def test_a_suspended_account_reads_and_can_be_resumed(tenant: Tenant) -> N
     await tenant.refuses(tenant.mail(), 403, "account_suspended")
     for authorization in (tenant.basic, await tenant.jwt(), await tenant.key(may_read=True)):
         assert (await tenant.get(sent["id"], authorization=authorization)).status == 200
-    assert (await tenant.counts())["schedule"] == 1, "mail already queued is held, not dropped"
+    assert (await tenant.counts())["delivery_schedule"] == 1, "mail already queued is held, not dropped"
     await tenant.service.operator.resume(tenant.id)
     await eventually(tenant.send, lambda answer: answer.status == 202)
 

@@ -74,7 +74,7 @@ async def test_a_resend_needs_a_key(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("RSD-06")
-async def test_members_and_keys_for_messages_may_resend_and_no_one_sees_anothers(service: Service) -> None:
+async def test_members_and_keys_for_messages_may_resend_and_no_one_sees_another_accounts(service: Service) -> None:
     tenant, other = await service.account(), await service.account()
     for authorization, status in (
         (await tenant.jwt("viewer"), 403),

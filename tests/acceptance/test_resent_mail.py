@@ -18,14 +18,14 @@ DEAD: Final = "dead.example.net"
 # The receiver takes nothing at this address.
 OUT_OF_ORDER: Final = "127.0.0.3"
 SINCE: Final = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-AT_ONCE: Final = 25
+BATCH: Final = 25
 KILLS: Final = 3
 FINAL_SECONDS_MAX: Final = 1_500.0
 
 
 async def send(tenant: Tenant, addresses: list[str]) -> None:
-    for start in range(0, len(addresses), AT_ONCE):
-        sent = addresses[start : start + AT_ONCE]
+    for start in range(0, len(addresses), BATCH):
+        sent = addresses[start : start + BATCH]
         await asyncio.gather(*[tenant.accepts(tenant.mail(to=address)) for address in sent])
 
 
@@ -43,7 +43,7 @@ async def shown(tenant: Tenant, resend: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def check(url: str, directory: Path, mails: int) -> None:
+async def check(url: str, directory: Path, messages: int) -> None:
     # A single attempt, which the destination puts off: it has failed at once.
     async with prepare_processes(
         url, directory, stream="memory", behaviours={OUT_OF_ORDER: "451-rcpt"}, DELIVERY__RETRY_MINUTES="[]"
@@ -51,17 +51,17 @@ async def check(url: str, directory: Path, mails: int) -> None:
         await processes.start_http()
         worker = processes.start("dispatch", "delivery")
         processes.destination(DEAD, OUT_OF_ORDER)
-        tenant, other = await processes.service.account(credits=3 * mails), await processes.service.account()
-        addresses = [f"r{number}@{DEAD}" for number in range(mails)]
+        tenant, other = await processes.service.account(credits=3 * messages), await processes.service.account()
+        addresses = [f"r{number}@{DEAD}" for number in range(messages)]
         await send(tenant, addresses)
         await send(other, [f"other@{DEAD}"])
         await processes.wait_until_all_final(FINAL_SECONDS_MAX)
-        upkeep = processes.start("upkeep")
+        maintenance = processes.start("maintenance")
         counted = await begin(tenant, "count", dry_run=True)
         counted = await finished(tenant, counted)
-        assert (counted["found"], counted["resent"]) == (mails, 0)
+        assert (counted["matched"], counted["resent"]) == (messages, 0)
 
-        # Another worker remembers nothing of where the destination was.
+        # Another worker does not remember where the destination was.
         worker.kill()
         processes.destination(DEAD)
         processes.start("dispatch", "delivery")
@@ -70,13 +70,13 @@ async def check(url: str, directory: Path, mails: int) -> None:
         for number in range(1, KILLS + 1):
 
             async def is_under_way(number: int = number) -> bool:
-                return int((await shown(tenant, first))["resent"]) >= number * mails // (KILLS + 2)
+                return int((await shown(tenant, first))["resent"]) >= number * messages // (KILLS + 2)
 
-            await eventually(is_under_way, within=FINAL_SECONDS_MAX, every=0.1, or_say=upkeep.said)
-            upkeep.kill()
-            upkeep = processes.start("upkeep")
+            await eventually(is_under_way, within=FINAL_SECONDS_MAX, every=0.1, or_say=maintenance.said)
+            maintenance.kill()
+            maintenance = processes.start("maintenance")
         done = await finished(tenant, first)
-        assert (done["found"], done["resent"], done["refused"]) == (mails, mails, 0)
+        assert (done["matched"], done["resent"], done["refused"]) == (messages, messages, 0)
         assert (await begin(tenant, "again", dry_run=False))["id"] == first["id"]
         await processes.wait_until_all_final(FINAL_SECONDS_MAX)
         await check_each_once(processes, tenant, other, addresses)
@@ -117,7 +117,7 @@ async def test_mail_that_failed_at_a_dead_destination_is_sent_again_once(
 
 @pytest.mark.rare
 @pytest.mark.rule("RSD-03")
-async def test_5_000_mails_that_failed_at_a_dead_destination_are_sent_again_once(
+async def test_5_000_messages_that_failed_at_a_dead_destination_are_sent_again_once(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     await check(await asyncio.to_thread(new_database), tmp_path, 5_000)

@@ -68,7 +68,7 @@ async def test_a_202_means_rows_in_the_database(service: Service, tenant: Tenant
         ("bcc", "cy@example.org", "queued"),
     ]
     assert await tenant.mime(sent["id"])
-    schedule = await service.sql("SELECT * FROM schedule WHERE account_id = $1 ORDER BY position", tenant.id)
+    schedule = await service.sql("SELECT * FROM delivery_schedule WHERE account_id = $1 ORDER BY position", tenant.id)
     assert {row["message_id"] for row in schedule} == {message_id}
     assert [row["position"] for row in schedule] == [row["position"] for row in recipients]
     (reserve,) = await service.sql("SELECT * FROM ledger WHERE account_id = $1", tenant.id)
@@ -130,8 +130,8 @@ async def test_an_invalid_id_is_not_found(regular: Tenant) -> None:
 
 
 @pytest.mark.rule("GET-04")
-async def test_another_accounts_message_is_not_found_like_an_unknown(regular: Tenant, stranger: Tenant) -> None:
-    sent = await stranger.accepts()
+async def test_another_accounts_message_is_not_found_like_an_unknown(regular: Tenant, other_tenant: Tenant) -> None:
+    sent = await other_tenant.accepts()
     unknown = unknown_ids()[0]
     for authorization in (regular.basic, await regular.jwt(), await regular.key(may_read=True)):
         theirs = await regular.get(sent["id"], authorization=authorization)

@@ -1,4 +1,4 @@
-"""The sandbox domain: a new account's first mail needs no DNS, and goes to its members and the simulator alone."""
+"""The sandbox domain: a new account's first mail needs no DNS, and goes only to its members and the simulator."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ FROM = f"hello@{SENDER_DOMAIN}"
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def newcomer(service: Service) -> AsyncIterator[Tenant]:
-    """An account without a domain of its own, of an operator who shares one."""
+    """An account without its own domain, of an operator who shares one."""
     settings = settings_from(settings_for(service.database_url, SERVICE__SANDBOX_DOMAIN=SENDER_DOMAIN))
     operator = await Operator.open(settings)
     yield await replace(service, operator=operator).account(domain=None)
@@ -40,8 +40,8 @@ async def test_a_new_account_has_the_domain_and_cannot_change_it(newcomer: Tenan
 
 
 @pytest.mark.rule("REG-18")
-async def test_mail_from_it_goes_to_members_and_the_simulator(newcomer: Tenant, stranger: Tenant) -> None:
-    member, outsider = await newcomer.user("viewer"), await stranger.user()
+async def test_mail_from_it_goes_to_members_and_the_simulator(newcomer: Tenant, other_tenant: Tenant) -> None:
+    member, outsider = await newcomer.user("viewer"), await other_tenant.user()
     await newcomer.accepts(newcomer.mail(from_=FROM, to=[member.upper(), SIMULATED]))
     test_key = await newcomer.key("test")
     for fields in ({"to": outsider}, {"to": member, "cc": outsider}, {"to": SIMULATED, "bcc": [member, outsider]}):

@@ -21,7 +21,9 @@ def shown(at: datetime) -> str:
 
 
 async def schedule(tenant: Tenant, message_id: str) -> list[Any]:
-    rows = await tenant.service.sql("SELECT next_at, send_at FROM schedule WHERE message_id = $1", uuid(message_id))
+    rows = await tenant.service.sql(
+        "SELECT next_at, send_at FROM delivery_schedule WHERE message_id = $1", uuid(message_id)
+    )
     return [tuple(row) for row in rows]
 
 
@@ -154,7 +156,7 @@ async def test_what_was_tried_is_409_and_stays_as_it_is(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("LATER-06")
-async def test_the_webhook_hears_nothing_of_a_cancellation(tenant: Tenant) -> None:
+async def test_the_webhook_is_not_called_for_a_cancellation(tenant: Tenant) -> None:
     message_id = await later(tenant)
     await tenant.cancel(message_id)
     assert await tenant.service.value("SELECT count(*) FROM events WHERE message_id = $1", uuid(message_id)) == 0

@@ -187,7 +187,7 @@ async def test_an_empty_optional_field_counts_as_absent(regular: Tenant, empty: 
 
 
 @pytest.mark.rule("SEND-14")
-async def test_an_empty_text_beside_html_counts_as_absent(regular: Tenant) -> None:
+async def test_an_empty_text_next_to_html_counts_as_absent(regular: Tenant) -> None:
     sent = await regular.accepts(regular.mail(text="", html="<p>Good morning.</p>"))
     assert (await regular.stored(sent["id"])).get_content_type() == "text/html"
 

@@ -122,9 +122,9 @@ async def test_a_logout_ends_the_session_in_every_process_and_no_other(
 
 
 @pytest.mark.rule("SES-03")
-async def test_me_returns_user_and_accounts(tenant: Tenant, stranger: Tenant) -> None:
+async def test_me_returns_user_and_accounts(tenant: Tenant, other_tenant: Tenant) -> None:
     ada = await person(tenant, "admin")
-    await join(ada, stranger, "viewer")
+    await join(ada, other_tenant, "viewer")
     me = await ada.me()
     said = claims(ada.token)
     assert me["user"] == {"id": said["sub"], "email": ada.email, "totp_enabled": False, "recovery_codes_left": 0}
@@ -132,26 +132,26 @@ async def test_me_returns_user_and_accounts(tenant: Tenant, stranger: Tenant) ->
     assert datetime.fromisoformat(me["expires_at"]).timestamp() == said["exp"]
     assert me["accounts"] == [
         {"id": account(tenant), "name": tenant.unique, "role": "admin"},
-        {"id": account(stranger), "name": stranger.unique, "role": "viewer"},
+        {"id": account(other_tenant), "name": other_tenant.unique, "role": "viewer"},
     ]
 
 
 @pytest.mark.rule("SES-04", "SES-06", "SES-02")
 async def test_a_switch_changes_the_account_within_the_session(
-    service: Service, tenant: Tenant, stranger: Tenant
+    service: Service, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     ada = await person(tenant)
-    await join(ada, stranger, "viewer")
-    answer = await ada.call("POST", "switch", {"account_id": account(stranger)})
+    await join(ada, other_tenant, "viewer")
+    answer = await ada.call("POST", "switch", {"account_id": account(other_tenant)})
     assert answer.status == 200
     there = Person(service, ada.email, answer.body["token"])
     first, second = claims(ada.token), claims(there.token)
-    assert (second["account_id"], second["role"]) == (account(stranger), "viewer")
+    assert (second["account_id"], second["role"]) == (account(other_tenant), "viewer")
     assert all(second[name] == first[name] for name in ("sub", "sid", "exp", "iss", "aud"))
     assert second["jti"] != first["jti"]
     assert datetime.fromisoformat(answer.body["expires_at"]).timestamp() == first["exp"]
     assert (await there.me())["role"] == "viewer"
-    refused = await stranger.send(authorization=f"Bearer {there.token}")
+    refused = await other_tenant.send(authorization=f"Bearer {there.token}")
     assert refused.is_refusal(403, "forbidden")
     # They end together.
     assert (await there.call("POST", "logout")).status == 200
@@ -160,12 +160,12 @@ async def test_a_switch_changes_the_account_within_the_session(
 
 
 @pytest.mark.rule("SES-05")
-async def test_another_users_account_is_unknown_like_a_missing_account(tenant: Tenant, stranger: Tenant) -> None:
+async def test_another_users_account_is_unknown_like_a_missing_account(tenant: Tenant, other_tenant: Tenant) -> None:
     ada = await person(tenant)
     never = ids.text(ids.ACCOUNT, UUID(int=7))
     answers = [
         await ada.call("POST", "switch", {"account_id": account_id})
-        for account_id in (account(stranger), never, "ac_x", "", "\0", "us_x" * 1_000)
+        for account_id in (account(other_tenant), never, "ac_x", "", "\0", "us_x" * 1_000)
     ]
     for answer in answers:
         assert answer.is_refusal(404, "not_found", "GET /v1/auth/me")
@@ -176,21 +176,21 @@ async def test_another_users_account_is_unknown_like_a_missing_account(tenant: T
 
 @pytest.mark.rule("SES-06")
 async def test_role_and_membership_are_read_from_the_account(
-    service: Service, tenant: Tenant, stranger: Tenant
+    service: Service, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     ada = await person(tenant)
-    await join(ada, stranger, "member")
+    await join(ada, other_tenant, "member")
     there = Person(
-        service, ada.email, (await ada.call("POST", "switch", {"account_id": account(stranger)})).body["token"]
+        service, ada.email, (await ada.call("POST", "switch", {"account_id": account(other_tenant)})).body["token"]
     )
     assert (await there.me())["role"] == "member"
     who = "user_id = (SELECT id FROM users WHERE email = $2) AND account_id = $1"
-    await service.sql(f"UPDATE memberships SET role = 'viewer' WHERE {who}", stranger.id, ada.email)
-    await stranger.set()
+    await service.sql(f"UPDATE memberships SET role = 'viewer' WHERE {who}", other_tenant.id, ada.email)
+    await other_tenant.set()
     await eventually(there.me, lambda me: me["role"] == "viewer")
     assert claims(there.token)["role"] == "member"
-    await service.sql(f"DELETE FROM memberships WHERE {who}", stranger.id, ada.email)
-    await stranger.set()
+    await service.sql(f"DELETE FROM memberships WHERE {who}", other_tenant.id, ada.email)
+    await other_tenant.set()
     assert await there.has_ended()
     assert [account["id"] for account in (await ada.me())["accounts"]] == [account(tenant)]
 
@@ -236,7 +236,7 @@ async def test_responses_under_v1_are_not_cached(service: Service, tenant: Tenan
 
 
 @pytest.mark.rule("PASS-01", "TOTP-09")
-async def test_a_new_password_holds_at_once_and_ends_other_sessions(
+async def test_a_new_password_is_valid_immediately_and_ends_other_sessions(
     service: Service, another: Service, tenant: Tenant
 ) -> None:
     ada = await person(tenant)
@@ -342,7 +342,7 @@ async def test_a_code_is_valid_around_its_time_and_once(tenant: Tenant) -> None:
     ada = await person(tenant)
     await ada.protect()
     used = ada.code()
-    assert (await ada.login(code=used)).is_refusal(401, "unauthorized", "used already")
+    assert (await ada.login(code=used)).is_refusal(401, "unauthorized", "already used")
     assert (await ada.login(code=ada.code(ahead=1))).status == 200
     # A code older than the last used code is refused too.
     assert (await ada.login(code=used)).is_refusal(401, "unauthorized")
@@ -468,12 +468,12 @@ async def test_a_user_sees_and_ends_their_sessions(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("SES-10")
-async def test_a_login_opens_the_account_that_was_used_last(tenant: Tenant, stranger: Tenant) -> None:
+async def test_a_login_opens_the_account_that_was_used_last(tenant: Tenant, other_tenant: Tenant) -> None:
     service, email = tenant.service, await tenant.user("viewer")
-    token = await service.operator.invite(stranger.id, email, "viewer")
+    token = await service.operator.invite(other_tenant.id, email, "viewer")
     accepting = {"token": token, "password": PASSWORD}
     assert (await service.request("POST", "/v1/invitations/accept", json=accepting)).status == 200
-    here, there = (ids.text(ids.ACCOUNT, account.id) for account in (tenant, stranger))
+    here, there = (ids.text(ids.ACCOUNT, account.id) for account in (tenant, other_tenant))
 
     async def opened() -> tuple[str, str]:
         session: str = (await service.login(email, PASSWORD)).body["token"]
@@ -529,7 +529,7 @@ async def test_requests_for_new_passwords_are_limited(start_service: StartServic
     assert [answer.status for answer in answers[:10]] == [200] * 10
     assert answers[-1].is_refusal(429, "rate_limited")
     tokens = await eventually(lambda: service.mailed_tokens(email), lambda tokens: len(tokens) == 3)
-    # The mails are made side by side: any of the three may be the last.
+    # The messages are made at the same time: any of the three may be the last.
     resets = [await reset(service, token, "a new password, longer") for token in tokens]
     (valid,) = [answer for answer in resets if answer.status == 200]
     for answer in resets:
@@ -547,7 +547,7 @@ async def test_a_token_for_a_new_password_ends_after_an_hour(start_service: Star
 
 
 @pytest.mark.rule("PASS-06")
-async def test_while_nothing_can_be_sent_no_one_is_promised_a_mail(start_service: StartService) -> None:
+async def test_while_nothing_can_be_sent_no_one_is_promised_an_email(start_service: StartService) -> None:
     sender = await (await start_service()).account()
     service = await start_service(
         SERVICE__SENDER=f"no-reply@{sender.domain}", SERVICE__SENDER_ACCOUNT=ids.text(ids.ACCOUNT, sender.id)
@@ -608,7 +608,7 @@ async def test_without_the_second_factor_that_an_account_requires_a_member_sets_
 
 
 @pytest.mark.rule("SES-12")
-async def test_a_login_from_a_new_place_is_followed_by_a_mail(start_service: StartService) -> None:
+async def test_a_login_from_a_new_place_is_followed_by_an_email(start_service: StartService) -> None:
     service = await start_service()
     email = await (await service.account()).user()
 
@@ -617,7 +617,9 @@ async def test_a_login_from_a_new_place_is_followed_by_a_mail(start_service: Sta
         return await service.request("POST", "/v1/auth/login", json=given, headers={"User-Agent": user_agent})
 
     assert (await login("curl/8.9")).status == 200
-    places = "SELECT 1 FROM login_places JOIN users ON users.id = login_places.user_id WHERE email = $1"
+    places = (
+        "SELECT 1 FROM known_login_locations JOIN users ON users.id = known_login_locations.user_id WHERE email = $1"
+    )
     await eventually(lambda: service.sql(places, email), lambda rows: len(rows) == 1)
     for user_agent in ("curl/8.10", "Wget/1.24", "curl/8.11", "Wget/1.25"):
         assert (await login(user_agent)).status == 200

@@ -50,7 +50,7 @@ async def processes(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def sender(processes: ServiceProcesses) -> Tenant:
-    """An account of this test's own, with 1,000 credits."""
+    """An account of this test, with 1,000 credits."""
     return await processes.service.account()
 
 
@@ -133,7 +133,7 @@ async def test_mail_of_real_clients_arrives_once_per_recipient(
     for copy in copies(processes, *to):
         assert copy.sender.startswith("bounces+")
         assert b"hidden" not in copy.message
-        # Swaks adds a line end of its own.
+        # Swaks adds its own line end.
         assert copy.message.removesuffix(b"\r\n").endswith((b"\r\n\r\n.\r\n..\r\n.dots", b".dots\r\n"))
         assert parsed(copy.message).get_all("X-Service-Tag") == ["invoice", "Zürich"]
     (row,) = await processes.service.sql("SELECT tags FROM messages WHERE id = $1", uuid(message["id"]))
@@ -325,7 +325,7 @@ async def test_login_needs_tls_and_mail_needs_a_login(listeners: SmtpListeners, 
 
 async def _accepted(account: Tenant) -> dict[str, int]:
     """All but the schedule, which delivery of earlier mail empties meanwhile."""
-    return {table: count for table, count in (await account.counts()).items() if table != "schedule"}
+    return {table: count for table, count in (await account.counts()).items() if table != "delivery_schedule"}
 
 
 @pytest.mark.rule("SUB-05")
@@ -575,10 +575,10 @@ async def test_mail_of_real_programs_arrives_with_valid_signatures(
     listeners: SmtpListeners, processes: ServiceProcesses
 ) -> None:
     sender = await processes.service.account(domain="example.com")
-    mails = {mail.name: mail.raw for mail in (*submitted.UNTOUCHED, *submitted.AMENDED, *submitted.REENCODED)}
+    messages = {mail.name: mail.raw for mail in (*submitted.UNTOUCHED, *submitted.AMENDED, *submitted.REENCODED)}
     sent = {}
     async with listeners.session(sender) as line:
-        for name, raw in mails.items():
+        for name, raw in messages.items():
             to = f"shape.{name}@{ONE}"
             sent[to] = queued_id(await submit(line, raw, [to], sender="a@example.com"))
     await processes.wait_until_all_final(FINAL_SECONDS_MAX)

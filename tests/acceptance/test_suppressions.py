@@ -170,7 +170,7 @@ async def test_a_removed_address_can_be_suppressed_again(tenant: Tenant) -> None
     for email in await listed(tenant):
         assert (await remove(tenant, email)).status == 200
     rows = await tenant.service.sql(
-        "SELECT reason FROM lifted_suppressions WHERE account_id = $1 AND at > now() - interval '1 minute' ORDER BY 1",
+        "SELECT reason FROM removed_suppressions WHERE account_id = $1 AND at > now() - interval '1 minute' ORDER BY 1",
         tenant.id,
     )
     assert [row["reason"] for row in rows] == ["bounce", "complaint"]
@@ -203,13 +203,13 @@ async def test_viewers_list_members_change_and_admins_import_and_export(tenant: 
 
 
 @pytest.mark.rule("SUP-08")
-async def test_another_account_sees_and_removes_no_suppression(tenant: Tenant, stranger: Tenant) -> None:
+async def test_another_account_sees_and_removes_no_suppression(tenant: Tenant, other_tenant: Tenant) -> None:
     await add(tenant, "ada@example.org")
-    assert await listed(stranger, "email=ada@example.org") == []
-    assert await listed(stranger, "search=ada") == []
+    assert await listed(other_tenant, "email=ada@example.org") == []
+    assert await listed(other_tenant, "search=ada") == []
     assert [row[0] for row in await exported(tenant)] == ["address", "ada@example.org"]
-    assert "ada@example.org" not in [row[0] for row in await exported(stranger)]
-    theirs, unknown = await remove(stranger, "ada@example.org"), await remove(stranger, "nobody@example.org")
+    assert "ada@example.org" not in [row[0] for row in await exported(other_tenant)]
+    theirs, unknown = await remove(other_tenant, "ada@example.org"), await remove(other_tenant, "nobody@example.org")
     assert (theirs.status, theirs.code, theirs.error) == (unknown.status, unknown.code, unknown.error)
     assert theirs.status == 404
     assert await listed(tenant) == ["ada@example.org"]
@@ -289,24 +289,24 @@ async def test_an_interrupted_import_keeps_whole_batches_and_can_repeat(tenant: 
 
 @pytest.mark.rule("SUP-13")
 async def test_one_import_at_a_time(tenant: Tenant) -> None:
-    going_on = asyncio.Event()
+    resume = asyncio.Event()
     begun = asyncio.Event()
 
     async def content() -> Any:
         yield b"ada@example.org\n"
         begun.set()
-        await going_on.wait()
+        await resume.wait()
 
     first = asyncio.create_task(bring_in(tenant, content()))
     await begun.wait()
-    holder = "SELECT importer FROM suppression_books WHERE account_id = $1"
+    holder = "SELECT importer FROM suppression_counts WHERE account_id = $1"
     await eventually(lambda: tenant.service.value(holder, tenant.id), lambda found: found is not None)
     answer = await tenant.service.request(
         "POST", f"{PATH}/import", headers={"Authorization": await tenant.jwt(), "Content-Type": "text/csv"}, data=b""
     )
     assert answer.is_refusal(409, "conflict")
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
-    going_on.set()
+    resume.set()
     assert (await first)[1][-1]["added"] == 1
     assert (await bring_in(tenant, b"bob@example.org"))[1][-1]["added"] == 1
 
@@ -323,7 +323,7 @@ async def test_files_are_limited(tenant: Tenant) -> None:
         )
         assert answer.is_refusal(400, "invalid_request", "text/csv")
     await add(tenant, "ada@example.org")
-    await tenant.service.sql("UPDATE suppression_books SET manual = 5000000 WHERE account_id = $1", tenant.id)
+    await tenant.service.sql("UPDATE suppression_counts SET manual = 5000000 WHERE account_id = $1", tenant.id)
     answer = await tenant.call("POST", PATH, {"email": "bob@example.org"})
     assert answer.is_refusal(409, "conflict", "5,000,000")
     _, (last,) = await bring_in(tenant, b"bob@example.org")
@@ -331,7 +331,7 @@ async def test_files_are_limited(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("SUP-15")
-async def test_an_export_holds_no_formulas_and_can_be_imported(tenant: Tenant, stranger: Tenant) -> None:
+async def test_an_export_holds_no_formulas_and_can_be_imported(tenant: Tenant, other_tenant: Tenant) -> None:
     notes = {"=cmd@example.org": "=1+1", "+a@example.org": '"quoted", and', "'-b@example.org": "", "c@example.org": "ü"}
     for email, note in notes.items():
         await add(tenant, email, note=note)
@@ -345,8 +345,8 @@ async def test_an_export_holds_no_formulas_and_can_be_imported(tenant: Tenant, s
     given = {"Authorization": await tenant.jwt()}
     async with tenant.service.client.get(tenant.service.url + PATH + "/export", headers=given) as answer:
         content = await answer.read()
-    await bring_in(stranger, content)
-    found = (await stranger.call("GET", f"{PATH}?limit=100")).body["suppressions"]
+    await bring_in(other_tenant, content)
+    found = (await other_tenant.call("GET", f"{PATH}?limit=100")).body["suppressions"]
     brought = {row["email"]: row["note"] or "" for row in found if row["email"] in notes}
     assert brought == notes
 

@@ -20,7 +20,7 @@ MEMBER_FIELDS = {"id", "email", "role", "created_at", "second_factor", "last_see
 INVITATION_FIELDS = {"id", "email", "role", "invited_by", "created_at", "expires_at"}
 ENTRY_FIELDS = {"id", "at", "actor", "action", "target", "detail"}
 UNKNOWN_MEMBER = "us_01jbz3qk8e0000000000000000"
-OTHER_PASSWORD = "a password of their own"
+OTHER_PASSWORD = "their own password"
 
 
 async def invite(tenant: Tenant, email: str) -> Answer:
@@ -118,9 +118,9 @@ async def test_another_role_holds_everywhere_within_seconds(tenant: Tenant) -> N
 
 
 @pytest.mark.rule("TEAM-03")
-async def test_a_removed_members_tokens_end_within_seconds(tenant: Tenant, stranger: Tenant) -> None:
+async def test_a_removed_members_tokens_end_within_seconds(tenant: Tenant, other_tenant: Tenant) -> None:
     email = await tenant.user("admin")
-    given = await mailed(stranger, email, "viewer")
+    given = await mailed(other_tenant, email, "viewer")
     assert (await accept(tenant.service, given)).status == 200
     token = (await tenant.service.login(email, PASSWORD)).body["token"]
 
@@ -134,7 +134,7 @@ async def test_a_removed_members_tokens_end_within_seconds(tenant: Tenant, stran
     assert (await eventually(read, lambda answer: answer.status != 200)).is_refusal(401, "unauthorized")
     assert (await tenant.call("DELETE", path)).is_refusal(404, "not_found")
     # They are still a member of the other account.
-    assert email in await members(stranger)
+    assert email in await members(other_tenant)
     assert (await tenant.service.login(email, PASSWORD)).status == 200
 
 
@@ -180,7 +180,7 @@ async def test_an_invalid_role_or_address_is_named(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("TEAM-13")
-async def test_an_invitations_token_is_in_the_mail_alone(tenant: Tenant) -> None:
+async def test_an_invitations_token_is_only_in_the_email(tenant: Tenant) -> None:
     email = address(tenant, "Eve")
     answer = await invited(tenant, email)
     assert set(answer.body) == {"invitation", "request_id"}
@@ -285,7 +285,7 @@ async def test_an_address_has_one_open_invitation_and_a_member_none(tenant: Tena
     assert (await accept(tenant.service, tokens[1])).is_refusal(404, "not_found")
     assert (await accept(tenant.service, tokens[0])).body["role"] == "viewer"
     again = {"email": address(tenant, "eve"), "role": "owner"}
-    assert (await tenant.call("POST", "/v1/invitations", again)).is_refusal(409, "conflict", "member already")
+    assert (await tenant.call("POST", "/v1/invitations", again)).is_refusal(409, "conflict", "already a member")
 
 
 @pytest.mark.rule("TEAM-07")
@@ -329,7 +329,7 @@ async def test_open_invitations_are_listed_and_revoked(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("TEAM-09")
-async def test_a_new_user_joins_with_a_password_of_their_own(tenant: Tenant) -> None:
+async def test_a_new_user_joins_with_their_own_password(tenant: Tenant) -> None:
     email = address(tenant, "eve")
     token = await mailed(tenant, email, "admin")
     for password in ("short", "x" * 257):
@@ -346,8 +346,8 @@ async def test_a_new_user_joins_with_a_password_of_their_own(tenant: Tenant) -> 
 
 
 @pytest.mark.rule("TEAM-10")
-async def test_an_existing_user_joins_with_their_password(tenant: Tenant, stranger: Tenant) -> None:
-    email = await stranger.user("viewer")
+async def test_an_existing_user_joins_with_their_password(tenant: Tenant, other_tenant: Tenant) -> None:
+    email = await other_tenant.user("viewer")
     token = await mailed(tenant, email, "admin")
     assert (await accept(tenant.service, token, OTHER_PASSWORD)).is_refusal(401, "unauthorized", "wrong")
     subject = person_at(email)
@@ -356,13 +356,13 @@ async def test_an_existing_user_joins_with_their_password(tenant: Tenant, strang
     assert (await accept(tenant.service, token)).body["role"] == "admin"
     assert await tenant.service.value("SELECT count FROM login_failures WHERE subject = $1", subject) is None
     assert (await members(tenant))[email]["role"] == "admin"
-    assert (await members(stranger))[email]["role"] == "viewer"
+    assert (await members(other_tenant))[email]["role"] == "viewer"
     assert (await tenant.service.login(email, PASSWORD)).status == 200
 
 
 @pytest.mark.rule("TEAM-10")
-async def test_a_user_with_a_second_factor_joins_with_its_code(tenant: Tenant, stranger: Tenant) -> None:
-    email = await stranger.user("viewer")
+async def test_a_user_with_a_second_factor_joins_with_its_code(tenant: Tenant, other_tenant: Tenant) -> None:
+    email = await other_tenant.user("viewer")
     session = (await tenant.service.login(email, PASSWORD)).body["token"]
     headers = {"Authorization": f"Bearer {session}"}
     begun = await tenant.service.request("POST", "/v1/auth/totp", headers=headers, json={"password": PASSWORD})

@@ -61,12 +61,12 @@ async def test_other_aliases_are_accepted(regular: Tenant, alias: str) -> None:
 
 
 @pytest.mark.rule("TMPL-03", "CODE-07")
-async def test_an_alias_in_use_is_a_conflict(regular: Tenant, stranger: Tenant) -> None:
+async def test_an_alias_in_use_is_a_conflict(regular: Tenant, other_tenant: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, **CONTENT)
     answer = await regular.call("POST", "/v1/templates", {"alias": alias, "text": "Other"})
     assert answer.is_refusal(409, "conflict", alias)
-    await stranger.template(alias, text="Other", subject="Other")
+    await other_tenant.template(alias, text="Other", subject="Other")
     kept = await preview(regular, alias, variables={"name": "Ada"})
     assert kept.body["text"] == "Dear Ada,"
 
@@ -100,13 +100,13 @@ async def test_a_template_shows_all_its_versions(regular: Tenant) -> None:
         ("POST", "/preview", {"variables": {}}),
     ],
 )
-async def test_an_unknown_template_is_not_found_and_so_is_another_accounts(
-    regular: Tenant, stranger: Tenant, method: str, path: str, body: object
+async def test_an_unknown_template_is_not_found_and_neither_is_another_accounts(
+    regular: Tenant, other_tenant: Tenant, method: str, path: str, body: object
 ) -> None:
     alias = regular.new_key()
     await regular.template(alias, text="Good morning.")
     for name in (alias, "unknown", "%00", "Not-An-Alias"):
-        answer = await stranger.call(method, f"/v1/templates/{name}{path}", body)
+        answer = await other_tenant.call(method, f"/v1/templates/{name}{path}", body)
         assert answer.is_refusal(404, "not_found")
     assert (await regular.call("GET", f"/v1/templates/{alias}")).body["template"]["latest_version"] == 1
 
@@ -152,7 +152,7 @@ async def test_a_new_account_has_an_empty_list(tenant: Tenant) -> None:
 
 
 async def subject(tenant: Tenant, alias: str) -> object:
-    """The subject of a mail that is sent with this template now."""
+    """The subject of a message that is sent with this template now."""
     return (await tenant.accepts(sending(tenant, alias)))["subject"]
 
 
@@ -389,12 +389,12 @@ async def test_a_rendered_subject_has_at_most_500_characters(regular: Tenant) ->
 
 
 @pytest.mark.rule("TMPL-17", "CODE-01")
-async def test_an_unknown_template_is_an_invalid_request(regular: Tenant, stranger: Tenant) -> None:
+async def test_an_unknown_template_is_an_invalid_request(regular: Tenant, other_tenant: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="x", text="x")
     for name in (alias, "unknown", "Not An Alias", "../etc", "x" * 500):
-        await stranger.refuses(sending(stranger, name), 400, "invalid_request", "template")
-    await stranger.refuses(sending(stranger, "\0"), 400, "invalid_request", "template")
+        await other_tenant.refuses(sending(other_tenant, name), 400, "invalid_request", "template")
+    await other_tenant.refuses(sending(other_tenant, "\0"), 400, "invalid_request", "template")
 
 
 @pytest.mark.rule("TMPL-18")
@@ -464,8 +464,8 @@ async def test_the_hundred_and_first_version_replaces_the_oldest_unpublished(ten
     await tenant.template("welcome", text="Good morning.")
     await tenant.service.sql(
         """
-        INSERT INTO template_versions (account_id, alias, version, text, created_at)
-        SELECT account_id, alias, n, text, created_at FROM template_versions CROSS JOIN generate_series(2, $2) n
+        INSERT INTO template_versions (account_id, alias, version, text, author, created_at)
+        SELECT account_id, alias, n, text, author, created_at FROM template_versions CROSS JOIN generate_series(2, $2) n
         WHERE account_id = $1
         """,
         tenant.id, limits.TEMPLATE_VERSIONS_MAX,

@@ -21,6 +21,8 @@ from argon2 import PasswordHasher
 
 from posthouse.rules import ids, role, scope, totp
 from posthouse.rules.credential import Role, Scope
+from tests.support import declared_access
+from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, SCOPES
 from tests.support.operator_login import operator_login
 from tests.support.service import ABSENT, PASSWORD, Service, Tenant
 from tools.write_openapi import document
@@ -86,19 +88,19 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
 
 DOCUMENT: Final = json.loads(json.dumps(document()))
 EVERYTHING: Final = list(_operations(DOCUMENT))
-# Those for programs and operators have tests of their own.
+# Those for programs and operators have their own tests.
 OPERATIONS: Final = [
     operation
     for operation in EVERYTHING
-    if operation.path.startswith("/v1/") and operation.id not in role.FOR_READERS | role.FOR_OPERATORS
+    if operation.path.startswith("/v1/") and operation.id not in FOR_PROGRAMS | FOR_OPERATORS
 ]
-GUARDED: Final = [operation for operation in OPERATIONS if operation.id not in role.PUBLIC]
-KEYS_SCOPES: Final = {*((given,) for given in Scope), *scope.NEEDED.values()}
+GUARDED: Final = [operation for operation in OPERATIONS if operation.id not in declared_access.PUBLIC]
+KEYS_SCOPES: Final = {*((given,) for given in Scope), *SCOPES.values()}
 KEY_FOR_MAIL: Final = "an API key that may send and read"
-SCOPED: Final = [operation for operation in GUARDED if operation.id in scope.NEEDED]
-# What refuses what it does not declare; pages and probes take whatever comes.
+SCOPED: Final = [operation for operation in GUARDED if operation.id in SCOPES]
+# Routes that refuse what they do not declare; pages and probes take anything.
 TAKEN: Final = ("/v1/", "/emails")
-PUBLIC: Final = [operation for operation in OPERATIONS if operation.id in role.PUBLIC]
+PUBLIC: Final = [operation for operation in OPERATIONS if operation.id in declared_access.PUBLIC]
 
 
 def each(operations: list[Operation]) -> pytest.MarkDecorator:
@@ -285,12 +287,12 @@ def maker_of(operation: Operation) -> Maker:
     return MAKERS[resource]
 
 
-# What some operations need besides: an existing object, or another body than the document's example.
+# What some operations need in addition: an existing object, or another body than the document's example.
 
 
 async def _pinged_long_ago(tenant: Tenant) -> None:
     await _webhook(tenant)
-    await tenant.service.sql("UPDATE webhook_endpoints SET pinged_at = NULL WHERE account_id = $1", tenant.id)
+    await tenant.service.sql("UPDATE endpoints SET pinged_at = NULL WHERE account_id = $1", tenant.id)
 
 
 async def _webhook(tenant: Tenant) -> None:
@@ -387,7 +389,7 @@ class Setup:
 
     here: Tenant
     there: Tenant
-    strangers: Mapping[str, str | None]
+    outsiders: Mapping[str, str | None]
     # API keys of either account, by their scopes.
     keys: Mapping[tuple[Scope, ...], str]
     their_keys: Mapping[tuple[Scope, ...], str]
@@ -406,7 +408,7 @@ class Setup:
             headers["Idempotency-Key"] = self.here.new_key()
         service = self.here.service
         async with service.client.request(operation.method, service.url + path, headers=headers, data=data) as answer:
-            # Of a stream, its first piece: it doesn't end by itself.
+            # For a stream, only its first piece: it doesn't end on its own.
             is_stream = answer.content_type == STREAM
             reply = Reply(answer.status, await (answer.content.readany() if is_stream else answer.read()))
             assert answer.headers["X-Request-ID"], f"{operation.id}: no request id on {reply.status}"
@@ -427,7 +429,7 @@ class Setup:
 
 def with_id(operation: Operation, given: str) -> str:
     before, _, after = operation.path.partition("{")
-    # The text is part 0 of a mail.
+    # The text is part 0 of a message.
     rest = after.partition("}")[2].replace("{part}", "1")
     return before + quote(given, safe="") + rest + QUERIES.get(operation.id, "")
 
@@ -460,7 +462,7 @@ def _schema(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def setup(service: Service) -> Setup:
     here, there = await service.account(credits=100_000), await service.account(credits=100_000)
-    strangers = {
+    outsiders = {
         "nobody": None,
         KEY_FOR_MAIL: await here.key(may_read=True),
         "an SMTP password": here.basic,
@@ -470,7 +472,7 @@ async def setup(service: Service) -> Setup:
         {scopes: await tenant.scoped_key(*scopes) for scopes in KEYS_SCOPES} for tenant in (here, there)
     ]
     _, operator = await operator_login(here)
-    setup = Setup(here, there, strangers, keys, their_keys, operator)
+    setup = Setup(here, there, outsiders, keys, their_keys, operator)
     # Two, so that every list has a second page.
     for maker in [*MAKERS.values(), *MAKERS.values()]:
         setup.made.append(await maker.make(here))
@@ -489,19 +491,19 @@ async def test_the_service_serves_the_document_under_test(service: Service) -> N
 @pytest.mark.rule("ROLE-04")
 def test_every_operation_has_its_role_or_is_public() -> None:
     elsewhere = {operation.id for operation in EVERYTHING} - {operation.id for operation in OPERATIONS}
-    public = role.PUBLIC | role.FOR_READERS | role.FOR_OPERATORS
-    assert {operation.id for operation in OPERATIONS} == set(role.NEEDED) | (public - elsewhere)
+    public = declared_access.PUBLIC | FOR_PROGRAMS | FOR_OPERATORS
+    assert {operation.id for operation in OPERATIONS} == set(NEEDED) | (public - elsewhere)
 
 
 @pytest.mark.rule("ROLE-04")
 @each(OPERATIONS)
 def test_the_document_declares_the_statuses_of_the_role_table(operation: Operation) -> None:
-    if operation.id in role.PUBLIC:
+    if operation.id in declared_access.PUBLIC:
         assert operation.is_public
         return
     assert not operation.is_public
     assert 401 in operation.statuses
-    assert 403 in operation.statuses or role.NEEDED[operation.id] is Role.VIEWER
+    assert 403 in operation.statuses or NEEDED[operation.id] is Role.VIEWER
     assert 404 in operation.statuses or not operation.has_id
     if operation.has_id:
         maker_of(operation)
@@ -514,8 +516,8 @@ def test_the_document_declares_the_statuses_of_the_role_table(operation: Operati
 @each(GUARDED)
 async def test_without_a_login_everything_is_refused(setup: Setup, operation: Operation) -> None:
     path = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
-    for who, authorization in setup.strangers.items():
-        if who == KEY_FOR_MAIL and set(scope.NEEDED.get(operation.id, Scope)) <= scope.FOR_MAIL:
+    for who, authorization in setup.outsiders.items():
+        if who == KEY_FOR_MAIL and set(SCOPES.get(operation.id, Scope)) <= scope.FOR_MAIL:
             continue
         for sent in (right_body(operation, setup.here), {"data": b"\0 not what was asked for"}):
             reply = await setup.ask(operation, path, authorization, **sent)
@@ -528,7 +530,7 @@ async def test_public_operations_need_no_login(setup: Setup, operation: Operatio
     body = right_body(operation, setup.here)
     if operation.id == "login":
         body = {"body": {"email": (await _user(setup.here, Role.VIEWER))[1], "password": PASSWORD}}
-    tokens = [*setup.strangers.values(), *[await setup.here.jwt(member_role) for member_role in ROLES]]
+    tokens = [*setup.outsiders.values(), *[await setup.here.jwt(member_role) for member_role in ROLES]]
     statuses = {(await setup.ask(operation, operation.path, token, **body)).status for token in tokens}
     assert statuses == {PUBLIC_STATUSES.get(operation.id, 404)}
 
@@ -538,7 +540,7 @@ async def test_public_operations_need_no_login(setup: Setup, operation: Operatio
 async def test_each_role_may_do_what_the_table_permits(setup: Setup, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
     for member_role in ROLES:
-        if not role.may(member_role, role.NEEDED[operation.id]):
+        if not role.may(member_role, NEEDED[operation.id]):
             token = await setup.here.jwt(member_role)
             for sent in (right_body(operation, setup.here), {"data": b"\0 not what was asked for"}):
                 reply = await setup.ask(operation, unknown, token, **sent)
@@ -562,19 +564,19 @@ async def test_each_role_may_do_what_the_table_permits(setup: Setup, operation: 
 
 @pytest.mark.rule("SCOPE-03")
 def test_every_operation_of_the_scope_table_exists_and_names_its_scope() -> None:
-    assert {operation.id for operation in EVERYTHING} >= set(scope.NEEDED)
+    assert {operation.id for operation in EVERYTHING} >= set(SCOPES)
     assert {operation.id for operation in EVERYTHING if operation.key_scopes} == {item.id for item in SCOPED}
     for operation in SCOPED:
-        assert operation.key_scopes == tuple(needed.value for needed in scope.NEEDED[operation.id])
-        assert operation.id in role.NEEDED
+        assert operation.key_scopes == tuple(needed.value for needed in SCOPES[operation.id])
+        assert operation.id in NEEDED
 
 
 @pytest.mark.rule("SCOPE-01")
 @each(GUARDED)
-async def test_a_key_opens_the_operations_of_its_scopes_alone(setup: Setup, operation: Operation) -> None:
+async def test_a_key_opens_only_the_operations_of_its_scopes(setup: Setup, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
     for given, key in setup.keys.items():
-        needed = scope.NEEDED.get(operation.id)
+        needed = SCOPES.get(operation.id)
         if needed is not None and set(needed) <= set(given):
             reply = await setup.valid_call(operation, setup.here, key)
             assert 200 <= reply.status < 300, f"{operation.id} with {given}: {reply.status} {reply.raw[:300]!r}"
@@ -590,7 +592,7 @@ async def test_a_key_finds_nothing_of_another_account(setup: Setup, operation: O
     maker = maker_of(operation)
     theirs = await maker.make(setup.here)
     before = await everything_of(setup.here)
-    key = setup.their_keys[scope.NEEDED[operation.id]]
+    key = setup.their_keys[SCOPES[operation.id]]
     replies = []
     for given in (theirs, maker.unknown):
         reply = await setup.ask(operation, with_id(operation, given), key, **right_body(operation, setup.there))
@@ -602,8 +604,8 @@ async def test_a_key_finds_nothing_of_another_account(setup: Setup, operation: O
 
 @pytest.mark.rule("SCOPE-02")
 @each([operation for operation in SCOPED if operation.method == "GET" and not operation.has_id])
-async def test_a_list_shows_a_key_its_own_account_alone(setup: Setup, operation: Operation) -> None:
-    key = setup.their_keys[scope.NEEDED[operation.id]]
+async def test_a_list_shows_a_key_only_its_own_account(setup: Setup, operation: Operation) -> None:
+    key = setup.their_keys[SCOPES[operation.id]]
     shown = (await setup.ask(operation, operation.path, key)).raw.decode()
     assert [made_id for made_id in setup.made if made_id in shown] == []
 
@@ -614,7 +616,7 @@ async def test_a_list_shows_a_key_its_own_account_alone(setup: Setup, operation:
 async def own_token(setup: Setup, operation: Operation) -> str | None:
     if operation.is_public:
         return None
-    return setup.operator if operation.id in role.FOR_OPERATORS else await setup.here.jwt("owner")
+    return setup.operator if operation.id in FOR_OPERATORS else await setup.here.jwt("owner")
 
 
 def unknown_path(operation: Operation) -> str:
@@ -632,7 +634,7 @@ async def test_an_unknown_parameter_is_refused_and_named(setup: Setup, operation
     token = await own_token(setup, operation)
     body: dict[str, Any] = {} if operation.body is None else {"body": {}}
     reply = await setup.ask(operation, path, token, **body)
-    if operation.id == "getEmail":  # by contract 200, 401 and 404 alone
+    if operation.id == "getEmail":  # by contract only 200, 401 and 404
         assert reply.status == 404
         return
     assert (reply.status, reply.content["code"]) == (400, "invalid_request"), reply.raw
@@ -731,7 +733,7 @@ async def everything_of(tenant: Tenant) -> list[tuple[str, str]]:
     )
     found = []
     for (name,) in tables:
-        # The last use of a credential is written a minute later, at any point of the test.
+        # The last use of a credential is written a minute later, which can be at any point of the test.
         query = f"""
             SELECT md5(string_agg(kept::text, ',' ORDER BY kept::text))
             FROM (

@@ -134,7 +134,7 @@ async def real(regular: Tenant) -> Claims:
 
 
 async def statuses(tenant: Tenant, token: str) -> list[int]:
-    """All kinds of endpoints that accept a token."""
+    """All kinds of routes that accept a token."""
     headers = {"Authorization": f"Bearer {token}"}
     service = tenant.service
     return [

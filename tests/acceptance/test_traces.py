@@ -1,4 +1,4 @@
-"""One mail's trace, over separate processes, as a collector gets it; and what is never in it."""
+"""One message's trace across separate processes, as a collector gets it; and what is never in it."""
 
 import asyncio
 from collections import Counter
@@ -34,7 +34,7 @@ COLLECTED_SECONDS_MAX = 30.0
 async def running(
     database_url: str, directory: Path, **settings: str
 ) -> AsyncIterator[tuple[ServiceProcesses, OtlpCollector, WebhookReceiver, SmtpListeners]]:
-    """Every part in a process of its own."""
+    """Every part in its own process."""
     authority = directory / "webhooks.pem"
     authority.write_bytes(certificates().authority_pem)
     listeners = SmtpListeners.make(directory)
@@ -66,7 +66,7 @@ async def with_webhook(tenant: Tenant, receiver: WebhookReceiver, path: str = "/
 
 
 async def collected(collector: OtlpCollector, *names: str) -> list[CollectedSpan]:
-    """The spans, when those of these names have come, each as often as it is named."""
+    """The spans, once those with these names have come, each as often as it is listed."""
     wanted = Counter(names)
 
     def lacking() -> Counter[str]:
@@ -87,7 +87,7 @@ def tree(spans: Sequence[CollectedSpan], of: str) -> list[Any]:
 
 
 @pytest.mark.rule("HTTP-17")
-async def test_a_mail_has_one_trace_from_the_request_to_the_webhook_over_all_processes(
+async def test_a_message_has_one_trace_from_the_request_to_the_webhook_across_all_processes(
     database_url: str, tmp_path: Path
 ) -> None:
     async with running(database_url, tmp_path, TRACING__SHARE="1") as (processes, collector, receiver, _):
@@ -142,7 +142,7 @@ async def test_a_mail_has_one_trace_from_the_request_to_the_webhook_over_all_pro
 
 
 @pytest.mark.rule("HTTP-17")
-async def test_a_replayed_webhook_is_in_the_trace_of_its_mail(database_url: str, tmp_path: Path) -> None:
+async def test_a_replayed_webhook_is_in_the_trace_of_its_message(database_url: str, tmp_path: Path) -> None:
     async with running(database_url, tmp_path, TRACING__SHARE="1") as (processes, collector, receiver, _):
         tenant = await processes.service.account()
         await with_webhook(tenant, receiver)

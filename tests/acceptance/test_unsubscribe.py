@@ -1,4 +1,4 @@
-"""One-click unsubscribe: the link in a delivered mail, its effect over HTTP, and its scope."""
+"""One-click unsubscribe: the link in a delivered message, its effect over HTTP, and its scope."""
 
 import asyncio
 import email
@@ -70,7 +70,7 @@ def link_of(copy: Delivered) -> str:
 
 
 async def ask(service: Service, method: str, path: str, **how: Any) -> Answer:
-    """Like a mail reader: without a credential, and with a response that is not JSON."""
+    """Like a mail client: without a credential, and with a response that is not JSON."""
     async with service.client.request(method, service.url + path, allow_redirects=False, **how) as response:
         answer = Answer(response.status, response.headers.copy(), await response.read())
     assert answer.headers["X-Request-ID"]
@@ -116,7 +116,7 @@ async def test_one_click_unsubscribes_from_the_list_and_nothing_else(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     ada, bob = "b1@one.example.net", "b2@one.example.net"
-    stranger = await processes.service.account()
+    other_tenant = await processes.service.account()
     await final(processes, sender, ada, bob, tags=TAGS)
     answer = await ask(processes.service, "POST", link_of(copies(processes, ada)[0]), data=PAIR)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
@@ -139,10 +139,10 @@ async def test_one_click_unsubscribes_from_the_list_and_nothing_else(
         (sender, ada, {"subject": "Reset your password"}),
         (sender, ada, {"tags": ["list:offers", "one-click-unsubscribe"]}),
         (sender, bob, {"tags": TAGS}),
-        (stranger, ada, {"tags": TAGS}),
+        (other_tenant, ada, {"tags": TAGS}),
     ):
         assert (await final(processes, by, to, **fields))["status"] == "delivered"
-    assert await unsubscribed(processes, stranger) == []
+    assert await unsubscribed(processes, other_tenant) == []
 
 
 @pytest.mark.rule("UNSUB-06", "UNSUB-07")

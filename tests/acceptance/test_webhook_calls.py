@@ -21,7 +21,7 @@ from tests.support.webhook_receiver import Request, WebhookReceiver
 
 SENT_SECONDS_MAX = 20.0
 FIRST_WAIT = timedelta(seconds=5)
-# What a URL that never answered gets at once.
+# How many calls a URL that never answered gets at a time.
 FEW = 10
 
 
@@ -156,7 +156,7 @@ async def test_a_url_that_never_answered_gets_few_calls_until_it_does(
 
 
 @pytest.mark.rule("HOOK-19", "ALT-05")
-async def test_owners_get_a_mail_when_the_webhook_failed_for_days(
+async def test_owners_get_an_email_when_the_webhook_failed_for_days(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
     service = processes.service
@@ -165,9 +165,7 @@ async def test_owners_get_a_mail_when_the_webhook_failed_for_days(
     alerted = await person(tenant)
     chosen = {"alerts": [{"kind": "webhook_failing"}]}
     assert (await as_user(service, "PUT", "/v1/account/alerts", alerted.token, chosen)).status == 200
-    await service.sql(
-        "UPDATE webhook_endpoints SET failing_since = now() - interval '2 days' WHERE account_id = $1", tenant.id
-    )
+    await service.sql("UPDATE endpoints SET failing_since = now() - interval '2 days' WHERE account_id = $1", tenant.id)
     for _ in range(2):
         await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
     (text,) = await eventually(lambda: service.mailed_texts(owner), lambda texts: bool(texts), within=SENT_SECONDS_MAX)

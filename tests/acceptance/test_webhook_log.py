@@ -44,7 +44,7 @@ async def replay_all(tenant: Tenant, since: datetime) -> dict[str, Any]:
 
 
 async def pending_of(tenant: Tenant) -> object:
-    return await tenant.service.value("SELECT count(*) FROM calls WHERE account_id = $1", tenant.id)
+    return await tenant.service.value("SELECT count(*) FROM webhook_schedule WHERE account_id = $1", tenant.id)
 
 
 @pytest.mark.rule("HOOK-20")
@@ -117,7 +117,7 @@ async def test_every_attempt_of_a_delivery_is_shown(with_webhook: Tenant) -> Non
     for now, result in zip(times, results, strict=True):
         next_at = None if result["result"] is WebhookResult.SUCCEEDED else now
         async with with_webhook.service.pool.acquire() as connection, connection.transaction():
-            ticket = WebhookTicket(AccountId(with_webhook.id), value, fence)
+            ticket = WebhookTicket(AccountId(with_webhook.id), value, fence, with_webhook.id)
             (claimed,) = await webhook_schedule.claim(connection, new_id(now), [ticket], now, now + AGO)
             url = None if result["result"] is WebhookResult.POSTPONED else claimed.url
             outcome = WebhookOutcome(*claimed.key, url=url, next_at=next_at, **result)
@@ -196,7 +196,7 @@ async def test_a_replay_of_all_is_limited_and_needs_an_enabled_webhook(tenant: T
         assert (await tenant.call("POST", "/v1/webhook/replay", body)).status == 400
     async with tenant.service.pool.acquire() as connection, connection.transaction():
         assert await webhook_log.try_lock_replay(connection, AccountId(tenant.id))
-        assert (await tenant.call("POST", "/v1/webhook/replay", since)).is_refusal(409, "conflict", "moment")
+        assert (await tenant.call("POST", "/v1/webhook/replay", since)).is_refusal(409, "conflict", "later")
     answers = [await tenant.call("POST", "/v1/webhook/replay", since) for _ in range(4)]
     assert answers[-1].is_refusal(429, "rate_limited")
     assert int(answers[-1].headers["Retry-After"]) >= 1
@@ -221,7 +221,7 @@ async def test_the_health_of_a_webhook_counts_its_calls(tenant: Tenant) -> None:
     health = (await tenant.call("GET", "/v1/webhook", role="viewer")).body["health"]
     assert (health["calls"], health["failures"], health["p50_ms"], health["p95_ms"]) == (4, 1, 20, 5_000)
     await tenant.service.sql(
-        "UPDATE webhook_endpoints SET failing_since = now() - interval '3 days' WHERE account_id = $1", tenant.id
+        "UPDATE endpoints SET failing_since = now() - interval '3 days' WHERE account_id = $1", tenant.id
     )
     health = (await tenant.call("GET", "/v1/webhook")).body["health"]
     assert health["state"] == "failing"

@@ -1,4 +1,4 @@
-"""Webhooks and events over HTTP: saved, shown, pinged, replayed, listed, for their own account only."""
+"""Webhooks and events over HTTP: saved, shown, pinged, replayed, listed, only for their own account."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ import pytest_asyncio
 from posthouse.rules import ids
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId
-from posthouse.store import webhooks
+from posthouse.store import endpoints
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import WebhookResult
 from tests.support.account_webhook import AGO, URL, add_event, ended, log_of, saved
@@ -45,14 +45,14 @@ CHANGING = [call for call in CALLS if call[0] != "GET"]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def with_webhook(tenant: Tenant) -> Tenant:
-    """An account of this test's own, with a webhook."""
+    """An account of this test, with a webhook."""
     await saved(tenant)
     return tenant
 
 
 async def pinged(tenant: Tenant) -> dict[str, Any]:
-    """A ping's delivery, whenever the last ping was."""
-    await tenant.service.sql("UPDATE webhook_endpoints SET pinged_at = NULL WHERE account_id = $1", tenant.id)
+    """A ping's delivery, as if the last ping were long ago."""
+    await tenant.service.sql("UPDATE endpoints SET pinged_at = NULL WHERE account_id = $1", tenant.id)
     answer = await tenant.call("POST", "/v1/webhook/ping")
     assert answer.status == 202, answer.raw
     delivery: dict[str, Any] = answer.body["delivery"]
@@ -134,10 +134,10 @@ async def test_of_concurrent_first_saves_only_one_shows_the_secret(tenant: Tenan
 
 
 async def stored_secret(tenant: Tenant) -> str:
-    sealed = await tenant.service.value("SELECT secret_sealed FROM webhook_endpoints WHERE account_id = $1", tenant.id)
+    sealed = await tenant.service.value("SELECT secret_sealed FROM endpoints WHERE account_id = $1", tenant.id)
     assert isinstance(sealed, bytes)
     sealer = Sealer({"first": base64.b64decode(SEAL_KEY)}, "first")
-    return sealer.open(sealed, webhooks.secret_purpose(AccountId(tenant.id))).decode()
+    return sealer.open(sealed, endpoints.secret_purpose(AccountId(tenant.id), tenant.id)).decode()
 
 
 @pytest.mark.rule("HOOK-05")
@@ -231,7 +231,10 @@ async def test_disabling_cancels_pending_and_a_new_url_receives_pending(with_web
     assert (cancelled[second]["status"], cancelled[second]["next_attempt_at"]) == ("failed", None)
     assert "disabled" in cancelled[second]["error"]
     assert cancelled[first] == arrived
-    assert await with_webhook.service.value("SELECT count(*) FROM calls WHERE account_id = $1", with_webhook.id) == 0
+    assert (
+        await with_webhook.service.value("SELECT count(*) FROM webhook_schedule WHERE account_id = $1", with_webhook.id)
+        == 0
+    )
 
 
 @pytest.mark.rule("HOOK-08")
@@ -243,7 +246,10 @@ async def test_deleting_removes_the_log_and_pending_deliveries(with_webhook: Ten
     assert (answer.status, answer.body["deleted"]) == (200, True)
     assert (await with_webhook.call("GET", "/v1/webhook")).body["webhook"] is None
     assert await log_of(with_webhook) == []
-    assert await with_webhook.service.value("SELECT count(*) FROM calls WHERE account_id = $1", with_webhook.id) == 0
+    assert (
+        await with_webhook.service.value("SELECT count(*) FROM webhook_schedule WHERE account_id = $1", with_webhook.id)
+        == 0
+    )
     assert (await with_webhook.call("DELETE", "/v1/webhook")).is_refusal(404, "not_found")
     assert "secret" in (await saved(with_webhook)).body
 
@@ -283,7 +289,7 @@ async def test_a_ping_is_a_free_test_event_without_retries(with_webhook: Tenant)
     assert delivery["truncated"] is False
     assert await log_of(with_webhook) == [delivery]
     (call,) = await with_webhook.service.sql(
-        "SELECT id, next_at <= now() AS is_due FROM calls WHERE account_id = $1", with_webhook.id
+        "SELECT id, next_at <= now() AS is_due FROM webhook_schedule WHERE account_id = $1", with_webhook.id
     )
     assert (ids.text(ids.WEBHOOK_DELIVERY, call["id"]), call["is_due"]) == (delivery["id"], True)
     assert await with_webhook.state() == before
@@ -296,7 +302,7 @@ async def test_a_second_ping_waits_for_15_seconds(with_webhook: Tenant) -> None:
     assert answer.is_refusal(429, "rate_limited", "15 s")
     assert 1 <= int(answer.headers["Retry-After"]) <= 15
     await with_webhook.service.sql(
-        "UPDATE webhook_endpoints SET pinged_at = pinged_at - interval '15 seconds' WHERE account_id = $1",
+        "UPDATE endpoints SET pinged_at = pinged_at - interval '15 seconds' WHERE account_id = $1",
         with_webhook.id,
     )
     assert (await with_webhook.call("POST", "/v1/webhook/ping")).status == 202

@@ -34,7 +34,7 @@ SMALL, LARGE = (1, 60), (HOUR, 4 * DAY, 40 * DAY)
 
 @dataclass(frozen=True, slots=True)
 class FakedClock:
-    """The clock of a program, ahead of the true time by what the file says."""
+    """The clock of a program, ahead of the true time by the amount in the file."""
 
     file: Path
 
@@ -50,7 +50,7 @@ class FakedClock:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        # Programs stop in their own time.
+        # Programs take their time to stop.
         self.step(0)
 
     @property
@@ -107,7 +107,7 @@ class Scene:
             await eventually(self.service_time, (await self.service_time()).__lt__, within=NOTICED_SECONDS_MAX)
 
     async def check(self, label: str) -> None:
-        """Service time is right, mail goes its way, and what waits still waits."""
+        """Service time is right, mail is delivered, and waiting recipients still wait."""
         assert abs(await self.service_time() - datetime.now(UTC)) < timedelta(seconds=20), label
         sent = await self.tenant.send(self.tenant.mail(to=["ada@prompt.example.net"]), authorization=self.key)
         assert sent.status == 202, (label, sent.body)
@@ -148,7 +148,7 @@ async def running_scene(directory: Path) -> AsyncIterator[Scene]:
         url = await asyncio.to_thread(fresh_database.create, cluster, "clocks")
         retries = json.dumps([600] * 9)
         async with prepare_processes(url, directory, stream="memory", DELIVERY__RETRY_MINUTES=retries) as processes:
-            words = ("http", "dispatch", "delivery", "upkeep")
+            words = ("http", "dispatch", "delivery", "maintenance")
             part = FakedProcess(url, directory / "service.log", processes.settings, words=words, faked=host_clock)
             part.spawn()
             processes.parts.append(part)
@@ -182,8 +182,8 @@ async def play(scene: Scene, clock: str, steps: Sequence[int]) -> None:
             doctor = await asyncio.to_thread(scene.command, "doctor")
             assert doctor.returncode == 1, (label, doctor.stdout)
             assert "posthouse clock accept" in doctor.stdout, label
-        upkeep = await asyncio.to_thread(scene.command, "upkeep", "--force")
-        assert upkeep.returncode == 0, (label, upkeep.stderr)
+        maintenance = await asyncio.to_thread(scene.command, "maintenance", "--force")
+        assert maintenance.returncode == 0, (label, maintenance.stderr)
         assert await scene.partitions() == partitions, label
         await scene.step(clock, 0)
         await scene.check(f"after {label}")

@@ -1,4 +1,4 @@
-"""The dashboard and the page of captured mail in Chromium, attacked from other sites, by links, and after an end.
+"""The dashboard and the page of captured mail in Chromium, attacked from other sites, by links, and after sign-out.
 
 What senders' and tenants' texts try is in `tests/dashboard/test_frame.py` and `tests/dashboard/test_hostile_texts.py`.
 """
@@ -31,7 +31,7 @@ from tests.support.service import Tenant
 pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="session")]
 
 PAGES: Final = ("/dashboard/", "/dashboard/login", "/dashboard/frame", "/captured", "/docs")
-# What a stranger's page does to ours: read, write, embed, open. A name is in the result where something came of it.
+# What a foreign page does to ours: read, write, embed, open. A name is in the result where something came of it.
 ATTACK: Final = """async ([origin, pages]) => {
   const found = [];
   const attempt = async (name, action) => { try { if ((await action()) && name) found.push(name) } catch {} };
@@ -70,7 +70,7 @@ ATTACK: Final = """async ([origin, pages]) => {
   }
   return found;
 }"""
-# Each would lead elsewhere if it were followed as it is.
+# Each would lead elsewhere if it were followed unchecked.
 RETURNS: Final = (
     "//evil.example/x",
     "/\\evil.example",
@@ -84,7 +84,7 @@ RETURNS: Final = (
     "javascript:alert(1)",
     "data:text/html,<script>alert(1)</script>",
 )
-VISITS_AUDIENCE: Final = "posthouse-visit"
+IMPERSONATION_AUDIENCE: Final = "posthouse-impersonation"
 
 
 @asynccontextmanager
@@ -107,10 +107,10 @@ def claims_of(authorization: str) -> dict[str, Any]:
     return jwt.decode(token, options={"verify_signature": False}) if token else {}
 
 
-async def test_another_origin_reads_writes_frames_and_holds_nothing(
+async def test_another_origin_reads_writes_frames_and_opens_nothing(
     pages: Pages, dashboard: DashboardService, tenant: Tenant
 ) -> None:
-    """From a port of our own host, which browsers take for the same site: they send our cookies."""
+    """From a port of our own host, which browsers treat as the same site: they send our cookies."""
     page = await pages.of(tenant, "overview")
     await settled(page)
     await page.goto(pages.url + await captured_link(dashboard.service, await sends(tenant)))
@@ -118,7 +118,7 @@ async def test_another_origin_reads_writes_frames_and_holds_nothing(
     context = page.context
     cookies = {cookie["name"]: cookie for cookie in await context.cookies(f"{pages.url}/captured")}
     assert {(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies.values()} == {(True, "Strict")}
-    # What the strange page is refused is what it is for.
+    # What the foreign page is refused is what it was made to try.
     pages.watch_of(page).allow("console:", "other origin:", "policy violated:")
     async with strange_site() as port:
         strange = await context.new_page()
@@ -132,7 +132,7 @@ async def test_another_origin_reads_writes_frames_and_holds_nothing(
     assert len(posted) >= 15
     assert {answer.status for answer in posted} <= {400, 401, 404}
     kept = {cookie["name"]: cookie["value"] for cookie in await context.cookies(f"{pages.url}/captured")}
-    # The opened dashboard renewed its own session, as it does.
+    # The opened dashboard renewed its own session, as usual.
     assert kept.keys() == cookies.keys()
     assert kept["posthouse-captured"] == cookies["posthouse-captured"]["value"]
     await page.goto(f"{pages.url}/dashboard/{account_path(tenant)}/overview")
@@ -191,29 +191,31 @@ async def test_after_signing_out_no_step_back_shows_the_account(pages: Pages, te
         assert "Only for us" not in await page.content()
 
 
-async def test_a_visit_that_is_over_leaves_nothing_to_the_operators_own_token(
+async def test_an_ended_impersonation_leaves_nothing_to_the_operators_own_token(
     pages: Pages, dashboard: DashboardService, tenant: Tenant
 ) -> None:
     customer = await dashboard.account()
     page = await operators_page(pages, tenant, "accounts")
-    await page.get_by_role("button", name=f"Visit {customer.unique}").click()
-    await expect(page.locator("[data-banner=visit]")).to_be_visible()
+    await page.get_by_role("button", name=f"View as customer: {customer.unique}").click()
+    await expect(page.locator("[data-banner=impersonation]")).to_be_visible()
     asked: list[tuple[str, str]] = []
 
     async def after_30_minutes(route: Route) -> None:
         request = route.request
         claims = claims_of(await request.header_value("authorization") or "")
         asked.append((request.url.partition("/v1/")[2], claims.get("aud", "")))
-        if claims.get("aud") == VISITS_AUDIENCE:
+        # Whatever the page asks for before the click is still answered, or the link would be gone.
+        is_over = any(path.startswith("suppressions") for path, _ in asked)
+        if is_over and claims.get("aud") == IMPERSONATION_AUDIENCE:
             await route.fulfill(status=401, json={"error": "The token is invalid.", "code": "unauthorized"})
         else:
             await route.fallback()
 
     await page.route("**/v1/**", after_30_minutes)
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Suppressions").click()
-    await expect(page.locator("[data-banner=visit]")).to_have_count(0)
+    await expect(page.locator("[data-banner=impersonation]")).to_have_count(0)
     await eventually(lambda: _has_renewed(asked))
-    assert {audience for path, audience in asked if path.startswith("suppressions")} == {VISITS_AUDIENCE}
+    assert {audience for path, audience in asked if path.startswith("suppressions")} == {IMPERSONATION_AUDIENCE}
 
 
 def _has_renewed(asked: list[tuple[str, str]]) -> bool:

@@ -1,4 +1,4 @@
-"""A tenant adds and removes domains without end: another tenant's domains are added all the same."""
+"""A tenant adds and removes domains without end: another tenant's domains are still added."""
 
 import asyncio
 from collections import Counter
@@ -11,7 +11,7 @@ WORKERS = 12
 DOMAINS = 8
 
 
-async def test_a_flood_of_new_domains_keeps_no_other_account_from_its_own(
+async def test_a_flood_of_new_domains_stops_no_other_account_from_adding_its_own(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     service = await start_service(await asyncio.to_thread(new_database), tmp_path / "server.log")

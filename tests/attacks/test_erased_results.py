@@ -1,4 +1,4 @@
-"""An account erases each address that bounced or complained: it is suspended as soon as one that erases nothing."""
+"""An account erases each address that bounced or complained: it is suspended as soon as one that erases none."""
 
 from collections.abc import AsyncIterator
 
@@ -44,7 +44,7 @@ async def test_erasing_what_bounced_delays_no_suspension(flow: ReputationFlow, d
     assert (await flow.run()).suspended == 2
 
 
-async def test_erasing_who_complains_delays_no_suspension(flow: ReputationFlow, database_url: str) -> None:
+async def test_erasing_recipients_who_complain_delays_no_suspension(flow: ReputationFlow, database_url: str) -> None:
     control, evader = flow.steps.sender, await flow.steps.another_sender("evader")
     by_control, by_evader = [await flow.send(200, sender=sender) for sender in (control, evader)]
     # Some before they complain, some after.

@@ -1,7 +1,7 @@
 """A thousand forged bounces and complaints of ten kinds, over SMTP, change nothing; a provider's own still count.
 
-The attacker got mails of the account: it has their tokens, and every byte of them. It has a domain with a DKIM key of
-its own, and genuine reports that a provider signed.
+The attacker got messages of the account: it has their tokens, and every byte of them. It has a domain with its own DKIM
+key, and genuine reports that a provider signed.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.entrypoints.smtp.inbound import Inbound
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from posthouse.flows.inbound.reports import Reports
@@ -21,6 +20,7 @@ from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.wire.dns import Resolver
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.feedback_loop import FeedbackLoop, complaint_check
 from tests.support.inbound_reports import bounce, complaint
@@ -30,14 +30,14 @@ OF_EACH_KIND: Final = 100
 CLIENTS: Final = 8
 HOSTNAME, DOMAIN, COMPLAINTS = "mx.example.com", "bounce.example.com", "complaints@bounce.example.com"
 KEY: Final = b"k" * 32
-# Short keys: a thousand signatures take long with others.
+# Short keys: a thousand signatures take long with longer ones.
 YAHOO: Final = FeedbackLoop("arf.mail.yahoo.com", bits=1024)
 VALIDITY: Final = FeedbackLoop("senderscore.net", "081107", bits=1024)
 ATTACKER: Final = FeedbackLoop("attacker.example", bits=1024)
 # What no forged report may touch. Reports are noted, and that is all.
 TABLES: Final = (
-    "accounts", "messages", "recipients", "schedule", "attempts", "events", "ledger", "suppressions",
-    "lifted_suppressions", "audit_log", "inbox",
+    "accounts", "messages", "recipients", "delivery_schedule", "attempts", "events", "ledger", "suppressions",
+    "removed_suppressions", "audit_log", "postmaster_mail",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class Scene:
     steps: DeliverySteps
     port: int
     reputation: Reputation
-    chance: random.Random
+    randomness: random.Random
     alone: list[ClaimedRecipient] = field(default_factory=list)
     together: list[list[ClaimedRecipient]] = field(default_factory=list)
     neighbours: list[list[ClaimedRecipient]] = field(default_factory=list)
@@ -131,21 +131,23 @@ def arf(*heads: str, author: str = f"feedback@{YAHOO.domain}", to: str = COMPLAI
 
 
 def from_an_invented_host(scene: Scene) -> ForgedReport:
-    claimed = scene.chance.choice(scene.alone)
-    to = scene.chance.choice([COMPLAINTS, path(claimed, 0)])
+    claimed = scene.randomness.choice(scene.alone)
+    to = scene.randomness.choice([COMPLAINTS, path(claimed, 0)])
     return ForgedReport(arf(token(claimed), recipient=claimed.email, to=to), [to])
 
 
 def signed_by_a_wrong_domain(scene: Scene) -> ForgedReport:
-    claimed = scene.chance.choice(scene.alone)
-    author = scene.chance.choice(["fbl@attacker.example", "fbl@mail.attacker.example", f"feedback@{YAHOO.domain}"])
+    claimed = scene.randomness.choice(scene.alone)
+    author = scene.randomness.choice(["fbl@attacker.example", "fbl@mail.attacker.example", f"feedback@{YAHOO.domain}"])
     return ForgedReport(ATTACKER.signed(arf(token(claimed), author=author)), [COMPLAINTS, path(claimed, 0)])
 
 
 def signed_then_altered(scene: Scene) -> ForgedReport:
-    mine, other = scene.chance.sample(scene.alone, 2)
-    mail = YAHOO.signed(arf(token(mine)), canonical=scene.chance.choice([(b"relaxed", b"simple"), (b"simple",) * 2]))
-    altered = scene.chance.choice(
+    mine, other = scene.randomness.sample(scene.alone, 2)
+    mail = YAHOO.signed(
+        arf(token(mine)), canonical=scene.randomness.choice([(b"relaxed", b"simple"), (b"simple",) * 2])
+    )
+    altered = scene.randomness.choice(
         [
             mail.replace(token(mine).encode(), token(other).encode()),
             mail.replace(b"--b--", f"--b\r\nContent-Type: message/rfc822\r\n\r\n{token(other)}\r\n--b--".encode()),
@@ -158,8 +160,8 @@ def signed_then_altered(scene: Scene) -> ForgedReport:
 
 def signed_with_an_unaligned_author(scene: Scene) -> ForgedReport:
     """Or to another sender, who passes the provider's genuine report on to us."""
-    claimed = scene.chance.choice(scene.alone)
-    mail = scene.chance.choice(
+    claimed = scene.randomness.choice(scene.alone)
+    mail = scene.randomness.choice(
         [
             arf(token(claimed), author="feedback@attacker.example"),
             arf(token(claimed), author=f"feedback@{YAHOO.domain}.attacker.example"),
@@ -170,51 +172,51 @@ def signed_with_an_unaligned_author(scene: Scene) -> ForgedReport:
 
 
 def a_bounce_of_a_co_recipient(scene: Scene) -> ForgedReport:
-    rows = scene.chance.choice(scene.together)
-    victim = scene.chance.choice(rows)
+    rows = scene.randomness.choice(scene.together)
+    victim = scene.randomness.choice(rows)
     to = path(rows[0])
     return ForgedReport(bounce(victim.email, to=to, original=f"Return-Path: <{to}>\n"), [to])
 
 
 def a_bounce_with_a_forged_token(scene: Scene) -> ForgedReport:
-    claimed = scene.chance.choice(scene.alone)
+    claimed = scene.randomness.choice(scene.alone)
     genuine = path(claimed, 0)
-    at = scene.chance.randrange(len("bounces+"), genuine.index("@"))
+    at = scene.randomness.randrange(len("bounces+"), genuine.index("@"))
     changed = genuine[:at] + ("a" if genuine[at] != "a" else "b") + genuine[at + 1 :]
-    to = scene.chance.choice([changed, path(claimed, 0, scene.chance.randbytes(32))])
+    to = scene.randomness.choice([changed, path(claimed, 0, scene.randomness.randbytes(32))])
     return ForgedReport(bounce(claimed.email, to=to), [to])
 
 
 def a_bounce_with_another_accounts_ids(scene: Scene) -> ForgedReport:
-    """The token of a neighbour's mail, or of no mail: this account's message, and the neighbour's account."""
-    claimed = scene.chance.choice(scene.alone)
-    rows = scene.chance.choice(scene.neighbours)
+    """The token of a neighbour's message, or of no message: this account's message, and the neighbour's account."""
+    claimed = scene.randomness.choice(scene.alone)
+    rows = scene.randomness.choice(scene.neighbours)
     mixed = MailReference.of(rows[0].account_id, claimed.message_id, 0)
-    to = scene.chance.choice([path(rows[0]), return_path(mixed, DOMAIN, KEY)])
+    to = scene.randomness.choice([path(rows[0]), return_path(mixed, DOMAIN, KEY)])
     original = f"Return-Path: <{path(claimed, 0)}>\n{token(claimed)}\n"
     return ForgedReport(bounce(claimed.email, to=to, original=original), [to])
 
 
 def a_replayed_report(scene: Scene) -> ForgedReport:
-    """A provider's genuine report, once more, also to the return paths of other mails."""
-    other = scene.chance.choice(scene.alone)
-    return ForgedReport(scene.chance.choice(scene.genuine), [COMPLAINTS, path(other, 0)])
+    """A provider's genuine report, once more, also to the return paths of other messages."""
+    other = scene.randomness.choice(scene.alone)
+    return ForgedReport(scene.randomness.choice(scene.genuine), [COMPLAINTS, path(other, 0)])
 
 
 def with_thousands_of_recipients(scene: Scene) -> ForgedReport:
-    rows = scene.chance.choice(scene.together)
+    rows = scene.randomness.choice(scene.together)
     others = "".join(f"Original-Rcpt-To: <r{number}@example.org>\n" for number in range(3_000))
-    mail = arf(token(rows[0]), f"Return-Path: <{path(rows[0])}>", recipient=scene.chance.choice(rows).email)
+    mail = arf(token(rows[0]), f"Return-Path: <{path(rows[0])}>", recipient=scene.randomness.choice(rows).email)
     mail = mail.replace(b"Version: 1\r\n", b"Version: 1\r\n" + others.replace("\n", "\r\n").encode())
     return ForgedReport(mail, [COMPLAINTS, path(rows[0])])
 
 
 def with_malformed_parts(scene: Scene) -> ForgedReport:
-    claimed = scene.chance.choice(scene.alone)
+    claimed = scene.randomness.choice(scene.alone)
     mail = bytearray(ATTACKER.signed(arf(token(claimed), f"Return-Path: <{path(claimed, 0)}>")))
-    for _ in range(scene.chance.randrange(1, 30)):
-        at = scene.chance.randrange(len(mail))
-        mail[at : at + scene.chance.randrange(4)] = scene.chance.choice(
+    for _ in range(scene.randomness.randrange(1, 30)):
+        at = scene.randomness.randrange(len(mail))
+        mail[at : at + scene.randomness.randrange(4)] = scene.randomness.choice(
             [b"\0", b"\xff\xfe", b"--b", b"\r\n\r\n", b"--b--\r\n", b"Content-Transfer-Encoding: base64\r\n", b""]
         )
     return ForgedReport(bytes(mail), [COMPLAINTS, path(claimed, 0)])
@@ -239,11 +241,8 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
     zone = {**YAHOO.zone, **VALIDITY.zone, **ATTACKER.zone}
     async with open_delivery_steps(database_url) as steps, Nameserver(zone) as nameserver:
         reports = Reports(
-            database=steps.database,
-            clock=steps.clock,
-            chance=SystemChance(),
+            context(steps.database, steps.clock, return_path=[KEY]),
             return_path_domain=DOMAIN,
-            keys=[KEY],
             complaint_check=complaint_check(Resolver([nameserver.endpoint]), YAHOO.domain, VALIDITY.domain),
             feedback_address=COMPLAINTS,
         )
@@ -252,7 +251,7 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         await smtp.listen([Listener("127.0.0.1", 0)])
         seed = random.randrange(2**32)
         print("seed", seed)
-        reputation = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
+        reputation = Reputation(context(steps.database, steps.clock))
         scene = Scene(steps, smtp.ports[0], reputation, random.Random(seed))
         try:
             await _send_mail(scene)
@@ -282,7 +281,7 @@ async def _send_mail(scene: Scene) -> None:
 async def test_a_thousand_forged_reports_of_ten_kinds_change_nothing(scene: Scene) -> None:
     before, counting = await scene.state(), await scene.counting()
     forged = [(kind, kind(scene)) for kind in KINDS for _ in range(OF_EACH_KIND)]
-    scene.chance.shuffle(forged)
+    scene.randomness.shuffle(forged)
     replies = await scene.send([report for _, report in forged])
     assert len(replies) == 1_000
     # Only forged tokens are refused, and malformed mail with bare line ends; the rest is known only when it is read.

@@ -1,4 +1,4 @@
-"""Connections that send nothing: an address has its share of them, and clients at other addresses are served."""
+"""Connections that send nothing: an address has only its share of them, and clients at other addresses are served."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""An account floods intake with bodies of 200 KB or holds what it can: other accounts' mail and pages don't wait."""
+"""An account floods intake with bodies of 200 KB or holds all it can: other accounts' mail and pages don't wait."""
 
 import asyncio
 import json

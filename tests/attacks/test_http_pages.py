@@ -1,16 +1,16 @@
-"""Strangers ask for pages without a pause: a page is encoded once, its requests are limited, customers don't notice."""
+"""Anonymous clients ask for pages without a pause: pages are encoded once, requests limited, customers don't notice."""
 
 import time
 
 import pytest
 
-from posthouse.entrypoints.http.unauthenticated import PIECE_BYTES
+from posthouse.entrypoints.http.request_limits import PIECE_BYTES
 from tests.support.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
 
 CONNECTIONS = 16
-# The service's own, which other tests set out of the way.
+# The service's default, which other tests set out of the way.
 BURST = 200
 ORDINARY = {"HTTP__UNAUTHENTICATED_PER_SECOND": "50", "HTTP__UNAUTHENTICATED_BURST": str(BURST)}
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from posthouse.entrypoints.http.connection import FRAMING_BYTES_MAX
+from posthouse.entrypoints.http.server import FRAMING_BYTES_MAX
 from tests.support.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service
@@ -13,7 +13,7 @@ from tests.support.service import Service
 CHUNKED = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 BEGIN = b"POST /v1/auth/login HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"1\r\n{\r\n"
 FIELDS = b"".join(b"a:%d\r\n" % number for number in range(4_000))
-# What the kernel keeps on its way, on both sides, before the sender notices.
+# What the kernel buffers on both sides before the sender notices.
 BUFFERED_BYTES_MAX = 8 * 1024 * 1024
 SENT_BYTES_MAX = 64 * 1024 * 1024
 MEMORY_BYTES_MAX = 32 * 1024 * 1024
@@ -64,7 +64,7 @@ async def send_without_end(port: int, begin: bytes, piece: bytes) -> tuple[int, 
         pytest.param(BEGIN.replace(b"POST /v1/auth/login", b"GET /healthz") + b"0\r\n", FIELDS, id="after the answer"),
     ],
 )
-async def test_a_request_has_a_bounded_number_of_bytes_beside_its_body(
+async def test_a_request_has_a_bounded_number_of_bytes_besides_its_body(
     http_process: ServerProcess, begin: bytes, piece: bytes
 ) -> None:
     before = http_process.resident_bytes()
@@ -78,7 +78,7 @@ async def test_the_refusal_is_the_error_object(http_process: ServerProcess) -> N
     reader, writer = await asyncio.open_connection("127.0.0.1", http_process.port)
     writer.write(BEGIN + b"0\r\n")
     await writer.drain()
-    # Not more than the limit in one piece, so that nothing unread resets the connection.
+    # Not more than the limit in a single write, so that nothing unread resets the connection.
     for _ in range(FRAMING_BYTES_MAX // len(FIELDS) + 2):
         writer.write(FIELDS)
         await writer.drain()

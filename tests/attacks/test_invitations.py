@@ -1,4 +1,4 @@
-"""Invitations: the token goes to the stranger alone; and what they cause falls on the inviters, not on the service."""
+"""Invitations: the token goes only to the invited address; consequences fall on the inviters, not on the service."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,29 +13,29 @@ from tests.support.server_process import start_service
 from tests.support.service import PASSWORD, SENDER_ACCOUNT, Service, Tenant
 from tests.support.service_processes import prepare_processes
 
-STRANGER = "cto@victim-company.example"
+INVITED = "cto@victim-company.example"
 DOMAIN = "one.example.net"
-# A network may ask for so many new passwords at once.
+# A network may ask for this many new passwords at once.
 RESETS = 3
 SCENE_SECONDS_MAX = 300.0
 
 
-async def test_an_owner_can_not_claim_a_strangers_address(new_database: Callable[[], str], tmp_path: Path) -> None:
+async def test_an_owner_can_not_claim_another_persons_address(new_database: Callable[[], str], tmp_path: Path) -> None:
     service = await start_service(await asyncio.to_thread(new_database), tmp_path / "server.log")
     try:
         await service.prepare_sender()
         attacker, victim = await service.account(), await service.account()
-        invited = await attacker.call("POST", "/v1/invitations", {"email": STRANGER, "role": "viewer"})
+        invited = await attacker.call("POST", "/v1/invitations", {"email": INVITED, "role": "viewer"})
         assert invited.status == 201, invited.raw
-        (token,) = await service.mailed_tokens(STRANGER)
-        # Whatever the attacker can read of the account has no token.
+        (token,) = await service.mailed_tokens(INVITED)
+        # Nothing that the attacker can read of the account contains the token.
         paths = ("/v1/invitations", "/v1/audit-log", "/v1/messages", "/v1/auth/me")
         seen = [invited.raw, *[(await attacker.call("GET", path)).raw for path in paths]]
         assert not any(token.encode() in raw for raw in seen)
-        assert await service.value("SELECT count(*) FROM users WHERE email = $1", STRANGER) == 0
-        # The stranger's own company invites them: they choose the password.
-        await victim.call("POST", "/v1/invitations", {"email": STRANGER, "role": "owner"})
-        accepting = {"token": await service.mailed_token(STRANGER), "password": "the stranger's own password"}
+        assert await service.value("SELECT count(*) FROM users WHERE email = $1", INVITED) == 0
+        # The invited person's own company invites them: they choose the password.
+        await victim.call("POST", "/v1/invitations", {"email": INVITED, "role": "owner"})
+        accepting = {"token": await service.mailed_token(INVITED), "password": "the invited person's own password"}
         accepted = await service.request("POST", "/v1/invitations/accept", json=accepting)
         assert (accepted.status, accepted.body["role"]) == (200, "owner")
     finally:
@@ -43,7 +43,7 @@ async def test_an_owner_can_not_claim_a_strangers_address(new_database: Callable
 
 
 async def invite_unknown(tenant: Tenant, attempts: int) -> Answer:
-    """At least so many, and on until the account may mail no more."""
+    """At least this many, and more until the account may send no more."""
     number = 0
     while True:
         body = {"email": f"550-rcpt+{tenant.unique}-{number}@{DOMAIN}", "role": "viewer"}
@@ -76,7 +76,7 @@ async def test_invitations_to_unknown_addresses_stop_the_inviters_and_no_passwor
         LANES__CONNECTIONS_MAX="4",
     ) as processes:
         processes.destination(DOMAIN)
-        await processes.start_http("dispatch", "delivery", "upkeep")
+        await processes.start_http("dispatch", "delivery", "maintenance")
         service = processes.service
         await service.prepare_sender()
         sender = await service.value("SELECT id FROM accounts WHERE name = $1", SENDER_ACCOUNT)
@@ -89,7 +89,7 @@ async def test_invitations_to_unknown_addresses_stop_the_inviters_and_no_passwor
             await tenant.jwt()
 
         async def waiting() -> set[UUID]:
-            return {row["message_id"] for row in await service.sql("SELECT message_id FROM schedule")}
+            return {row["message_id"] for row in await service.sql("SELECT message_id FROM delivery_schedule")}
 
         async def arrived() -> set[str]:
             return set(users) & set(processes.copies())
@@ -99,7 +99,7 @@ async def test_invitations_to_unknown_addresses_stop_the_inviters_and_no_passwor
             before = await eventually(waiting, lambda found: len(found) >= 20, within=60)
             assert [(await forgot(service, user)).status for user in users] == [200] * RESETS
             await eventually(arrived, lambda found: found == set(users), within=60)
-            # They overtook most of the invitations.
+            # The resets overtook most of the invitations.
             assert len(before & await waiting()) >= len(before) // 3
             stopped = await asyncio.wait_for(attack, SCENE_SECONDS_MAX)
         finally:

@@ -14,7 +14,7 @@ FORWARDED = {"X-Forwarded-For": "203.0.113.9"}
 # Fewer than a network's share of the attempts in progress.
 GUESSERS = 6
 LOGINS = 8
-# More than are free for a network.
+# More than are available to a network.
 FAILURES = 50
 
 

@@ -1,6 +1,6 @@
-"""One tenant or stranger does its worst with each shared resource: what another tenant does takes little longer.
+"""One tenant or anonymous client does its worst with each shared resource: another tenant's work takes little longer.
 
-The victim's times are measured alone and next to the attack, in turns: five pairs of windows, whose medians are
+The victim's times are measured without and during the attack, in turns: five pairs of windows, whose medians are
 compared, so that a machine with other things to do changes both. All parts of the service run in one process, or in a
 fleet with NATS. With REPORT=FILE the figures are written into that file, between two comments: `make attacks-table`.
 """
@@ -24,9 +24,9 @@ from tests.support.victim import ACTIONS, DESTINATION, SILENT, Stage, Victim, op
 
 PAIRS: Final = 5
 SECONDS: Final = 5.0
-# Of the p99 alone; the first is for accepting and delivering.
+# Of the p99 without the attack; the first is for accepting and delivering.
 TWICE: Final = 2.0
-# A time that no customer notices, whatever it was alone.
+# A time that no customer notices, whatever it was without the attack.
 UNNOTICED_SECONDS: Final = 0.05
 
 Prepare = Callable[[Stage, Sequence[Tenant]], Awaitable[None]]
@@ -97,12 +97,12 @@ SCENES: Final = (
     Scene("recipients", "ten accounts send such batches", "batches", accounts=10),
     Scene("look-ups in DNS", "10,000 recipients at names without an answer", "nothing", send_to_names_without_answer),
     Scene("stored bytes", "8 connections send test mail of 6 MiB", "stored test mail"),
-    Scene("work of accepting", "64 connections send small mails, above the rate", "small mails"),
-    Scene("work and memory of bodies", "64 connections send mails of 200 KB", "mails of 200 KB"),
-    Scene("work and memory of bodies", "64 connections send mails of 1 MiB", "mails of 1 MiB"),
+    Scene("work of accepting", "64 connections send small messages, above the rate", "small messages"),
+    Scene("work and memory of bodies", "64 connections send messages of 200 KB", "messages of 200 KB"),
+    Scene("work and memory of bodies", "64 connections send messages of 1 MiB", "messages of 1 MiB"),
     Scene("changes under `/v1`", "16 connections store template versions of 200 KB", "template versions"),
     Scene("reads under `/v1`", "32 connections list and search messages", "searches", have_many_messages),
-    Scene("reads under `/v1`", "16 connections read a mail of 5 MiB", "large reads"),
+    Scene("reads under `/v1`", "16 connections read a message of 5 MiB", "large reads"),
     Scene("checks of passwords", "32 connections at 4 addresses guess passwords", "wrong logins"),
     Scene("checks of passwords", "32 connections at 4 addresses log in", "right logins"),
     Scene("pages", "32 connections at 4 addresses ask for pages", "pages"),
@@ -112,12 +112,12 @@ SCENES: Final = (
     Scene("the lock of an account", "300,000 revoked keys, 8 connections create keys", "keys", revoke_keys),
     Scene("HTTP connections", "200 bodies that drip, 100 clients that don't read", "slow bodies"),
     Scene("HTTP connections", "4,000 idle connections from 8 addresses", "idle connections"),
-    Scene("content over submission", "40 sessions send mails of 9 MiB", "submission content"),
+    Scene("content over submission", "40 sessions send messages of 9 MiB", "submission content"),
     Scene("SMTP connections", "2,700 sessions without AUTH from 60 addresses", "connections before AUTH"),
     Scene("content on port 25", "360 slow messages of 2 MiB from 8 networks", "inbound content"),
     Scene("delivery sessions", "600 domains with 6 silent servers each", "nothing", send_to_silent_servers),
     Scene("webhook calls", "2,000 events of an endpoint that hangs", "steady mail", hang_its_webhook),
-    Scene("a destination's lane", "10,000 mails to the victim's destination", "nothing", send_to_the_same_domain),
+    Scene("a destination's lane", "10,000 messages to the victim's destination", "nothing", send_to_the_same_domain),
 )
 
 
@@ -160,7 +160,7 @@ async def test_a_noisy_neighbour_delays_no_other_tenant(
         print(f"{action}: {alone * 1e3:.0f} -> {attacked * 1e3:.0f} ms", end="; ")
         times_max = TWICE if action in ("send", "delivery") else TIMES_MAX
         if attacked > max(times_max * alone, alone + UNNOTICED_SECONDS):
-            too_long[action] = f"{alone * 1e3:.0f} ms alone, {attacked * 1e3:.0f} ms attacked"
+            too_long[action] = f"{alone * 1e3:.0f} ms without, {attacked * 1e3:.0f} ms attacked"
     refused = measured.refused
     print(dict(refused), measured.load)
     assert not any(times.refused for times in measured.alone)

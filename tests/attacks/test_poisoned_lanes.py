@@ -1,6 +1,6 @@
 """A hosted domain words its refusals as it likes, and a message can be refused as often as it is tried.
 
-Neither slows the mail of another account, or to another domain. What a provider says to many still does.
+Neither slows another account's mail or mail to another domain. What a provider says to many still does.
 """
 
 from collections.abc import AsyncIterator
@@ -10,15 +10,16 @@ from typing import Final
 
 import pytest
 
-from posthouse.flows.deliver.outcomes import domain_served, served
+from posthouse.flows.deliver.lane_queue import Turn
+from posthouse.flows.deliver.outcomes import domain_feedback, served
 from posthouse.mail.reply import Reply, reply_of
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.learned_limits import LaneScope
 from posthouse.rules.outcome import AttemptResult, Replied, Stage
-from posthouse.rules.standing import Place
 from posthouse.wire.carrier import CarrierRequest, CarrierResult
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-from tests.support.lanes import ONE, TWO, Lanes, Turn, names_of_lanes, ticket
+from tests.support.lanes import ONE, TWO, Lanes, names_of_lanes, ticket
 from tests.support.nameserver import Nameserver
 
 LIMITS: Final = LaneLimits(Limits(per_second_start=20.0))
@@ -30,15 +31,15 @@ ASKS_AN_HOUR: Final = "4.7.1 Too many invalid recipients, try again in 60 minute
 TOO_FAST: Final = "4.7.28 Gmail has detected an unusual rate of unsolicited mail originating from your IP address."
 TRIES: Final = 3
 SUPPRESSED: Final = (
-    "the address is suppressed: earlier mail to it bounced or was complained about, or the account wants none"
+    "the address is suppressed: earlier mail to it bounced or was complained about, or the account blocks it"
 )
 
 
 def recorded() -> list[tuple[Stage, Reply]]:
-    """What real servers said: the refusals of the tables of remarks and of reasons."""
+    """What real servers said: the refusals of the tables of reply signals and of reasons."""
     folder = Path(__file__).parents[1] / "rules"
     replies = []
-    for line in (folder / "remarks.txt").read_text().splitlines():
+    for line in (folder / "reply_signals.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             _, stage, code, _, text = line.split(" ", 4)
             replies.append((Stage(stage), int(code), text))
@@ -65,7 +66,7 @@ async def refuse(lanes: Lanes, turn: Turn, server: str, stage: Stage, reply: Rep
     """The server refuses a bundle, as delivery would note it."""
     carried = CarrierResult((Replied(stage, reply),), server)
     about = turn.queue.name, turn.bundle.destination, carried, turn.bundle.message_id
-    lanes.queues.release_domain(turn.queue, turn.bundle, *domain_served(*about))
+    lanes.carry_out(lanes.flow.release_domain(turn.queue, turn.bundle, *domain_feedback(*about)))
     await lanes.finish(turn, *served(*about))
 
 
@@ -75,8 +76,8 @@ async def seconds_until_started(lanes: Lanes, account_id: AccountId, destination
     await lanes.sort(ticket(destination, account_id, lane=lane))
     while not lanes.turns and lanes.clock.monotonic() < begin + 10:
         lanes.clock.advance(seconds=0.5)
-        for queue in list(lanes.queues.queues):
-            lanes.queues.advance(queue)
+        for queue in list(lanes.flow.queues):
+            lanes.carry_out(lanes.flow.advance(queue))
         await lanes.settle()
     for turn in list(lanes.turns):
         await lanes.finish(turn)
@@ -100,7 +101,7 @@ async def test_one_hosted_domain_delays_no_other_account_and_no_other_domain(nam
         for account_id, destination in ((TWO, EVIL), (TWO, FAIR), (TWO, MAILBOXES), (ONE, FAIR), (ONE, MAILBOXES)):
             if await seconds_until_started(lanes, account_id, destination, GOOGLE) > WAIT_SECONDS_MAX:
                 delayed.append((account_id.int, destination, reply))
-        assert lanes.lane(GOOGLE).lane.standing == LIMITS.default.standing
+        assert lanes.lane(GOOGLE).lane.learned == LIMITS.default.learned
     assert delayed == []
 
 
@@ -115,13 +116,13 @@ async def test_one_message_of_a_small_lane_delays_no_other_account(names: Namese
                 await refuse(lanes, turn, "mx.one.example", stage, reply)
         if await seconds_until_started(lanes, TWO, SMALL, SMALL) > WAIT_SECONDS_MAX:
             delayed.append(reply)
-        assert lanes.lane(SMALL).lane.standing == LIMITS.default.standing
+        assert lanes.lane(SMALL).lane.learned == LIMITS.default.learned
     assert delayed == []
 
 
 @dataclass
 class SayingCarrier:
-    """A carrier that refuses recipients as told, by their domain or address, and delivers to all others."""
+    """A carrier that refuses the given recipients, by their domain or address, and delivers to all others."""
 
     says: dict[str, tuple[Stage, int, str]] = field(default_factory=dict)
     server: str = GOOGLE_SERVER
@@ -187,8 +188,10 @@ async def test_a_message_that_is_refused_at_each_try_slows_no_other_account(
         await flow.run_due()
         flow.clock.advance(minutes=1)
     assert len(carrier.taken) >= TRIES
-    assert flow.delivery._standing_of(Place("", SMALL)) is None
-    assert (await flow.steps.fetch("SELECT count(*) FROM schedule WHERE destination = 'one.example'"))[0][0] == 1
+    assert flow.delivery._learned_limits.limits_of(LaneScope("", SMALL)) is None
+    assert (await flow.steps.fetch("SELECT count(*) FROM delivery_schedule WHERE destination = 'one.example'"))[0][
+        0
+    ] == 1
 
 
 async def test_a_provider_that_refuses_many_slows_its_lane(flow: DeliveryFlow, carrier: SayingCarrier) -> None:
@@ -233,7 +236,7 @@ async def test_a_suppressed_address_is_decided_while_its_lane_rests(flow: Delive
     assert len(carrier.refused) == refused
 
 
-async def test_on_sockets_a_hosted_domain_and_a_message_stop_nobody_else(database_url: str) -> None:
+async def test_on_sockets_a_hosted_domain_and_a_message_stop_no_other_mail(database_url: str) -> None:
     async with open_delivery_flow(database_url, lane_limits=LIMITS) as flow:
         flow.serve(EVIL, FAIR, host=GOOGLE_SERVER)
         flow.serve(SMALL)

@@ -1,4 +1,4 @@
-"""A tenant with much to send at once: what costs the service work is counted in recipients, and has a share."""
+"""A tenant with much to send at once: what costs the service work is counted in recipients, and limited to a share."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from posthouse.rules import limits
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant
 
-# Of test mail, a tenth.
+# A tenth of the limit for test mail.
 STORED_BYTES = 100 * limits.MIB
 
 
@@ -70,14 +70,14 @@ async def test_a_batch_is_written_in_pieces_unless_it_is_all_or_none(service: Se
     assert await transaction_sizes(whole) == [1_000]
     sizes = await transaction_sizes(in_pieces)
     assert sum(sizes) == 1_000
-    assert max(sizes) <= limits.BATCH_RECIPIENTS_MAX
+    assert max(sizes) <= limits.GROUP_COMMIT_RECIPIENTS_MAX
 
 
-async def test_messages_to_many_recipients_fill_a_shared_transaction_sooner(service: Service) -> None:
+async def test_messages_to_many_recipients_fill_a_group_commit_sooner(service: Service) -> None:
     tenant = await service.account(credits=2_000)
     to = [f"r{number}@example.org" for number in range(limits.RECIPIENTS_MAX)]
     await asyncio.gather(*(tenant.accepts(tenant.mail(to=to)) for _ in range(40)))
-    assert max(await transaction_sizes(tenant)) <= limits.BATCH_RECIPIENTS_MAX
+    assert max(await transaction_sizes(tenant)) <= limits.GROUP_COMMIT_RECIPIENTS_MAX
 
 
 @pytest.mark.rule("RATE-09")

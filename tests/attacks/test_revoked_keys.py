@@ -1,4 +1,4 @@
-"""A tenant creates keys beside hundreds of thousands of revoked ones: its neighbour's mail is not delayed."""
+"""A tenant with hundreds of thousands of revoked keys creates more: its neighbour's mail is not delayed."""
 
 import asyncio
 import statistics
@@ -13,8 +13,8 @@ from tests.support.server_process import start_service
 from tests.support.service import Tenant
 
 REVOKED = 300_000
-# Of a neighbour's POST: this many times what it takes beside the same tenant without revoked keys, or a time that no
-# customer notices.
+# The limit for a neighbour's POST: this many times what it takes when the same tenant has no revoked keys, or a time
+# that no customer notices.
 SLOWER_MAX = 2
 UNNOTICED_SECONDS = 0.05
 
@@ -67,7 +67,7 @@ async def test_revoked_keys_delay_no_neighbour(new_database: Callable[[], str], 
         await service.sql("ANALYZE api_keys")
         async with busy(attacker):
             after = await median_seconds(victim, 60)
-        print(f"a neighbour's POST: {before * 1000:.0f} ms, {after * 1000:.0f} ms beside {REVOKED} revoked keys")
+        print(f"a neighbour's POST: {before * 1000:.0f} ms, {after * 1000:.0f} ms with {REVOKED} revoked keys")
         assert after < max(SLOWER_MAX * before, UNNOTICED_SECONDS)
     finally:
         await service.stop()

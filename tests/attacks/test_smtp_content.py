@@ -1,4 +1,4 @@
-"""Sessions that fill the memory for content and then send nothing: other accounts and other peers are served."""
+"""Sessions that fill the memory for content and then send nothing: other accounts and clients are served."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ async def text_from(listeners: SmtpListeners, tenant: Tenant, body: str = "Good 
         return await submit(line, mail, ["ada@example.org"], sender=f"news@{tenant.domain}")
 
 
-async def test_an_account_that_fills_the_memory_leaves_room_for_others(
+async def test_an_account_that_fills_the_memory_leaves_some_for_others(
     processes: ServiceProcesses, listeners: SmtpListeners
 ) -> None:
     noisy, victim = await processes.service.account(), await processes.service.account()
@@ -69,7 +69,7 @@ async def test_an_account_that_fills_the_memory_leaves_room_for_others(
 
 
 @pytest.mark.usefixtures("processes")
-async def test_few_peers_without_a_login_leave_room_for_others(listeners: SmtpListeners) -> None:
+async def test_a_few_unauthenticated_clients_leave_memory_for_others(listeners: SmtpListeners) -> None:
     async with AsyncExitStack() as stack:
         for number in range(130):
             line = await stack.enter_async_context(

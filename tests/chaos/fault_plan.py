@@ -44,7 +44,7 @@ VOLUME_BYTES: Final = 3 * 1024**3
 
 @dataclass(slots=True)
 class FaultPlan:
-    """The faults. Each ends by itself, and the service can recover from it."""
+    """The faults. Each ends on its own, and the service can recover from it."""
 
     whole_service: WholeService
     postgres: PrivatePostgres
@@ -52,7 +52,7 @@ class FaultPlan:
     to_postgres: TcpProxy
     to_nats: TcpProxy
     volume: Path | None
-    chance: random.Random
+    randomness: random.Random
     injected: Counter[str] = field(default_factory=Counter)
     kills: int = 0
     last: str = ""
@@ -78,7 +78,7 @@ class FaultPlan:
 
     async def inject(self) -> None:
         """One fault, from its beginning to its end."""
-        name = self.chance.choice([*self.faults, *[fault for fault in self.faults if fault.startswith("kill ")]])
+        name = self.randomness.choice([*self.faults, *[fault for fault in self.faults if fault.startswith("kill ")]])
         self.last = name
         await self.faults[name]()
         self.injected[name] += 1
@@ -87,7 +87,7 @@ class FaultPlan:
         async def kill() -> None:
             await self.whole_service.kill(name)
             self.kills += 1
-            await asyncio.sleep(self.chance.uniform(0, 1))
+            await asyncio.sleep(self.randomness.uniform(0, 1))
             self.whole_service.start(name)
 
         return kill
@@ -103,14 +103,14 @@ class FaultPlan:
 
     async def _slow(self, proxy: TcpProxy) -> None:
         await self._note_database_loss(proxy)
-        proxy.delay_seconds = self.chance.uniform(0.01, 0.2)
-        await asyncio.sleep(self.chance.uniform(1, 4))
+        proxy.delay_seconds = self.randomness.uniform(0.01, 0.2)
+        await asyncio.sleep(self.randomness.uniform(1, 4))
         proxy.delay_seconds = 0.0
 
     async def _pause(self, proxy: TcpProxy) -> None:
         proxy.pause()
         await self._note_database_loss(proxy)
-        await asyncio.sleep(self.chance.uniform(0.5, 6))
+        await asyncio.sleep(self.randomness.uniform(0.5, 6))
         proxy.resume()
 
     async def _reset(self, proxy: TcpProxy) -> None:
@@ -130,16 +130,16 @@ class FaultPlan:
             return
         filler = self.volume / "filler"
         await asyncio.to_thread(_fill_volume, filler)
-        await asyncio.sleep(self.chance.uniform(2, 5))
+        await asyncio.sleep(self.randomness.uniform(2, 5))
         filler.unlink()
         await asyncio.to_thread(self.nats.restart)
 
 
 def _fill_volume(filler: Path) -> None:
     """To the last byte, including what is freed meanwhile."""
-    room = os.statvfs(filler.parent)
+    capacity = os.statvfs(filler.parent)
     with contextlib.suppress(OSError), filler.open("wb") as written:
-        os.posix_fallocate(written.fileno(), 0, room.f_bavail * room.f_frsize)
+        os.posix_fallocate(written.fileno(), 0, capacity.f_bavail * capacity.f_frsize)
         written.seek(0, os.SEEK_END)
         while True:
             written.write(bytes(4096))
@@ -150,7 +150,7 @@ def _view(plan: FaultPlan, seconds: float, of: float) -> Table:
     table = Table(title=f"Chaos: {seconds:.0f} of {of:.0f} s", min_width=60)
     table.add_column("what")
     table.add_column("how many", justify="right")
-    table.add_row("mails accepted", f"{whole_service.accepted:,}")
+    table.add_row("messages accepted", f"{whole_service.accepted:,}")
     table.add_row("recipients that wait", f"{whole_service.waiting[0]:,}")
     table.add_row("webhooks that wait", f"{whole_service.waiting[1]:,}")
     table.add_row("faults", f"{plan.injected.total():,}")
@@ -185,7 +185,7 @@ async def run_chaos(
     per_second: float,
     console: Console,
 ) -> dict[str, Any]:
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     async with AsyncExitStack() as stack:
         volume = stack.enter_context(_volume(directory))
         nats = await asyncio.to_thread(stack.enter_context, PrivateNats(directory=volume))
@@ -204,7 +204,7 @@ async def run_chaos(
                 DATABASE__URL=url.replace(f":{port}/", f":{to_postgres.port}/"),
             )
         )
-        plan = FaultPlan(whole_service, postgres, nats, to_postgres, to_nats, volume, chance)
+        plan = FaultPlan(whole_service, postgres, nats, to_postgres, to_nats, volume, randomness)
         started = time.monotonic()
         live = stack.enter_context(Live(console=console, refresh_per_second=2, transient=True))
         printed_at = started
@@ -216,7 +216,7 @@ async def run_chaos(
                     printed_at = time.monotonic()
                     console.print(_progress(plan, passed), highlight=False)
                 left = seconds - (time.monotonic() - started)
-                await asyncio.sleep(max(0.0, min(left, chance.expovariate(1 / every_seconds))))
+                await asyncio.sleep(max(0.0, min(left, randomness.expovariate(1 / every_seconds))))
         live.stop()
         console.print(
             f"{_progress(plan, time.monotonic() - started)}; waiting until the service is idle", highlight=False
@@ -237,7 +237,7 @@ def _progress(plan: FaultPlan, seconds: float) -> str:
     whole_service = plan.whole_service
     rate = whole_service.accepted / max(seconds, 1)
     return (
-        f"{seconds:6.0f} s: {whole_service.accepted:,} mails ({rate:.0f}/s), {plan.injected.total()} faults,"
+        f"{seconds:6.0f} s: {whole_service.accepted:,} messages ({rate:.0f}/s), {plan.injected.total()} faults,"
         f" {whole_service.waiting[0]} recipients and {whole_service.waiting[1]} webhooks wait"
     )
 
@@ -247,7 +247,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults, on average")
-    parser.add_argument("--rate", type=float, default=65.0, help="mails a second, on average over all faults")
+    parser.add_argument("--rate", type=float, default=65.0, help="messages a second, on average over all faults")
     parser.add_argument("--clients", type=int, default=24, help="over HTTP; a third of that over SMTP, and for later")
     parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
     asked = parser.parse_args()

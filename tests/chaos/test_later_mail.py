@@ -1,4 +1,4 @@
-"""Planted faults of mail for later are found in the receiving server's log."""
+"""Planted faults of scheduled mail are found in the receiving server's log."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -28,7 +28,7 @@ def typed(database_url: str) -> Type:
 
 
 def test_addresses_are_added_listed_rested_and_retired(typed: Type) -> None:
-    assert "as the machine sends by itself" in typed("address", "list").stdout
+    assert "from the machine's own address" in typed("address", "list").stdout
     assert "leaves from 127.0.0.7, as mta.example.com" in typed("address", "add", "127.0.0.7", "mta.example.com").stdout
     assert "does not have 192.0.2.1" in typed("address", "add", "192.0.2.1", "b.example.com").stdout
     (first, second) = json.loads(typed("address", "list", "--json").stdout)
@@ -68,18 +68,18 @@ def test_a_new_address_warms_up_unless_providers_know_it(typed: Type, database_u
     assert (since["127.0.0.7"] is None, since["127.0.0.8"]) == (False, None)
     asyncio.run(put_warm_up(database_url))
     (row,) = json.loads(typed("warmup", "--json").stdout)
-    assert (row["day"], row["allowance"], row["used"], row["taken"], row["change"]) == (3, 280, 60, 50, "grew")
+    assert (row["day"], row["quota"], row["used"], row["accepted"], row["change"]) == (3, 280, 60, 50, "grew")
     assert "it grew: the day before went well" in typed("warmup").stdout
     # Known again: no warm-up.
     typed("address", "add", "127.0.0.7", "--warm")
 
 
 async def put_warm_up(database_url: str) -> None:
-    kept = {"day": 3, "allowance": 280, "change": "grew", "taken": [200, 200], "bad_days": 0, "good_days": 2}
+    kept = {"day": 3, "quota": 280, "change": "grew", "taken": [200, 200], "bad_days": 0, "good_days": 2}
     kept |= {"idle_days": 0, "was_blocked": False, "was_slow": False}
     connection = await asyncpg.connect(database_url)
     await connection.execute(
-        "INSERT INTO allowances (ip, lane, day, hour, given, taken, warm_up) "
+        "INSERT INTO address_quotas (ip, lane, day, hour, granted, accepted, warm_up) "
         "VALUES ('127.0.0.7', 'google', (now() AT TIME ZONE 'UTC')::date, 0, 60, 50, $1)",
         json.dumps(kept),
     )

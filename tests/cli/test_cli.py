@@ -76,12 +76,12 @@ def environment(**settings: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("POSTHOUSE_") and name != "PYTHONDONTWRITEBYTECODE"
     }
-    # Each command is a process of its own: without kept bytecode it would compile every library again.
+    # Each command is its own process: without cached bytecode it would compile every library again.
     kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
 
 
-# No mail leaves, so that `doctor` needs no name of this machine, and asks no name server.
+# No mail leaves, so that `doctor` needs no hostname, and asks no name server.
 CAPTURED = {"DELIVERY__OUTBOUND": "capture"}
 
 
@@ -267,7 +267,7 @@ def test_a_database_that_would_lose_mail_is_refused(tmp_path: Path) -> None:
 def test_tracing_without_its_extra_is_refused_with_what_to_install(terminal: Terminal) -> None:
     without = "import sys; sys.modules['opentelemetry'] = None; from posthouse.__main__ import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", without, "run", "upkeep"],
+        [sys.executable, "-c", without, "run", "maintenance"],
         cwd=terminal.directory,
         env={**terminal.environment, "POSTHOUSE_TRACING__SHARE": "0.5"},
         capture_output=True,
@@ -278,10 +278,10 @@ def test_tracing_without_its_extra_is_refused_with_what_to_install(terminal: Ter
     assert 'install "posthouse[otel]"' in done.stderr
 
 
-@pytest.mark.parametrize("parts", [["http"], [], ["upkeep"]])
+@pytest.mark.parametrize("parts", [["http"], [], ["maintenance"]])
 def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[str]) -> None:
     port = free_port()
-    if parts == ["upkeep"]:
+    if parts == ["maintenance"]:
         asyncio.run(_drop_partitions(terminal))
     process = subprocess.Popen(
         [sys.executable, "-m", "posthouse", "run", *parts, "--port", str(port)],
@@ -292,7 +292,7 @@ def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[st
         text=True,
     )
     try:
-        if parts != ["upkeep"]:
+        if parts != ["maintenance"]:
             _wait_for_http(port, process)
         else:
             asyncio.run(_wait_for_partitions(terminal))
@@ -305,10 +305,10 @@ def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[st
     assert "Traceback" not in output
 
 
-def test_upkeep_makes_missing_partitions(terminal: Terminal) -> None:
+def test_maintenance_makes_missing_partitions(terminal: Terminal) -> None:
     asyncio.run(_drop_partitions(terminal))
     assert terminal.type("doctor").status == 1
-    assert terminal.type("upkeep").status == 0
+    assert terminal.type("maintenance").status == 0
     assert terminal.type("doctor").status == 0
 
 
@@ -334,7 +334,7 @@ def test_tables_of_a_version_before_1_0_are_refused_in_one_sentence(terminal: Te
     """Also where their revision is above the newest of this version."""
     asyncio.run(make_older_than_1_0(terminal.environment["POSTHOUSE_DATABASE__URL"]))
     said = "made by a version before 1.0, whose tables can't be upgraded: set database.url to a new, empty database"
-    for words in (["migrate"], ["account", "list"], ["run"], ["upkeep"]):
+    for words in (["migrate"], ["account", "list"], ["run"], ["maintenance"]):
         terminal.refuses(*words, expected=said)
     doctor = terminal.type("doctor")
     assert doctor.status == 1

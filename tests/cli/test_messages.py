@@ -23,6 +23,7 @@ from posthouse.rules.search import SearchFilters
 from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
+from tests.support.context import context
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps
 from tests.support.service import settings_for
 
@@ -48,13 +49,13 @@ def test_the_list_of_an_account_without_messages_is_empty(typed: Callable[..., R
 
 
 def test_only_a_message_can_be_opened(typed: Callable[..., Result]) -> None:
-    assert "is no message's id" in typed("message", "open", "em_1", "--print", status=1).stderr
+    assert "is not a message's id" in typed("message", "open", "em_1", "--print", status=1).stderr
     absent = "em_01jbz3qk8e0000000000000000"
     assert "No account has a message" in typed("message", "open", absent, "--json", status=1).stderr
 
 
 async def timeline(steps: DeliverySteps, message_id: MessageId) -> Timeline:
-    monitor = Monitor(database=steps.database, clock=steps.clock)
+    monitor = Monitor(context(steps.database, steps.clock))
     return await monitor.timeline(ids.text(ids.MESSAGE, message_id))
 
 
@@ -98,7 +99,7 @@ async def test_attempts_are_in_order_with_their_replies_and_what_follows(steps: 
     assert "attempt 1 is under way" in await shown(steps, first.message_id)
     assert "now: being sent by a worker" in await shown(steps, first.message_id)
 
-    greylisted = {"exchange": "mx1.example.org", "stage": "rcpt", "response": "4.7.1 greylisted\nsee our site"}
+    greylisted = {"mx_host": "mx1.example.org", "stage": "rcpt", "response": "4.7.1 greylisted\nsee our site"}
     await steps.record(steps.outcome(first, DeliveryResult.DEFERRED, **greylisted))
     next_try = output.text(steps.clock.now() + WAIT)
     text = await shown(steps, first.message_id)
@@ -122,7 +123,7 @@ async def test_attempts_are_in_order_with_their_replies_and_what_follows(steps: 
 
 async def test_what_a_reply_says_about_this_service_is_explained(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
-    blocked = {"exchange": "outlook-com.olc.protection.outlook.com", "stage": "mail", "code": 550}
+    blocked = {"mx_host": "outlook-com.olc.protection.outlook.com", "stage": "mail", "code": 550}
     text = "5.7.1 part of their network is on our block list (S3150)"
     await steps.record(steps.outcome(claimed, DeliveryResult.BOUNCED, **blocked, response=text))
 
@@ -131,18 +132,18 @@ async def test_what_a_reply_says_about_this_service_is_explained(steps: Delivery
         in await shown(steps, claimed.message_id)
     )
     (recipient,) = (await as_json(steps, claimed.message_id))["recipients"]
-    remark = recipient["attempts"][0]["remark"]
-    assert remark["name"] == "block:address"
-    assert remark["explanation"]["page"].startswith("https://go.microsoft.com/")
+    reply_signal = recipient["attempts"][0]["reply_signal"]
+    assert reply_signal["name"] == "block:address"
+    assert reply_signal["explanation"]["page"].startswith("https://go.microsoft.com/")
 
 
-async def test_a_reply_about_the_recipient_alone_has_no_line_about_this_service(steps: DeliverySteps) -> None:
+async def test_a_reply_only_about_the_recipient_has_no_line_about_this_service(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
     await steps.record(steps.outcome(claimed, DeliveryResult.BOUNCED, stage="rcpt", code=550, response="5.1.1 unknown"))
 
     assert "About this service" not in await shown(steps, claimed.message_id)
     (recipient,) = (await as_json(steps, claimed.message_id))["recipients"]
-    assert recipient["attempts"][0]["remark"] == {"name": "mailbox", "explanation": None}
+    assert recipient["attempts"][0]["reply_signal"] == {"name": "mailbox", "explanation": None}
 
 
 async def test_an_ambiguous_attempt_says_so(steps: DeliverySteps) -> None:
@@ -155,7 +156,7 @@ async def test_an_ambiguous_attempt_says_so(steps: DeliverySteps) -> None:
 
 async def test_an_attempt_that_reached_no_server_names_none(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
-    nowhere = {"exchange": None, "address": None, "tls": None, "code": None, "stage": None, "response": "no answer"}
+    nowhere = {"mx_host": None, "remote_ip": None, "tls": None, "code": None, "stage": None, "response": "no answer"}
     await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, **nowhere))
     assert "attempt 1: no answer — next try" in await shown(steps, claimed.message_id)
 
@@ -175,7 +176,7 @@ async def test_a_lost_workers_attempt_is_shown_as_lost(steps: DeliverySteps) -> 
 async def test_a_postponement_is_no_attempt(steps: DeliverySteps) -> None:
     (first,) = await steps.claimed()
     await steps.record(
-        steps.outcome(first, DeliveryResult.POSTPONED, exchange=None, address=None, code=None, response=None)
+        steps.outcome(first, DeliveryResult.POSTPONED, mx_host=None, remote_ip=None, code=None, response=None)
     )
     text = await shown(steps, first.message_id)
     assert "claimed, then postponed (no attempt is counted)" in text
@@ -218,15 +219,13 @@ async def test_held_mail_says_for_whom_it_waits(steps: DeliverySteps) -> None:
 
 async def test_a_recipient_that_the_calendar_lost_is_a_fault_to_report(steps: DeliverySteps) -> None:
     message_id = await steps.accept()
-    await steps.fetch("DELETE FROM schedule")
+    await steps.fetch("DELETE FROM delivery_schedule")
     assert "Please report this as a fault." in await shown(steps, message_id)
 
 
-async def test_what_strangers_wrote_can_not_steer_the_terminal(steps: DeliverySteps) -> None:
+async def test_what_outsiders_wrote_can_not_control_the_terminal(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
-    await steps.record(
-        steps.outcome(claimed, DeliveryResult.BOUNCED, response="\x1b[2J\x07 gone", exchange="mx\x1b[0m")
-    )
+    await steps.record(steps.outcome(claimed, DeliveryResult.BOUNCED, response="\x1b[2J\x07 gone", mx_host="mx\x1b[0m"))
     await steps.fetch("UPDATE messages SET subject = E'a\\u001b]0;title\\u0007b'")
     assert all(line.isprintable() for line in (await shown(steps, claimed.message_id)).splitlines())
 
@@ -261,7 +260,7 @@ async def test_later_bounces_and_complaints_are_shown(steps: DeliverySteps) -> N
         ReportNote("complaint", None, "fraud"),
     ]
     async with steps.database.transaction() as tx:
-        await reports.note(tx, AccountId(claimed.account_id), claimed.message_id, notes, steps.clock.now())
+        await reports.add_reports(tx, AccountId(claimed.account_id), claimed.message_id, notes, steps.clock.now())
     text = await shown(steps, claimed.message_id)
     assert "delivered; its credit is settled" in text
     assert re.search(rf"{at}  came back later: a bounce: 550 5.1.1 .* unknown", text)
@@ -275,7 +274,7 @@ async def test_later_bounces_and_complaints_are_shown(steps: DeliverySteps) -> N
 
 
 async def test_messages_of_an_account_are_listed_by_recipient(steps: DeliverySteps) -> None:
-    search = MessageSearch(database=steps.database, clock=steps.clock)
+    search = MessageSearch(context(steps.database, steps.clock))
     await steps.accept(["ada@example.org"])
     wanted = await steps.accept(["bob@example.net", "eve@example.net"])
     filters = SearchFilters(recipient="bob@example.net")

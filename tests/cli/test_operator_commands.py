@@ -1,4 +1,4 @@
-"""What operators missed on the command line: lists, users, an account's end, limits in force, answers that help."""
+"""Commands that operators need: lists, users, closing an account, limits in force, and helpful answers."""
 
 import asyncio
 import fcntl
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.slow
 
 HELP_SECONDS_MAX = 0.3
 DATABASE_SECONDS_MAX = 0.5
-# On a slower machine, or a shared one: so many times the import of asyncio.
+# On a slower machine, or a shared one: this many times the import of asyncio.
 HELP_IMPORTS_MAX = 4.0
 DATABASE_IMPORTS_MAX = 10.0
 NONE: Mapping[str, str] = {}
 
 
 class Operator:
-    """Types commands against one database that all tests of this file share; each has accounts of its own."""
+    """Types commands against one database that all tests of this file share; each test has its own accounts."""
 
     def __init__(self, database_url: str) -> None:
         others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
@@ -153,13 +153,13 @@ def test_the_log_of_an_accounts_webhook_is_shown(operator: Operator) -> None:
     assert operator.json("webhook", "deliveries", account, "--message", "em_nonsense") == []
 
     async def save_and_ping() -> None:
-        from posthouse.compose.operator import operator_services
-        from posthouse.rules.actor import OPERATOR
+        from posthouse.compose.flows import open_flows
+        from posthouse.rules.credential import OPERATOR
 
-        async with operator_services(service_settings(operator.database_url)) as services:
-            account_id = await services.accounts.account_id(account)
-            await services.webhook_endpoint.save(account_id, "https://hooks.example.com/in", (), OPERATOR, enabled=True)
-            await services.webhook_endpoint.ping(account_id)
+        async with open_flows(service_settings(operator.database_url)) as flows:
+            account_id = await flows.accounts.account_id(account)
+            await flows.endpoints.save_webhook(account_id, "https://hooks.example.com/in", (), OPERATOR, enabled=True)
+            await flows.endpoints.ping(account_id)
 
     asyncio.run(save_and_ping())
     [delivery] = operator.json("webhook", "deliveries", account)
@@ -185,7 +185,7 @@ def test_a_closed_account_has_no_access_left_and_can_be_reopened(operator: Opera
     assert {row["state"] for row in (*view["keys"], *view["credentials"])} == {"revoked"}
     assert asyncio.run(_invitations(operator.database_url, view["id"])) == 0
     assert asyncio.run(_log(operator.database_url, view["id"]))[-1] == "account.closed"
-    assert "closed already" in operator.type("account", "close", account, "--reason", "left", "--yes", status=1)
+    assert "already closed" in operator.type("account", "close", account, "--reason", "left", "--yes", status=1)
     assert "`account reopen`" in operator.type("account", "resume", account, status=1)
 
     reopened = operator.json("account", "reopen", account)
@@ -228,7 +228,7 @@ def test_no_table_is_wider_than_the_terminal(operator: Operator, tmp_path: Path)
 def test_a_database_that_cannot_be_used_is_answered_with_why(operator: Operator) -> None:
     base = operator.database_url.rpartition("@")[2]
     for url, text in (
-        (f"postgresql://stranger:hunter2@{base}", "refuses the user"),
+        (f"postgresql://unknown:hunter2@{base}", "refuses the user"),
         (f"{operator.database_url.rpartition('/')[0]}/absent", "no such database"),
         ("postgresql://posthouse@no-such-host.invalid/posthouse", "correct the host"),
         (f"postgresql://posthouse@127.0.0.1:{free_port()}/posthouse", "start PostgreSQL"),
@@ -287,7 +287,7 @@ def test_run_says_which_parts_start_and_where(operator: Operator, tmp_path: Path
             process.terminate()
             process.wait(COMMAND_SECONDS_MAX)
     assert f"posthouse: http starts on http://127.0.0.1:{port}\n" in said
-    for part in ("dispatch", "delivery", "notification", "upkeep"):
+    for part in ("dispatch", "delivery", "notification", "maintenance"):
         assert f"posthouse: {part} starts\n" in said
     assert "posthouse: submission does not start: set smtp.tls_certificate_file" in said
     assert "posthouse: inbound does not start: set inbound.return_path_domain" in said
@@ -323,7 +323,7 @@ def test_settings_are_written_for_their_purpose_and_checked(tmp_path: Path, monk
 
 
 def test_every_command_prints_json_and_has_a_short_help_option() -> None:
-    # `dev` and `run` go on until they are stopped; a page in a browser and a completion script are no data.
+    # `dev` and `run` continue until they are stopped; a page in a browser and a completion script are no data.
     for words, command in _commands():
         options = {option for parameter in command.params for option in parameter.opts}
         assert "--json" in options or words[0] in ("dev", "run", "completion") or words == ["message", "open"]

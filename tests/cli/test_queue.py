@@ -19,10 +19,11 @@ from rich.console import Console
 
 from posthouse.cli import output
 from posthouse.cli.queue import Rates, counted, plain, render, state_of, totals_of
-from posthouse.flows.operate.lane_rows import LaneRow, merged
-from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, LaneState, Monitor, QueueView
-from posthouse.store.lane_reports import report
+from posthouse.flows.operate.lanes import LaneRow, merged
+from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, Monitor, QueueView, ReportedLane
+from posthouse.store.lanes import report
 from tests.cli.test_cli import Terminal, environment, secrets
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -31,7 +32,7 @@ NONE = BoundedCount(0, False)
 EMPTY = Backlog(NONE, NONE, NONE, NONE, NONE, None)
 
 
-def lane(name: str = "google", **given: Any) -> LaneState:
+def lane(name: str = "google", **given: Any) -> ReportedLane:
     usual: dict[str, Any] = {
         "waiting": 0,
         "in_flight": 0,
@@ -41,10 +42,10 @@ def lane(name: str = "google", **given: Any) -> LaneState:
         "paused_until": None,
         "last_reply": None,
     }
-    return LaneState(lane=name, **{**usual, **given})
+    return ReportedLane(lane=name, **{**usual, **given})
 
 
-def reported(worker: UUID, seconds: float, state: LaneState) -> LaneReport:
+def reported(worker: UUID, seconds: float, state: ReportedLane) -> LaneReport:
     return LaneReport(worker, NOON + timedelta(seconds=seconds), state)
 
 
@@ -135,7 +136,7 @@ async def test_the_view_shows_the_database(steps: DeliverySteps) -> None:
     async with steps.database.transaction() as tx:
         await report(tx, uuid4(), [lane(waiting=3)], now)
         await report(tx, uuid4(), [lane("example.org")], now - timedelta(seconds=11))
-    view = await Monitor(database=steps.database, clock=steps.clock).queue()
+    view = await Monitor(context(steps.database, steps.clock)).queue()
     assert [each.state.lane for each in view.reports] == ["google"], "a silent worker is not shown"
     values = json.loads(json.dumps(plain(view, merged(view.reports, {})), default=output._encoded))
     assert values["due"] == {"count": 3, "is_more": False}
@@ -147,7 +148,7 @@ async def test_the_ticket_lease_in_the_settings_decides_what_is_dispatched(
 ) -> None:
     await steps.accept(3)
     async with steps.database.transaction() as tx:
-        await tx.execute("UPDATE schedule SET next_at = now() + interval '200 seconds'")
+        await tx.execute("UPDATE delivery_schedule SET next_at = now() + interval '200 seconds'")
     settings = {"DATABASE__URL": database_url, "WORKERS__TICKET_LEASE_SECONDS": "300", **secrets()}
     view = Terminal(tmp_path, environment(**settings)).type("queue", "top", "--json").json
     assert (view["leased"]["count"], view["later"]["count"]) == (3, 0)
@@ -159,12 +160,12 @@ def test_the_command_shows_the_queue_once_or_until_stopped(database_url: str, tm
     terminal = Terminal(tmp_path, environment(**made))
     assert "due now 0" in terminal.type("queue", "top", "--once").out
     assert terminal.type("queue", "top", "--json").json["lanes"] == []
-    terminal.refuses("message", "show", "em_1", expected="is no message's id")
+    terminal.refuses("message", "show", "em_1", expected="is not a message's id")
     terminal.refuses("message", "show", "em_00000000000000000000000000", expected="No account has a message")
 
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "posthouse", "queue", "top"]
-    # A session of its own: the signal is for the command alone, even where the test runner ignores it.
+    # Its own session: the signal is only for the command, even where the test runner ignores it.
     watching = subprocess.Popen(
         command, cwd=tmp_path, env=terminal.environment, stdin=theirs, stdout=theirs, stderr=theirs,
         start_new_session=True, preexec_fn=_accept_interrupts,

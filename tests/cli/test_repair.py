@@ -34,7 +34,7 @@ def answer(done: Result) -> dict[str, object]:
 
 
 async def in_thread(typed: Type, *words: str, status: int = 0) -> Result:
-    """Commands run an event loop of their own."""
+    """Commands run their own event loop."""
     return await asyncio.to_thread(typed, *words, status=status)
 
 
@@ -50,7 +50,7 @@ async def test_mail_is_held_released_and_cancelled_with_a_count_to_confirm(steps
     assert "2 recipients are held until" in (await in_thread(typed, "queue", "hold", *by, "--yes")).stdout
     explained = (await in_thread(typed, "message", "explain", message)).stdout
     assert "the operator of this service holds it" in explained
-    assert f"`posthouse queue release --message {message}` lets it go" in explained
+    assert f"`posthouse queue release --message {message}` releases it." in explained
     assert answer(await in_thread(typed, "queue", "release", "--message", message, "--yes", "--json")) == {
         "recipients": 2, "being_tried": 0,
     }  # fmt: skip
@@ -81,7 +81,7 @@ async def test_mail_held_since_a_restore_is_shown_and_released(steps: DeliverySt
     assert "example.net" in (await in_thread(typed, "restore", "show")).stdout
     explained = (await in_thread(typed, "message", "explain", message)).stdout
     assert "the service's database was restored" in explained
-    assert f"`posthouse restore release --message {message}` lets it go" in explained
+    assert f"`posthouse restore release --message {message}` releases it." in explained
     by = ("--destination", "example.org")
     assert "1 recipient would be released" in (await in_thread(typed, "restore", "release", *by, "--dry-run")).stdout
     assert "1 recipient is released" in (await in_thread(typed, "restore", "release", *by, "--yes")).stdout
@@ -107,8 +107,8 @@ def test_lanes_are_paused_listed_and_resumed(typed: Type) -> None:
     google, yahoo = json.loads(typed("lane", "list", "--json").stdout)
     assert (google["lane"], google["state"], google["reason"]) == ("google", "paused", "their outage")
     assert (yahoo["lane"], yahoo["state"], yahoo["per_second"], yahoo["pinned"]) == ("yahoo", "open", 2.0, True)
-    assert "paused already" in typed("lane", "pause", "google", status=1).stderr
-    assert "google goes on" in typed("lane", "resume", "google").stdout
+    assert "already paused" in typed("lane", "pause", "google", status=1).stderr
+    assert "google is resumed" in typed("lane", "resume", "google").stdout
     assert [row["action"] for row in json.loads(typed("log", "--json").stdout)] == [
         "lane.resumed", "lane.pinned", "lane.paused",
     ]  # fmt: skip

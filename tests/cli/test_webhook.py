@@ -22,11 +22,11 @@ from hypothesis import strategies as some
 from typer.testing import CliRunner, Result
 from yarl import URL
 
-from posthouse.chance import SystemChance
 from posthouse.cli import webhook_events, webhook_listener
 from posthouse.cli.app import app
 from posthouse.cli.event_feed import Feed, FeedClosed, Login
-from posthouse.cli.webhook_listener import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, CannotListen, ListenOptions
+from posthouse.cli.webhook_listener import BODY_BYTES_MAX, CONCURRENT_REQUESTS_MAX, CannotListen, ListenOptions
+from posthouse.randomness import SystemRandomness
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
 from tests.support.delivery_steps import open_delivery_steps
@@ -313,7 +313,7 @@ async def test_slow_senders_hold_a_bounded_number_of_places() -> None:
     async with listening_to(options()) as url, aiohttp.ClientSession() as http:
         port = URL(url).port
         writers = []
-        for _ in range(REQUESTS_AT_ONCE_MAX):
+        for _ in range(CONCURRENT_REQUESTS_MAX):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
             writers.append(writer)
@@ -477,7 +477,10 @@ async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url:
 async def stored_event(tenant: Tenant) -> bytes:
     """An event of a minute ago, as a delivery worker would have written it."""
     at = datetime.now(UTC) - timedelta(minutes=1)
-    event_id, message_id = ids.new_id(at, SystemChance().bytes(10)), ids.new_message_id(at, SystemChance().bytes(10))
+    event_id, message_id = (
+        ids.new_id(at, SystemRandomness().bytes(10)),
+        ids.new_message_id(at, SystemRandomness().bytes(10)),
+    )
     body = event_body(event_id=event_id, message_id=message_id, created_at=at)
     await tenant.service.sql(
         "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
@@ -506,7 +509,7 @@ async def test_an_accounts_endpoint_is_shown_with_its_state(database_url: str) -
         endpoint = await webhook_steps.save()
         found = await asyncio.to_thread(shown, account)
         assert (found["url"], found["enabled"], found["state"]) == (endpoint.url, True, "new")
-        failing = "UPDATE webhook_endpoints SET answered_at = created_at, failing_since = now() - interval '2 days'"
+        failing = "UPDATE endpoints SET answered_at = created_at, failing_since = now() - interval '2 days'"
         await steps.fetch(failing)
         found = await asyncio.to_thread(shown, account)
         assert (found["state"], found["answered_at"]) == ("failing", found["created_at"])

@@ -44,10 +44,10 @@ PART_OF: Final = {
     "postpone": "delivery",
     "carry": "delivery",
     "record": "delivery",
-    "rescue": "delivery",
+    "reroute": "delivery",
     "notification": "notification",
     "feedback": "inbound",
-    "upkeep": "upkeep",
+    "maintenance": "maintenance",
     "erase": "erase",
 }
 PASSES: Final = {
@@ -90,8 +90,8 @@ async def run_point(whole_service: WholeService, point: str) -> Outcome:
     family = point.partition(".")[0]
     dying = PART_OF[family]
     armed = f"{point}:{PASSES.get(point, PASSES.get(family, 1))}"
-    if dying == "upkeep":
-        await _run_upkeep(whole_service, point)
+    if dying == "maintenance":
+        await _run_maintenance(whole_service, point)
     elif dying == "erase":
         await _run_erasure(whole_service, point)
     else:
@@ -124,7 +124,7 @@ async def _wait_for_death(whole_service: WholeService, part: Any, point: str) ->
 
 
 async def _provoke(whole_service: WholeService, point: str) -> None:
-    """Make happen what this load alone does not."""
+    """Makes happen what this load doesn't cause."""
     match point.partition(".")[0]:
         case "reclaim":
             # Claims are reclaimed only after a worker dies.
@@ -135,9 +135,9 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
             await _cancel_mail(whole_service)
         case "feedback":
             await _send_bounce(whole_service)
-        case "rescue" if point == "rescue.before_bounce":
+        case "reroute" if point == "reroute.before_bounce":
             await whole_service.send_to_blocked()
-        case "rescue":
+        case "reroute":
             await whole_service.send_from_blocked()
         case "postpone":
             await _wait_for_new_worker(whole_service)
@@ -146,7 +146,7 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
             await asyncio.sleep(3)
             await whole_service.processes.service.operator.resume(tenant.id)
         case "dispatch" if "calls" in point:
-            # Retries of mail fall due by themselves; webhooks when no worker takes their tickets in time.
+            # Retries of mail fall due automatically; webhooks when no worker takes their tickets in time.
             await whole_service.kill("notification")
     if point in ("worker.before_retirement", "worker.retired"):
         await _wait_for_new_worker(whole_service)
@@ -154,7 +154,7 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
 
 
 async def _wait_for_new_worker(whole_service: WholeService) -> None:
-    """Wait for a new worker, which can then be stopped."""
+    """Waits for a new worker, which can then be stopped."""
     query = "SELECT array_agg(id ORDER BY id) FROM workers"
     known = await whole_service.processes.service.value(query)
     await eventually(
@@ -165,7 +165,7 @@ async def _wait_for_new_worker(whole_service: WholeService) -> None:
 
 
 async def _cancel_mail(whole_service: WholeService) -> None:
-    """Mail for later is taken back; the answer may be lost with the process."""
+    """Scheduled mail is cancelled; the answer may be lost with the process."""
     await whole_service.running["http"].ready()
     tenant = whole_service.tenants[0]
     send_at = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
@@ -180,7 +180,7 @@ async def _cancel_mail(whole_service: WholeService) -> None:
 
 
 async def _send_bounce(whole_service: WholeService) -> None:
-    """Send a bounce of a delivered mail."""
+    """Sends a bounce of a delivered message."""
     await whole_service.listeners.open(whole_service.running["inbound"], whole_service.listeners.inbound_port)
     line = (await eventually(whole_service.processes.lines, within=DEATH_SECONDS_MAX))[-1]
     bounce = inbound_reports.bounce(line["recipient"], to=line["sender"])
@@ -190,22 +190,29 @@ async def _send_bounce(whole_service: WholeService) -> None:
         await connection.writer.drain()
 
 
-async def _run_upkeep(whole_service: WholeService, point: str) -> None:
+async def _run_maintenance(whole_service: WholeService, point: str) -> None:
     """Partitions to create or drop, or keys to delete: it dies, and the next run finishes the work."""
     service = whole_service.processes.service
     match point:
-        case "upkeep.before_partition" | "upkeep.partition_made":
+        case "maintenance.before_partition" | "maintenance.partition_made":
             await service.sql("DROP TABLE webhook_deliveries_" + await _last_day(whole_service))
-        case "upkeep.before_detaching" | "upkeep.detached" | "upkeep.before_drop" | "upkeep.dropped":
+        case (
+            "maintenance.before_detaching" | "maintenance.detached" | "maintenance.before_drop" | "maintenance.dropped"
+        ):
             await service.sql(OLD_DAY)
-        case "upkeep.before_reducing" | "upkeep.reduced" | "upkeep.before_forgetting_final" | "upkeep.forgotten_final":
+        case (
+            "maintenance.before_reducing"
+            | "maintenance.reduced"
+            | "maintenance.before_forgetting_final"
+            | "maintenance.forgotten_final"
+        ):
             await _run_reduction(whole_service, point)
             return
-        case "upkeep.before_forgetting_content" | "upkeep.forgotten_content":
+        case "maintenance.before_forgetting_content" | "maintenance.forgotten_content":
             await _run_forgetting(whole_service, point)
             return
-    assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
-    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    assert await asyncio.to_thread(whole_service.maintenance, point) == -9, point
+    assert await asyncio.to_thread(whole_service.maintenance) == 0
     assert await service.value("SELECT to_regclass('bodies_20200101')") is None
     assert await service.value(f"SELECT to_regclass('webhook_deliveries_{await _last_day(whole_service)}')") is not None
 
@@ -218,21 +225,21 @@ async def _run_reduction(whole_service: WholeService, point: str) -> None:
     for message_id in (needed, other):
         await service.sql(f"INSERT INTO bodies (account_id, message_id, mime) VALUES ('{needed}', '{message_id}', 'x')")
     await service.sql(
-        "INSERT INTO schedule (account_id, message_id, position, destination, next_at)"
+        "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)"
         f" VALUES ('{needed}', '{needed}', 1, 'example.org', '2100-01-01')"
     )
-    assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
-    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    assert await asyncio.to_thread(whole_service.maintenance, point) == -9, point
+    assert await asyncio.to_thread(whole_service.maintenance) == 0
     assert await service.value("SELECT to_regclass('bodies_20200101')") is None
     left = "SELECT string_agg(message_id::text, ' ') FROM bodies_20200101_stragglers"
     assert await service.value(left) == needed
-    await service.sql("DELETE FROM schedule WHERE next_at = '2100-01-01'")
-    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    await service.sql("DELETE FROM delivery_schedule WHERE next_at = '2100-01-01'")
+    assert await asyncio.to_thread(whole_service.maintenance) == 0
     assert await service.value("SELECT to_regclass('bodies_20200101_stragglers')") is None
 
 
 async def _run_forgetting(whole_service: WholeService, point: str) -> None:
-    """A mail whose content is to be forgotten is final: it dies, and the next run leaves no body of it."""
+    """A message whose content is to be forgotten is final: it dies, and the next run leaves no body of it."""
     service, tenant = whole_service.processes.service, whole_service.tenants[0]
     await whole_service.running["http"].ready()
     mail = tenant.mail(content="forget", to=f"{point}@{whole_service.domains[0]}")
@@ -241,14 +248,14 @@ async def _run_forgetting(whole_service: WholeService, point: str) -> None:
     await eventually(
         lambda: service.value(f"SELECT open_count = 0 FROM messages WHERE id = '{number}'"), within=DEATH_SECONDS_MAX
     )
-    assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
-    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    assert await asyncio.to_thread(whole_service.maintenance, point) == -9, point
+    assert await asyncio.to_thread(whole_service.maintenance) == 0
     assert await service.value(f"SELECT count(*) FROM bodies WHERE message_id = '{number}'") == 0
-    assert await service.value("SELECT count(*) FROM contents_to_forget") == 0
+    assert await service.value("SELECT count(*) FROM bodies_to_delete") == 0
 
 
 async def _run_erasure(whole_service: WholeService, point: str) -> None:
-    """An address is erased by a process that dies; another goes on, and no table holds the address."""
+    """An address is erased by a process that dies; another continues, and no table contains the address."""
     processes, tenant = whole_service.processes, whole_service.tenants[0]
     service = processes.service
     await whole_service.running["http"].ready()
@@ -256,18 +263,18 @@ async def _run_erasure(whole_service: WholeService, point: str) -> None:
     sent = uuid((await tenant.send(tenant.mail(to=address), key=point)).body["id"])
     is_final = "SELECT open_count = 0 FROM messages WHERE id = $1"
     await eventually(lambda: service.value(is_final, sent), within=DEATH_SECONDS_MAX)
-    # These are cancelled: a second mail that arrives would count as a duplicate.
+    # These are cancelled: a second copy that arrives would count as a duplicate.
     later = tenant.mail(to=address, send_at=(datetime.now(UTC) + timedelta(days=1)).isoformat())
     for number in range(2):
         await tenant.send(later, key=f"{point}-{number}")
     begun = await tenant.call("POST", "/v1/erasures", {"email": address})
     armed = crash.ENVIRONMENT.removeprefix("POSTHOUSE_")
     processes.settings[armed] = point
-    dying = processes.start("upkeep")
+    dying = processes.start("maintenance")
     del processes.settings[armed]
     # The last phases begin when the search index has all mail from before.
     await eventually(lambda: dying.running.poll() == -9, within=ERASED_SECONDS_MAX, or_say=dying.said)
-    part = processes.start("upkeep")
+    part = processes.start("maintenance")
     path = f"/v1/erasures/{begun.body['erasure']['id']}"
     await eventually(
         lambda: tenant.call("GET", path),

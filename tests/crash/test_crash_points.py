@@ -32,7 +32,7 @@ async def test_a_death_at_a_crash_point_loses_and_duplicates_nothing_unexplained
     assert not is_failed(report), report["findings"]
     # Every promise was checked.
     assert all(promise["checked"] for promise in report["promises"])
-    assert report["mails"] > 100
+    assert report["messages"] > 100
     # Workers died while busy, and what they had in flight was counted.
     assert report["copies"]["deaths"] == sum(PART_OF[point.partition(".")[0]] == "delivery" for point in CI)
     assert report["copies"]["in_flight_at_deaths"] > 0

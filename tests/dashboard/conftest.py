@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from posthouse.entrypoints.http.dashboard_build import is_built
+from posthouse.entrypoints.http.static_content import is_dashboard_built
 from tests.support.browser import chromium
 from tests.support.dashboard_browser import PATIENCE_MILLISECONDS, Pages, running_browser
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
@@ -42,7 +42,7 @@ async def dashboard(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[DashboardService]:
     """The running service, shared by a module's tests."""
-    assert is_built(), "The dashboard is not built: make dashboard"
+    assert is_dashboard_built(), "The dashboard is not built: make dashboard"
     database_url = await asyncio.to_thread(new_database)
     async with run_dashboard_service(database_url, tmp_path_factory.mktemp("dashboard")) as running:
         yield running
@@ -59,7 +59,7 @@ async def pages(browser: Browser, dashboard: DashboardService) -> AsyncIterator[
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tenant(dashboard: DashboardService) -> Tenant:
-    """An account of this test's own, with 1,000 credits and a verified domain."""
+    """An account of this test, with 1,000 credits and a verified domain."""
     return await dashboard.account()
 
 

@@ -35,9 +35,9 @@ SIGN_IN: Final = ("login", "forgotten", "invitation", "invitation#token", "reset
 FURTHER: Final = {
     "keys, SMTP": "keys?tab=smtp",
     "messages, nothing found": "messages?tag=none",
-    "webhook, nothing found": "webhook?status=failed",
+    "webhooks, nothing found": "webhooks?status=failed",
 }
-# What a page needs before it can show its own failure.
+# What a page needs before it can show that it failed.
 _FRAME_OF_PAGES: Final = ("/v1/auth/", "/v1/account", "/v1/service", "/v1/live", "/v1/progress")
 _FAILURE: Final = {"error": "A planted failure.", "code": "temporary_failure", "request_id": "rq_planted"}
 _OPENERS: Final = "main [aria-haspopup=dialog]:not(:disabled):visible"
@@ -46,15 +46,15 @@ _DIALOG: Final = "[role=dialog]:visible"
 DIALOGS: Final = (
     "Add a domain",
     "Add an address",
-    "Cancel many",
+    "Cancel messages",
     "Compare versions",
+    "Create new signing keys",
     "Delete the endpoint",
     "Delete the webhook",
     "Delete welcome",
     "Filters",
     "Import addresses",
     "Invite a member",
-    "Make new signing keys",
     "New API key",
     "New SMTP credential",
     "New endpoint",
@@ -64,12 +64,12 @@ DIALOGS: Final = (
     "Remove from the suppressions",
     "Remove this member?",
     "Rename",
-    "Replay what failed",
+    "Replay failed events",
     "Report for support",
     "Revoke ",
     "Rotate ",
     "SMTP settings of ",
-    "Send failed again",
+    "Send failed messages again",
     "Set up a second factor",
 )
 
@@ -110,7 +110,7 @@ async def test_failing_pages_have_no_fault(pages: Pages, full_account: Tenant) -
     await page.route("**/v1/**", fail)
     faults: Faults = {}
     for name, path in paths.items():
-        # Loaded anew, without what was read before.
+        # Loaded again, without the queries that were read before.
         await opened(page, full_account, path)
         faults |= await _faults_here(page, name)
     assert faults == {}
@@ -208,7 +208,7 @@ async def test_the_second_factors_steps_have_no_fault(pages: Pages, tenant: Tena
     await visited(page, tenant, "settings")
     await page.get_by_role("button", name="Set up").click()
     dialog = page.get_by_role("dialog")
-    await dialog.get_by_label("Present password").fill(PASSWORD)
+    await dialog.get_by_label("Current password").fill(PASSWORD)
     await dialog.get_by_role("button", name="Next").click()
     await dialog.get_by_role("img", name="QR code").wait_for()
     faults = await _faults_here(page, "QR code")

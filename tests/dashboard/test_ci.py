@@ -1,4 +1,4 @@
-"""The dashboard's tests that CI runs: a journey, axe on every page, a hostile mail; `make dashboard-test` runs all."""
+"""The dashboard's tests that CI runs: a journey, axe on every page, hostile mail; `make dashboard-test` runs all."""
 
 from typing import Final
 
@@ -23,13 +23,13 @@ from tests.support.service import PASSWORD, Tenant
 
 pytestmark = pytest.mark.alone
 
-# A mail is delivered late on a machine that does much else.
+# An email is delivered late on a busy machine.
 DELIVERED_MILLISECONDS_MAX: Final = 120_000
-# A mail has them all.
+# A message has them all.
 PAYLOADS: Final = ("script", "event handlers", "nested frame", "picture", "style", "click")
 
 
-async def test_from_sign_in_to_a_delivered_mail_and_a_key(pages: Pages, tenant: Tenant) -> None:
+async def test_from_sign_in_to_a_delivered_message_and_a_key(pages: Pages, tenant: Tenant) -> None:
     email = f"owner-of-{tenant.unique}@{DESTINATION}"
     await tenant.service.operator.create_user(tenant.id, email, PASSWORD, "owner")
     page = await pages.signed_out()
@@ -37,7 +37,7 @@ async def test_from_sign_in_to_a_delivered_mail_and_a_key(pages: Pages, tenant: 
     await page.locator("input[name=password]").fill(PASSWORD)
     await page.get_by_role("button", name="Sign in").click()
     await page.get_by_role("link", name="Start", exact=True).click()
-    await page.get_by_role("button", name="Send me a mail").click()
+    await page.get_by_role("button", name="Send me an email").click()
     await expect(page.locator("[data-arrival=delivered]")).to_be_visible(timeout=DELIVERED_MILLISECONDS_MAX)
     await page.get_by_role("link", name="See what happened to it").click()
     await expect(page.get_by_text("Try 1: delivered")).to_be_visible()
@@ -77,7 +77,7 @@ async def test_axe_finds_no_fault_on_any_page_of_operators(pages: Pages, full_ac
     assert {name: found for name, found in faults.items() if found} == {}
 
 
-async def test_a_hostile_mail_runs_nothing_and_connects_nowhere(pages: Pages, tenant: Tenant) -> None:
+async def test_a_hostile_message_runs_nothing_and_connects_nowhere(pages: Pages, tenant: Tenant) -> None:
     async with ConnectionTrap() as trap:
         hostile = payloads(trap.url)
         html = "".join(hostile[name] for name in PAYLOADS)

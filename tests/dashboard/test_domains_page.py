@@ -37,15 +37,15 @@ async def test_a_domain_is_verified_while_the_page_is_open(
     assert all(f"{record}. 3600 IN TXT " in zone for record in records)
 
     dashboard.publish(records)
-    # The page checks by itself: no button is pressed.
+    # The page checks automatically: no button is pressed.
     await expect(page.get_by_text(f"{name} is verified: mail may be sent from it.")).to_be_visible(timeout=PATIENCE)
     await expect(page.locator("[data-record=dkim_rsa]")).to_have_attribute("data-result", "found", timeout=PATIENCE)
     assert await axe_faults(page) == []
     await shot(page, "domain-verified")
 
     await page.get_by_role("button", name="New keys").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Make new keys").click()
-    await page.get_by_text("New keys wait for their records").wait_for()
+    await page.get_by_role("dialog").get_by_role("button", name="Create new keys").click()
+    await page.get_by_text("New keys are waiting for their records").wait_for()
     await shot(page, "domain-rotating")
 
     await page.get_by_role("button", name="Remove").click()

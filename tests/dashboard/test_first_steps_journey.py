@@ -1,4 +1,4 @@
-"""From the invitation to the first own domain, by mouse and by keyboard alone, in the running service."""
+"""From the invitation to the first own domain, by mouse and by keyboard only, in the running service."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ _LINK: Final = re.compile(r"http://\S+/invitation#\S+")
 async def dashboard(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[DashboardService]:
-    """Tries are an hour apart, so that a test sees each of them wait."""
+    """Attempts are an hour apart, so that a test sees each of them wait."""
     database_url = await asyncio.to_thread(new_database)
     directory = tmp_path_factory.mktemp("dashboard")
     async with run_dashboard_service(database_url, directory, DELIVERY__RETRY_MINUTES="[60, 60, 60]") as running:
@@ -96,7 +96,7 @@ class Journey:
         await self.heading("Settings")
         await self.button("Set up")
         dialog = self.page.get_by_role("dialog")
-        await self.hands.write(dialog.get_by_label("Present password"), PASSWORD)
+        await self.hands.write(dialog.get_by_label("Current password"), PASSWORD)
         await self.dialog_button("Next")
         await expect(dialog.get_by_role("img", name="QR code of the key")).to_be_visible()
         await shot(self.page, "journey-second-factor")
@@ -125,12 +125,12 @@ class Journey:
         # Back where the person was.
         await self.heading("Settings")
 
-    async def mails_themselves(self) -> None:
+    async def emails_themselves(self) -> None:
         await self.hands.go("Start")
         await self.heading("Start")
         await shot(self.page, "journey-start")
         await self.page.evaluate("() => { window.isSamePage = true }")
-        await self.button("Send me a mail")
+        await self.button("Send me an email")
         await expect(self.page.locator("[data-arrival=delivered]")).to_be_visible(timeout=PATIENCE)
         await expect(self.page.locator("[data-card=testMail]")).to_have_attribute("data-done", "true", timeout=PATIENCE)
         assert await self.page.evaluate("() => window.isSamePage"), "the page was loaded again"
@@ -165,7 +165,7 @@ class Journey:
         await self.heading(name)
         domain = (await self.tenant.call("GET", f"/v1/domains/{name}")).body["domain"]
         self.dashboard.publish({record["name"]: record["value"] for record in domain["records"] if record["value"]})
-        # The page checks DNS by itself.
+        # The page checks DNS automatically.
         found = self.page.get_by_text(f"{name} is verified: mail may be sent from it.")
         await expect(found).to_be_visible(timeout=PATIENCE)
         await expect(self.page.locator("[data-record=ownership]")).to_have_attribute("data-result", "found")
@@ -181,6 +181,6 @@ async def test_the_first_steps_lead_from_invitation_to_verified_domain(
     await journey.accepts_the_invitation()
     await journey.sets_up_a_second_factor()
     await journey.signs_out_and_in()
-    await journey.mails_themselves()
+    await journey.emails_themselves()
     await journey.follows_a_greylisted_mail()
     await journey.verifies_a_domain()

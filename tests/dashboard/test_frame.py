@@ -1,6 +1,6 @@
 """Hostile HTML in the frame: nothing runs, nothing is loaded, and the page stays where it is.
 
-Each payload has a listener of its own. The page holds all frames, with the attributes of `parts/HtmlFrame.tsx`.
+Each payload has its own listener. The page holds all frames, with the attributes of `parts/HtmlFrame.tsx`.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, Route
 
-from posthouse.entrypoints.http.mail_frame import FRAME_POLICY
-from posthouse.mail.frame_html import framed
+from posthouse.entrypoints.http.message_content import FRAME_POLICY
+from posthouse.mail.render import framed
 from tests.support.connection_trap import ConnectionTrap
 from tests.support.dashboard_browser import FRAME, Pages
 from tests.support.dashboard_pages import settled
@@ -67,7 +67,7 @@ class Shown:
             await self.page.keyboard.press(key)
 
     async def touch_again(self) -> None:
-        """Without an end: a frame that has loaded may not be drawn yet, and then takes no click."""
+        """Repeats forever: a frame that has loaded may not be drawn yet, and then takes no click."""
         while True:
             await self.touch()
 
@@ -142,7 +142,7 @@ async def test_without_a_part_of_the_protection_the_test_fails(
 
 
 async def test_without_renaming_the_test_fails(pages: Pages) -> None:
-    """From a server of its own: with requests intercepted, Chromium prepares no connection."""
+    """From its own server: with requests intercepted, Chromium prepares no connection."""
     async with ConnectionTrap() as trap:
         hostile = payloads(trap.url)["nested frame"]
         policy = FRAME_POLICY.format(pictures="data:")

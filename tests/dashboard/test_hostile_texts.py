@@ -1,4 +1,4 @@
-"""Hostile texts in everything that is stored, shown on every page: nothing runs, and nothing is asked of strangers."""
+"""Hostile texts in everything stored, shown on every page: nothing runs, and no other host is contacted."""
 
 import asyncio
 import base64
@@ -26,11 +26,11 @@ from tests.support.service import PASSWORD, Tenant
 pytestmark = pytest.mark.rare
 
 HOSTILE_HOST: Final = "127.0.0.9"
-HOSTILE_DOMAIN: Final = "strangers.example"
+HOSTILE_DOMAIN: Final = "hostile.example"
 SENT_SECONDS_MAX: Final = 600.0
 COUNTED_SECONDS_MAX: Final = 300.0
 QUIET_SECONDS: Final = 2.0
-# Of each kind, at least so many are taken; the others meet a rule of the kind, or its number for an account.
+# At least this many of each kind are accepted; the others meet a rule of the kind, or its limit for an account.
 KEPT_MIN: Final = 10
 MESSAGES_MIN: Final = 60
 
@@ -138,7 +138,7 @@ async def _send(tenant: Tenant, number: int, text: str) -> str:
 
 
 async def _store(tenant: Tenant, number: int, text: str, kept: Counter[str]) -> None:
-    """The text in what the account stores besides messages."""
+    """The text in the account's rows other than messages."""
     requests: list[tuple[str, str, Mapping[str, Any]]] = [
         ("POST", "/v1/keys", {"name": text}),
         ("POST", "/v1/credentials", {"name": text}),

@@ -47,7 +47,7 @@ async def test_a_key_is_made_used_rotated_and_revoked(pages: Pages, tenant: Tena
     await row.filter(has_not_text="Ends in").get_by_role("button", name="Revoke").click()
     await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await expect(row.filter(has_not_text="Ends in")).to_have_count(0, timeout=PATIENCE)
-    await page.get_by_role("switch", name="Show what has ended").click()
+    await page.get_by_role("switch", name="Show revoked and expired").click()
     await expect(row.filter(has_text="Revoked")).to_have_count(1, timeout=PATIENCE)
     assert await axe_faults(page) == []
 

@@ -36,7 +36,7 @@ async def test_a_member_changes_role_and_is_removed(pages: Pages, tenant: Tenant
 async def test_a_second_factor_is_set_up_and_turned_off(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant, "settings")
     await page.get_by_role("button", name="Set up").click()
-    await page.get_by_role("dialog").get_by_label("Present password").fill(PASSWORD)
+    await page.get_by_role("dialog").get_by_label("Current password").fill(PASSWORD)
     await page.get_by_role("button", name="Next").click()
     await expect(page.get_by_role("img", name="QR code of the key")).to_be_visible()
     secret = await page.get_by_role("dialog").locator("code").first.inner_text()
@@ -47,13 +47,13 @@ async def test_a_second_factor_is_set_up_and_turned_off(pages: Pages, tenant: Te
     await page.get_by_role("button", name="I have stored them").click()
     await expect(page.get_by_text("10 recovery codes are left.")).to_be_visible()
     await page.get_by_role("button", name="Turn off").click()
-    await page.get_by_role("dialog").get_by_label("Present password").fill(PASSWORD)
+    await page.get_by_role("dialog").get_by_label("Current password").fill(PASSWORD)
     await page.get_by_role("dialog").get_by_role("textbox", name="Code").fill(recovery)
     await page.get_by_role("dialog").get_by_role("button", name="Turn off").click()
     await expect(page.get_by_role("button", name="Set up")).to_be_visible()
 
 
-async def test_alerts_are_chosen_with_a_limit_and_kept(pages: Pages, tenant: Tenant) -> None:
+async def test_alerts_are_chosen_with_a_limit_and_stored(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant, "settings")
     await page.get_by_label("Credits left", exact=True).check()
     await page.get_by_label("Limit of: Credits left").fill("50")

@@ -22,7 +22,7 @@ async def test_messages_are_counted_and_cancelled_by_their_tag(pages: Pages, ten
     sent = [await tenant.accepts(tenant.mail(tags=[tag], send_at=later)) for tag in ("reminder", "reminder", "other")]
     page = await pages.of(tenant, "messages", role="member")
     await settled(page)
-    await page.get_by_role("button", name="Cancel many").click()
+    await page.get_by_role("button", name="Cancel messages").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog.get_by_role("button", name="Count")).to_be_disabled()
     await dialog.get_by_label("Tag").fill("reminder")
@@ -51,7 +51,7 @@ async def test_failed_messages_are_counted_and_sent_again(pages: Pages, tenant: 
     await eventually(read, lambda message: message["status"] == "failed", within=PATIENCE / 1000)
     page = await pages.of(tenant, "messages", role="member")
     await settled(page)
-    await page.get_by_role("button", name="Send failed again").click()
+    await page.get_by_role("button", name="Send failed messages again").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Domain of the recipients").fill(SIMULATOR)
     await dialog.get_by_role("button", name="Count").click()

@@ -1,4 +1,4 @@
-"""A message, the ledger and the suppressions, by mouse: what happened is seen, and what can be done works."""
+"""A message, the ledger and the suppressions, by mouse: what happened is shown, and what can be done works."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from tests.support.service import Tenant
 pytestmark = pytest.mark.rare
 
 
-async def test_a_message_shows_its_tries_content_webhooks_and_credits(
+async def test_a_message_shows_its_attempts_content_webhooks_and_credits(
     pages: Pages, dashboard: DashboardService, tenant: Tenant
 ) -> None:
     saved = await tenant.call("PUT", "/v1/webhook", {"url": dashboard.webhook_url()})
@@ -46,8 +46,8 @@ async def test_mail_for_later_and_cancelled_mail_are_named_so(pages: Pages, tena
     at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     sent = await tenant.accepts(tenant.mail(to=f"ada@{DESTINATION}", send_at=at))
     page = await pages.of(tenant, f"messages/{sent['id']}")
-    await expect(page.get_by_text("To be sent later.", exact=False).first).to_be_visible()
-    await expect(page.get_by_text("to be sent later", exact=True)).to_be_visible()
+    await expect(page.get_by_text("Scheduled.", exact=False).first).to_be_visible()
+    await expect(page.get_by_text("scheduled", exact=True)).to_be_visible()
     assert (await tenant.cancel(sent["id"])).status == 200
     await page.reload()
     await expect(page.get_by_text("Cancelled.", exact=False).first).to_be_visible()

@@ -1,4 +1,4 @@
-"""The list of messages: filters in the address, live rows, and the way to a message."""
+"""The list of messages: filters in the address, live rows, and opening a message."""
 
 import re
 
@@ -39,6 +39,6 @@ async def test_messages_are_filtered_by_what_is_typed_and_chosen(pages: Pages, f
 
 async def test_a_new_message_appears_without_a_reload(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant, "messages")
-    await expect(page.get_by_text("No mail yet")).to_be_visible()
+    await expect(page.get_by_text("No messages yet")).to_be_visible()
     await tenant.accepts(tenant.mail(to=f"ada@{DESTINATION}", subject="Seen at once"))
     await expect(page.get_by_role("link", name=re.compile("Seen at once"))).to_be_visible(timeout=60_000)

@@ -1,4 +1,4 @@
-"""An account in daily use, by mouse: key, webhook, bounce, suppression, template, and the why of every credit."""
+"""An account in daily use, by mouse: key, webhook, bounce, suppression, template, and the reason of every credit."""
 
 import re
 from typing import Any
@@ -33,7 +33,7 @@ async def test_an_account_in_daily_use(pages: Pages, dashboard: DashboardService
 
 
 async def key_is_made_used_rotated_and_revoked(page: Page, tenant: Tenant) -> str:
-    """The secret of the key that is left."""
+    """The secret of the remaining key."""
     await to_page(page, "Keys")
     await page.get_by_role("button", name="New API key").click()
     dialog = page.get_by_role("dialog")
@@ -56,7 +56,7 @@ async def key_is_made_used_rotated_and_revoked(page: Page, tenant: Tenant) -> st
     await expect(old).to_have_count(0)
 
     async def status() -> int:
-        # A key that still works meets 400 and spends no credit.
+        # A key that still works gets 400 and spends no credit.
         return (await tenant.send(tenant.mail(to="no address"), authorization=f"Bearer {first}")).status
 
     await eventually(status, lambda status: status == 401, within=CHANGE_SECONDS_MAX)
@@ -91,7 +91,7 @@ async def webhook_is_pinged_fails_and_is_replayed(
 
     dashboard.webhook_receiver.say(HOOK, None)
     await page.get_by_role("link", name="Webhook and its log").click()
-    await page.get_by_role("button", name="Replay what failed").click()
+    await page.get_by_role("button", name="Replay failed events").click()
     await page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     await expect(page.get_by_text("1 event is sent again.").last).to_be_visible()
     await expect(lost.filter(has_text="succeeded")).to_have_count(1)
@@ -103,7 +103,9 @@ async def waits_pass(tenant: Tenant) -> None:
 
     async def pending() -> int:
         await tenant.service.sql(_NEXT_ATTEMPT_NOW, tenant.id)
-        number: int = await tenant.service.value("SELECT count(*) FROM calls WHERE account_id = $1", tenant.id)
+        number: int = await tenant.service.value(
+            "SELECT count(*) FROM webhook_schedule WHERE account_id = $1", tenant.id
+        )
         return number
 
     await eventually(pending, lambda number: number == 0, within=WITHIN, every=0.2)
@@ -111,7 +113,7 @@ async def waits_pass(tenant: Tenant) -> None:
 
 # Shorter waits are leases of tickets.
 _NEXT_ATTEMPT_NOW = """
-UPDATE calls SET next_at = now()
+UPDATE webhook_schedule SET next_at = now()
 WHERE account_id = $1 AND worker_id IS NULL AND next_at > now() + interval '1 minute'
 """
 
@@ -157,7 +159,7 @@ async def template_is_published_and_taken_back(page: Page, tenant: Tenant, secre
     await expect(dialog).to_contain_text("− Receipt {{number}}")
     await expect(dialog).to_contain_text("+ Your receipt {{number}}")
     await page.keyboard.press("Escape")
-    await page.get_by_role("button", name="Take back to version 2").click()
+    await page.get_by_role("button", name="Roll back to version 2").click()
     await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible()
 
     async def sent_subject() -> str:
@@ -189,7 +191,7 @@ async def every_credit_is_explained(page: Page, dashboard: DashboardService, ten
 
 
 async def explained(page: Page, entry: Locator, messages: dict[str, Any]) -> None:
-    """A row says why, and leads to its mail."""
+    """A row says why, and leads to its message."""
     text = await entry.inner_text()
     assert any(why in text for why in WHYS), text
     if "Granted: " in text:

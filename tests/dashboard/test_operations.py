@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from posthouse.rules.credential import Role
-from posthouse.rules.role import FOR_OPERATORS, NEEDED
 from tests.support.dashboard_pages import SOURCES, operations
+from tests.support.declared_access import FOR_OPERATORS, NEEDED
 
 # For programs, with the reason.
 NOT_FOR_PEOPLE: Final = {
@@ -53,7 +53,7 @@ def test_every_operation_is_used_or_not_for_people() -> None:
     assert {name for name, operation in known().items() if operation not in named} == set(NOT_FOR_PEOPLE)
 
 
-def test_no_operation_is_used_that_there_is_not() -> None:
+def test_no_operation_is_used_that_does_not_exist() -> None:
     assert used() - set(known().values()) == set()
 
 

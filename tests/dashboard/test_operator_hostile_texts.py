@@ -1,4 +1,4 @@
-"""Hostile texts of strangers and customers on the operator's pages: nothing runs, and nothing connects."""
+"""Hostile texts of outsiders and customers on the operator's pages: nothing runs, and nothing connects."""
 
 import json
 from typing import Final
@@ -16,16 +16,16 @@ pytestmark = pytest.mark.rare
 
 NAMES: Final = ("script", "event handlers", "nested frame", "picture", "style", "javascript link", "breaking out")
 STATEMENTS: Final = """
-INSERT INTO standings VALUES ('@' || $1::text, 'google', '{"per_second": 2}', 1, now());
-INSERT INTO lessons (at, ip, lane, kind, scope, before, after, cause, reply)
+INSERT INTO learned_limits VALUES ('@' || $1::text, 'google', '{"per_second": 2}', 1, now());
+INSERT INTO limit_changes (at, ip, lane, kind, scope, before, after, cause, reply)
 VALUES (now(), '', 'google', 'slow', 'address', '{"per_second": 9}', '{"per_second": 2}', '421', $1::text);
 INSERT INTO lane_pauses VALUES ($1::text, now(), $1::text);
 INSERT INTO pools (name, created_at) SELECT 'hostile', now() WHERE $1::text IS NOT NULL;
-INSERT INTO addresses (ip, hostname, pool, state, created_at, changed_at, findings)
+INSERT INTO sending_addresses (ip, hostname, pool, state, created_at, changed_at, findings)
 VALUES ('192.0.2.1', $1::text, 'hostile', 'retired', now(), now(), ARRAY[$1::text]);
-INSERT INTO inbox (id, recipient, sender, peer, subject, mime, at)
+INSERT INTO postmaster_mail (id, recipient, sender, peer, subject, mime, at)
 VALUES (gen_random_uuid(), $1::text, $1::text, '192.0.2.1', $1::text, convert_to($1::text, 'UTF8'), now());
-INSERT INTO listings VALUES ('192.0.2.1', $1::text, $1::text, now(), now());
+INSERT INTO blocklist_entries VALUES ('192.0.2.1', $1::text, $1::text, now(), now());
 UPDATE accounts SET suspended_at = now(), suspended_reason = $1::text, name = left($1::text, 100)
 WHERE name = 'renamed later'
 """
@@ -61,7 +61,7 @@ async def test_nothing_runs_on_any_page_of_operators(pages: Pages, tenant: Tenan
             "accounts/$id",
             "message-search",
             "message-search/$id",
-            "inbox",
+            "postmaster-mail",
             "addresses",
             "operator-log",
         } <= shown

@@ -1,4 +1,4 @@
-"""An operator's work by mouse: a provider that refuses us, a customer who asks for a mail, an abusive account."""
+"""An operator's work by mouse: a provider that refuses us, a customer who looks for a message, an abusive account."""
 
 import re
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     # Explained, and stopped.
     await lanes.get_by_role("link", name=DESTINATION).click()
     await settled(page)
-    why = page.get_by_role("region", name="Why: the latest lessons")
+    why = page.get_by_role("region", name="Latest limit changes")
     await expect(why).to_contain_text("after the reply")
     await page.get_by_role("button", name="Pause").click()
     dialog = page.get_by_role("dialog")
@@ -47,7 +47,7 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     # Held, counted first.
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queue").click()
     await settled(page)
-    form = page.get_by_role("region", name="Change what waits")
+    form = page.get_by_role("region", name="Change waiting recipients")
     await page.get_by_role("textbox", name="Destination").fill(DESTINATION)
     await form.get_by_role("button", name="Count").click()
     await expect(form.get_by_role("status")).to_contain_text("4 recipients would be changed")
@@ -55,7 +55,7 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await expect(page.get_by_text("4 recipients were changed.").last).to_be_visible()
     await shot(page, "incident-held")
 
-    # The provider takes mail again: released, the lesson undone, the lane resumed.
+    # The provider takes mail again: released, the limit change undone, the lane resumed.
     receiver.blocked.clear()
     await form.get_by_text("Release", exact=True).click()
     await form.get_by_role("button", name="Count").click()
@@ -66,7 +66,7 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await settled(page)
     await why.get_by_role("button", name="Undo").first.click()
     await dialog.get_by_role("button", name="Undo").click()
-    await expect(why).to_contain_text("an operator undid a lesson")
+    await expect(why).to_contain_text("an operator undid a limit change")
     await page.get_by_role("button", name="Resume").click()
     await expect(page.get_by_role("button", name="Pause")).to_be_visible()
 
@@ -99,7 +99,7 @@ async def test_where_is_my_mail(pages: Pages, dashboard: DashboardService, tenan
 
 
 async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
-    """Found by its conduct, visited, suspended."""
+    """Found by its reputation, impersonated, suspended."""
     bad = await dashboard.account()
     await bad.accepts(bad.mail(to=f"someone@{DESTINATION}", subject="You have won"))
     counted = "INSERT INTO {} (account_id, {}, accepted, delivered, bounced) VALUES ($1, $2, 900, 9, 891)"
@@ -112,17 +112,17 @@ async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, ten
     row = page.get_by_role("row").filter(has_text=bad.unique)
     await expect(row).to_contain_text("891")
 
-    await row.get_by_role("button", name=f"Visit {bad.unique}").click()
-    banner = page.locator("[data-banner=visit]")
+    await row.get_by_role("button", name=f"View as customer: {bad.unique}").click()
+    banner = page.locator("[data-banner=impersonation]")
     await expect(banner).to_contain_text("can change nothing")
-    await shot(page, "visit")
+    await shot(page, "impersonation")
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Messages").click()
     await expect(page.get_by_role("main")).to_contain_text("You have won")
     # The owner sees it, too.
     await opened(customer, bad, "overview")
-    await expect(customer.locator("[data-banner=visited]")).to_contain_text("An operator of this service")
+    await expect(customer.locator("[data-banner=impersonated]")).to_contain_text("An operator of this service")
 
-    await banner.get_by_role("button", name="End the visit").click()
+    await banner.get_by_role("button", name="End impersonation").click()
     await expect(banner).to_have_count(0)
     await page.get_by_text("Least delivered").click()
     await row.get_by_role("button", name=f"Suspend {bad.unique}").click()
@@ -132,4 +132,4 @@ async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, ten
     await expect(row).to_contain_text("suspended")
     entries = (await bad.call("GET", "/v1/audit-log")).body["entries"]
     changes = [entry["action"] for entry in entries if entry["action"].startswith("account.")]
-    assert changes[:2] == ["account.suspended", "account.visited"]
+    assert changes[:2] == ["account.suspended", "account.impersonated"]

@@ -15,11 +15,11 @@ from tests.support.service import Tenant
 
 pytestmark = pytest.mark.rare
 
-LESSON = """
-INSERT INTO lessons (at, ip, lane, kind, scope, before, after, until, cause, reply)
+LIMIT_CHANGE = """
+INSERT INTO limit_changes (at, ip, lane, kind, scope, before, after, until, cause, reply)
 VALUES (now(), '', $1, 'slow', 'address', $2, $3, NULL, '421 4.7.28', '4.7.28 too much <b>mail</b>')
 """
-STANDING = "INSERT INTO standings (ip, lane, standing, version, changed_at) VALUES ('', $1, $2, 1, now())"
+LEARNED_LIMITS = "INSERT INTO learned_limits (ip, lane, limits, version, changed_at) VALUES ('', $1, $2, 1, now())"
 UNKNOWN = "em_01k6wq3v5e7m8x9c0b2d4f6h80"
 BEFORE, AFTER = '{"per_second": 10}', '{"per_second": 2.5, "ceiling": 5}'
 
@@ -44,7 +44,7 @@ async def test_an_operator_without_a_second_factor_is_asked_for_one(pages: Pages
     await expect(entries).to_have_count(sum("$" not in path for path in operator_pages(tenant, UNKNOWN)))
 
 
-async def test_now_counts_what_waits(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+async def test_now_counts_waiting_recipients(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
     page = await operators_page(pages, tenant, "now")
     sent = await tenant.accepts(tenant.mail(to=f"450-rcpt+now@{DESTINATION}"))
 
@@ -56,25 +56,25 @@ async def test_now_counts_what_waits(pages: Pages, dashboard: DashboardService, 
     assert sent["id"]
     lane = page.get_by_role("region", name="Lanes").get_by_role("row").filter(has_text=DESTINATION)
     await expect(lane).to_be_visible()
-    await expect(page.get_by_role("region", name="Deferred")).not_to_contain_text("0 since the workers began")
+    await expect(page.get_by_role("region", name="Deferred")).not_to_contain_text("0 since the workers started")
     await expect(page.get_by_role("region", name="With workers")).to_contain_text("1 worker reports")
 
 
 async def test_a_lane_is_explained_undone_paused_and_resumed(pages: Pages, tenant: Tenant) -> None:
     service, lane = tenant.service, f"{tenant.unique}.example.org"
-    await service.sql(STANDING, lane, AFTER)
-    await service.sql(LESSON, lane, BEFORE, AFTER)
+    await service.sql(LEARNED_LIMITS, lane, AFTER)
+    await service.sql(LIMIT_CHANGE, lane, BEFORE, AFTER)
     page = await operators_page(pages, tenant, f"lanes?lane={tenant.unique}")
     row = page.get_by_role("row").filter(has_text=lane)
     await expect(row).to_contain_text("2.5 a second")
     await row.get_by_role("link", name=lane).click()
     await settled(page)
-    why = page.get_by_role("region", name="Why: the latest lessons")
+    why = page.get_by_role("region", name="Latest limit changes")
     await expect(why).to_contain_text("4.7.28 too much <b>mail</b>")
     await why.get_by_role("button", name="Undo").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("button", name="Undo").click()
-    await expect(why).to_contain_text("an operator undid a lesson: 10 mails a second")
+    await expect(why).to_contain_text("an operator undid a limit change: 10 ")
 
     await page.get_by_role("button", name="Pause").click()
     await dialog.get_by_label("Reason").fill("they <i>asked</i>")
@@ -95,14 +95,14 @@ async def test_mail_is_counted_then_held_and_cancelled(pages: Pages, tenant: Ten
     page = await operators_page(pages, tenant, "queue")
     await page.get_by_role("button", name=f"Choose {domain}").click()
     await expect(page.get_by_role("textbox", name="Destination")).to_have_value(domain)
-    form = page.get_by_role("region", name="Change what waits")
+    form = page.get_by_role("region", name="Change waiting recipients")
     await form.get_by_role("button", name="Count").click()
     await expect(form.get_by_role("status")).to_contain_text("2 recipients would be changed")
     await form.get_by_role("button", name="Hold 2 recipients").click()
     await expect(page.get_by_text("2 recipients were changed.").last).to_be_visible()
     await form.get_by_text("Cancel", exact=True).click()
     await form.get_by_role("button", name="Count").click()
-    # Another choice is not what was counted.
+    # A different choice is not what was counted.
     cancel = form.get_by_role("button", name="Cancel 2 recipients")
     await expect(cancel).to_be_visible()
     await page.get_by_role("textbox", name="Destination").fill("example.org")
@@ -156,7 +156,7 @@ async def test_an_account_gets_limits_and_credits_and_its_failed_mail_is_counted
     await dialog.get_by_role("button", name="Grant credits").click()
     await expect(page.get_by_role("region", name="Credits")).to_contain_text(f"{available + 250:,}")
 
-    await page.get_by_role("button", name="Send failed again").click()
+    await page.get_by_role("button", name="Send failed messages again").click()
     await dialog.get_by_role("button", name="Count").click()
     await expect(dialog.locator("[data-resend=done]")).to_contain_text("Messages")
     await dialog.get_by_role("button", name="Close").last.click()
@@ -193,10 +193,10 @@ async def test_a_lane_keeps_a_rate_until_it_may_learn_again(pages: Pages, tenant
     page = await operators_page(pages, tenant, f"lanes/{tenant.unique}.example.org")
     dialog = page.get_by_role("dialog")
     await page.get_by_role("button", name="Pin the rate").click()
-    await dialog.get_by_label("Mails a second").fill("0.5")
+    await dialog.get_by_label("Emails a second").fill("0.5")
     await dialog.get_by_role("button", name="Pin the rate").click()
-    why = page.get_by_role("region", name="Why: the latest lessons")
-    await expect(why).to_contain_text("pinned it at 0.5 mails a second")
+    why = page.get_by_role("region", name="Latest limit changes")
+    await expect(why).to_contain_text("pinned it at 0.5 ")
     await page.get_by_role("button", name="Pin the rate").click()
     await dialog.get_by_role("button", name="Let it learn again").click()
     await expect(why.get_by_role("listitem")).to_have_count(2)
@@ -204,11 +204,11 @@ async def test_a_lane_keeps_a_rate_until_it_may_learn_again(pages: Pages, tenant
 
 async def test_health_says_what_is_wrong_and_what_to_do(pages: Pages, tenant: Tenant) -> None:
     page = await operators_page(pages, tenant, "health")
-    wrong = page.get_by_role("region", name="To be mended").get_by_role("listitem")
+    wrong = page.get_by_role("region", name="To be fixed").get_by_role("listitem")
     # A test's installation lacks some of what a real one has.
     for number in range(await wrong.count()):
         await expect(wrong.nth(number)).to_contain_text("What to do: ")
-    assert await page.get_by_role("region", name="Well", exact=True).get_by_role("listitem").count() > 0
+    assert await page.get_by_role("region", name="Passed", exact=True).get_by_role("listitem").count() > 0
 
 
 async def test_mail_is_found_by_an_address_and_read_and_its_owner_sees_that(

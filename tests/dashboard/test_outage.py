@@ -1,4 +1,4 @@
-"""The service is killed and comes back: the page says so, heals by itself, and loses nothing that was typed."""
+"""The service is killed and comes back: the page says so, recovers automatically, and loses nothing that was typed."""
 
 import pytest
 

@@ -30,7 +30,7 @@ async def test_the_overview_shows_outcomes_times_reasons_and_health(
     for name, count in [("Accepted", "4"), ("Delivered", "2"), ("Bounced", "1"), ("Failed", "1")]:
         await expect(page.get_by_role("region", name=name, exact=True)).to_contain_text(count, timeout=PATIENCE)
     await expect(page.locator(".recharts-bar-rectangle").filter(visible=True).first).to_be_visible()
-    times = page.get_by_role("region", name="Time to delivered", exact=True)
+    times = page.get_by_role("region", name="Time to delivery", exact=True)
     await expect(times.get_by_role("row").filter(has_text="other providers")).to_contain_text(re.compile("ms|sec"))
     reasons = page.get_by_role("region", name="Top reasons")
     await expect(reasons).to_contain_text("The address does not exist at its domain.")
@@ -87,4 +87,4 @@ async def test_a_part_that_fails_says_so_and_can_be_asked_again(pages: Pages, te
     await expect(page.get_by_role("region", name="Credits")).to_contain_text("1,000")
     await page.unroute("**/v1/reasons*")
     await failure.get_by_role("button", name="Try again").click()
-    await expect(page.get_by_text("Nothing bounced, failed or was deferred in this time.")).to_be_visible()
+    await expect(page.get_by_text("Nothing bounced, failed or was deferred in this period.")).to_be_visible()

@@ -17,6 +17,7 @@ from posthouse.rules.credential import Role
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import operations, page_paths, page_table, settled, visited
 from tests.support.dashboard_service import DashboardService
+from tests.support.declared_access import NEEDED, OWN
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.rare
 
 LACKS_FACTOR: Final = "owner without the required second factor"
 KINDS: Final = (*(role.value for role in Role), LACKS_FACTOR)
-# Parts of pages that have controls of their own.
+# Parts of pages that have their own controls.
 FURTHER: Final = {"keys?tab=smtp": "keys"}
 # What a page shows at once; `parts/Role.tsx` names the operation.
 CONTROLS: Final = """() => [...document.querySelectorAll("main [data-operation]")].map((control) => [
@@ -45,12 +46,12 @@ POPUP: Final = "[role=dialog]:visible, [role=listbox]:visible"
 
 def may(kind: str, operation: str) -> bool:
     if kind == LACKS_FACTOR:
-        return operation in roles.OWN
-    return roles.may(Role(kind), roles.NEEDED[operation])
+        return operation in OWN
+    return roles.may(Role(kind), NEEDED[operation])
 
 
 async def addresses(tenant: Tenant) -> dict[str, tuple[str, str]]:
-    """By its name: the path of a page or of a part of it, and the operation that it needs."""
+    """A control by its name: the path of its page or part of a page, and the operation that it needs."""
     table = page_table()
     paths = {name: (path, table[name]) for name, path in (await page_paths(tenant)).items()}
     return paths | {path: (path, table[name]) for path, name in FURTHER.items()}
@@ -144,7 +145,7 @@ async def _use(page: Page, operation: str, answers: list[Response]) -> str | Non
 
     await eventually(has_effect, within=ANSWER_SECONDS_MAX)
     if asked() and asked()[-1].status == HTTPStatus.TOO_MANY_REQUESTS:
-        # The test was here a moment ago: after the time that the service names, the page or another click does it.
+        # The test was here a moment ago: after the wait that the service states, the page or another click does it.
         await asyncio.sleep(int(asked()[-1].headers["retry-after"]))
         await page.locator(_usable(operation)).first.click(timeout=ANSWER_SECONDS_MAX * 1000)
 

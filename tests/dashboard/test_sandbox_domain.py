@@ -25,7 +25,7 @@ async def test_the_first_mail_of_a_new_account_needs_no_dns(pages: Pages, dashbo
 
     page = await pages.signed_in(email, f"{account_path(newcomer)}/start")
     await settled(page)
-    await page.get_by_role("button", name="Send me a mail").click()
+    await page.get_by_role("button", name="Send me an email").click()
     await expect(page.locator("[data-arrival=delivered]")).to_be_visible()
     await expect(page.locator("[data-card=testMail][data-done=true]")).to_be_visible()
     # The account's own domain is still to be added.

@@ -17,13 +17,13 @@ RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 NEW_PASSWORD = "another sentence that is long"
 
 
-async def test_a_forgotten_password_is_replaced_by_the_link_of_a_mail(pages: Pages, tenant: Tenant) -> None:
+async def test_a_forgotten_password_is_replaced_through_the_link_in_an_email(pages: Pages, tenant: Tenant) -> None:
     email = await tenant.user()
     page = await pages.signed_out("login")
     await page.get_by_role("link", name="Forgot your password?").click()
     await page.get_by_label("Email address").fill(email)
     await page.get_by_role("button", name="Send me a link").click()
-    await expect(page.get_by_role("heading", name="Look into your mailbox")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Check your mailbox")).to_be_visible()
     (mail,) = await eventually(lambda: tenant.service.mailed_texts(email), within=30)
     (link,) = re.findall(r"http://\S+/reset#\S+", mail)
 

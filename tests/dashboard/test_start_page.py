@@ -1,4 +1,4 @@
-"""The first steps, by mouse: a mail to oneself, a key with its examples and SMTP settings, a domain, a webhook."""
+"""The first steps, by mouse: an email to oneself, a key with its examples and SMTP settings, a domain, a webhook."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -38,7 +38,7 @@ def card(page: Page, name: str) -> Locator:
     return page.locator(f"[data-card={name}]")
 
 
-async def test_a_key_is_made_beside_examples_and_smtp_settings(pages: Pages, tenant: Tenant) -> None:
+async def test_a_key_is_created_next_to_examples_and_smtp_settings(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant, "start", role="admin")
     await settled(page)
     key = card(page, "key")
@@ -48,7 +48,7 @@ async def test_a_key_is_made_beside_examples_and_smtp_settings(pages: Pages, ten
     for language, sign in [("curl", "curl "), ("Python", "httpx.post("), ("Go", "package main")]:
         await key.get_by_role("tab", name=language, exact=True).click()
         await expect(key.get_by_role("region", name=language, exact=True)).to_contain_text(sign)
-    await key.get_by_role("button", name="Make a key").click()
+    await key.get_by_role("button", name="Create a key").click()
     secret = await key.get_by_text("ph_live_").inner_text()
     await expect(key.locator("[data-waiting=first-request]")).to_be_visible(timeout=PATIENCE)
     assert await axe_faults(page) == []
@@ -56,7 +56,7 @@ async def test_a_key_is_made_beside_examples_and_smtp_settings(pages: Pages, ten
 
     await key.get_by_role("button", name="I have stored it").click()
     await tenant.accepts(authorization=f"Bearer {secret}")
-    # The page waits for the request by itself.
+    # The page notices the request automatically.
     await expect(key).to_have_attribute("data-done", "true", timeout=PATIENCE)
 
 
@@ -80,7 +80,7 @@ async def test_without_a_domain_the_page_begins_with_it(pages: Pages, dashboard:
     tenant = await dashboard.account(domain=None)
     page = await pages.of(tenant, "start", role="admin")
     await settled(page)
-    mail = card(page, "testMail").get_by_role("button", name="Send me a mail")
+    mail = card(page, "testMail").get_by_role("button", name="Send me an email")
     await expect(mail).to_be_disabled()
     assert await axe_faults(page) == []
     await shot(page, "start-without-domain")

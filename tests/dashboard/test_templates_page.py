@@ -1,4 +1,4 @@
-"""Templates in the dashboard, by mouse: made, tried, published, changed, compared, taken back, renamed, deleted."""
+"""Templates in the dashboard, by mouse: made, tested, published, changed, compared, rolled back, renamed, deleted."""
 
 import pytest
 from playwright.async_api import expect
@@ -52,7 +52,7 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     await dialog.get_by_label("After").select_option("Version 1")
     await expect(dialog).to_contain_text("− <p>Yours, {{shop}}</p>")
     await page.keyboard.press("Escape")
-    await page.get_by_role("button", name="Take back to version 1").click()
+    await page.get_by_role("button", name="Roll back to version 1").click()
     await expect(page.get_by_text("version 1 is published", exact=True)).to_be_visible(timeout=PATIENCE)
     answer = await tenant.call("GET", "/v1/templates/welcome")
     assert answer.body["template"]["published_version"] == 1

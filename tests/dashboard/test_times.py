@@ -17,7 +17,7 @@ LOADS: Final = 30
 COLD_SECONDS_MAX: Final = 1.5
 WARM_SECONDS_MAX: Final = 0.8
 INTERACTION_MILLISECONDS_MAX: Final = 200.0
-MAILS: Final = 40
+EMAILS: Final = 40
 LIVE_SECONDS_MAX: Final = 2.0
 SEEN_SECONDS_MAX: Final = 60.0
 
@@ -64,7 +64,7 @@ async def test_interactions_are_answered_at_once(pages: Pages, full_account: Ten
     await settled(page)
     await page.evaluate(INTERACTIONS)
     for _ in range(3):
-        for name in ("Overview", "Domains", "Webhook", "Templates", "Messages"):
+        for name in ("Overview", "Domains", "Webhooks", "Templates", "Messages"):
             await page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
             await settled(page)
     durations: list[float] = await page.evaluate("() => window.__interactions")
@@ -77,8 +77,8 @@ async def test_an_accepted_message_is_seen_soon(pages: Pages, tenant: Tenant) ->
     page = await pages.of(tenant, "messages")
     await settled(page)
     waits = []
-    for number in range(MAILS):
-        subject = f"Seen soon, number {number} of {MAILS}"
+    for number in range(EMAILS):
+        subject = f"Seen soon, number {number} of {EMAILS}"
         await tenant.accepts(tenant.mail(to=f"ada+{number}@{DESTINATION}", subject=subject))
         committed_at = time.monotonic()
         await page.get_by_text(subject).first.wait_for(timeout=SEEN_SECONDS_MAX * 1_000)

@@ -1,4 +1,4 @@
-"""The watch over pages finds what it is there for."""
+"""The watch over pages finds the faults that it is meant to find."""
 
 import pytest
 

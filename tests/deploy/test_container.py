@@ -30,7 +30,7 @@ def _compose() -> Document:
 
 
 def _parts(compose: Document) -> dict[str, Document]:
-    """The services that are parts of ours, by the part that they run."""
+    """The services that run parts of Posthouse, by the part."""
     services: dict[str, Document] = compose["services"]
     return {service["command"][1]: service for service in services.values() if service.get("command", [""])[0] == "run"}
 
@@ -116,7 +116,7 @@ def test_compose_publishes_the_ports_of_the_image() -> None:
     assert _compose()["services"]["caddy"]["environment"]["MAIL_UPSTREAM"] == f"http:{PORTS['http']}"
 
 
-def test_compose_trusts_the_network_of_its_proxy_alone() -> None:
+def test_compose_trusts_only_the_network_of_its_proxy() -> None:
     compose = _compose()
     http = compose["services"]["http"]
     subnet = compose["networks"]["front"]["ipam"]["config"][0]["subnet"]
@@ -125,7 +125,7 @@ def test_compose_trusts_the_network_of_its_proxy_alone() -> None:
     assert members == ["http", "caddy"]
 
 
-def test_the_database_and_the_stream_have_no_way_out() -> None:
+def test_the_database_and_the_stream_have_no_outbound_network() -> None:
     compose = _compose()
     assert compose["networks"]["data"]["internal"] is True
     for name in ("postgres", "nats-1", "nats-2", "nats-3"):

@@ -127,7 +127,7 @@ def test_each_secret_that_a_setting_names_is_mounted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["notification", "delivery"])
-def test_what_calls_out_reaches_public_addresses_alone(part: str) -> None:
+def test_what_calls_out_reaches_only_public_addresses(part: str) -> None:
     policy = _resources("NetworkPolicy")[part]["spec"]
     assert policy["podSelector"]["matchLabels"] == _labels(part)
     (rule,) = policy["egress"]

@@ -25,7 +25,7 @@ from tools import write_grafana_dashboards
 from tools.private_postgres import free_port
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
-HEADINGS = ["What it means", "How to look", "What to do", "When it is over"]
+HEADINGS = ["What it means", "How to check", "What to do", "When it is resolved"]
 PROCESSES = 8
 LOAD_SECONDS = 25
 
@@ -68,7 +68,7 @@ def test_each_runbook_is_that_of_an_alert_or_a_check() -> None:
 @pytest.mark.parametrize("file", sorted(OF_CHECKS - OF_ALERTS), ids=lambda file: file.stem)
 def test_a_runbook_without_an_alert_names_its_checks(file: Path) -> None:
     page = file.read_text()
-    assert re.match(r"# (?!Posthouse)[\w ]+\n", page)
+    assert re.match(r"# (?!Posthouse)[\w ,']+\n", page)
     assert re.findall(r"^## (.*)$", page, re.MULTILINE) == HEADINGS
     checks = [check for check in CHECKS.values() if check.runbook == file.stem]
     titles = {
@@ -153,14 +153,14 @@ async def test_a_real_prometheus_scrapes_a_busy_service_and_every_panel_has_seri
     # So slow that mail waits in its lanes.
     settings = {"MONITORING__PORT": str(port), "LANES__PER_SECOND": "2", "LANES__BURST": "2"}
     async with start_whole_service(database_url, tmp_path, 1, program=None, **settings) as service:
-        service.start("upkeep")
+        service.start("maintenance")
         with prometheus(tmp_path, port, PROCESSES) as url:
 
             async def parts() -> set[str]:
-                found = await asked(url, "query", query="posthouse_part")
+                found = await asked(url, "query", query="posthouse_process_info")
                 return {row["metric"]["part"] for row in found.get("result", [])}
 
-            every_part = {"http", "submission", "inbound", "dispatch", "delivery", "notification", "upkeep"}
+            every_part = {"http", "submission", "inbound", "dispatch", "delivery", "notification", "maintenance"}
             await eventually(parts, lambda found: found == every_part, within=60, every=1)
             began_at = time.time()
             async with service.busy():

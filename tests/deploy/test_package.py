@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from posthouse.entrypoints.http.dashboard_build import is_built
+from posthouse.entrypoints.http.static_content import is_dashboard_built
 from tests.deploy.files import ROOT
 from tools.private_postgres import PrivatePostgres, free_port
 
@@ -122,7 +122,7 @@ def test_the_wheel_has_all_that_the_package_has(packages: Path) -> None:
     assert not [name for name in names if not name.startswith(("posthouse/", "posthouse-"))]
 
 
-@pytest.mark.skipif(not is_built(), reason="the dashboard is not built: make dashboard")
+@pytest.mark.skipif(not is_dashboard_built(), reason="the dashboard is not built: make dashboard")
 def test_the_wheel_has_the_dashboard_and_little_more_for_it(packages: Path) -> None:
     (wheel,) = packages.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -132,7 +132,7 @@ def test_the_wheel_has_the_dashboard_and_little_more_for_it(packages: Path) -> N
     assert sum(built.values()) <= DASHBOARD_BYTES_MAX
 
 
-@pytest.mark.skipif(not is_built(), reason="the dashboard is not built: make dashboard")
+@pytest.mark.skipif(not is_dashboard_built(), reason="the dashboard is not built: make dashboard")
 def test_the_wheel_has_every_runbook(packages: Path) -> None:
     (wheel,) = packages.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -172,7 +172,7 @@ def test_the_service_runs_without_a_clone(installation: Installation, empty_data
         assert len(assets) == 3
         assert all(len(_get(f"{url}/{asset}")) > 100 for asset in assets)
         assert b'"openapi":"3.1' in _get(f"{url}/openapi.json").replace(b" ", b"")
-        if is_built():
+        if is_dashboard_built():
             # Without Node, which is not in the environment.
             files = re.findall(r'"(/dashboard/assets/[^"]+)"', _get(f"{url}/dashboard/").decode())
             assert files

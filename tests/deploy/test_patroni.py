@@ -1,4 +1,4 @@
-"""The files of `deploy/patroni`: no 202 for what one server has alone. `make test-patroni` runs them."""
+"""The files of `deploy/patroni`: no 202 for what only one server has. `make test-patroni` runs them."""
 
 from typing import Any
 

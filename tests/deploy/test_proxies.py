@@ -85,7 +85,7 @@ async def front(
         yield Front(proxy, await service.account())
 
 
-async def test_an_allow_list_goes_by_the_clients_address(front: Front) -> None:
+async def test_an_allow_list_uses_the_clients_address(front: Front) -> None:
     made = await front.tenant.credential([f"{ALLOWED}/32"])
     authorization = basic(made.username, made.password)
     accepted = await front.send(front.mail(), authorization=authorization)
@@ -103,7 +103,7 @@ async def test_a_client_cannot_choose_its_address(front: Front, field: str) -> N
         assert refused.status == 403, (claimed, refused.raw)
 
 
-async def test_the_largest_mail_passes(front: Front) -> None:
+async def test_the_largest_message_passes(front: Front) -> None:
     content = base64.b64encode(os.urandom(7 * MIB)).decode()
     body = front.mail(attachments=[{"filename": "large.bin", "content": content}])
     assert len(body) > 9 * MIB
@@ -117,13 +117,13 @@ async def test_a_body_over_the_limit_gets_the_services_own_answer(front: Front) 
     assert refused.body["code"] == "payload_too_large"
 
 
-async def test_a_wrong_credential_beside_a_large_body_gets_its_answer(front: Front) -> None:
+async def test_a_wrong_credential_with_a_large_body_gets_its_answer(front: Front) -> None:
     refused = await front.send(front.mail(text="x" * 8 * MIB), authorization="Bearer ph_live_wrong")
     assert refused.status == 401
     assert refused.body["code"] == "unauthorized"
 
 
-async def test_slow_clients_are_cut_while_others_are_served(front: Front) -> None:
+async def test_slow_clients_are_cut_off_while_others_are_served(front: Front) -> None:
     started = time.monotonic()
     head = f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {front.tenant.basic}\r\n"
     length = "Content-Type: application/json\r\nIdempotency-Key: slow\r\nContent-Length: 1000\r\n\r\n{"

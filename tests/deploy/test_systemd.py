@@ -1,4 +1,4 @@
-"""The systemd units are as closed as they say."""
+"""The systemd units are as restricted as they say."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ from tests.support.service import Tenant
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 EXPOSURE_MAX = 2.0
-PARTS = ("http", "dispatch", "delivery", "notification", "upkeep")
+PARTS = ("http", "dispatch", "delivery", "notification", "maintenance")
 # MemoryDenyWriteExecute= of the unit, as the kernel knows it since 6.3 (PR_SET_MDWE); then the service.
 WITHOUT_WRITABLE_CODE = """
 import ctypes, os, sys
@@ -43,7 +43,7 @@ def test_a_unit_is_exposed_to_at_most_2(unit: Path) -> None:
     assert done.stderr == "", "a setting that systemd doesn't know"
 
 
-def test_the_units_differ_in_their_command_alone() -> None:
+def test_the_units_differ_only_in_their_command() -> None:
     first, second = ([line for line in unit.read_text().splitlines() if _is_shared(line)] for unit in UNITS)
     assert first == second
 

@@ -17,7 +17,7 @@ import pytest
 from posthouse.dev import ports
 from posthouse.dev.home import Home
 from posthouse.dev.postgres import stop_left_server
-from posthouse.entrypoints.http import dashboard_build
+from posthouse.entrypoints.http import static_content
 from tests.support.dev_command import DevCommand, link_in, plain_environment, snippet
 from tests.support.fresh_database import make_older_than_1_0
 
@@ -37,7 +37,7 @@ def test_every_snippet_works_and_a_killed_start_continues(dev: DevCommand) -> No
     with socket.create_server(("127.0.0.1", dev.port)):
         panel = dev.start()
     assert f"port {dev.port} is taken, {dev.port + 1} is used instead" in panel
-    curl = dev.shell(["sh", "-c", snippet(panel, "Send a mail with curl")])
+    curl = dev.shell(["sh", "-c", snippet(panel, "Send an email with curl")])
     python = dev.shell([sys.executable, "-c", snippet(panel, "with Python")])
     smtp = dev.shell(["sh", "-c", snippet(panel, "over SMTP").replace("curl ", "curl -v ")])
     sent = [re.findall(r"em_[a-z0-9]+", done.stdout + done.stderr) for done in (curl, python, smtp)]
@@ -47,14 +47,14 @@ def test_every_snippet_works_and_a_killed_start_continues(dev: DevCommand) -> No
         ("api", "delivered"),
         ("smtp", "delivered"),
     ]
-    if dashboard_build.is_built():
+    if static_content.is_dashboard_built():
         assert dev.login(link_in(panel)) == dev.demo()["DEMO_ACCOUNT"]
     else:
         assert dev.read(link_in(panel), "/captured").count("ada@example.org") >= 3
 
     second = dev.run("dev")
     assert second.returncode == 1
-    assert f"it runs already, at http://127.0.0.1:{dev.port + 1}" in second.stderr
+    assert f"already running at http://127.0.0.1:{dev.port + 1}" in second.stderr
 
     demo = dev.demo()
     assert dev.end(signal.SIGKILL) == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""The built wheel in an empty environment: three commands from nothing to a mail that can be read (`make test-dev`).
+"""The built wheel in an empty environment: three commands from nothing to a message that can be read (`make test-dev`).
 
 PATH has neither PostgreSQL nor NATS, and `posthouse dev` uses the PostgreSQL of the package. The time is that of the
 second and third command, after the download and installation.
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.rare
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 60.0
-# What the snippets need, and nothing of PostgreSQL or NATS; setpriv is for root.
+# What the snippets need, without PostgreSQL and NATS; setpriv is for root.
 TOOLS: Final = ("sh", "curl", "date", "setpriv", "test", "env")
 WANTED_PYTHON: Final = "import sys; sys.exit(sys.version_info < (3, 11))"
 ORDINARY: Final = "nobody"
@@ -93,10 +93,10 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_three_commands_lead_to_a_mail_that_can_be_read(dev: DevCommand) -> None:
+def test_three_commands_lead_to_a_message_that_can_be_read(dev: DevCommand) -> None:
     began_at = time.monotonic()
     panel = dev.start()
-    sent = dev.shell(["sh", "-c", snippet(panel, "Send a mail with curl")])
+    sent = dev.shell(["sh", "-c", snippet(panel, "Send an email with curl")])
     found = re.search(r"em_[a-z0-9]+", sent.stdout)
     assert found, sent
     assert dev.message(found[0])["status"] == "delivered"

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from posthouse import metrics
-from posthouse.compose.errors import CannotListen
 from posthouse.compose.monitoring import DRAINING, monitored
+from posthouse.compose.process import CannotListen
 from tests.support.eventually import eventually
 from tests.support.fresh_database import make_older_than_1_0
 from tests.support.service import service_settings, settings_for, settings_from
@@ -26,7 +26,7 @@ async def monitoring(
 ) -> AsyncIterator[tuple[int, aiohttp.ClientSession]]:
     """The monitoring of a process with these parts, at a free port, and a client for it."""
     chosen = port or free_port()
-    settings = settings_from(settings_for(database_url, MONITORING__PORT=str(chosen), DATABASE__PATIENCE="1"))
+    settings = settings_from(settings_for(database_url, MONITORING__PORT=str(chosen), DATABASE__TIMEOUT_FACTOR="1"))
     async with monitored(settings, parts, stop.is_set), aiohttp.ClientSession(f"http://127.0.0.1:{chosen}") as client:
         yield chosen, client
 
@@ -37,7 +37,7 @@ async def answer(client: aiohttp.ClientSession, path: str) -> tuple[int, dict[st
 
 
 async def samples(client: aiohttp.ClientSession) -> dict[tuple[str, str], float]:
-    """All samples, by name and, where there are any, the values of the labels with commas."""
+    """All samples, by name and, if there are any, the comma-separated values of the labels."""
     async with client.get("/metrics") as response:
         assert response.status == 200
         families = list(text_string_to_metric_families(await response.text()))
@@ -50,8 +50,9 @@ async def test_a_process_is_alive_and_ready_and_shows_its_parts(database_url: st
         assert await answer(client, "/livez") == (200, {"status": "alive"})
         assert await answer(client, "/readyz") == (200, {"status": "ready"})
         found = await samples(client)
-    assert found["posthouse_part", "http"] == found["posthouse_part", "dispatch"] == found["posthouse_ready", ""] == 1
-    assert ("posthouse_part", "delivery") not in found
+    parts = [found["posthouse_process_info", part] for part in ("http", "dispatch")]
+    assert [*parts, found["posthouse_ready", ""]] == [1, 1, 1]
+    assert ("posthouse_process_info", "delivery") not in found
 
 
 async def test_a_draining_process_is_alive_and_not_ready(database_url: str) -> None:
@@ -64,7 +65,7 @@ async def test_a_draining_process_is_alive_and_not_ready(database_url: str) -> N
 
 
 async def test_without_postgresql_a_process_is_alive_and_not_ready() -> None:
-    async with monitoring(NOWHERE, asyncio.Event(), "dispatch", "upkeep") as (_, client):
+    async with monitoring(NOWHERE, asyncio.Event(), "dispatch", "maintenance") as (_, client):
         status, content = await answer(client, "/readyz")
         assert (status, content["status"]) == (503, "not ready")
         assert "PostgreSQL can't be used" in str(content["reasons"])
@@ -103,7 +104,7 @@ async def test_tables_of_a_version_before_1_0_are_a_reason_not_to_be_ready(datab
 
 
 async def test_figures_of_the_queue_and_of_the_storage_are_measured(database_url: str) -> None:
-    async with monitoring(database_url, asyncio.Event(), "dispatch", "upkeep") as (_, client):
+    async with monitoring(database_url, asyncio.Event(), "dispatch", "maintenance") as (_, client):
 
         async def measured() -> dict[tuple[str, str], float]:
             return await samples(client)

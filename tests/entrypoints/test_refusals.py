@@ -3,7 +3,7 @@
 import pytest
 
 from posthouse.entrypoints.refusals import REPLIES, http_status, smtp_reply
-from posthouse.rules.disk_space import no_room
+from posthouse.rules.disk_space import no_capacity
 from posthouse.rules.refusal import Code, Refusal
 
 EXPECTED = [
@@ -32,9 +32,9 @@ def test_a_code_has_its_status_and_its_reply(code: Code, http: int, smtp: str) -
 
 
 def test_the_reply_for_a_full_disk_says_so() -> None:
-    assert smtp_reply(no_room()) == (452, "4.3.1", "The service's storage is nearly full: try again later.")
-    assert smtp_reply(no_room().copy())[:2] == (452, "4.3.1")
-    assert http_status(no_room().code) == 503
+    assert smtp_reply(no_capacity()) == (452, "4.3.1", "The service's storage is nearly full: try again later.")
+    assert smtp_reply(no_capacity().copy())[:2] == (452, "4.3.1")
+    assert http_status(no_capacity().code) == 503
 
 
 def test_every_code_has_a_reply() -> None:

@@ -166,7 +166,7 @@ def refusal(runs: Runs, *words: str, below: Sequence[str] = ()) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("words", [["delivery"], ["dispatch"], ["http", "upkeep", "delivery"], ["notification"]])
+@pytest.mark.parametrize("words", [["delivery"], ["dispatch"], ["http", "maintenance", "delivery"], ["notification"]])
 async def test_parts_that_share_a_stream_in_memory_must_run_together(runs: Runs, words: list[str]) -> None:
     errors = await asyncio.to_thread(refusal, runs, *words)
     assert errors.startswith("posthouse: with the stream in memory, dispatch, delivery and notification work in one")
@@ -240,16 +240,16 @@ async def test_what_a_process_did_is_in_its_metrics(
         return (
             ("posthouse_attempts_total", "delivered", "other") in found
             and found.get(("posthouse_workers",), 0) >= 1
-            and names >= {"posthouse_upkeep_chores_total", "posthouse_search_index_lag_seconds"}
+            and names >= {"posthouse_maintenance_tasks_total", "posthouse_search_index_lag_seconds"}
         )
 
     found = await eventually(samples, is_counted)
     assert found["posthouse_accepts_total", "accepted", "http"] == 1
     assert found["posthouse_accepts_total", "unauthorized", "http"] == 1
     assert found["posthouse_http_requests_total", "emails", "202"] == 1
-    assert found["posthouse_accept_batch_messages_sum",] == 1
+    assert found["posthouse_group_commit_messages_sum",] == 1
     assert found["posthouse_credits_total", "reserved"] == found["posthouse_credits_total", "settled"] == 1
-    assert found["posthouse_final_seconds_count", "other"] == 1
+    assert found["posthouse_time_to_final_seconds_count", "other"] == 1
     assert found["posthouse_delivered_uncommitted_seconds_count",] == 1
     assert found["posthouse_tickets_published_total", "mail"] == 1
     assert found["posthouse_stream_pending", "mail"] >= 0
@@ -263,16 +263,16 @@ def read(url: str) -> str:
 
 async def test_in_memory_mail_of_separate_http_processes_is_delivered(runs: Runs) -> None:
     server = await runs.run(processes=2)
-    assert server.parts() == ["dispatch delivery notification upkeep", "http --processes 2"]
+    assert server.parts() == ["dispatch delivery notification maintenance", "http --processes 2"]
     customer = await runs.customer(server)
     message_id = await sent(customer, "bounced@simulator.invalid")
     assert (await status_is(customer, message_id, "failed"))["recipients"][0]["status"] == "bounced"
     assert await server.terminate() == 0, server.said()
 
 
-async def test_with_nats_every_part_is_a_process_of_its_own(runs: Runs, nats: PrivateNats) -> None:
+async def test_with_nats_every_part_is_its_own_process(runs: Runs, nats: PrivateNats) -> None:
     server = await runs.run(settings={"STREAM__SERVERS": nats.url})
-    assert server.parts() == ["delivery", "dispatch", "http --processes 1", "notification", "upkeep"]
+    assert server.parts() == ["delivery", "dispatch", "http --processes 1", "maintenance", "notification"]
     customer = await runs.customer(server)
     key = await customer.key(mode="test", may_read=True)
     answer = await customer.send(customer.mail(to="ada@example.org"), authorization=key)
@@ -312,7 +312,7 @@ async def test_mail_is_accepted_while_nats_is_down(runs: Runs) -> None:
 async def test_a_delivery_under_way_is_finished_before_the_process_ends(
     runs: Runs, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
-    """And a mail that was not begun is released, and found by the next process."""
+    """And a message that was not begun is released, and found by the next process."""
     server = await runs.run(settings={**towards, "LANES__CONNECTIONS_MAX": "1"})
     customer = await runs.customer(server)
     under_way = await sent(customer, "ada@slow.example.org")
@@ -325,7 +325,7 @@ async def test_a_delivery_under_way_is_finished_before_the_process_ends(
     again = await runs.run(settings={**towards, "WORKERS__TICKET_LEASE_SECONDS": "2"})
     customer.service.port = again.port
     assert (await status_is(customer, under_way, "delivered"))["recipients"][0]["attempt_count"] == 1
-    await customer.service.sql("UPDATE schedule SET next_at = now()")
+    await customer.service.sql("UPDATE delivery_schedule SET next_at = now()")
     assert (await status_is(customer, waiting, "delivered"))["recipients"][0]["attempt_count"] == 1
 
 

@@ -127,7 +127,7 @@ async def test_a_step_that_fails_is_logged_and_tried_again() -> None:
     assert tries == seen
 
 
-async def test_a_step_pauses_longer_while_there_is_nothing_to_do_and_goes_on_when_there_is() -> None:
+async def test_a_step_pauses_longer_while_there_is_nothing_to_do_and_continues_when_there_is() -> None:
     steps = asked = 0
     is_idle = True
 

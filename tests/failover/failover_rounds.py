@@ -33,7 +33,7 @@ from tests.support.whole_service import WholeService, log_directory, start_whole
 DATABASE: Final = "failover"
 IDLE_SECONDS_MAX: Final = 300.0
 BACK_SECONDS_MAX: Final = 60.0
-# What the issue of a primary's failure takes to be noticed, at least and at most.
+# How long a primary fails before the next step, at least and at most.
 NOTICED_SECONDS: Final = (1.0, 4.0)
 STEADY_SECONDS: Final = 3.0
 # Clients that paused would look like a service that is away.
@@ -64,9 +64,9 @@ async def _thaw(node: Node) -> None:
     node.thaw()
 
 
-async def _mend(node: Node) -> None:
+async def _repair(node: Node) -> None:
     assert node.way is not None
-    node.way.mend()
+    node.way.restore()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Failure:
 FAILURES: Final[Mapping[str, Failure]] = {
     "killed": Failure(_kill, _gone),
     "frozen": Failure(_freeze, _thaw),
-    "cut-off": Failure(_cut_off, _mend, needs_ways=True),
+    "cut-off": Failure(_cut_off, _repair, needs_ways=True),
 }
 
 
@@ -87,7 +87,7 @@ FAILURES: Final[Mapping[str, Failure]] = {
 class Rounds:
     cluster: ReplicatedPostgres
     whole_service: WholeService
-    chance: random.Random
+    randomness: random.Random
     console: Console
     # Seconds from the promotion to the next 202 and 250.
     back_http: list[float] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Rounds:
         await self.whole_service.in_flight.note_database_loss()
         accepted = self.whole_service.accepted
         await failure.fail(old)
-        await asyncio.sleep(self.chance.uniform(*NOTICED_SECONDS))
+        await asyncio.sleep(self.randomness.uniform(*NOTICED_SECONDS))
         answered = dict(self.whole_service.answers)
         promoted_at = await self.cluster.promote()
         http, smtp = await asyncio.gather(
@@ -226,7 +226,7 @@ def main() -> int:
     parser.add_argument("failures", nargs="*", metavar="FAILURE", help=f"of {', '.join(FAILURES)}; without it, all")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--rate", type=float, default=100.0, help="mails a second, on average over all failures")
+    parser.add_argument("--rate", type=float, default=100.0, help="messages a second, on average over all failures")
     parser.add_argument("--clients", type=int, default=24, help="over HTTP; and a third of that over SMTP")
     parser.add_argument("--asynchronous", action="store_true", help="no commit waits for a standby: count what is lost")
     parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")

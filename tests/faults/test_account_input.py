@@ -1,8 +1,8 @@
 """Bad input to all of the account's API, by the OpenAPI document: for every role, a declared status and never a 500.
 
-The document says what there is, so that a route which is new tomorrow is tried tomorrow. First each operation is
-given what its schema allows and what it doesn't, by each role; then odd values, one at a time, in each parameter and
-each field of its body.
+The document says what there is, so that a new route is tested as soon as it exists. First each role gives each
+operation what its schema allows and what it doesn't; then odd values, one at a time, in each parameter and each field
+of its body.
 """
 
 # ruff: noqa: E501 (a table of values reads better unbroken)
@@ -31,6 +31,7 @@ from posthouse.rules.credential import Role
 from tests.support import corpus
 from tests.support.bad_input import TRIED, inputs
 from tests.support.database_checks import database_faults
+from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, PUBLIC
 from tests.support.http_answer import Answer, check_every_answer
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally
 from tests.support.nameserver import Nameserver
@@ -134,7 +135,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_stream(declared: dict[str, Any]) -> bool:
-    """It doesn't end by itself, and takes no parameter."""
+    """It doesn't end on its own, and takes no parameter."""
     return "text/event-stream" in declared["responses"].get("200", {}).get("content", ())
 
 
@@ -165,15 +166,15 @@ class Bench:
     succeeded: set[str] = field(default_factory=set)
 
     def headers(self, operation: Operation, role: Role = Role.OWNER) -> dict[str, str]:
-        if operation.id in roles.PUBLIC:
+        if operation.id in PUBLIC:
             return {}
-        if operation.id in roles.FOR_OPERATORS and role is Role.OWNER:
+        if operation.id in FOR_OPERATORS and role is Role.OWNER:
             return {"Authorization": self.operator}
-        return {"Authorization": self.reader if operation.id in roles.FOR_READERS else self.tokens[role]}
+        return {"Authorization": self.reader if operation.id in FOR_PROGRAMS else self.tokens[role]}
 
     def existing(self, operation: Operation) -> dict[str, str]:
         """What of the account's a path leads to: the newest that its collection lists."""
-        if operation.id in roles.FOR_OPERATORS:
+        if operation.id in FOR_OPERATORS:
             return {}  # the account under test is not to be suspended
         collection, _, rest = operation.path.partition("/{")
         if not rest:
@@ -198,13 +199,13 @@ class Bench:
             self.succeeded.add(operation.id)
         if answer.status < 300:
             self.succeeded.add(operation.id)
-        if operation.id in roles.NEEDED and not roles.may(role, roles.NEEDED[operation.id]):
+        if operation.id in NEEDED and not roles.may(role, NEEDED[operation.id]):
             assert answer.status in {403, 404, 405}, f"{name}: {answer.status} for a {role}"
         assert seconds < ANSWER_SECONDS_MAX, f"{name}: answered after {seconds:.1f} s"
 
 
 class Names:
-    """A name server that knows no name, on a thread of its own: the tests here have no loop to lend."""
+    """A name server that knows no name, on its own thread: the tests here have no event loop for it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -264,7 +265,7 @@ async def prepared(server: ServerProcess) -> Bench:
 
 
 def collected(faults: list[str]) -> None:
-    """All that went wrong at once: a corpus is read to its end."""
+    """Reports all failures together: a corpus is read to its end."""
     assert not faults, f"{len(faults)} faults:\n" + "\n".join(fault[:600] for fault in faults[:40])
 
 
@@ -283,12 +284,12 @@ def test_every_operation_by_its_schema(bench: Bench, role: Role) -> None:
     faults: list[str] = []
     for operation in by_id.values():
         if operation.media_types - {JSON} or (operation.id == "logout" and role is Role.OWNER):
-            continue  # what is no JSON has a test of its own, and the owner is needed yet
+            continue  # what is not JSON has its own test, and the owner is still needed
         for mode in MODES[role]:
             try:
                 try_operation(bench, operation, wanted[operation.id], role, mode)
             except Unsatisfiable:
-                pass  # what takes nothing can be given nothing wrong
+                pass  # what takes no input can't be given wrong input
             except Exception as fault:
                 faults.append(f"{operation.id}, {mode.value}, {role}: {type(fault).__name__}: {fault}")
     collected(faults)
@@ -304,7 +305,7 @@ def try_operation(bench: Bench, operation: Operation, generated: Any, role: Role
     def check(case: Any, exists: bool) -> None:
         if exists and there and mode is GenerationMode.POSITIVE:
             case.path_parameters = there
-        if operation.id in roles.FOR_READERS:
+        if operation.id in FOR_PROGRAMS:
             case.query = {**(case.query or {}), "wait": 0}  # a wait takes as long as it is asked to
         # Odd credentials are for other tests: here it is known who asks.
         case.headers = {name: value for name, value in (case.headers or {}).items() if name.lower() != "authorization"}
@@ -341,7 +342,7 @@ def paths(operation: Operation, there: dict[str, str]) -> Iterator[tuple[str, st
 
 
 def plain(schema: dict[str, Any]) -> Any:
-    """Something small that the schema allows, as far as types go."""
+    """Something small that the schema allows, at least by its types."""
     schema = resolved(schema)
     for choice in ("examples", "enum"):
         if schema.get(choice):
@@ -480,7 +481,7 @@ def test_odd_headers(bench: Bench) -> None:
 
 
 def test_cursors_that_were_tampered_with(bench: Bench) -> None:
-    """A cursor is what a list gave, or of another list, or cut, or changed: an answer, and never another account's data."""
+    """A cursor of this list or another, cut or changed: an answer, and never another account's data."""
     faults: list[str] = []
     lists = [
         operation

@@ -41,7 +41,7 @@ GROWTH_BYTES_MAX = 400 * corpus.MIB
 GENERATED_EXAMPLES = inputs(25)
 MAIL_EXAMPLES = inputs(400)
 CREDITS = 1_000_000
-# How long a request may stay unfinished before the server lets go of it, with some room.
+# How long a request may stay unfinished before the server drops it, with some margin.
 STALL_SECONDS_MAX = 40.0
 
 CHECKS = [
@@ -143,7 +143,7 @@ def sending(bench: Bench, name: str) -> dict[str, str | bytes]:
 
 
 def collected(faults: list[str]) -> None:
-    """All that went wrong at once: a corpus is read to its end."""
+    """Reports all failures together: a corpus is read to its end."""
     assert not faults, f"{len(faults)} faults:\n" + "\n".join(fault[:600] for fault in faults[:40])
 
 
@@ -156,7 +156,7 @@ def try_bodies(
         try:
             probe.send(kind, name, "POST", "/emails", sending(bench, f"{kind} {name}"), item.body, chunked=chunked)
         except TimeoutError:
-            # What still works on it would be held against the next input.
+            # Work still in progress on it would be blamed on the next input.
             faults.append(f"{name}: no answer in time, {bench.measure() // corpus.MIB} MiB resident")
             probe.close()
             bench.restart()
@@ -369,7 +369,7 @@ attachment = st.fixed_dictionaries(
     {"filename": st.just("a.txt") | text, "content": st.just("aGVsbG8=") | text},
     optional={"content_type": st.just("text/plain; charset=utf-8") | text, "content_id": st.just("a@b") | text},
 )
-mails = st.fixed_dictionaries(
+messages = st.fixed_dictionaries(
     {},
     optional={
         "to": addresses,
@@ -388,18 +388,18 @@ mails = st.fixed_dictionaries(
 )
 
 
-def test_generated_mails(bench: Bench, probe: HttpProbe) -> None:
+def test_generated_messages(bench: Bench, probe: HttpProbe) -> None:
     base = {name: value for name, value in bench.tenant.mail().items() if name in ("from", "to", "subject")}
     count = 0
 
     @hypothesis.settings(QUIET, max_examples=MAIL_EXAMPLES)
-    @given(changes=mails, wrong=st.none() | st.tuples(st.sampled_from(corpus.FIELDS), anything))
+    @given(changes=messages, wrong=st.none() | st.tuples(st.sampled_from(corpus.FIELDS), anything))
     def check(changes: dict[str, Any], wrong: tuple[str, Any] | None) -> None:
         nonlocal count
         count += 1
         body = {**base, **changes} | ({} if wrong is None else {wrong[0]: wrong[1]})
         raw = json.dumps(body).encode()
-        answer = probe.send("generated mails", "generated", "POST", "/emails", sending(bench, f"gen {count}"), raw)
+        answer = probe.send("generated messages", "generated", "POST", "/emails", sending(bench, f"gen {count}"), raw)
         assert answer.status in {202, 400, 403, 413}, answer.raw
 
     check()
@@ -407,7 +407,7 @@ def test_generated_mails(bench: Bench, probe: HttpProbe) -> None:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_every_operation_by_its_schema(bench: Bench, probe: HttpProbe, mode: GenerationMode) -> None:
-    """All but the account's API, which has tests of its own."""
+    """All but the account's API, which has its own tests."""
     schema = schemathesis.openapi.from_url(f"{bench.server.url}/openapi.json")
     found: list[Any] = [operation.ok() for operation in schema.get_all_operations()]  # type: ignore[union-attr]
     operations = [operation for operation in found if not operation.path.startswith("/v1/")]
@@ -462,7 +462,7 @@ async def test_afterwards_memory_is_bounded_and_the_database_consistent(bench: B
     assert tally.inputs.total() >= INPUTS_MIN * min(1.0, TIMES)
 
 
-def test_a_request_that_never_ends_is_let_go(bench: Bench) -> None:
+def test_a_request_that_never_ends_is_dropped(bench: Bench) -> None:
     ended: dict[str, float] = {}
     stalls = [
         threading.Thread(target=stall, args=(bench.server.port, name, sent, ended))

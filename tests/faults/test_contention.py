@@ -1,4 +1,4 @@
-"""The accepting transaction under contention: no deadlock, each item decided for itself, a key once."""
+"""The accepting transaction under contention: no deadlock, each item decided separately, each key used once."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def known(accept_flow: AcceptFlow, *senders: Sender) -> None:
 
 
 async def in_one_batch(*accepting: Any) -> list[str]:
-    """The result of each, by name: requests that start in one turn of the loop share a transaction."""
+    """The result of each, by name: requests that start in the same turn of the event loop share a transaction."""
     answers = await asyncio.gather(*accepting, return_exceptions=True)
     return [outcome(answer) for answer in answers]
 
@@ -174,14 +174,14 @@ async def test_a_mixed_batch_of_several_accounts_is_decided_item_by_item(
     assert await database_faults(database_url) == {}
 
 
-async def test_an_item_that_postgresql_refuses_fails_alone(
+async def test_an_item_that_postgresql_refuses_fails_without_the_others(
     accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
     sender = await new_sender(operator, "poisoned")
     neighbour = await new_sender(operator, "neighbour")
     await known(accept_flow, sender, neighbour)
     draft = sender.draft()
-    # No draft from outside holds a NUL; should it ever, PostgreSQL refuses it with the whole statement.
+    # No draft from outside contains a NUL; should it ever, PostgreSQL refuses it with the whole statement.
     poison = draft._replace(request_fields=draft.request_fields._replace(sender="a\x00b"))
     outcomes = await in_one_batch(
         accept_flow.accept(neighbour, "before"),
@@ -198,7 +198,7 @@ async def test_an_item_that_postgresql_refuses_fails_alone(
     assert await database_faults(database_url) == {}
 
 
-async def test_a_message_without_its_partition_fails_alone(
+async def test_a_message_without_its_partition_fails_without_the_others(
     accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
     sender = await new_sender(operator, "late")
@@ -264,7 +264,7 @@ async def test_one_key_by_two_instances_at_once_is_one_message(
     assert await database_faults(database_url) == {}
 
 
-async def test_the_last_credits_go_to_exactly_as_many_by_two_instances(
+async def test_two_instances_spend_the_last_credits_exactly(
     accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
     sender = await new_sender(operator, "few", credits=10)
@@ -280,7 +280,7 @@ async def test_the_last_credits_go_to_exactly_as_many_by_two_instances(
     assert await database_faults(database_url) == {}
 
 
-async def test_a_locked_account_holds_up_its_own_items_only(operator: Operator, database_url: str) -> None:
+async def test_a_locked_account_delays_only_its_own_items(operator: Operator, database_url: str) -> None:
     stuck = await new_sender(operator, "stuck")
     free = await new_sender(operator, "free")
     async with (

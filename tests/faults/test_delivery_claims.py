@@ -1,6 +1,6 @@
-"""Tickets that come twice or never, workers that die, leases that lapse, time that jumps: each mail arrives once.
+"""Tickets that come twice or never, workers that die, leases that lapse, time that jumps: each message arrives once.
 
-Where a copy too many can't be excluded (a worker sent a mail and died before recording it), an attempt without
+Where a duplicate can't be excluded (a worker sent a message and died before recording it), an attempt without
 an outcome is on record.
 """
 
@@ -21,8 +21,8 @@ from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import Dispatch
 from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import LEASE, Tickets
+from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.retry import DELIVERY
 from posthouse.rules.ticket import DeliveryTicket, unpack
 from posthouse.store import delivery_schedule
@@ -61,7 +61,7 @@ async def flow(shared: tuple[DeliveryFlow, int, str]) -> AsyncIterator[DeliveryF
         kept.clear()
     await flow.delivery.renew()
     yield replace(flow)
-    if await flow.steps.fetch("SELECT * FROM schedule"):
+    if await flow.steps.fetch("SELECT * FROM delivery_schedule"):
         # A failed test must not make the next tests fail.
         flow.clock.advance(hours=73)
         await flow.steps.reclaim()
@@ -87,8 +87,7 @@ def new_dispatch(flow: DeliveryFlow, clock: Clock | None = None, database: Datab
 
 
 async def watch(flow: DeliveryFlow, dispatch: Dispatch, time: timedelta, *living: Delivery) -> int:
-    """Reclaim expired leases every two seconds for so long, while living workers renew. How many claims
-    were taken back."""
+    """Reclaims expired leases every two seconds for this long, while living workers renew; returns how many."""
     reclaimed = await dispatch.reclaim()
     for _ in range(time // LOOKS_APART):
         flow.clock.advance(LOOKS_APART)
@@ -110,7 +109,7 @@ async def claim_and_die(flow: DeliveryFlow) -> UUID:
 async def paused_after_claim(
     flow: DeliveryFlow, **given: Any
 ) -> tuple[PausingCarrier, Delivery, MessageId, "asyncio.Task[int]"]:
-    """A further worker that has claimed a mail and waits before it connects."""
+    """A further worker that has claimed a message and waits before it connects."""
     carrier = PausingCarrier(flow.carrier, sets_out=False)
     worker = flow.another_worker(carrier=carrier, **given)
     message_id = await flow.steps.accept(["ada@example.org"])
@@ -122,19 +121,19 @@ async def paused_after_claim(
 async def sent_without_database(
     flow: DeliveryFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> tuple[Delivery, MessageId, "asyncio.Task[int]"]:
-    """A further worker that has sent a mail and lost the database."""
+    """A further worker that has sent a message and lost the database."""
     carrier = PausingCarrier(flow.carrier, comes_back=False)
     worker = flow.another_worker(carrier=carrier, database=far)
     message_id = await flow.steps.accept(["ada@example.org"])
     carrying = asyncio.create_task(replace(flow, delivery=worker).run_due())
     await carrier.arrived.wait()
     await proxy.cut()
-    carrier.goes_on.set()
+    carrier.resume.set()
     return worker, message_id, carrying
 
 
 def lines(flow: DeliveryFlow) -> dict[str, int]:
-    """How often each address got something."""
+    """How many messages each address got."""
     return dict(Counter(mail.recipient for mail in flow.receiver.accepted))
 
 
@@ -176,7 +175,7 @@ async def test_two_workers_with_a_ticket_each_are_one_send(flow: DeliveryFlow) -
     assert await flow.statuses(message_id) == ["delivered"] * 10
 
 
-async def test_a_ticket_from_before_a_deferral_is_worth_nothing_beside_the_new_one(flow: DeliveryFlow) -> None:
+async def test_a_ticket_from_before_a_deferral_is_worthless_next_to_the_new_one(flow: DeliveryFlow) -> None:
     message_id = await flow.steps.accept(["greylist@example.org"])
     await flow.dispatch.step()
     flow.clock.advance(LEASE)
@@ -222,7 +221,7 @@ async def test_an_unreadable_ticket_is_dropped(flow: DeliveryFlow) -> None:
     assert await flow.stream.backlog(TicketKind.DELIVER) == 0
 
 
-async def test_a_ticket_of_a_mail_that_is_final_or_unknown_moves_nothing(flow: DeliveryFlow) -> None:
+async def test_a_ticket_of_a_message_that_is_final_or_unknown_changes_nothing(flow: DeliveryFlow) -> None:
     message_id = await flow.steps.accept(["ada@example.org"])
     await flow.run_due()
     account_id = AccountId(flow.steps.sender.account_id)
@@ -261,7 +260,7 @@ async def test_a_dead_workers_claim_is_tried_by_another_and_its_orphan_counts(fl
 
 
 async def test_unrecorded_attempts_end_at_the_limit_and_nothing_is_sent(flow: DeliveryFlow) -> None:
-    """A mail that kills its workers must not be retried forever."""
+    """A message that kills its workers must not be retried forever."""
     message_id = await flow.steps.accept(["poison@example.org"])
     for number in range(DELIVERY.attempts_max):
         await claim_and_die(flow)
@@ -289,7 +288,7 @@ async def test_an_outcome_that_comes_late_fills_its_own_attempt_and_nothing_else
     assert await flow.run_due() == 2
     before = await flow.recipients(message_id)
     assert [row[1:4] for row in before] == [("bounced", "released", 2), ("delivered", "settled", 2)]
-    carrier.goes_on.set()
+    carrier.resume.set()
     await first
     assert await flow.recipients(message_id) == before
     query = "SELECT position, outcome FROM attempts WHERE message_id = $1 ORDER BY position, fence"
@@ -310,7 +309,7 @@ async def test_a_lease_that_expires_before_the_dot_sends_no_dot(flow: DeliveryFl
     assert await replace(flow, delivery=flow.another_worker(carrier=slow)).run_due() == 1
     assert lines(flow) == {}
     assert (await state(flow, message_id))[2] == ["postponed"]
-    assert await flow.steps.fetch("SELECT attempt_count FROM schedule") == [(0,)]
+    assert await flow.steps.fetch("SELECT attempt_count FROM delivery_schedule") == [(0,)]
     assert await flow.run_due() == 1
     assert await state(flow, message_id) == ("delivered", 1, ["postponed", "delivered"])
     assert lines(flow) == {"ada@example.org": 1}
@@ -326,7 +325,7 @@ async def test_a_worker_that_was_taken_for_dead_sends_nothing_that_it_had_claime
     assert await flow.run_due() == 1
     if renews:
         await stuck.renew()
-    carrier.goes_on.set()
+    carrier.resume.set()
     await carrying
     assert lines(flow) == {"ada@example.org": 1}
     assert await state(flow, message_id) == ("delivered", 2, ["postponed", "delivered"])
@@ -348,7 +347,7 @@ async def test_a_lease_whose_renewal_took_too_long_is_no_lease_any_more(flow: De
         assert await dispatch.reclaim() == 1
     await renewing
     assert await flow.run_due() == 1
-    carrier.goes_on.set()
+    carrier.resume.set()
     await carrying
     assert lines(flow) == {"ada@example.org": 1}
     assert await state(flow, message_id) == ("delivered", 2, ["postponed", "delivered"])
@@ -358,7 +357,7 @@ async def test_a_worker_that_renews_keeps_its_claims_however_long_they_take(flow
     dispatch = new_dispatch(flow)
     carrier, slow, message_id, carrying = await paused_after_claim(flow)
     assert await watch(flow, dispatch, 5 * WORKER_LEASE, slow) == 0
-    carrier.goes_on.set()
+    carrier.resume.set()
     await carrying
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
 
@@ -378,7 +377,7 @@ async def test_no_claim_is_taken_back_early_because_time_jumped(flow: DeliveryFl
     flow.clock.advance(LOOKS_APART)
     assert await dispatch.reclaim() == 0
     assert await watch(flow, dispatch, 2 * WORKER_LEASE, living) == 0
-    carrier.goes_on.set()
+    carrier.resume.set()
     await carrying
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
     assert lines(flow) == {"ada@example.org": 1}
@@ -402,15 +401,15 @@ async def test_nothing_is_taken_back_before_the_database_was_there_for_a_whole_l
         flow.clock.advance(LOOKS_APART)
         with pytest.raises(Exception, match="storage"):
             await dispatch.reclaim()
-    await proxy.mend()
+    await proxy.restore()
     # The worker's lease is over; and it is about to renew it.
     assert await dispatch.reclaim() == 0
     assert await watch(flow, dispatch, WORKER_LEASE - LOOKS_APART) == 0
     await cut_off.renew()
     assert await watch(flow, dispatch, WORKER_LEASE, cut_off) == 0
-    carrier.goes_on.set()
+    carrier.resume.set()
     await carrying
-    # It could not know whether its claim was reclaimed: it sends nothing, and the mail is retried.
+    # It could not know whether its claim was reclaimed: it sends nothing, and the message is retried.
     assert await state(flow, message_id) == ("queued", 0, ["postponed"])
     assert await flow.run_due() == 1
     assert await state(flow, message_id) == ("delivered", 1, ["postponed", "delivered"])
@@ -424,7 +423,7 @@ async def test_what_a_server_took_is_recorded_when_the_database_is_back(
     await far.refuses()
     assert not carrying.done()
     assert await state(flow, message_id) == ("queued", 0, [None])
-    await proxy.mend()
+    await proxy.restore()
     await carrying
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
     assert lines(flow) == {"ada@example.org": 1}
@@ -435,7 +434,7 @@ async def test_failed_and_unnoticed_claims_are_repeated(
 ) -> None:
     cut_off = flow.another_worker(database=far)
     await cut_off.renew()
-    # Its commit went through, and the worker never learnt of it.
+    # Its commit went through, and the worker was never notified.
     unnoticed = await flow.steps.accept(["unheard@example.org"])
     await flow.steps.claim(await flow.steps.lease(), cut_off.worker_id)
     message_id = await flow.steps.accept(["ada@example.org"])
@@ -444,7 +443,7 @@ async def test_failed_and_unnoticed_claims_are_repeated(
     await proxy.cut()
     assert await with_cut.deliver_fetched() == 1
     assert lines(flow) == {}
-    await proxy.mend()
+    await proxy.restore()
     assert await with_cut.deliver_fetched() == 0
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
     assert await with_cut.deliver_fetched() == 1
@@ -475,8 +474,8 @@ async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_b
     assert is_ambiguous
     assert "it may have arrived" in response
     assert await flow.steps.fetch("SELECT * FROM workers WHERE id = $1", leaving.worker_id) == []
-    assert leaving.room == 0
-    # Both addresses hang for ever: time ends them.
+    assert leaving.capacity == 0
+    # Both addresses hang forever: a timeout ends them.
     for _ in range(2):
         flow.clock.advance(hours=73)
         await flow.run_due()
@@ -486,24 +485,24 @@ async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_b
 async def test_a_stopping_worker_records_what_it_sent_once_the_database_is_back(
     flow: DeliveryFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
-    """The mail was taken: when the time for withdrawing is over, the time for recording is not."""
+    """The message was accepted: when the time for withdrawing is over, the time for recording is not."""
     leaving, message_id, carrying = await sent_without_database(flow, far, proxy)
     draining = asyncio.create_task(leaving.drain(6.0))
     # A second apart: the time for withdrawing, two thirds, is over.
     await far.refuses(5)
-    await proxy.mend()
+    await proxy.restore()
     await asyncio.gather(draining, carrying)
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
     assert lines(flow) == {"ada@example.org": 1}
 
 
-async def test_a_large_mail_for_which_there_is_no_room_waits_without_an_attempt(flow: DeliveryFlow) -> None:
+async def test_a_large_message_without_free_memory_waits_without_an_attempt(flow: DeliveryFlow) -> None:
     draft = flow.steps.sender.draft(["ada@example.org"], text="Good morning, and so on.\n" * 10_000)
     accepted = await flow.steps.accept_flow.accept(flow.steps.sender, "a large mail", draft)
     crowded = flow.another_worker(large_bytes_max=100_000)
     assert await replace(flow, delivery=crowded).run_due() == 1
     assert await state(flow, accepted.message_id) == ("queued", 0, ["postponed"])
-    # Its size is known now: there is no claim without room.
+    # Its size is known now: there is no claim without free memory.
     flow.clock.advance(seconds=10)
     assert await replace(flow, delivery=crowded).run_due() == 1
     assert await state(flow, accepted.message_id) == ("queued", 0, ["postponed"])

@@ -1,4 +1,4 @@
-"""The fault matrix of delivery: whatever a destination or its DNS does, what follows for the recipient.
+"""The fault matrix of delivery: what each fault of a destination or its DNS means for the recipient.
 
 All rows of the table are sent in one round, each to its own domain and server; then the faults are
 removed, and deferred mail is retried. The tests check what was seen after each round.
@@ -35,7 +35,7 @@ FIRST_WAIT: Final = timedelta(seconds=66)
 class Row:
     """What the servers do (the most preferred first), and what the first attempt comes to.
 
-    `lines` is how often the mail arrived by then, though we may not know of it.
+    `lines` is how often the message arrived by then, though we may not know of it.
     """
 
     name: str
@@ -66,21 +66,21 @@ def by_dns(dns: str, status: str, code: int | None = None) -> Row:
 
 
 ROWS: Final = [
-    # It asks for patience: all of it is heard, and nothing is final.
+    # It asks to wait: all of it is read, and nothing is final.
     *[deferred(f"{code}-rcpt", "rcpt", code) for code in (450, 451, 452, 552)],
     *[deferred(f"{code}-{stage}", stage, code) for code in (421, 451) for stage in ("mail", "data", "dot")],
     deferred("421-rcpt", "rcpt", 421),
     deferred("421-connect", "greeting", 421),
     deferred("450-rcpt--no-pipelining", "rcpt", 450),
     deferred("452-data--chunking", "data", 452),
-    # It says no to this mail.
+    # It refuses this message.
     *[bounced(f"{code}-{stage}", stage, code) for code in (550, 554) for stage in ("mail", "rcpt", "data", "dot")],
     bounced("552-mail", "mail", 552),
     bounced("552-dot", "dot", 552),
     bounced("551-rcpt", "rcpt", 551),
     bounced("550-rcpt--no-pipelining", "rcpt", 550),
     bounced("554-dot--chunking", "dot", 554),
-    # It refuses us, or all clients: the next server is tried, and then the mail is rescheduled.
+    # It refuses us, or all clients: the next server is tried, and then the message is rescheduled.
     deferred("554-connect", "greeting", 554),
     deferred("502-ehlo--502-helo", "ehlo", 502),
     deferred("starttls--starttls-refused", "starttls", 454),
@@ -92,25 +92,25 @@ ROWS: Final = [
     *[delivered(behaviour, SOUND) for behaviour in ("drop-connect", "hang-connect", "hang-ehlo", DEAD)],
     Row("two that say no", ("554-connect", "521-connect"), "deferred", 521, "greeting"),
     Row("nothing listens", (DEAD,), "deferred", None, "connect"),
-    # What was said of the mail is the answer, however many servers there are.
+    # What was said about the message is the answer, however many servers there are.
     Row("the first server's 451 counts", ("451-mail", SOUND), "deferred", 451, "mail"),
     Row("the first server's 550 counts", ("550-mail", SOUND), "bounced", 550, "mail"),
     Row("a drop in MAIL counts", ("drop-mail", SOUND), "deferred", None, "mail"),
     delivered("502-ehlo"),
-    # It falls silent: before the dot that means no, after it anything.
+    # It falls silent: before the final dot that means a refusal, after it anything.
     *[deferred(f"{act}-{stage}", stage) for act in ("drop", "hang") for stage in ("mail", "rcpt", "data")],
     *[deferred(f"{act}-dot", "dot", is_ambiguous=True) for act in ("drop", "hang")],
     deferred("lose-dot", "dot", is_ambiguous=True, lines=1),
     deferred("lose-dot--chunking", "dot", is_ambiguous=True, lines=1),
     deferred("drop-connect", "greeting"),
     deferred("hang-connect", "greeting"),
-    # It talks for ever, or nonsense.
+    # It talks forever, or nonsense.
     *[deferred(f"{act}-connect", "greeting") for act in ("drip", "endless", "flood", "overlong", "garbage")],
     *[deferred(f"{act}-mail", "mail") for act in ("drip", "endless", "flood", "overlong", "garbage")],
     *[deferred(f"{act}-dot", "dot", is_ambiguous=True, lines=1) for act in ("drip", "endless", "flood", "overlong")],
     deferred("garbage-dot", "dot", is_ambiguous=True),
-    # TLS where there is any, and none where it breaks.
-    *[delivered(behaviour, tls=True) for behaviour in ("starttls", "starttls-stranger", "starttls-othername")],
+    # TLS where it is offered, and none where it breaks.
+    *[delivered(behaviour, tls=True) for behaviour in ("starttls", "starttls-untrusted", "starttls-othername")],
     *[delivered(behaviour) for behaviour in ("starttls-broken", "starttls-hang", "starttls-injected", "starttls-half")],
     delivered("no-pipelining"),
     delivered("chunking"),
@@ -191,7 +191,7 @@ def put_right(flow: DeliveryFlow) -> None:
 
 
 def manners_of_rows() -> tuple[dict[str, str], dict[str, str]]:
-    """An address for each server that misbehaves: what it does, and by whom it is used."""
+    """An address for each server that misbehaves: what it does, and which recipient uses it."""
     behaviours: dict[str, str] = {}
     addresses: dict[str, str] = {}
     for row in ROWS:
@@ -266,7 +266,7 @@ MONEY: Final = {
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-async def test_money_and_events_follow_from_what_is_final_alone(matrix: Matrix, row: Row) -> None:
+async def test_credits_and_events_follow_only_from_final_results(matrix: Matrix, row: Row) -> None:
     for seen in (matrix.first[row.name], matrix.second[row.name]):
         assert (seen.billing, seen.message) == MONEY[seen.status]
         if seen.status == "deferred":
@@ -306,7 +306,7 @@ async def test_deferred_mail_arrives_once_the_fault_ends_and_final_stays_final(m
 async def test_the_attempt_names_the_last_server(matrix: Matrix, row: Row) -> None:
     (attempt,) = matrix.first[row.name].attempts
     last = 0 if "counts" in row.name else 1
-    assert attempt["exchange"] == f"mx{last}.{domain_of(row)}"
+    assert attempt["mx_host"] == f"mx{last}.{domain_of(row)}"
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ async def test_the_attempt_names_the_last_server(matrix: Matrix, row: Row) -> No
 )
 async def test_where_dns_leads_nowhere_no_server_is_named(matrix: Matrix, row: Row) -> None:
     (attempt,) = matrix.first[row.name].attempts
-    assert (attempt["exchange"], attempt["address"], attempt["code"]) == (None, None, None)
+    assert (attempt["mx_host"], attempt["remote_ip"], attempt["code"]) == (None, None, None)
 
 
 # What takes more than one recipient, or more than two rounds.
@@ -322,8 +322,8 @@ async def test_where_dns_leads_nowhere_no_server_is_named(matrix: Matrix, row: R
 
 async def test_greylisting_is_retried_without_an_event(matrix: Matrix) -> None:
     flow = matrix.flow
-    flow.serve("patience.example.org")
-    message_id = await flow.steps.accept(["greylist@patience.example.org"])
+    flow.serve("waiting.example.org")
+    message_id = await flow.steps.accept(["greylist@waiting.example.org"])
     for wait in (timedelta(0), FIRST_WAIT):
         flow.clock.advance(wait)
         await flow.run_due()
@@ -381,7 +381,7 @@ async def test_a_server_that_answers_late_is_given_up_at_the_total_deadline(
         assert await database_faults(url) == {}
 
 
-async def test_a_421_makes_the_lane_step_back(matrix: Matrix) -> None:
+async def test_a_421_makes_the_lane_slow_down(matrix: Matrix) -> None:
     flow = matrix.flow
     flow.serve("busy.example.org", "calm.example.org")
     for address in ("421-rcpt@busy.example.org", "421-dot@busy.example.org", "ada@calm.example.org"):

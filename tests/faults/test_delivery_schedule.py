@@ -15,7 +15,7 @@ from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from tests.support.accept_flow import Sender
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-from tests.support.upkeep import new_upkeep
+from tests.support.maintenance import new_maintenance
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -41,11 +41,11 @@ async def flow(shared: tuple[DeliveryFlow, int]) -> DeliveryFlow:
     flow, seed = shared
     print(f"seed {seed}")
     flow.clock.advance(minutes=10)
-    # What the test before left in the schedule becomes final.
-    if await flow.steps.value("SELECT count(*) FROM schedule"):
+    # What the previous test left in the schedule becomes final.
+    if await flow.steps.value("SELECT count(*) FROM delivery_schedule"):
         await advance(flow, timedelta(days=4))
         await flow.run_due()
-    assert await flow.steps.value("SELECT count(*) FROM schedule") == 0
+    assert await flow.steps.value("SELECT count(*) FROM delivery_schedule") == 0
     flow.carrier.close_idle(0, all_of_them=True)
     flow.receiver.connections = 0
     for kept in (flow.receiver.accepted, flow.receiver.commands, flow.nameserver.asked):
@@ -59,13 +59,13 @@ async def sender(flow: DeliveryFlow) -> Sender:
 
 
 async def advance(flow: DeliveryFlow, by: timedelta) -> None:
-    """Time passes, and upkeep does what it does every day."""
+    """Time passes, and maintenance does what it does every day."""
     flow.clock.advance(by)
-    await new_upkeep(flow.steps.database, flow.clock).make_partitions()
+    await new_maintenance(flow.steps.database, flow.clock).make_partitions()
 
 
 async def is_tried_again_and_fails_after(flow: DeliveryFlow, message_id: MessageId, left: timedelta) -> None:
-    """Of its time, this much is left after the second attempt."""
+    """This much of its time is left after the second attempt."""
     assert await state(flow, message_id) == ("deferred", 2)
     await advance(flow, left + SECOND)
     await flow.run_due()
@@ -74,7 +74,7 @@ async def is_tried_again_and_fails_after(flow: DeliveryFlow, message_id: Message
 
 async def wait_until_due(flow: DeliveryFlow) -> timedelta:
     """How long it was."""
-    at: datetime = await flow.steps.value("SELECT min(next_at) FROM schedule")
+    at: datetime = await flow.steps.value("SELECT min(next_at) FROM delivery_schedule")
     wait = max(at - flow.clock.now(), timedelta(0))
     flow.clock.advance(wait)
     return wait
@@ -99,14 +99,14 @@ async def attempts(flow: DeliveryFlow, message_id: MessageId) -> int:
 # The retry schedule
 
 
-async def test_a_mail_is_tried_ten_times_each_in_its_time_and_then_it_has_failed(flow: DeliveryFlow) -> None:
+async def test_a_message_is_tried_ten_times_on_schedule_and_then_it_has_failed(flow: DeliveryFlow) -> None:
     message_id = await flow.steps.accept(["450-rcpt@example.org"])
     begin = flow.clock.now()
     for number, wait in enumerate(DELIVERY.waits, 1):
         assert await flow.run_due() == 1
         assert await state(flow, message_id) == ("deferred", number)
         assert await events(flow, message_id) == []
-        next_at = await flow.steps.value("SELECT next_at FROM schedule")
+        next_at = await flow.steps.value("SELECT next_at FROM delivery_schedule")
         chosen = next_at - flow.clock.now()
         assert 0.9 * wait <= chosen <= 1.1 * wait
         flow.clock.advance(chosen - SECOND)
@@ -127,7 +127,7 @@ async def test_a_mail_is_tried_ten_times_each_in_its_time_and_then_it_has_failed
 async def test_what_failed_together_does_not_come_back_together(flow: DeliveryFlow) -> None:
     await flow.steps.accept([f"450-rcpt+{number}@example.org" for number in range(20)])
     await flow.run_due()
-    waits = [at - flow.clock.now() for (at,) in await flow.steps.fetch("SELECT next_at FROM schedule")]
+    waits = [at - flow.clock.now() for (at,) in await flow.steps.fetch("SELECT next_at FROM delivery_schedule")]
     assert len(set(waits)) == 20
     assert timedelta(seconds=54) <= min(waits) < timedelta(seconds=60)
     assert timedelta(seconds=60) < max(waits) <= timedelta(seconds=66)
@@ -182,7 +182,7 @@ async def test_a_first_attempt_within_the_72_hours_is_made_however_late(flow: De
 # Suspension
 
 
-async def test_a_suspended_accounts_mail_is_held_and_goes_on_afterwards(flow: DeliveryFlow, sender: Sender) -> None:
+async def test_a_suspended_accounts_mail_is_held_and_delivered_afterwards(flow: DeliveryFlow, sender: Sender) -> None:
     message_id = await flow.steps.accept(["ada@example.org"], sender=sender)
     theirs = await flow.steps.accept(["bob@example.org"])
     await flow.steps.operator.suspend(sender.account_id)
@@ -208,14 +208,14 @@ async def test_time_spent_held_is_no_part_of_the_72_hours(flow: DeliveryFlow, se
     assert await flow.run_due() == 1
     assert await state(flow, message_id) == ("deferred", 1)
     await flow.steps.operator.resume(sender.account_id)
-    # All that was left of it is left now: nine more attempts, over a day and a half.
+    # All the remaining time still remains: nine more attempts, over a day and a half.
     for number in range(2, 11):
         await wait_until_due(flow)
         assert await flow.run_due() == 1
         assert await state(flow, message_id) == ("failed" if number == 10 else "deferred", number)
 
 
-async def test_the_72_hours_go_on_where_they_stopped(flow: DeliveryFlow, sender: Sender) -> None:
+async def test_the_72_hours_continue_where_they_stopped(flow: DeliveryFlow, sender: Sender) -> None:
     message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
     await flow.run_due()
     await advance(flow, timedelta(hours=70))
@@ -224,7 +224,7 @@ async def test_the_72_hours_go_on_where_they_stopped(flow: DeliveryFlow, sender:
     await advance(flow, timedelta(days=3))
     await flow.steps.operator.resume(sender.account_id)
     await flow.run_due()
-    # 70 hours of its own: tried once more, and the next wait still fits.
+    # 70 hours counted: tried once more, and the next wait still fits.
     await is_tried_again_and_fails_after(flow, message_id, timedelta(hours=2))
 
 
@@ -242,7 +242,7 @@ async def test_suspended_time_never_counts_whatever_ran(
         await advance(flow, timedelta(hours=1))
     await flow.steps.operator.resume(sender.account_id)
     await flow.run_due()
-    # 70 hours of its own, as if it had never been suspended.
+    # 70 hours counted, as if it had never been suspended.
     await is_tried_again_and_fails_after(flow, message_id, timedelta(hours=2))
 
 
@@ -271,7 +271,7 @@ async def test_the_time_of_two_suspensions_is_added_up(
             await flow.run_due()
         await advance(flow, timedelta(hours=60))
         await flow.steps.operator.resume(sender.account_id)
-    # 160 hours old, 40 of its own.
+    # 160 hours old, 40 of them counted.
     await flow.run_due()
     await is_tried_again_and_fails_after(flow, message_id, timedelta(hours=32))
 
@@ -335,7 +335,7 @@ async def test_only_an_address_refused_as_unknown_gets_no_more_mail(
     assert await flow.steps.value(available, sender.account_id) == 1_000_000
 
 
-# Rehearsals
+# Simulated mail
 
 
 async def test_simulator_addresses_have_their_results_without_a_connection(flow: DeliveryFlow) -> None:

@@ -1,4 +1,4 @@
-"""A volume that fills under a real PostgreSQL: mail is refused while there is still room, and PostgreSQL stays well."""
+"""A volume fills under a real PostgreSQL: mail is refused while there is still space, and PostgreSQL stays healthy."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 VOLUME_MIB = 512
 FREE_MIB_MIN = 96
 LEFT_MIB = 72
-# As little as PostgreSQL does with: the volume is in memory.
+# As little as PostgreSQL can run with: the volume is in memory.
 SETTINGS = {"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}
 
 
@@ -52,7 +52,7 @@ def free_bytes(directory: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-async def test_a_full_volume_is_met_with_refusals_and_not_by_postgresql(
+async def test_a_filling_volume_causes_refusals_before_postgresql_fails(
     cluster: PrivatePostgres, small_volume: Path, tmp_path: Path
 ) -> None:
     filler = small_volume / "filler"

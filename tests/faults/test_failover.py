@@ -1,4 +1,4 @@
-"""A primary that is killed or freezes, and its standbys: no accepted mail is lost, and service resumes by itself.
+"""A primary that is killed or freezes, and its standbys: no accepted mail is lost, and service resumes automatically.
 
 In short; `make test-failover` does it many times, over HTTP and SMTP, with an audit of the whole service.
 """
@@ -80,7 +80,7 @@ async def test_a_primary_that_waits_for_no_standby_is_refused(cluster: Replicate
 
 
 async def changed_locally(node: Node, change: str, tenant: Tenant) -> None:
-    """Change the account's rows without waiting for a standby; caches learn of it."""
+    """Changes the account's rows without waiting for a standby; caches are notified."""
     connection = await asyncpg.connect(
         node.running.url(DATABASE), server_settings={"synchronous_commit": "local"}, timeout=10
     )
@@ -93,7 +93,7 @@ async def changed_locally(node: Node, change: str, tenant: Tenant) -> None:
 async def test_without_a_standby_nothing_is_accepted_replays_included(
     cluster: ReplicatedPostgres, tenant: Tenant
 ) -> None:
-    """Each way of a replay: the shared transaction, a request beside another of its key, and one that is refused."""
+    """Each kind of replay: the group commit, a request concurrent with another of its key, and one that is refused."""
     key, body = tenant.new_key(), tenant.mail()
     unverify = "UPDATE domains SET verified_at = NULL WHERE account_id = $1"
     verify = "UPDATE domains SET verified_at = now() WHERE account_id = $1"
@@ -159,7 +159,7 @@ async def test_statements_at_a_frozen_primary_end_once_another_server_took_over(
 
 
 @pytest.mark.parametrize("fail", [frozen, killed])
-async def test_a_standby_takes_over_without_a_lost_mail_or_a_restart(
+async def test_a_standby_takes_over_without_a_lost_message_or_a_restart(
     cluster: ReplicatedPostgres,
     service: Service,
     tenant: Tenant,

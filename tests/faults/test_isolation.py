@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.deliver.lane_queues import ALL_WAITING_MAX, SMALL_SHARE, LaneQueue
+from posthouse.flows.deliver.lane_queue import ALL_WAITING_MAX, SMALL_SHARE, LaneQueue
 from posthouse.flows.shared.tickets import HELD_MAX
 from posthouse.rules.ids import AccountId
-from posthouse.rules.lane import FairQueue, Lane, Limits
+from posthouse.rules.lane import Lane, Limits
 from posthouse.wire.stream import StreamSettings
 from tests.support.delivery_isolation import DEAD_ADDRESS, SLOW, Experiment
 from tests.support.service_processes import run_processes
@@ -29,13 +29,13 @@ def test_full_lanes_fill_neither_their_shard_of_the_stream_nor_the_worker() -> N
     assert ALL_WAITING_MAX < HELD_MAX <= StreamSettings().unacknowledged_max
 
 
-def test_a_hundred_full_lanes_leave_room_for_others() -> None:
-    queues = [LaneQueue(f"d{number}.example.net", 0, Lane(FAST), FairQueue(10**6, 10**6)) for number in range(100)]
+def test_a_hundred_full_lanes_leave_capacity_for_others() -> None:
+    queues = [LaneQueue(f"d{number}.example.net", 0, Lane(FAST)) for number in range(100)]
     accounts = [AccountId(UUID(int=number)) for number in range(3)]
     left = ALL_WAITING_MAX
     for queue in queues:
         for account in accounts:
-            while queue.has_room(account, left, is_list=False):
+            while queue.has_capacity(account, left, is_list=False):
                 queue.count(account, 1, is_list=False)
                 left -= 1
     assert queues[0].waiting > 2_000
@@ -43,15 +43,15 @@ def test_a_hundred_full_lanes_leave_room_for_others() -> None:
     assert left > 1_000
 
 
-def test_an_accounts_list_leaves_room_in_a_lane_for_its_other_mail() -> None:
-    queue = LaneQueue("d.example.net", 0, Lane(FAST), FairQueue(10**6, 10**6))
+def test_an_accounts_list_leaves_capacity_in_a_lane_for_its_other_mail() -> None:
+    queue = LaneQueue("d.example.net", 0, Lane(FAST))
     account = AccountId(UUID(int=1))
-    while queue.has_room(account, ALL_WAITING_MAX, is_list=True):
+    while queue.has_capacity(account, ALL_WAITING_MAX, is_list=True):
         queue.count(account, 1, is_list=True)
     for _ in range(SMALL_SHARE):
-        assert queue.has_room(account, ALL_WAITING_MAX, is_list=False)
+        assert queue.has_capacity(account, ALL_WAITING_MAX, is_list=False)
         queue.count(account, 1, is_list=False)
-    assert not queue.has_room(account, ALL_WAITING_MAX, is_list=False)
+    assert not queue.has_capacity(account, ALL_WAITING_MAX, is_list=False)
     queue.count(account, -queue.lists_by_account[account], is_list=True)
     assert (queue.waiting, queue.lists_by_account[account]) == (SMALL_SHARE, 0)
 
@@ -70,7 +70,7 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
             )
             assert await asyncio.to_thread(dead_end.hangs)
         print(
-            f"{len(others.waits)} mails to the others: p50 {others.percentile(0.5):.3f} s, "
+            f"{len(others.waits)} messages to the others: p50 {others.percentile(0.5):.3f} s, "
             f"p99 {others.percentile(0.99):.3f} s; {others.to_the_one} to the dead server"
         )
         assert (
@@ -82,7 +82,7 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
 
 
 @pytest.mark.alone
-async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
+async def test_a_message_does_not_wait_behind_another_accounts_backlog(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
@@ -93,7 +93,7 @@ async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
         experiment = await Experiment.prepared(processes, senders=2)
         turns = await experiment.fair_turns(backlog=BACKLOG, seconds=8, late_seconds_max=WAIT_SECONDS_MAX)
         print(
-            f"the backlog came in {turns.backlog_posted_seconds:.1f} s; the small sender's mails: "
+            f"the backlog came in {turns.backlog_posted_seconds:.1f} s; the small sender's messages: "
             f"p50 {turns.percentile(0.5):.2f} s, most {turns.percentile(1):.2f} s; "
             f"the lane carried {turns.lane_per_second:.1f} a second"
         )

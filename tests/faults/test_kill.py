@@ -1,4 +1,4 @@
-"""`kill -9` in mid-load: every 202 is kept, and nothing is half there."""
+"""`kill -9` in mid-load: every message answered with 202 is stored, and nothing is half stored."""
 
 import asyncio
 import random
@@ -17,11 +17,11 @@ KILLS = 10
 SENDERS = 16
 
 
-async def kill_again_and_again(server: ServerProcess, kills: int, chance: random.Random) -> None:
+async def kill_again_and_again(server: ServerProcess, kills: int, randomness: random.Random) -> None:
     for _ in range(kills):
-        await asyncio.sleep(chance.uniform(0.1, 0.6))
+        await asyncio.sleep(randomness.uniform(0.1, 0.6))
         await asyncio.to_thread(server.kill)
-        await server.start(processes=2 if chance.random() < 0.25 else 1)
+        await server.start(processes=2 if randomness.random() < 0.25 else 1)
 
 
 async def messages_by_key(service: Service) -> dict[str, list[str]]:
@@ -84,8 +84,8 @@ async def test_kills_in_mid_load_lose_nothing_and_double_nothing(
             if before:
                 assert uuid(request.message_id or "") == before[0]
         print(f"without an answer: {dict(fates)}")
-        chance = random.Random(f"{seed} replays")
-        await asyncio.gather(*(replay(load, accepted[start::SENDERS], clients, chance) for start in range(SENDERS)))
+        randomness = random.Random(f"{seed} replays")
+        await asyncio.gather(*(replay(load, accepted[start::SENDERS], clients, randomness) for start in range(SENDERS)))
         assert await database_faults(url) == {}
         afterwards = await messages_by_key(clients[0])
         assert [key for key, ids in afterwards.items() if len(ids) > 1] == []
@@ -97,9 +97,9 @@ async def test_kills_in_mid_load_lose_nothing_and_double_nothing(
             server.kill()
 
 
-async def replay(load: HttpLoad, requests: list, clients: list[Service], chance: random.Random) -> None:
+async def replay(load: HttpLoad, requests: list, clients: list[Service], randomness: random.Random) -> None:
     for request in requests:
-        answer = await load.attempt(request, chance.choice(clients))
+        answer = await load.attempt(request, randomness.choice(clients))
         assert answer is not None
         assert answer.status == 202, answer.raw
         assert answer.headers["Idempotent-Replayed"] == "true"

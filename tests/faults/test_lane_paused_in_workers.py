@@ -39,7 +39,7 @@ async def test_lanes_are_paused_in_every_worker_within_seconds(database_url: str
             for lane in lanes:
                 await _command(processes, "lane", "pause", lane)
             paused_at = time.time()
-            # Mail for the others goes on, and none for these comes for some seconds.
+            # Mail for the others continues, and none for these comes for some seconds.
             await eventually(
                 lambda: _quiet_since(processes, lanes),
                 lambda last: time.time() - max(last, paused_at) > OBSERVED_SECONDS,

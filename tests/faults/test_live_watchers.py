@@ -27,7 +27,7 @@ WATCHERS: Final = 500
 USERS: Final = 50
 IDLE_SECONDS: Final = 30.0
 CORE_PART_MAX: Final = 0.10
-MAILS: Final = 40
+MESSAGES: Final = 40
 HINT_SECONDS_MAX: Final = 2.0
 
 
@@ -48,7 +48,7 @@ async def postgres_seconds(service: Service) -> float:
 
 
 async def tokens(service: Service) -> list[str]:
-    """For as many accounts as there are watchers, each with a session of its own; a user watches ten of them."""
+    """For as many accounts as there are watchers, each with its own session; a user watches ten of them."""
     now = datetime.now(UTC)
     until = now.replace(microsecond=0) + timedelta(hours=1)
     users = [UserId(new_id(now)) for _ in range(USERS)]
@@ -98,9 +98,9 @@ async def test_five_hundred_idle_watchers_take_a_tenth_of_a_core(
             print(f"{WATCHERS} idle watchers, {seconds:.0f} s: {used:.2f} s of CPU, PostgreSQL {postgres:.2f} s")
             watched = await stack.enter_async_context(open_stream(service, await sender.jwt("viewer")))
             await watched.ready()
-            waits = [await waited(sender, watched) for _ in range(MAILS)]
+            waits = [await waited(sender, watched) for _ in range(MESSAGES)]
         p95 = statistics.quantiles(waits, n=20)[-1]
-        print(f"commit to hint, {MAILS} mails beside them: p50 {statistics.median(waits):.2f} s, p95 {p95:.2f} s")
+        print(f"commit to hint, {MESSAGES} messages meanwhile: p50 {statistics.median(waits):.2f} s, p95 {p95:.2f} s")
         assert used <= CORE_PART_MAX * seconds
         assert p95 <= HINT_SECONDS_MAX
     finally:

@@ -46,7 +46,7 @@ def domains_of_different_shards() -> list[str]:
 def recipients_of(number: int, domains: list[str]) -> Iterator[str]:
     behaviours = [word for word, count in KINDS[number % len(KINDS)][0].items() for _ in range(count)]
     for position, behaviour in enumerate(behaviours):
-        # Turned by the message's number, so that the odd ones aren't always at the same domain.
+        # Rotated by the message's number, so that the odd ones aren't always at the same domain.
         yield f"{behaviour}+{number}-{position}@{domains[(position + number) % len(domains)]}"
 
 
@@ -74,7 +74,7 @@ async def test_messages_of_fifty_recipients_without_a_deadlock(new_database: Cal
         await processes.wait_until_all_final(FINAL_SECONDS_MAX)
         print(f"accepted after {accepted_after:.1f} s, all final after {time.monotonic() - started:.1f} s")
 
-        assert await processes.service.value("SELECT count(*) FROM schedule") == 0, "some are stuck"
+        assert await processes.service.value("SELECT count(*) FROM delivery_schedule") == 0, "some are stuck"
         rows = await processes.service.sql("SELECT id, status, billing_status FROM messages")
         states = {row["id"]: (row["status"], row["billing_status"]) for row in rows}
         wrong = {

@@ -1,4 +1,4 @@
-"""PostgreSQL away, restarted, killed or hanging: 503 and quickly, then all is well again, and nothing is lost."""
+"""PostgreSQL away, restarted, killed or hanging: a quick 503, then recovery, and nothing is lost."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 REFUSED_SECONDS_MAX = 5.0
 HANGING_SECONDS_MAX = 15.0
 RECOVERY_SECONDS_MAX = 60.0
-# What a process may take to end, uvicorn's own patience with open requests included.
+# How long a process may take to end, including uvicorn's wait for open requests.
 STOP_SECONDS_MAX = 40.0
 
 
@@ -95,7 +95,7 @@ async def is_unavailable(service: Service, tenant: Tenant, message_id: str, with
 
 
 async def comes_back(tenant: Tenant) -> float:
-    """Seconds until it accepts again, by itself."""
+    """Seconds until it accepts again, without help."""
     started = time.monotonic()
     await eventually(tenant.send, lambda answer: answer.status == 202, within=RECOVERY_SECONDS_MAX)
     return time.monotonic() - started
@@ -140,7 +140,7 @@ def by_immediate_stop(cluster: PrivatePostgres) -> None:
 
 
 @pytest.mark.parametrize("away", [by_fast_stop, by_immediate_stop, by_kill])
-async def test_without_postgresql_every_answer_is_503_at_once_until_it_is_back(
+async def test_without_postgresql_every_answer_is_503_immediately_until_it_is_back(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, away: Callable[[PrivatePostgres], None]
 ) -> None:
     kept = [(await tenant.accepts())["id"] for _ in range(5)]
@@ -262,7 +262,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     accepted = [request for request in load.requests if request.message_id]
     assert accepted
     assert [request.key for request in accepted if there.get(request.key) != uuid(request.message_id or "")] == []
-    # A request that was being accepted was answered: what is there was said to be there.
+    # A request that was being accepted was answered: everything stored was acknowledged.
     assert set(there) == {request.key for request in accepted}
     assert await database_faults(service.database_url) == {}
 

@@ -52,9 +52,9 @@ async def _restore_and_compare(postgres: ArchivedPostgres, processes: ServicePro
     http.spawn()
     workers.spawn()
     await http.ready()
-    held = "SELECT count(*) FROM schedule WHERE held_by = 'restore'"
+    held = "SELECT count(*) FROM delivery_schedule WHERE held_by = 'restore'"
     await eventually(lambda: postgres.value(held), lambda number: number == 1, within=WITHIN_SECONDS)
-    # A key that is there replays; one that is lost is a new mail, with another id, which is sent.
+    # A key that is there replays; one that is lost makes a new message, with another id, which is sent.
     assert (await tenant.accepts(tenant.mail(to=[first]), key="kept"))["id"] == kept
     assert (await tenant.accepts(tenant.mail(to=[second]), key="lost"))["id"] != lost
     one_delivered = both_delivered

@@ -1,4 +1,4 @@
-"""Secrets stay where they belong: everything that a service ever says or writes down is searched for each of them.
+"""Secrets stay where they belong: everything that a service answers, logs or stores is searched for each of them.
 
 Every kind of secret that there is is used, rightly and wrongly, while the service's processes log all they can and
 PostgreSQL goes away under them, or isn't what they think. Then each is looked for, in plain and in the ways in which it
@@ -40,17 +40,17 @@ pytestmark = pytest.mark.slow
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DATABASE_PASSWORD: Final = "the-databases-own-9QwXz"
-# What a person or a program gives where it isn't asked for, or wrongly.
+# Secrets that a person or a program sends where they aren't asked for, or wrongly.
 WRONG: Final = "wr0ng-Pl4ce+of/a=secret Kq7"
 STRAY_KEY: Final = "ph_live_strayKeyThatNobodyEverMade77"
-LOST_TABLES: Final = ("users", "credentials", "api_keys", "sessions", "invitations", "webhook_endpoints", "messages")
+LOST_TABLES: Final = ("users", "credentials", "api_keys", "sessions", "invitations", "endpoints", "messages")
 LONGEST_SECONDS: Final = 30.0
 SPANS: Final = frozenset({"POST /emails", "submission", "commit", "deliver", "smtp", "record", "webhook", "call"})
 
 
 @dataclass
 class Recorder:
-    """Calls the service, and keeps what it says, but for an answer that is there to show a secret."""
+    """Calls the service, and keeps the answer, unless its purpose is to show a secret."""
 
     processes: ServiceProcesses
     secrets: dict[str, bytes] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def forms(secret: bytes) -> Iterator[bytes]:
 
 
 def found(secrets: dict[str, bytes], places: list[tuple[str, bytes]]) -> list[str]:
-    """Where which secret is, in any case of letters."""
+    """Which secret is where, in upper or lower case."""
     looked_for = {form.lower(): name for name, secret in secrets.items() for form in forms(secret)}
     assert all(len(form) >= 8 for form in looked_for), "so short a secret is found anywhere"
     lowered = [(place, text.lower()) for place, text in places]
@@ -179,7 +179,7 @@ async def running(
 
 
 async def secrets_of_all_kinds(recorder: Recorder, tenant: Tenant, webhook_receiver: WebhookReceiver) -> str:
-    """Make and correctly use a secret of each kind; the token of the account's owner."""
+    """Makes and correctly uses a secret of each kind; returns the token of the account's owner."""
     recorder.plant("pepper", PEPPER)
     recorder.plant("token secret", JWT_SECRET)
     recorder.plant("seal key", base64.b64decode(SEAL_KEY))
@@ -305,7 +305,7 @@ async def submitted(recorder: Recorder, listeners: SmtpListeners, tenant: Tenant
 
 async def wait_for_mail(processes: ServiceProcesses) -> None:
     async def waiting() -> int:
-        number: int = await processes.service.value("SELECT count(*) FROM schedule")
+        number: int = await processes.service.value("SELECT count(*) FROM delivery_schedule")
         return number
 
     await eventually(waiting, lambda number: number == 0, within=LONGEST_SECONDS)
@@ -314,7 +314,7 @@ async def wait_for_mail(processes: ServiceProcesses) -> None:
 async def in_trouble(
     recorder: Recorder, proxy: DatabaseProxy, listeners: SmtpListeners, tenant: Tenant, owner: str, url: str
 ) -> None:
-    """The same while PostgreSQL is away, and while tables that everything stands on are not there."""
+    """The same while PostgreSQL is away, and while essential tables are missing."""
 
     async def everything() -> None:
         email = "ada@there.example.net"
@@ -339,7 +339,7 @@ async def in_trouble(
         await connection.close()
     await proxy.cut()
     await everything()
-    await proxy.mend()
+    await proxy.restore()
 
 
 async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp
         await wait_for_mail(processes)
         await wrongly_used(recorder, tenant, owner)
         await in_trouble(recorder, proxy, listeners, tenant, owner, database_url)
-        await asyncio.sleep(1)  # for those who log what they could not do
+        await asyncio.sleep(1)  # for code that logs what it could not do
         await eventually(lambda: {span.name for span in collector.spans}, SPANS.issubset, within=LONGEST_SECONDS)
         spans = [("spans", body) for body in collector.bodies]
         said = [*logs(tmp_path), *await asyncio.to_thread(scraped, processes), *spans]

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from posthouse.entrypoints.http import connection, request_body
+from posthouse.entrypoints.http import request_body, server
 from tests.support.eventually import eventually
 from tests.support.idle_clients import Cost, IdleClient, may_open, open_clients, reset
 from tests.support.idle_sessions import is_bounded, measure_both
@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 EACH: Final = 100
 IDLE: Final = 500
 DRIP_SECONDS: Final = 0.5
-# For a machine that has other things to do.
+# For a machine that is busy with other work.
 LATE_SECONDS_MAX: Final = 30.0
 SERVED_SECONDS_MAX: Final = 20.0
 # A connection has its buffers and a request its task.
@@ -32,7 +32,7 @@ BYTES_EACH_MAX: Final = 100_000
 
 @contextlib.asynccontextmanager
 async def dripping(groups: dict[str, list[IdleClient]], drops: dict[str, bytes]) -> AsyncIterator[None]:
-    """A few bytes from every client, now and then, for as long as the server has not hung up."""
+    """A few bytes from every client, now and then, until the server hangs up."""
 
     async def drip() -> None:
         while True:
@@ -98,7 +98,7 @@ async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(databas
             assert slowest < SERVED_SECONDS_MAX
 
             left = [*groups["silent"], *groups["head"], *groups["unknown"]]
-            await eventually(lambda: gone(left), within=connection.HEAD_SECONDS_MAX + LATE_SECONDS_MAX, every=0.1)
+            await eventually(lambda: gone(left), within=server.HEAD_SECONDS_MAX + LATE_SECONDS_MAX, every=0.1)
             assert all(b" 401 " in client.heard[:20] for client in groups["unknown"])
             answered = [*groups["body"], *groups["no body"]]
             waited = time.monotonic() - started

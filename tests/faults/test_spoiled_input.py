@@ -34,9 +34,9 @@ from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, NAME, SmtpListe
 
 pytestmark = pytest.mark.slow
 
-# So long nothing comes until it is taken that the server waits for more.
+# After this long without an answer, the server is taken to wait for more.
 QUIET_SECONDS: Final = 0.3
-AT_ONCE: Final = 8
+CONCURRENT_MAX: Final = 8
 CREDITS: Final = 1_000_000
 # Well-formed, with an invalid signature.
 RETURN_PATH: Final = f"bounces+{'a' * 48}@{RETURN_PATH_DOMAIN}"
@@ -109,7 +109,7 @@ JSON_PIECES: Final = [
 
 @bad_input("Sending: POST /emails", 400)
 @given(some.data())
-def test_mails_that_are_hardly_json(bench: Bench, data: some.DataObject) -> None:
+def test_messages_that_are_hardly_json(bench: Bench, data: some.DataObject) -> None:
     full = bench.by_json.mail(
         cc=["Bob <bob@example.org>"],
         html="<p>é</p>",
@@ -176,12 +176,12 @@ def said_to(port: int, sent: bytes) -> tuple[bytes, float]:
     return received, time.monotonic() - began
 
 
-@bad_input("Raw HTTP", 30, each=AT_ONCE)
+@bad_input("Raw HTTP", 30, each=CONCURRENT_MAX)
 @given(some.data())
 def test_requests_that_are_hardly_http(bench: Bench, data: some.DataObject) -> None:
     samples = requests(bench.by_http, next(bench.numbers))
-    sent = data.draw(some.lists(spoiled(samples, HTTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    sent = data.draw(some.lists(spoiled(samples, HTTP_PIECES), min_size=CONCURRENT_MAX, max_size=CONCURRENT_MAX))
+    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
         answers = list(threads.map(lambda sample: said_to(bench.server.port, sample), sent))
     for sample, (received, seconds) in zip(sent, answers, strict=True):
         assert seconds < ANSWER_SECONDS_MAX, f"let go after {seconds:.1f} s: {sample!r}"
@@ -221,7 +221,7 @@ def reports() -> list[bytes]:
 
 
 def talked(connection: socket.socket, sent: bytes) -> tuple[str, bool]:
-    """All that was said, and whether the server ended it."""
+    """Everything that the server said, and whether it ended the session."""
     received = b""
     connection.settimeout(QUIET_SECONDS)
     try:
@@ -242,10 +242,12 @@ def check_replies(said: str, sent: Sequence[bytes]) -> None:
         assert _is_reply(line), f"{line!r} after {sent!r}"
 
 
-@bad_input("SMTP submission", 20, each=AT_ONCE)
+@bad_input("SMTP submission", 20, each=CONCURRENT_MAX)
 @given(some.data())
 def test_sessions_that_are_hardly_smtp(bench: Bench, data: some.DataObject) -> None:
-    sent = data.draw(some.lists(spoiled(sessions(bench.by_smtp), SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
+    sent = data.draw(
+        some.lists(spoiled(sessions(bench.by_smtp), SMTP_PIECES), min_size=CONCURRENT_MAX, max_size=CONCURRENT_MAX)
+    )
     opening = f"EHLO x\r\n{plain(bench.by_smtp.username, bench.by_smtp.password)}\r\n".encode()
     context = bench.listeners.trusting()
 
@@ -256,39 +258,39 @@ def test_sessions_that_are_hardly_smtp(bench: Bench, data: some.DataObject) -> N
         ):
             return talked(connection, opening + sample)
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
         for said, is_over in threads.map(talk, sent):
             check_replies(said, sent)
             bench.queued += len(_queued(said))
             bench.left += 0 if is_over else 2
 
 
-@bad_input("SMTP submission", 8, each=AT_ONCE)
+@bad_input("SMTP submission", 8, each=CONCURRENT_MAX)
 @given(some.data())
-def test_nothing_is_taken_in_the_clear(bench: Bench, data: some.DataObject) -> None:
-    """What is said before TLS, or right behind the wish for it, is never a message."""
+def test_nothing_is_accepted_in_cleartext(bench: Bench, data: some.DataObject) -> None:
+    """What is sent before TLS, or right behind STARTTLS, is never a message."""
     samples = [b"EHLO x\r\nSTARTTLS\r\n" + sample for sample in sessions(bench.by_smtp)]
-    sent = data.draw(some.lists(spoiled(samples, SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
+    sent = data.draw(some.lists(spoiled(samples, SMTP_PIECES), min_size=CONCURRENT_MAX, max_size=CONCURRENT_MAX))
 
     def talk(sample: bytes) -> tuple[str, bool]:
         with socket.create_connection((HOST, bench.listeners.port), timeout=ANSWER_SECONDS_MAX) as connection:
             return talked(connection, sample)
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
         for said, _ in threads.map(talk, sent):
             # Behind a 220 the server speaks TLS, if anything.
             check_replies(re.split(r"(?<=\r\n)220 (?!.*ESMTP).*\r\n", said)[0], sent)
             assert not _queued(said)
 
 
-@bad_input("Returned reports", 15, each=AT_ONCE)
-@given(some.lists(spoiled(reports(), SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
+@bad_input("Returned reports", 15, each=CONCURRENT_MAX)
+@given(some.lists(spoiled(reports(), SMTP_PIECES), min_size=CONCURRENT_MAX, max_size=CONCURRENT_MAX))
 def test_reports_that_are_hardly_smtp(bench: Bench, sent: list[bytes]) -> None:
     def talk(sample: bytes) -> tuple[str, bool]:
         with socket.create_connection((HOST, bench.listeners.inbound_port), timeout=ANSWER_SECONDS_MAX) as connection:
             return talked(connection, sample)
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
         for said, _ in threads.map(talk, sent):
             check_replies(said, sent)
 
@@ -299,7 +301,7 @@ def test_afterwards_there_is_what_was_accepted_and_nothing_was_a_fault(bench: Be
     assert bench.server.running.poll() is None
     by_json = bench.tally.accepted
     written = bench.count("messages", bench.by_json) + bench.count("messages", bench.by_http)
-    # A request whose sender had gone may have been accepted without his knowing.
+    # A request whose sender had gone may have been accepted without the sender's knowledge.
     assert bench.count("messages", bench.by_json) <= len(by_json) <= written
     assert bench.queued <= bench.count("messages", bench.by_smtp) <= bench.queued + bench.left
     for tenant in (bench.by_json, bench.by_http, bench.by_smtp):

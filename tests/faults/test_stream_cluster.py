@@ -1,4 +1,4 @@
-"""Three NATS servers, three copies of each ticket: each of them may die under load, and mail goes on."""
+"""Three NATS servers, three copies of each ticket: each of them may die under load, and mail is still delivered."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ FROM attempts a JOIN messages m ON m.account_id = a.account_id AND m.id = a.mess
 
 
 class ClusterServer(PrivateNats):
-    """One of three."""
+    """One of the three servers."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         super().__init__(directory)

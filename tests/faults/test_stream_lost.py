@@ -1,4 +1,4 @@
-"""The stream is expendable: NATS killed, its data gone, and every mail comes to its end all the same."""
+"""The stream is expendable: NATS killed, its data gone, and every message still becomes final."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.support.service_processes import Senders, run_processes
 
 AWAY_SECONDS = 1.5
 BETWEEN_SECONDS = 2.5
-# The leases of a new bucket are not taken before they are old enough; lost tickets are due when their lease ends.
+# The leases of a new bucket are taken only once they are old enough; lost tickets are due when their lease ends.
 FINAL_SECONDS_MAX = 60.0
 
 

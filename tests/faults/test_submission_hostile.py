@@ -31,7 +31,7 @@ FINAL_SECONDS_MAX: Final = 60.0
 WAYS: Final = ("data", "bdat", "cut")
 
 LINE_BYTES: Final = 48 * 1024 * 1024
-# Of memory that the service may take more than before: a message is kept until it is found to be too large.
+# How much more memory the service may take than before: a message is kept until it is found to be too large.
 GROWTH_BYTES_MAX: Final = 32 * 1024 * 1024
 
 GUESSES: Final = 10_000
@@ -73,7 +73,7 @@ async def tenant(processes: ServiceProcesses) -> Tenant:
 
 
 async def test_the_lenient_server_takes_what_it_should_not() -> None:
-    """Otherwise the next test would show nothing."""
+    """Otherwise the next test would prove nothing."""
     every = forms()
     async with LenientSmtpServer() as lenient:
         reader, writer = await asyncio.open_connection(lenient.host, lenient.port)
@@ -85,11 +85,11 @@ async def test_the_lenient_server_takes_what_it_should_not() -> None:
         writer.close()
     fooled = {
         mail.content.split(b"smuggled by ")[1].split(b"\n")[0].decode()
-        for mail in lenient.mails
+        for mail in lenient.messages
         if mail.recipients == [VICTIM]
     }
     assert len(fooled) >= 60
-    assert len(lenient.mails) == len(every) + len(fooled)
+    assert len(lenient.messages) == len(every) + len(fooled)
 
 
 def _content(tenant: Tenant, form: Form, way: str) -> bytes:
@@ -97,8 +97,8 @@ def _content(tenant: Tenant, form: Form, way: str) -> bytes:
     return whole + form.end + smuggled(form, VICTIM)
 
 
-async def _handed_in(line: SmtpConnection, tenant: Tenant, form: Form, way: str) -> tuple[str, list[str]]:
-    """By one transaction: the reply to it, and whatever else was said."""
+async def _submitted(line: SmtpConnection, tenant: Tenant, form: Form, way: str) -> tuple[str, list[str]]:
+    """In one transaction: the reply to it, and everything else that was said."""
     recipient = f"{way}.{form.name}@{LENIENT}"
     await line.say("MAIL FROM:<a@example.com> BODY=8BITMIME", f"RCPT TO:<{recipient}>")
     content = _content(tenant, form, way)
@@ -124,7 +124,7 @@ async def test_one_transaction_is_at_most_one_message_at_a_lenient_server(
     async with LenientSmtpServer(LENIENT_ADDRESS, processes.receiver.port) as lenient:
         async with listeners.session(tenant) as line:
             for form, way in every:
-                reply, others = await _handed_in(line, tenant, form, way)
+                reply, others = await _submitted(line, tenant, form, way)
                 answers[f"{form.name} {way}"] = reply
                 # The session is where it was: nothing of the content was taken for a command.
                 assert [other[:4] for other in others] == ["250 "] * len(others), (form, way, others)
@@ -132,16 +132,16 @@ async def test_one_transaction_is_at_most_one_message_at_a_lenient_server(
         codes = Counter(reply[:9] for reply in answers.values())
         assert set(codes) == {"250 2.0.0", "550 5.6.0"}, codes
         await processes.wait_until_final(tenant, list(accepted.values()), FINAL_SECONDS_MAX)
-        mails = list(lenient.mails)
-    print(f"{len(every)} transactions: {dict(codes)}; {len(mails)} arrived")
+        messages = list(lenient.messages)
+    print(f"{len(every)} transactions: {dict(codes)}; {len(messages)} arrived")
     assert len(every) >= 180
-    # Right line ends and a dot are text like any other in a chunk; bare ones are refused, however they came.
+    # Correct line ends and a dot are ordinary text in a chunk; bare ones are refused, however they came.
     assert {"crlf-dot-crlf bdat", "crlf-dot-crlf cut", "two-dots data", "dot-space data"} <= set(accepted)
     assert not {f"{form.name} {way}" for form, way in every if _has_bare(form.end)} & set(accepted)
     rows = await processes.service.sql("SELECT subject, recipient_count FROM messages WHERE account_id = $1", tenant.id)
     assert sorted(tuple(row) for row in rows) == sorted((name, 1) for name in accepted)
-    assert [mail for mail in mails if mail.recipients == [VICTIM] or "mallory" in mail.sender] == []
-    assert sorted(mail.recipients[0] for mail in mails) == sorted(
+    assert [mail for mail in messages if mail.recipients == [VICTIM] or "mallory" in mail.sender] == []
+    assert sorted(mail.recipients[0] for mail in messages) == sorted(
         f"{name.split()[1]}.{name.split()[0]}@{LENIENT}" for name in accepted
     )
 
@@ -151,10 +151,10 @@ def _has_bare(end: bytes) -> bool:
     return b"\r" in left or b"\n" in left
 
 
-async def test_a_true_end_of_data_ends_the_mail_and_the_next_transaction_follows(
+async def test_a_true_end_of_data_ends_the_message_and_the_next_transaction_follows(
     listeners: SmtpListeners, processes: ServiceProcesses, tenant: Tenant
 ) -> None:
-    """Of a client that may send: its own second mail, with its own sender, which has to be verified like any other."""
+    """From a client that may send: a second message with its own sender, which must be verified like any other."""
     async with listeners.session(tenant) as line:
         await line.say("MAIL FROM:<a@example.com>", "RCPT TO:<delivered@simulator.invalid>", "DATA")
         first = raw_mail(tenant, "first").removesuffix(b"\r\n") + END
@@ -177,7 +177,7 @@ def _forget_peak(part: ServerProcess) -> None:
 
 
 async def _endless(line: SmtpConnection, beginning: bytes) -> str:
-    """Bytes without a line end, as many as the server takes; what it says then."""
+    """Bytes without a line end, as many as the server accepts; returns what it says then."""
     piece = b"x" * 65_536
     with contextlib.suppress(ConnectionError):
         line.writer.write(beginning)
@@ -200,7 +200,7 @@ async def test_a_line_of_48_mib_costs_no_memory(
         replies[name] = await _endless(line, beginning)
         grown[name] = _peak_bytes(server) - before
 
-    # Before anybody has said who he is, with TLS and without; as a password; and as a message.
+    # Before any login, with TLS and without; as a password; and as a message.
     async with listeners.line(is_secure=False) as line:
         await measure("command", line, b"EHLO ")
     async with listeners.line() as line:
@@ -300,4 +300,4 @@ async def test_ten_thousand_wrong_passwords_slow_down_only_the_guesser(
     assert len(seconds) >= 20
     assert statistics.median(seconds) < RIGHT_SECONDS_MAX
     assert max(seconds) < BUSY_SECONDS_MAX
-    assert judged < 200, "he may go on all day"
+    assert judged < 200, "the attacker can continue all day"

@@ -1,4 +1,4 @@
-"""The submission server killed or stopped under load: every 250 is kept, and nothing is half stored."""
+"""The submission server is killed or stopped under load: all mail answered with 250 is stored, and none half stored."""
 
 import asyncio
 import random
@@ -79,14 +79,14 @@ async def test_20_kills_in_mid_load_lose_no_250(
 ) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     load = SmtpLoad(listeners, [await processes.service.account(credits=10_000_000) for _ in range(3)], seed)
     # Two servers share the ports, and are killed in turns: one takes mail while the other comes back.
     servers = [await started(forked, listeners), await started(forked, listeners)]
     sending = asyncio.create_task(load.run(SENDERS))
     for kill in range(KILLS):
         await accepted(load, 10 * (kill + 1) + 1)
-        await asyncio.sleep(chance.uniform(0.02, 0.2))
+        await asyncio.sleep(randomness.uniform(0.02, 0.2))
         forked.kill(servers.pop(0))
         servers.append(await started(forked, listeners))
     load.stop()
@@ -123,7 +123,7 @@ async def test_a_stopping_server_takes_what_has_come_and_answers_it(
         status, seconds = await ending
     load.stop()
     await sending
-    load.mails.append(Mail(slow, f"{seed}-slow", 1, [queued_id(replies[0])]))
+    load.messages.append(Mail(slow, f"{seed}-slow", 1, [queued_id(replies[0])]))
     assert replies[1].startswith("421 4.3.2 ")
     print(f"status {status} after {seconds:.1f} s; {len(load.accepted)} accepted; {dict(load.answers)}")
     assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), part.said()

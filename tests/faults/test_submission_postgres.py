@@ -1,4 +1,4 @@
-"""PostgreSQL away or restarted while mail comes in: 451, and quickly; then all is well again, and no 250 is lost."""
+"""PostgreSQL away or restarted while mail comes in: a quick 451, then recovery; no mail answered with 250 is lost."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 SENDERS = 8
 REFUSED_SECONDS_MAX = 10.0
 RECOVERY_SECONDS_MAX = 60.0
-# A restart between dispatch's COMMIT and its answer loses a ticket, and the mail waits for the end of its lease.
+# A restart between dispatch's COMMIT and its answer loses a ticket, and the message waits for the end of its lease.
 FINAL_SECONDS_MAX = LEASE.total_seconds() + 60.0
 TO = ["ada@one.example.net"]
 

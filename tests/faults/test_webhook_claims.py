@@ -17,14 +17,14 @@ from posthouse.flows.deliver.dispatch import Dispatch
 from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import LEASE, Tickets
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, FAULT_OF_OURS, STOPPED, UNREADY
-from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_url import WebhookTarget
-from posthouse.store import webhooks
+from posthouse.store import endpoints
 from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.endpoints import secret_purpose
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import DISABLED
-from posthouse.store.webhooks import secret_purpose
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.webhook_client import WebhookCallResult
@@ -37,7 +37,7 @@ from tests.support.webhook_flow import SECRET, SHARDS, PausingClient, WebhookFlo
 SECOND: Final = timedelta(seconds=1)
 FIRST_WAIT: Final = timedelta(seconds=5)
 SUCCEEDED: Final = ("succeeded", 1, 200, None)
-OVER: Final = "It was sent 7 times, and not every time was an answer heard."
+OVER: Final = "It was sent 7 times, and not every time was an answer received."
 
 
 @pytest_asyncio.fixture
@@ -115,12 +115,12 @@ async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(flow: Webho
     assert await flow.status_of(delivery_id) == SUCCEEDED
 
 
-async def test_tickets_of_what_is_over_or_unknown_or_unreadable_move_nothing(flow: WebhookFlow) -> None:
+async def test_tickets_of_what_is_over_or_unknown_or_unreadable_change_nothing(flow: WebhookFlow) -> None:
     delivery_id = await flow.add_event()
     await flow.run_due()
     account_id = flow.account_id
-    flow.tickets.publish([WebhookTicket(account_id, delivery_id, fence) for fence in (0, 1, 2)])
-    flow.tickets.publish([WebhookTicket(account_id, uuid4(), 0)])
+    flow.tickets.publish([WebhookTicket(account_id, delivery_id, fence, account_id) for fence in (0, 1, 2)])
+    flow.tickets.publish([WebhookTicket(account_id, uuid4(), 0, account_id)])
     flow.stream.publish(TicketKind.NOTIFY, 0, b"\x7fa form from another time")
     await flow.send_fetched()
     assert len(flow.webhook_receiver.requests) == 1
@@ -150,9 +150,9 @@ async def test_an_unrecorded_attempt_counts_and_the_event_is_sent_again(
     first, second = flow.webhook_receiver.requests
     assert first.body == second.body
     assert is_signed(second, SECRET, int(flow.clock.now().timestamp()))
-    # Should it come back after all, it has nothing to say.
+    # If it comes back after all, it changes nothing.
     before = await flow.log(delivery_id)
-    lost.goes_on.set()
+    lost.resume.set()
     await dying.settle()
     assert await flow.log(delivery_id) == before
 
@@ -181,7 +181,7 @@ async def test_an_orphan_takes_its_place_in_the_schedule(flow: WebhookFlow) -> N
     )  # fmt: skip
 
 
-async def test_whose_lease_is_not_good_sends_nothing_and_it_is_no_attempt(flow: WebhookFlow) -> None:
+async def test_a_worker_without_a_valid_lease_sends_nothing_and_it_is_no_attempt(flow: WebhookFlow) -> None:
     delivery_id = await flow.add_event()
     never_renewed = replace(flow, notification=flow.another_worker())
     await flow.dispatch_due()
@@ -210,7 +210,7 @@ async def test_what_is_cancelled_keeps_its_count_whatever_the_lease(flow: Webhoo
     delivery_id = await flow.add_event()
     await flow.run_due()
     async with flow.steps.database.transaction() as tx:
-        await webhooks.disable(tx, flow.account_id, flow.clock.now())
+        await endpoints.disable(tx, flow.account_id, flow.account_id, flow.clock.now())
     flow.clock.advance(FIRST_WAIT)
     never_renewed = replace(flow, notification=flow.another_worker())
     await flow.dispatch_due()
@@ -241,9 +241,9 @@ async def test_a_worker_that_lost_its_lease_after_claiming_sends_nothing(flow: W
 
 async def test_a_secret_that_cannot_be_opened_costs_no_attempt(flow: WebhookFlow) -> None:
     await flow.subscribe()
-    elsewhere = Sealer({"2": bytes(32)}, "2").seal(SECRET.encode(), secret_purpose(flow.account_id))
+    elsewhere = Sealer({"2": bytes(32)}, "2").seal(SECRET.encode(), secret_purpose(flow.account_id, flow.account_id))
     async with flow.steps.database.transaction() as tx:
-        await webhooks.rotate_secret(tx, flow.account_id, elsewhere, flow.clock.now())
+        await endpoints.rotate_secret(tx, flow.account_id, flow.account_id, elsewhere, flow.clock.now())
     delivery_id = await flow.add_event()
     for _ in range(8):
         assert await flow.run_due() == 1
@@ -253,7 +253,7 @@ async def test_a_secret_that_cannot_be_opened_costs_no_attempt(flow: WebhookFlow
         flow.clock.advance(SECOND)
     assert flow.webhook_receiver.connections == 0
     async with flow.steps.database.transaction() as tx:
-        await webhooks.rotate_secret(tx, flow.account_id, flow.sealed(), flow.clock.now())
+        await endpoints.rotate_secret(tx, flow.account_id, flow.account_id, flow.sealed(), flow.clock.now())
     await flow.run_due()
     assert await flow.status_of(delivery_id) == SUCCEEDED
 
@@ -300,7 +300,7 @@ async def test_failed_and_unnoticed_claims_are_repeated(
     await proxy.cut()
     assert await cut_off.send_fetched() == 1
     assert flow.webhook_receiver.connections == 0
-    await proxy.mend()
+    await proxy.restore()
     assert await cut_off.send_fetched() == 0
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
     assert await cut_off.send_fetched() == 1
@@ -318,11 +318,11 @@ async def test_what_was_answered_is_recorded_when_the_database_is_back(
     round_of_it = asyncio.create_task(cut_off.run_due())
     await caller.arrived.wait()
     await proxy.cut()
-    caller.goes_on.set()
+    caller.resume.set()
     await far.refuses()
     assert not round_of_it.done()
     assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
-    await proxy.mend()
+    await proxy.restore()
     await round_of_it
     assert await flow.status_of(delivery_id) == SUCCEEDED
     assert len(flow.webhook_receiver.requests) == 1
@@ -346,8 +346,8 @@ async def test_what_could_not_be_postponed_is_repeated(
     refused = asyncio.create_task(far.refuses())
     assert await cut_off.offer() == 3
     await refused
-    await proxy.mend()
-    slow.goes_on.set()
+    await proxy.restore()
+    slow.resume.set()
     await worker.settle()
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
     await worker.renew()
@@ -371,13 +371,13 @@ async def test_a_stopping_worker_awaits_answers_and_releases_what_has_not_begun(
     await eventually(lambda: len(flow.webhook_receiver.requests) == ACCOUNT_CALLS_MAX)
     await slow.arrived.wait()
     draining = asyncio.create_task(leaving.notification.drain(6))
-    await eventually(lambda: leaving.notification.room == 0)
+    await eventually(lambda: leaving.notification.capacity == 0)
     assert not draining.done()
-    slow.goes_on.set()
+    slow.resume.set()
     await draining
     log = "SELECT status, attempt, count(*) FROM webhook_deliveries GROUP BY 1, 2 ORDER BY 1"
     assert await flow.steps.fetch(log) == [("pending", 0, 5), ("succeeded", 1, ACCOUNT_CALLS_MAX)]
-    assert await flow.steps.value("SELECT count(*) FROM calls WHERE worker_id IS NOT NULL") == 0
+    assert await flow.steps.value("SELECT count(*) FROM webhook_schedule WHERE worker_id IS NOT NULL") == 0
     assert await worker_count(flow, leaving.notification.worker_id) == 0
     # The others were released, and another worker gets them at once.
     await flow.send_fetched()
@@ -416,7 +416,7 @@ async def answered_without_database(
     await leaving.offer()
     await client.arrived.wait()
     await proxy.cut()
-    client.goes_on.set()
+    client.resume.set()
     return leaving, delivery_id
 
 
@@ -428,7 +428,7 @@ async def test_a_stopping_worker_records_answers_once_the_database_is_back(
     draining = asyncio.create_task(leaving.notification.drain(6))
     # A second apart: the time for waiting, two thirds, is over.
     await far.refuses(5)
-    await proxy.mend()
+    await proxy.restore()
     await draining
     assert await flow.status_of(delivery_id) == SUCCEEDED
     assert await flow.schedule() == []
@@ -463,8 +463,8 @@ async def test_a_worker_stops_in_time_while_the_database_is_away(
     await flow.run_due()
     assert await flow.status_of(delivery_id) == ("succeeded", 2, 200, None)
     assert len({request.body for request in flow.webhook_receiver.requests}) == 1
-    # A process would have ended by now. What is left of it here has nothing to say any more.
-    await proxy.mend()
+    # A process would have ended by now. What remains of it here has no effect any more.
+    await proxy.restore()
     await leaving.notification.settle()
     assert await flow.status_of(delivery_id) == ("succeeded", 2, 200, None)
 
@@ -484,5 +484,5 @@ async def test_held_tickets_are_extended_in_the_stream_again_and_again(flow: Web
     await holding.notification.heartbeat()
     flow.clock.advance(wait - SECOND)
     assert await flow.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0) == []
-    slow.goes_on.set()
+    slow.resume.set()
     await holding.notification.settle()

@@ -1,4 +1,4 @@
-"""The feed of events, followed while events are stored late: none is ever passed by."""
+"""The feed of events, followed while events are stored late: none is ever skipped."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
-from posthouse.flows.webhooks.webhook import SETTLED_AFTER, WebhookEndpoint
+from posthouse.flows.webhooks.event_feed import SETTLED_AFTER, EventFeed
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId
-from posthouse.rules.webhook_url import check_url
 from posthouse.store import delivery_outcomes
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.events import StoredEvent
-from posthouse.store.seal import Sealer
+from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, PausingCarrier, open_delivery_flow
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.tcp_proxy import DatabaseProxy, open_far_database
@@ -38,15 +36,8 @@ class Follower:
 
     async def read(self) -> list[StoredEvent]:
         """What is new."""
-        feed = WebhookEndpoint(
-            database=self.steps.database,
-            clock=self.steps.clock,
-            chance=SystemChance(),
-            sealer=Sealer({"1": bytes(32)}, "1"),
-            tickets=None,
-            check=check_url,
-        )
-        page = await feed.events(AccountId(self.steps.sender.account_id), 100, after=self.cursor)
+        feed = EventFeed(context(self.steps.database, self.steps.clock))
+        page = await feed.page(AccountId(self.steps.sender.account_id), 100, after=self.cursor)
         self.seen += page.items
         self.cursor = page.next_cursor
         return list(page.items)
@@ -63,14 +54,14 @@ async def test_an_event_has_the_time_of_storage_after_a_wait_for_the_database(
         late = asyncio.create_task(cut_off.run_due())
         await carrier.arrived.wait()
         await proxy.cut()
-        carrier.goes_on.set()
+        carrier.resume.set()
         await far.refuses()
         flow.clock.advance(seconds=1)
         await flow.steps.accept(["soon@example.org"])
         await flow.run_due()
         flow.clock.advance(SETTLED_AFTER * 2)
         assert [b"soon@" in event.body for event in await follower.read()] == [True]
-        await proxy.mend()
+        await proxy.restore()
         await late
     stored_at = flow.clock.now()
     flow.clock.advance(SETTLED_AFTER * 2)

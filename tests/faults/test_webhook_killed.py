@@ -26,7 +26,7 @@ from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
 
 KILLS = 20
-# So many at a time: while one is dead, and its claims wait, the others go on.
+# This many at a time: while one is dead, and its claims wait, the others continue.
 WORKERS = 8
 # More than there are shards, so that every worker has something to do.
 ACCOUNTS = 32
@@ -36,12 +36,12 @@ SENT_SECONDS_MAX = 60.0
 
 
 class Killer:
-    """Kills the worker that was just answered: at once, or a moment later, when it may have recorded it."""
+    """Kills the worker that was just answered: immediately, or a moment later, when it may have recorded it."""
 
-    def __init__(self, forked: ForkedProcesses, chance: random.Random) -> None:
+    def __init__(self, forked: ForkedProcesses, randomness: random.Random) -> None:
         self.kills = 0
         self._forked = forked
-        self._chance = chance
+        self._randomness = randomness
         self._owners: dict[int, int | None] = {}
         self._condemned: set[int] = set()
 
@@ -55,10 +55,10 @@ class Killer:
         if pid is None or pid not in self._forked.alive:
             return
         self._condemned.add(pid)
-        if self._chance.random() < 0.7:
+        if self._randomness.random() < 0.7:
             self._kill(pid)
         else:
-            asyncio.get_running_loop().call_later(self._chance.uniform(0, 0.03), self._kill, pid)
+            asyncio.get_running_loop().call_later(self._randomness.uniform(0, 0.03), self._kill, pid)
 
     def _kill(self, pid: int) -> None:
         self._forked.kill(pid)
@@ -89,18 +89,19 @@ async def test_after_twenty_kills_every_event_was_sent_and_none_changed(
 
 
 async def _open(pool: Any) -> list[dict[str, Any]]:
-    """Some events that are not sent yet, and why."""
+    """Some of the events that are not sent yet, and why."""
     rows = await pool.fetch(
         """SELECT c.attempt_count, c.fence, c.next_at - now() AS due_in, w.expires_at - now() AS lease_ends_in,
                   c.worker_id, d.error, count(*) OVER () AS number
-           FROM calls c JOIN webhook_deliveries d USING (account_id, id) LEFT JOIN workers w ON w.id = c.worker_id
+           FROM webhook_schedule c JOIN webhook_deliveries d USING (account_id, id) LEFT JOIN workers w
+               ON w.id = c.worker_id
            LIMIT 5"""
     )
     return [dict(row) for row in rows]
 
 
 async def _kill_and_compare(
-    processes: ServiceProcesses, webhook_receiver: WebhookReceiver, forked: ForkedProcesses, chance: random.Random
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver, forked: ForkedProcesses, randomness: random.Random
 ) -> None:
     pool = processes.service.pool
     made = await webhook_accounts.create_accounts(
@@ -111,7 +112,7 @@ async def _kill_and_compare(
     )
     for _ in range(WORKERS):
         forked.start("run", "notification")
-    killer = Killer(forked, chance)
+    killer = Killer(forked, randomness)
     webhook_receiver.when_answered = killer.see
     began_at = time.monotonic()
     while killer.kills < KILLS:
@@ -122,7 +123,7 @@ async def _kill_and_compare(
         assert not late, f"{killer.kills} kills, {len(webhook_receiver.requests)} calls; {forked.said(forked.alive[0])}"
     killed_at = time.monotonic()
     await eventually(
-        lambda: pool.fetchval("SELECT count(*) FROM calls"),
+        lambda: pool.fetchval("SELECT count(*) FROM webhook_schedule"),
         lambda number: number == 0,
         within=SENT_SECONDS_MAX,
         every=0.25,
@@ -154,7 +155,7 @@ async def _kill_and_compare(
         secret = secrets[came[0].line.split(" ")[1]]
         times = [signed_at(request, secret) for request in came]
         assert None not in times
-        assert times == sorted(t for t in times if t is not None), "each has a time of its own, or the same second"
+        assert times == sorted(t for t in times if t is not None), "each has its own time, or the same second"
     # Not every kill was early enough to be noticed, but most were.
     again = sum(len(came) > 1 for came in lines.values())
     assert again >= KILLS / 2

@@ -1,4 +1,4 @@
-"""The fault matrix of webhooks: whatever a customer's endpoint or its DNS does, what the log says and what follows.
+"""The fault matrix of webhooks: what the log says for each fault of a customer's endpoint or its DNS, and what follows.
 
 All rows of the table are called in one round, each for its own account, with the contract's five seconds;
 then the endpoints are repaired, and what is pending is sent again. The tests check what was seen after each round.
@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules.ids import AccountId
-from posthouse.store.webhooks import WebhookDelivery
+from posthouse.store.webhook_log import WebhookDelivery
 from posthouse.wire.webhook_client import CALL_SECONDS_MAX
 from tests.support.accept_flow import Sender
 from tests.support.delivery_steps import open_delivery_steps
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 FIRST_WAIT: Final = timedelta(seconds=5)
 # What a busy machine may add to a bound.
 GRACE_MS: Final = 2_000
-TIMED_OUT: Final = "no whole answer within 5 seconds: time ran out while"
+TIMED_OUT: Final = "no complete answer within 5 seconds: time ran out while"
 NOT_HTTP: Final = "the answer is not HTTP, or its headers are too long"
 SAID: Final = {"/long-failure": http_answer(b"x" * 100_000, status="503 Said")}
 
@@ -63,7 +63,7 @@ class Row:
 
 def answered(path: str, status: int, body: bytes, *, is_cut: bool = False) -> Row:
     is_taken = 200 <= status <= 299
-    return Row(path, status, None if is_taken else f"The endpoint answered {status}; a 2xx is wanted.", body, is_cut)
+    return Row(path, status, None if is_taken else f"The endpoint answered {status} instead of a 2xx.", body, is_cut)
 
 
 def slow(path: str, doing: str, server: str = "") -> Row:
@@ -78,11 +78,11 @@ def unreached(server: str, error: str) -> Row:
     return Row("/events", error=error, server=server, sent=0)
 
 
-# A certificate, and a manner.
+# A certificate, and how it behaves.
 SERVERS: Final = {
     "silent": ("sound", "silent"),
     "cut": ("sound", "cut"),
-    "stranger": ("stranger", ""),
+    "untrusted": ("untrusted", ""),
     "othername": ("othername", ""),
 }
 ROWS: Final = [
@@ -92,13 +92,13 @@ ROWS: Final = [
     slow("/hang-body", "reading the answer (200)"),
     slow("/drip", "reading the answer (200)"),
     slow("/events", "connecting", "silent"),
-    # It says something else than yes; nothing is followed.
+    # It answers something other than 2xx; no redirect is followed.
     answered("/redirect", 301, b""),
     answered("/redirect-inward", 307, b""),
     *[answered(f"/status/{status}", status, b"said") for status in (400, 404, 410, 429, 500, 502)],
     answered("/status/304", 304, b""),
     answered("/long-failure", 503, b"x" * 2_048, is_cut=True),
-    # It says yes, at length.
+    # It answers 2xx, at length.
     answered("/endless", 200, b"x" * 2_048, is_cut=True),
     answered("/gzip", 200, BOMB),
     Row("/endless-gzip", 200, None, (BOMB * 3)[:2_048], is_cut=True),
@@ -108,22 +108,22 @@ ROWS: Final = [
     unheard("/half", "the answer broke off or is not HTTP"),
     unheard("/garbage", NOT_HTTP),
     unheard("/huge-header", NOT_HTTP),
-    # There is no way to it, or none that is safe.
+    # It can't be reached, or not safely.
     unreached("plain", "TLS failed"),
     unreached("cut", ""),
-    unreached("stranger", "the certificate is not valid for this host: "),
+    unreached("untrusted", "the certificate is not valid for this host: "),
     unreached("othername", "the certificate is not valid for this host: "),
     unreached("refused", "could not connect: connection refused"),
-    unreached("unknown.example.com", "there is no unknown.example.com in DNS"),
+    unreached("unknown.example.com", "unknown.example.com does not exist in DNS"),
     unreached("broken.example.com", "broken.example.com could not be looked up"),
-    unreached("private.example.com", "private.example.com leads to an address that is not public"),
-    unreached("mixed.example.com", "mixed.example.com leads to an address that is not public"),
+    unreached("private.example.com", "private.example.com resolves to an address that is not public"),
+    unreached("mixed.example.com", "mixed.example.com resolves to an address that is not public"),
 ]
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was on record, and had come, after a round."""
+    """What was on record and had arrived after a round."""
 
     at: datetime
     seconds: float
@@ -194,7 +194,7 @@ async def _round(flow: WebhookFlow, senders: dict[str, Sender], delivery_ids: di
     return seen
 
 
-async def test_all_rows_have_names_of_their_own() -> None:
+async def test_all_rows_have_unique_names() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 

@@ -1,4 +1,4 @@
-"""Delivery workers that are killed or stopped: no mail is lost, and none is doubled without a record."""
+"""Delivery workers that are killed or stopped: no mail is lost, and none is duplicated without a record."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ async def load(processes: ServiceProcesses) -> Senders:
 
 
 async def is_busy(processes: ServiceProcesses, worker_id: object) -> None:
-    """Both that it works, and that it is in the middle of it."""
+    """That it works, and is busy right now."""
 
     async def under_way() -> int:
         number: int = await processes.service.value(
@@ -91,7 +91,9 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
         print(f"ended after {seconds:.1f} s with {status}")
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), leaving.said()
         assert await processes.orphans(leaving_id) == 0
-        claimed = await processes.service.value("SELECT count(*) FROM schedule WHERE worker_id = $1", leaving_id)
+        claimed = await processes.service.value(
+            "SELECT count(*) FROM delivery_schedule WHERE worker_id = $1", leaving_id
+        )
         assert claimed == 0
         await posting.accepts(50)
 
@@ -106,7 +108,7 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
 
 
 @pytest.mark.long
-async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_time(
+async def test_a_session_that_hangs_does_not_keep_a_worker_from_ending_in_time(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
@@ -123,6 +125,6 @@ async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_t
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), worker.said()
         assert await processes.orphans() == 0
         # They wait for another worker; nothing is final, nothing is claimed.
-        assert await processes.service.value("SELECT count(*) FROM schedule WHERE worker_id IS NULL") == 3
+        assert await processes.service.value("SELECT count(*) FROM delivery_schedule WHERE worker_id IS NULL") == 3
         rows = await processes.service.sql("SELECT DISTINCT status FROM recipients")
         assert {row["status"] for row in rows} <= {"queued", "deferred"}

@@ -23,14 +23,14 @@ from tests.support.whole_service import SendRate
 
 pytestmark = pytest.mark.rare
 
-# A busy or slow machine carries less.
+# A busy or slow machine delivers less.
 PER_SECOND: Final = int(os.environ.get("WORKERS_PER_SECOND", "50"))
 CONNECTIONS: Final = 20
 WORKERS: Final = 4
 # More than the limit lets through.
 OFFERED_PER_SECOND: Final = 1.3 * PER_SECOND
 SENDERS: Final = 24
-# So many always wait, or the limit would not be what bounds the rate.
+# This many always wait, or the limit would not be what bounds the rate.
 BACKLOG_MIN: Final = 6 * PER_SECOND
 MAILBOXES, HOSTED = "127.0.0.1", "127.0.0.2"
 # Some ten connections are needed for the rate.
@@ -78,7 +78,7 @@ class Provider:
         return (bisect.bisect_left(arrivals, begin + seconds) - bisect.bisect_left(arrivals, begin)) / seconds
 
     def most_per_second(self, begin: float, end: float, seconds: float = 10.0) -> float:
-        """Over any so many seconds within that time."""
+        """In any period of this many seconds within that time."""
         arrivals = [at for at in self.arrivals() if begin <= at < end]
         first = 0
         most = 0
@@ -126,7 +126,7 @@ class Workers:
 
 @dataclass
 class Load:
-    """Clients that offer more than the limit: nine mails of ten to gmail.com, the rest to domains hosted there."""
+    """Clients that offer more than the limit: nine messages of ten to gmail.com, the rest to domains hosted there."""
 
     tenant: Tenant
     pace: SendRate
@@ -186,7 +186,7 @@ async def test_a_providers_limit_holds_while_workers_join_leave_and_are_killed(p
         print(
             f"{WORKERS} workers: {steady:.2f} a second over {STEADY_SECONDS:.0f} s, at most "
             f"{provider.most_per_second(began_at, time.time()):.1f} over any 10 s; "
-            f"at most {conversations.most} connections; {load.accepted} mails accepted"
+            f"at most {conversations.most} connections; {load.accepted} messages accepted"
         )
         assert 0.95 * PER_SECOND <= steady <= 1.05 * PER_SECOND
         assert conversations.most <= CONNECTIONS * 1.1
@@ -217,7 +217,7 @@ async def test_a_providers_limit_holds_while_workers_join_leave_and_are_killed(p
         load.is_stopping = True
     seconds = await processes.wait_until_all_final(FINAL_SECONDS_MAX)
     print(
-        f"{load.accepted} mails accepted; all final {seconds:.0f} s later; {await processes.orphans()} orphans, "
+        f"{load.accepted} messages accepted; all final {seconds:.0f} s later; {await processes.orphans()} orphans, "
         f"{await processes.duplicates()} duplicates; at most {provider.most_per_second(0.0, time.time()):.1f} a second "
         "over any 10 s in all"
     )

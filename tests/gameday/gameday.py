@@ -1,6 +1,6 @@
-"""A game day: ten things break one after another under load; each ends with its alert, its runbook and the repair.
+"""A game day: ten things break one after another under load; each has its alert, its runbook and the repair.
 
-The whole service runs as processes of its own beside PostgreSQL, NATS, a mail server, a webhook receiver and a real
+The whole service runs as separate processes next to PostgreSQL, NATS, a mail server, a webhook receiver and a real
 Prometheus with the alerts of `deploy/monitoring`. Their times are twenty times shorter than in production. At the end
 the audit compares the record with the logs of the senders and the receivers.
 """
@@ -45,10 +45,10 @@ PER_SECOND: Final = 15.0
 ALERT_SECONDS_MAX: Final = 300.0
 IDLE_SECONDS_MAX: Final = 300.0
 DATABASE: Final = "gameday"
-STRANGER: Final = "127.0.0.9"
-STRANGERS: Final = 40
-STRANGERS_MAX: Final = 20
-AMBIGUOUS_MAILS: Final = 12
+OUTSIDER: Final = "127.0.0.9"
+OUTSIDERS: Final = 40
+OUTSIDERS_MAX: Final = 20
+AMBIGUOUS_MESSAGES: Final = 12
 FILES_MORE: Final = 4
 PAUSE_SECONDS: Final = 0.1
 
@@ -65,11 +65,11 @@ class Day:
 
     async def parts(self) -> set[str]:
         """The parts of the service that are scraped."""
-        found = await asked(self.prometheus, "query", query="posthouse_part")
+        found = await asked(self.prometheus, "query", query="posthouse_process_info")
         return {row["metric"]["part"] for row in found.get("result", [])}
 
     async def posthouse(self, *words: str) -> str:
-        """What the command says to the operator."""
+        """What the command tells the operator."""
         processes = self.service.processes
         own = environment(processes.database_url, **processes.settings)
         done = await asyncio.to_thread(preloaded.run, *words, environment=own, directory=processes.directory)
@@ -158,10 +158,10 @@ async def _passwords_are_guessed(day: Day) -> AsyncIterator[None]:
     listeners, username = day.service.listeners, day.service.tenants[0].username
 
     async def guess() -> None:
-        async with listeners.line(source=STRANGER) as line:
-            await line.say("EHLO stranger.example", plain(username, "no-password-of-theirs"))
+        async with listeners.line(source=OUTSIDER) as line:
+            await line.say("EHLO outsider.example", plain(username, "a-wrong-password"))
 
-    async with _strangers(guess):
+    async with _unauthenticated(guess):
         yield
 
 
@@ -170,14 +170,14 @@ async def _connections_are_hoarded(day: Day) -> AsyncIterator[None]:
     port = day.service.listeners.inbound_port
 
     async def hoard() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(STRANGER, 0))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(OUTSIDER, 0))
         try:
             async with asyncio.timeout(10):
                 await reader.read()
         finally:
             writer.close()
 
-    async with _strangers(hoard):
+    async with _unauthenticated(hoard):
         yield
 
 
@@ -194,14 +194,14 @@ async def _files_are_short(day: Day) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _replies_are_lost(day: Day) -> AsyncIterator[None]:
     tenant, domain = day.service.tenants[0], day.service.domains[0]
-    for number in range(AMBIGUOUS_MAILS):
+    for number in range(AMBIGUOUS_MESSAGES):
         await day.service.post(tenant, [f"lose-dot+gameday{number}@{domain}"])
     yield
 
 
 @asynccontextmanager
-async def _strangers(act: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """So many strangers do this again and again."""
+async def _unauthenticated(act: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """This many unauthenticated clients do this again and again."""
 
     async def again_and_again() -> None:
         while True:
@@ -209,7 +209,7 @@ async def _strangers(act: Callable[[], Coroutine[Any, Any, None]]) -> AsyncItera
                 await act()
             await asyncio.sleep(PAUSE_SECONDS)
 
-    tasks = [asyncio.create_task(again_and_again()) for _ in range(STRANGERS)]
+    tasks = [asyncio.create_task(again_and_again()) for _ in range(OUTSIDERS)]
     try:
         yield
     finally:
@@ -242,8 +242,8 @@ SCENES: Final = (
     ),
     Scene(
         "A worker freezes",
-        "`SIGSTOP` to the delivery process: it holds claims and does nothing.",
-        "`kill -9`, and start it again. Its claims were taken back when its lease ended.",
+        "The delivery process gets `SIGSTOP`: it holds claims and does nothing.",
+        "`kill -9`, and start it again. Its claims were reclaimed when its lease ended.",
         "PosthouseClaimsReclaimed",
         _worker_freezes,
     ),
@@ -255,37 +255,37 @@ SCENES: Final = (
         _nats_dies,
     ),
     Scene(
-        "Customers' webhook endpoint is away",
+        "Customers' webhook endpoint is down",
         "Nothing listens at its port.",
-        "It is back; `posthouse webhook replay ACCOUNT --failed-since 1h` sends what failed for good.",
+        "It is back; `posthouse webhook replay ACCOUNT --failed-since 1h` replays the deliveries that failed.",
         "PosthouseWebhooksFailing",
         _webhooks_fail,
     ),
     Scene(
-        "A stranger guesses passwords",
-        f"{STRANGERS} clients at one address log in over submission with wrong passwords.",
-        "The firewall drops the address. Customers were served meanwhile.",
+        "Someone guesses passwords",
+        f"{OUTSIDERS} clients at one address log in over submission with wrong passwords.",
+        "The firewall drops the address. Customers were served in the meantime.",
         "PosthouseLoginsFailing",
         _passwords_are_guessed,
     ),
     Scene(
-        "A stranger hoards connections",
-        f"{STRANGERS} clients at one address keep connections to port 25 open; it may have {STRANGERS_MAX}.",
+        "Someone hoards connections",
+        f"{OUTSIDERS} clients at one address keep connections to port 25 open; it may have {OUTSIDERS_MAX}.",
         "The firewall drops the address.",
         "PosthouseConnectionsRefused",
         _connections_are_hoarded,
     ),
     Scene(
-        "Files run short",
+        "Open files run short",
         f"The HTTP process may open {FILES_MORE} more files than it has.",
         "Raise the limit: `LimitNOFILE=` in systemd; here `prlimit`, without a restart.",
         "PosthouseFilesShort",
         _files_are_short,
     ),
     Scene(
-        "A mail server takes mail and hangs up",
-        f"{AMBIGUOUS_MAILS} mails get no reply after their last byte: they may have arrived.",
-        "Nothing is to be done: they are tried again, and each copy is on record as ambiguous.",
+        "A mail server accepts mail and hangs up",
+        f"{AMBIGUOUS_MESSAGES} messages get no reply after their last byte: they may have arrived.",
+        "Nothing to do: they are tried again, and each copy is recorded as ambiguous.",
         "PosthouseAmbiguous",
         _replies_are_lost,
     ),
@@ -318,7 +318,7 @@ async def run(
         directory,
         seed,
         MONITORING__PORT=str(port),
-        SMTP__CONNECTIONS_PER_ADDRESS_MAX=str(STRANGERS_MAX),
+        SMTP__CONNECTIONS_PER_ADDRESS_MAX=str(OUTSIDERS_MAX),
     ) as service:
         with prometheus(directory, port, PROCESSES, times_faster=TIMES_FASTER) as url:
             day = Day(service, cluster, url)
@@ -370,8 +370,8 @@ def story(report: dict[str, Any]) -> str:
         ]
     broken = "nothing is broken" if not is_failed(report) else "**broken**"
     lines.append(
-        f"**Audit** of {report['mails']:,} mails and {report['recipients']:,} recipients against the logs of senders, "
-        f"mail servers and webhook receivers: {broken}."
+        f"**Audit** of {report['messages']:,} messages and {report['recipients']:,} recipients against the logs of "
+        f"senders, mail servers and webhook receivers: {broken}."
     )
     return "\n".join(lines) + "\n"
 

@@ -1,6 +1,6 @@
 """Mail as real programs submit it, and the result: unchanged, amended, or rewritten."""
 
-# ruff: noqa: E501 (a mail to a line: what matters is which mails there are)
+# ruff: noqa: E501 (one message per line: what matters is which messages there are)
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class Mail(NamedTuple):
 
 
 def mail(name: str, text: str | bytes) -> Mail:
-    """Written with LF for the eye, submitted with CRLF as the server hands it on."""
+    """Written with LF for readability, submitted with CRLF as the server passes it on."""
     raw = text.encode() if isinstance(text, str) else text
     return Mail(name, raw.replace(b"\n", b"\r\n"))
 
@@ -104,7 +104,7 @@ REENCODED = (
     mail("qp-raw-8bit", f"{_U}Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: Quoted-Printable\n\nGrüße =3D Gr=C3=BC=C3=9Fe\n"),
     mail("forwarded-8bit", f"{_U}Content-Transfer-Encoding: 8bit\n" + _multipart("mixed", "f", "Content-Type: text/plain\n\nsee", "Content-Type: message/rfc822\nContent-Transfer-Encoding: 8bit\n\nFrom: Zoë <z@example.org>\nSubject: Grüße\nBcc: kept@example.org\nContent-Type: text/plain; charset=utf-8\n\nGrüße")),
     mail("digest", f"{_U}" + _multipart("digest", "d", "\nFrom: z@example.org\nSubject: Grüße\n\nGrüße", "\nFrom: y@example.org\nSubject: Hi\n\nHi")),
-    mail("signed-beside-8bit", f"{_U}" + _multipart("mixed", "l", _multipart("signed", "s", "Content-Type: text/plain\n\nsigned", "Content-Type: application/pgp-signature\n\nsig"), "Content-Type: text/plain; charset=utf-8\n\nFußzeile")),
+    mail("signed-next-to-8bit", f"{_U}" + _multipart("mixed", "l", _multipart("signed", "s", "Content-Type: text/plain\n\nsigned", "Content-Type: application/pgp-signature\n\nsig"), "Content-Type: text/plain; charset=utf-8\n\nFußzeile")),
     mail("signed-with-utf8-subject", f"{_U}Subject: Grüße\n" + _multipart("signed", "s", "Content-Type: text/plain\n\nsigned", "Content-Type: application/pgp-signature\n\nsig")),
     mail("unclosed-8bit", f"{_U}Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: text/plain; charset=utf-8\n\nGrüße\n"),
     mail("inner-unclosed-8bit", f"{_U}Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: multipart/alternative; boundary=y\n\n--y\n\nGrüße\n--x\n\nHi\n--x--\nEpilog für niemand\n"),
@@ -132,7 +132,7 @@ REFUSED = (
     (mail("route", f"From: <@a.example:b@example.com>\n{DATED}\nHi\n"), "550 5.6.0", "group"),
     (mail("literal", f"From: a@[192.0.2.1]\n{DATED}\nHi\n"), "550 5.6.0", "literal"),
     (mail("quoted-local", f'From: "a b"@example.com\n{DATED}\nHi\n'), "550 5.6.0", "quoted local"),
-    (mail("unbalanced-quote", f'From: "Ada <a@good.example>\n{DATED}\nHi\n'), "550 5.6.0", "stands alone"),
+    (mail("unbalanced-quote", f'From: "Ada <a@good.example>\n{DATED}\nHi\n'), "550 5.6.0", "unmatched quote"),
     (mail("unbalanced-comment", f"From: (Ada <a@good.example>\n{DATED}\nHi\n"), "550 5.6.0", "comment"),
     (mail("unclosed-bracket", f'From: "A" <a@good.example\n{DATED}\nHi\n'), "550 5.6.0", "close the bracket"),
     (mail("unclosed-bracket-comment", f"From: A <a@good.example (x)\n{DATED}\nHi\n"), "550 5.6.0", "close the bracket"),

@@ -206,7 +206,7 @@ def test_a_domain_is_read_into_lower_case_a_labels(text: str, domain: str) -> No
     ],
     ids=lambda text: ascii(text)[:24],
 )
-def test_a_domain_that_dns_cannot_hold_is_refused(text: str) -> None:
+def test_a_domain_that_dns_does_not_allow_is_refused(text: str) -> None:
     with pytest.raises(AddressError):
         parse_domain(text)
 
@@ -255,7 +255,7 @@ def is_valid_elsewhere(address: str) -> bool:
             strict=True,
         )
     except EmailNotValidError as error:
-        # It refuses names such as .example and .invalid, which documentation and rehearsal need.
+        # It refuses names such as .example and .invalid, which documentation and test mode need.
         return "special-use" in str(error)
     return True
 

@@ -1,4 +1,4 @@
-"""Which signatures of received mail prove enough, and that no mail costs more time than its size."""
+"""Which signatures of received mail prove enough, and that no message costs more time than its size justifies."""
 
 import time
 from typing import Any
@@ -64,14 +64,14 @@ def test_a_second_signature_is_found_behind_a_broken_signature() -> None:
         (b"--b--", b"--b--\r\nmore"),
     ],
 )
-def test_an_altered_mail_is_not_valid(old: bytes, new: bytes) -> None:
+def test_an_altered_message_is_not_valid(old: bytes, new: bytes) -> None:
     raw = LOOP.signed(MAIL)
     assert raw.count(old) == 1
     assert not is_valid(raw.replace(old, new))
 
 
 @pytest.mark.parametrize("name", [b"From", b"To"])
-def test_a_mail_with_two_authors_or_two_to_fields_is_not_valid(name: bytes) -> None:
+def test_a_message_with_two_authors_or_two_to_fields_is_not_valid(name: bytes) -> None:
     raw = LOOP.signed(MAIL)
     for added in (name + b": <complaints@example.com>\r\n", name + b" : <complaints@example.com>\r\n"):
         assert not is_valid(added + raw)
@@ -120,7 +120,7 @@ def test_other_short_revoked_and_test_keys_are_not_valid() -> None:
         assert not is_valid(raw, record or " ")
 
 
-def test_a_mail_without_a_readable_signature_has_none() -> None:
+def test_a_message_without_a_readable_signature_has_none() -> None:
     head, end, body = MAIL.partition(b"\r\n\r\n")
     for field in (b"", b"DKIM-Signature: \r\n", b"DKIM-Signature: a=rsa-sha256; a=rsa-sha256\r\n", b"\xff: x\r\n"):
         assert dkim_check.read(field + MAIL) is None

@@ -43,7 +43,7 @@ def test_the_token_format_is_stable() -> None:
     assert return_path(ORIGIN, DOMAIN, KEY) == return_path(ORIGIN, DOMAIN, KEY)
 
 
-def test_a_token_holds_the_end_of_the_account_id() -> None:
+def test_a_token_contains_the_end_of_the_account_id() -> None:
     assert ORIGIN.account_tail == bytes.fromhex("deadbeef")
 
 
@@ -98,7 +98,7 @@ TOKEN = GENUINE.removeprefix("bounces+").partition("@")[0]
     ],
     ids=lambda address: ascii(address[:24]),
 )
-def test_any_other_address_is_no_return_path(address: str) -> None:
+def test_any_other_address_is_not_a_return_path(address: str) -> None:
     assert parse_return_path(address, DOMAIN, [KEY]) is None
 
 

@@ -1,10 +1,10 @@
-"""HTML for a sandboxed frame: what loads by itself is renamed, own pictures are put in."""
+"""HTML for a sandboxed frame: what loads automatically is renamed, the message's own pictures are put in."""
 
 import re
 
 import pytest
 
-from posthouse.mail.frame_html import FRAME_CHARACTERS_MAX, Picture, framed
+from posthouse.mail.render import FRAME_CHARACTERS_MAX, Picture, framed
 from tests.support.hostile_html import payloads
 
 RENAMED = re.compile(
@@ -14,7 +14,7 @@ PICTURE = Picture("image/png", b"\x89PNG")
 
 
 @pytest.mark.parametrize("name", payloads(""))
-def test_no_tag_that_loads_by_itself_is_left(name: str) -> None:
+def test_no_tag_that_loads_automatically_is_left(name: str) -> None:
     assert RENAMED.search(framed(payloads("http://trap.example")[name], {})) is None
 
 

@@ -1,4 +1,4 @@
-"""The links of a mail: what counts as a link, in which order, and that hostile HTML costs little."""
+"""The links of a message: what counts as a link, in which order, and that hostile HTML costs little."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_a_label_is_the_text_between_the_tags() -> None:
     assert [link.label for link in links_of(given, None)] == ["Confirm your <address>"]
 
 
-def test_at_most_so_many_links_are_listed() -> None:
+def test_a_limited_number_of_links_is_listed() -> None:
     given = "".join(f'<a href="https://a.example/{number}">x</a>' for number in range(3 * LINKS_MAX))
     assert len(links_of(given, None)) == LINKS_MAX
 

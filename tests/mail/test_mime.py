@@ -115,7 +115,7 @@ def test_the_date_is_the_same_moment_in_utc(moment: datetime, offset_minutes: in
     assert parsedate_to_datetime(field.removeprefix("Date: ")) == date
 
 
-def test_a_full_mail_is_nested_as_clients_expect() -> None:
+def test_a_full_message_is_nested_as_clients_expect() -> None:
     mail = CONTENT._replace(html="<p>Hi", attachments=(PDF, INVITATION, LOGO))
     assert written(mail).partition(b"MIME-Version: 1.0\r\n")[2] == (
         b'Content-Type: multipart/mixed;\r\n boundary="=_m01k9x2"\r\n'

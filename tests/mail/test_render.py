@@ -97,7 +97,7 @@ def test_parts_nested_too_deep_are_a_single_part() -> None:
     assert [attachment.content_type for attachment in shown.attachments] == ["multipart/mixed"]
 
 
-def test_an_attached_mail_is_a_single_attachment() -> None:
+def test_an_attached_message_is_a_single_attachment() -> None:
     inner = "Content-Type: message/rfc822\n\nSubject: inner\nContent-Type: text/html\n\n<b>inner</b>\n"
     shown = render_mail(
         crlf(f"Subject: outer\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nHi\n--x\n{inner}--x--")

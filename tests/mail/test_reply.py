@@ -1,4 +1,4 @@
-"""What an SMTP server says: read the same in any pieces, bounded, and made printable."""
+"""What an SMTP server says: read the same however it is split, bounded, and made printable."""
 
 from itertools import pairwise
 

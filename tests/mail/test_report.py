@@ -136,7 +136,7 @@ def test_a_diagnostic_is_a_single_printable_line() -> None:
     assert len(failed.text) == TEXT_CHARACTERS_MAX
 
 
-def test_of_ten_thousand_recipients_a_hundred_are_kept() -> None:
+def test_of_ten_thousand_recipients_a_hundred_are_returned() -> None:
     raw = dsn(HEADER, "Failed.", *(failed_fields(f"bob{index}@example.com") for index in range(10_000)))
     result = read(on_the_wire(raw))
     assert isinstance(result, Bounce)
@@ -149,7 +149,7 @@ def test_a_truncated_notification_is_read_as_far_as_it_goes() -> None:
     assert result == Bounce((FailedRecipient("bob@example.com", "5.1.1", None, True, ""),), (RETURN_PATH,))
 
 
-def test_the_report_of_a_large_mail_is_read_and_its_attachments_are_not() -> None:
+def test_the_report_of_a_large_message_is_read_and_its_attachments_are_not() -> None:
     original = ORIGINAL + "x" * 70 * 1024 + "\n" * READ_BYTES_MAX + RETURN_PATH.replace(TOKEN, TOKEN[::-1])
     result = read(on_the_wire(dsn(HEADER, "Failed.", failed_fields("bob@example.com"), original=original)))
     assert result == Bounce((FailedRecipient("bob@example.com", "5.1.1", None, True, ""),), (RETURN_PATH,))
@@ -171,7 +171,7 @@ def _hostile() -> dict[str, str]:
         "Hi. This is the\n\nMessage not delivered to the following\nHere is your list of failed recipients\n"
     )
     return {
-        "nested mails": _nested("rfc822", 1_000),
+        "nested messages": _nested("rfc822", 1_000),
         "nested parts": _nested("multipart", 1_000),
         "a giant field": "Subject: " + "a" * 200_000,
         "many folds": "Subject: a\n" + " a\n" * 60_000,

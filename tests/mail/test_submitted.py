@@ -1,6 +1,6 @@
 """Submitted mail passes unchanged or is re-encoded; hidden fields are removed."""
 
-# ruff: noqa: E501 (a case to a line)
+# ruff: noqa: E501 (one case per line)
 
 import re
 from collections import Counter
@@ -62,7 +62,7 @@ def fields_said(part: Message) -> Counter[tuple[str, object]]:
 
 
 def parts_said(raw: bytes) -> list[tuple[Counter[tuple[str, object]], bytes | None]]:
-    """What each part's header says, read as text, and its decoded body, read as bytes, but for a last line end."""
+    """What each part's header says, read as text, and its decoded body, read as bytes, except for a last line end."""
     texts = message_from_string(raw.decode("utf-8", "surrogateescape")).walk()
     return [
         (fields_said(text), None if part.is_multipart() else body_of(part))
@@ -86,7 +86,7 @@ def check_limits(content: bytes) -> None:
 
 
 def check_same(raw: bytes, content: bytes) -> None:
-    """Another reader finds in both the same fields, but for those removed and added, and the same parts."""
+    """Another reader finds in both the same fields, except for those removed and added, and the same parts."""
     before, after = parts_said(raw), parts_said(content)
     (fields_before, body_before), (fields_after, body_after) = before[0], after[0]
     kept = {field for field in fields_before if field[0] not in REMOVED and field[0] != "authentication-results"}
@@ -142,9 +142,9 @@ def test_unsafe_mail_is_refused(mail: Mail, status: str, reason: str) -> None:
     assert len(str(refusal.value)) < 300
 
 
-def test_there_are_enough_sample_mails() -> None:
-    mails = [*UNTOUCHED, *AMENDED, *REENCODED, *[mail for mail, _, _ in REFUSED]]
-    assert len({mail.name for mail in mails}) == len(mails) >= 60
+def test_there_are_enough_sample_messages() -> None:
+    messages = [*UNTOUCHED, *AMENDED, *REENCODED, *[mail for mail, _, _ in REFUSED]]
+    assert len({mail.name for mail in messages}) == len(messages) >= 60
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ PIECES = [
 @bad_input("Submitted mail", 500)
 @given(spoiled([mail.raw for mail in (*UNTOUCHED, *AMENDED)], PIECES))
 def test_damaged_mail_of_real_programs_is_refused_or_valid(raw: bytes) -> None:
-    """As the server hands it on: without a line end that is no CRLF."""
+    """As the server passes it on: without a line end that is not CRLF."""
     whole = b"\r\n".join([line.replace(b"\r", b"").replace(b"\n", b"") for line in raw.split(b"\r\n")])
     try:
         submitted = taken(whole)
@@ -452,7 +452,7 @@ def test_malicious_mail_takes_linear_time(name: str) -> None:
         with suppress(SubmittedMailError):
             check_limits(taken(raw).content)
 
-    # Some hundred milliseconds; what grows faster than the mail would take minutes.
+    # Some hundred milliseconds; what grows faster than the message would take minutes.
     assert processor_seconds(read, enough=5) < 5
 
 

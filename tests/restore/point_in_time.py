@@ -36,9 +36,9 @@ from tests.support.whole_service import PARTS, WholeService, log_directory, star
 DATABASE: Final = "restored"
 IDLE_SECONDS_MAX: Final = 300.0
 BACK_SECONDS_MAX: Final = 120.0
-# Addresses whose server takes a mail and closes the connection get copies without a restore too.
+# Addresses whose server takes a message and closes the connection get copies without a restore too.
 AMBIGUOUS: Final = "lose-dot"
-# An id is drawn before its mail is committed.
+# An id is drawn before its message is committed.
 COMMITTED_WITHIN: Final = timedelta(seconds=5)
 SHOWN_MAX: Final = 40
 # No breach: webhooks of events that the restored database doesn't have.
@@ -47,7 +47,7 @@ _message_id: Final = re.compile(r"^message-id:\s*(\S+)", re.IGNORECASE | re.MULT
 
 FINAL: Final = "SELECT array_agg(email) FROM recipients WHERE status NOT IN ('queued', 'deferred')"
 
-# Of a recipient's address and its mail's Message-ID.
+# Of a recipient's address and its message's Message-ID.
 Copies = Counter[tuple[str, str]]
 
 
@@ -55,18 +55,18 @@ Copies = Counter[tuple[str, str]]
 class Restored:
     """The figures of one restore.
 
-    `lost` are mails with a 202 or 250 that the restored database doesn't have; `lost_sent` of their recipients had got
-    them. `wrongly_lost` were accepted before the point, `wrongly_kept` after it. `held_sent` are recipients held that
-    had got their mail. Second copies are counted before an operator releases anything, and after. `repeated` are
-    recipients of lost requests that their client sent again by itself. `unexplained` is what the audit finds broken by
-    logs without the lost seconds.
+    `lost` are messages with a 202 or 250 that the restored database doesn't have; `lost_sent` of their recipients had
+    got them. `wrongly_lost` were accepted before the point, `wrongly_restored` after it. `held_sent` are recipients
+    held that had got their mail. Second copies are counted before an operator releases anything, and after. `repeated`
+    are recipients of lost requests that their client repeated on its own. `unexplained` is what the audit finds broken
+    by logs without the lost seconds.
     """
 
     accepted: int
     lost: int
     lost_sent: int
     wrongly_lost: int
-    wrongly_kept: int
+    wrongly_restored: int
     held: int
     held_sent: int
     second_copies: int
@@ -115,7 +115,7 @@ class Run:
         return answer
 
     async def lose(self, keep_seconds: float, lost_seconds: float) -> datetime:
-        """Kill everything `lost_seconds` after the point to which the database is to be restored."""
+        """Kills everything `lost_seconds` after the point to which the database is to be restored."""
         await asyncio.sleep(keep_seconds)
         point: datetime = await self.sql("SELECT clock_timestamp()")
         arrivals_at_point = len(self.service.processes.lines())
@@ -171,7 +171,10 @@ class Run:
         async def waiting() -> int:
             held = "held_by IS DISTINCT FROM 'restore'"
             return int(
-                await self.sql(f"SELECT (SELECT count(*) FROM schedule WHERE {held}) + (SELECT count(*) FROM calls)")
+                await self.sql(
+                    f"SELECT (SELECT count(*) FROM delivery_schedule WHERE {held})"
+                    f" + (SELECT count(*) FROM webhook_schedule)"
+                )
             )
 
         await eventually(
@@ -227,7 +230,8 @@ async def _figures(
     lost = accepted - kept
     shown = await this.command("restore", "show")
     held = await this.service.processes.service.sql(
-        "SELECT r.email, r.message_id FROM schedule s JOIN recipients r USING (account_id, message_id, position)"
+        "SELECT r.email, r.message_id FROM delivery_schedule s JOIN recipients r"
+        " USING (account_id, message_id, position)"
         " WHERE s.held_by = 'restore'"
     )
     assert shown["recipients"] == len(held), shown
@@ -253,7 +257,7 @@ async def _figures(
         lost=len(lost),
         lost_sent=len(sent_before - restored_addresses),
         wrongly_lost=sum(_time(each) < point - COMMITTED_WITHIN for each in lost),
-        wrongly_kept=sum(point < _time(each) < killed_at for each in accepted & kept),
+        wrongly_restored=sum(point < _time(each) < killed_at for each in accepted & kept),
         held=len(held),
         held_sent=len(held_addresses & sent_before),
         second_copies=sum(again.values()),
@@ -269,7 +273,7 @@ async def _figures(
 
 
 def _found(report: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Of each promise, what does not hold."""
+    """What does not hold, by promise."""
     kinds = ("lost", "duplicated", "unexpected", UNKNOWN)
     return {
         row["promise"]: {kind: row[kind] for kind in kinds if row[kind]}
@@ -287,8 +291,10 @@ def _time(message: str) -> datetime:
 def faults(found: Restored, *, holds: bool) -> list[str]:
     """What breaks the promises."""
     wrong = []
-    if found.wrongly_lost or found.wrongly_kept:
-        wrong.append(f"{found.wrongly_lost} mails from before the point are lost, {found.wrongly_kept} from after kept")
+    if found.wrongly_lost or found.wrongly_restored:
+        wrong.append(
+            f"{found.wrongly_lost} messages from before the point are lost, {found.wrongly_restored} from after kept"
+        )
     if holds and found.second_copies:
         wrong.append(f"{found.second_copies} second copies before a release")
     if found.second_copies_after_release > found.held_sent and holds:
@@ -303,7 +309,7 @@ def faults(found: Restored, *, holds: bool) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Restore the database of a service under load, and count copies.")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--rate", type=float, default=40.0, help="mails a second")
+    parser.add_argument("--rate", type=float, default=40.0, help="messages a second")
     parser.add_argument("--keep", type=float, default=15.0, help="seconds of load before the point")
     parser.add_argument("--lose", type=float, default=10.0, help="seconds of load after the point")
     parser.add_argument("--after", type=float, default=5.0, help="seconds of load after the restore")

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from posthouse.rules.address_check import is_listed, list_name, names_finding, reverse_name
+from posthouse.rules.outside_check import is_listed, list_name, names_finding, reverse_name
 
 FOUR, SIX = ip_address("192.0.2.7"), ip_address("2001:db8::1")
 NIBBLES = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2"
@@ -40,12 +40,10 @@ def test_what_a_list_answers(answers: list[str], listed: bool | None) -> None:
         (["other.example.com.", "MTA7.example.com."], ["192.0.2.8", "192.0.2.7"], None),
         ([], ["192.0.2.7"], "no PTR record"),
         (["other.example.com."], ["192.0.2.7"], "names other.example.com"),
-        (["mta7.example.com."], [], "does not lead back"),
+        (["mta7.example.com."], [], "does not resolve to"),
         (["mta7.example.com."], ["192.0.2.8"], "publish an A record"),
     ],
 )
-def test_an_address_is_named_and_its_name_leads_back(
-    names: list[str], addresses: list[str], finding: str | None
-) -> None:
+def test_an_address_has_a_name_that_resolves_to_it(names: list[str], addresses: list[str], finding: str | None) -> None:
     found = names_finding(FOUR, "mta7.example.com", names, [ip_address(each) for each in addresses])
     assert (found is None) if finding is None else (found is not None and finding in found)

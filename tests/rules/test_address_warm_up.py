@@ -1,4 +1,4 @@
-"""The warm-up of an address: its allowance day by day, and against providers whose limits it doesn't know."""
+"""The warm-up of an address: its quota day by day, and against providers whose limits it doesn't know."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -40,20 +40,20 @@ def after(days: Sequence[WarmUpDay], lane: str = "google", state: AddressWarmUp 
 
 
 def used_up(days: int, state: AddressWarmUp | None = None) -> AddressWarmUp:
-    """All of the allowance was taken on each of the days."""
+    """All of the quota was taken on each of the days."""
     state = state or begin("google")
     for _ in range(days):
-        state = next_day(state, Day(state.allowance))
+        state = next_day(state, Day(state.quota))
     return state
 
 
 def test_the_first_day_is_larger_at_providers() -> None:
-    assert begin("google").allowance == 200
-    assert begin("example.org").allowance == 50
+    assert begin("google").quota == 200
+    assert begin("example.org").quota == 50
 
 
 @pytest.mark.parametrize(
-    ("day", "allowance", "change"),
+    ("day", "quota", "change"),
     [
         (Day(200), 280, Change.GREW),
         (Day(140), 280, Change.GREW),
@@ -72,26 +72,26 @@ def test_the_first_day_is_larger_at_providers() -> None:
         (Day(20, slow=20), 100, Change.SLOWED),
     ],
 )
-def test_the_second_day_follows_from_the_first(day: WarmUpDay, allowance: int, change: Change) -> None:
+def test_the_second_day_follows_from_the_first(day: WarmUpDay, quota: int, change: Change) -> None:
     state = after([day])
 
-    assert (state.day, state.allowance, state.change) == (2, allowance, change)
+    assert (state.day, state.quota, state.change) == (2, quota, change)
 
 
 def test_complaints_below_a_thousandth_are_good() -> None:
     state = used_up(6)
 
-    assert next_day(state, Day(state.allowance, complaints=1)).change is Change.GREW
+    assert next_day(state, Day(state.quota, complaints=1)).change is Change.GREW
 
 
 def test_what_is_not_used_grows_with_the_best_of_7_days() -> None:
     large = used_up(5)
-    small = int(large.allowance * 0.6)
+    small = int(large.quota * 0.6)
 
-    assert after([Day(small)], state=large).allowance == large.allowance
-    needs_more = after([Day(int(large.allowance * 0.72)), Day(10)], state=large)
+    assert after([Day(small)], state=large).quota == large.quota
+    needs_more = after([Day(int(large.quota * 0.72)), Day(10)], state=large)
     assert needs_more.change is Change.NOT_USED
-    assert needs_more.allowance == int(large.allowance * 1.4)
+    assert needs_more.quota == int(large.quota * 1.4)
 
 
 def test_a_block_halves_once() -> None:
@@ -99,17 +99,17 @@ def test_a_block_halves_once() -> None:
 
     blocked = after([BLOCKED] * 4, state=state)
 
-    assert blocked.allowance == state.allowance // 2
-    assert after([BLOCKED], state=used_up(1, blocked)).allowance == int(blocked.allowance * 1.15) // 2
+    assert blocked.quota == state.quota // 2
+    assert after([BLOCKED], state=used_up(1, blocked)).quota == int(blocked.quota * 1.15) // 2
 
 
 def test_a_second_slow_day_running_leaves_a_half() -> None:
     bad = next_day(used_up(6), Day(1_000, slow=100))
     little = next_day(used_up(6), Day(1_490, slow=10))
 
-    assert (bad.allowance, little.change) == (700, Change.GREW)
+    assert (bad.quota, little.change) == (700, Change.GREW)
     for state in (bad, little):
-        assert after([Day(690, slow=10)], state=state).allowance == 345
+        assert after([Day(690, slow=10)], state=state).quota == 345
         assert after([Day(1_498, slow=2)], state=state).change is Change.GREW
         assert after([Day(2_100), Day(2_990, slow=10)], state=state).change is Change.GREW
 
@@ -119,20 +119,20 @@ def test_growth_is_careful_for_7_days_after_a_bad_one_and_smaller_for_good() -> 
     rates = []
     for _ in range(9):
         grown = used_up(1, state)
-        rates.append(round(grown.allowance / state.allowance, 2))
+        rates.append(round(grown.quota / state.quota, 2))
         state = grown
     assert rates == [1.15] * 7 + [1.3] * 2
 
-    state = used_up(8, next_day(state, Day(state.allowance, complaints=state.allowance)))
-    assert round(used_up(1, state).allowance / state.allowance, 2) == 1.25
+    state = used_up(8, next_day(state, Day(state.quota, complaints=state.quota)))
+    assert round(used_up(1, state).quota / state.quota, 2) == 1.25
 
 
-def test_at_50_000_an_address_is_warm_and_has_no_allowance() -> None:
+def test_at_50_000_an_address_is_warm_and_has_no_quota() -> None:
     nearly, warm = used_up(16), used_up(17)
 
-    assert (nearly.allowance < WARM, nearly.is_warm) == (True, False)
-    assert (warm.allowance, warm.is_warm) == (WARM, True)
-    assert warm.room(taken_today=10**6, taken_this_hour=10**6) is None
+    assert (nearly.quota < WARM, nearly.is_warm) == (True, False)
+    assert (warm.quota, warm.is_warm) == (WARM, True)
+    assert warm.capacity(taken_today=10**6, taken_this_hour=10**6) is None
 
 
 def test_an_address_with_four_times_what_it_needs_is_warm_after_30_days() -> None:
@@ -141,16 +141,16 @@ def test_an_address_with_four_times_what_it_needs_is_warm_after_30_days() -> Non
     assert not after([Day(51)] * 30).is_warm
 
 
-def test_a_warm_address_that_sends_more_goes_on_from_there() -> None:
+def test_a_warm_address_that_sends_more_continues_from_there() -> None:
     state = after([Day(50)] * 30 + [Day(5_000)])
 
-    assert (state.is_warm, state.allowance) == (False, 7_000)
+    assert (state.is_warm, state.quota) == (False, 7_000)
 
 
-def test_a_warm_address_that_is_slowed_has_an_allowance_again() -> None:
+def test_a_warm_address_that_is_slowed_has_a_quota_again() -> None:
     state = next_day(used_up(17), Day(20_000, slow=2_000))
 
-    assert (state.is_warm, state.allowance) == (False, 14_000)
+    assert (state.is_warm, state.quota) == (False, 14_000)
 
 
 def test_30_idle_days_leave_a_quarter_and_end_being_warm() -> None:
@@ -158,20 +158,20 @@ def test_30_idle_days_leave_a_quarter_and_end_being_warm() -> None:
 
     assert after([IDLE] * 29, state=warm).is_warm
     idle = after([IDLE] * 30, state=warm)
-    assert (idle.allowance, idle.change, idle.is_warm) == (WARM // 4, Change.IDLE, False)
+    assert (idle.quota, idle.change, idle.is_warm) == (WARM // 4, Change.IDLE, False)
     assert not after([Day(100)], state=idle).is_warm
-    assert after([IDLE] * 30, state=idle).allowance == WARM // 16
-    assert after([IDLE] * 300, state=idle).allowance == FIRST_DAY_OF_PROVIDERS
-    assert after([IDLE] * 60, lane="example.org").allowance == FIRST_DAY
+    assert after([IDLE] * 30, state=idle).quota == WARM // 16
+    assert after([IDLE] * 300, state=idle).quota == FIRST_DAY_OF_PROVIDERS
+    assert after([IDLE] * 60, lane="example.org").quota == FIRST_DAY
 
 
 def test_an_hour_has_a_twelfth_of_the_day() -> None:
     state = begin("google")
 
-    assert state.room(taken_today=0, taken_this_hour=0) == 17
-    assert state.room(taken_today=100, taken_this_hour=17) == 0
-    assert state.room(taken_today=195, taken_this_hour=0) == 5
-    assert state.room(taken_today=201, taken_this_hour=18) == 0
+    assert state.capacity(taken_today=0, taken_this_hour=0) == 17
+    assert state.capacity(taken_today=100, taken_this_hour=17) == 0
+    assert state.capacity(taken_today=195, taken_this_hour=0) == 5
+    assert state.capacity(taken_today=201, taken_this_hour=18) == 0
 
 
 @given(
@@ -181,41 +181,41 @@ def test_an_hour_has_a_twelfth_of_the_day() -> None:
     ),
     some.sampled_from(["google", "example.org"]),
 )
-def test_an_allowance_stays_within_its_bounds(days: list[WarmUpDay], lane: str) -> None:
+def test_a_quota_stays_within_its_bounds(days: list[WarmUpDay], lane: str) -> None:
     state = begin(lane)
-    first = state.allowance
+    first = state.quota
     for day in days:
         state = next_day(state, day)
-        assert first // 2 <= state.allowance <= WARM
+        assert first // 2 <= state.quota <= WARM
         assert len(state.taken) <= 30
 
 
-# Against 400 providers, beside fixed schedules.
+# Against 400 providers, compared with fixed schedules.
 PROVIDERS: Final = 400
 DAYS: Final = 60
-MAILS_A_DAY: Final = 20_000
+MESSAGES_A_DAY: Final = 20_000
 
 
 def runs(plan: Callable[[], Plan]) -> list[WarmingRun]:
     return [
-        warming_provider.run(warming_provider.drawn(Random(seed)), plan(), mails_a_day=MAILS_A_DAY, days=DAYS)
+        warming_provider.run(warming_provider.drawn(Random(seed)), plan(), messages_a_day=MESSAGES_A_DAY, days=DAYS)
         for seed in range(PROVIDERS)
     ]
 
 
 def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_fixed_schedules() -> None:
-    learnt = runs(warming_provider.autopilot)
+    adaptive = runs(warming_provider.autopilot)
     fixed = [runs(lambda: warming_provider.sendgrid), runs(lambda: warming_provider.ses)]
 
-    assert mean(run.full_on for run in learnt) <= 20
-    assert max(run.blocked_days for run in learnt) == 0
+    assert mean(run.full_on for run in adaptive) <= 20
+    assert max(run.blocked_days for run in adaptive) == 0
     for others in fixed:
-        assert mean(run.full_on for run in others) > mean(run.full_on for run in learnt)
-        assert sum(run.refused for run in learnt) * 100 <= sum(run.refused for run in others)
+        assert mean(run.full_on for run in others) > mean(run.full_on for run in adaptive)
+        assert sum(run.refused for run in adaptive) * 100 <= sum(run.refused for run in others)
 
 
 @pytest.mark.parametrize(
-    ("used", "used_this_hour", "is_list", "room"),
+    ("used", "used_this_hour", "is_list", "capacity"),
     [
         (0, 0, False, 17),
         (0, 0, True, 12),
@@ -229,9 +229,9 @@ def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_f
         (200, 0, False, 0),
     ],
 )
-def test_list_mail_has_a_share_of_the_allowance(used: int, used_this_hour: int, is_list: bool, room: int) -> None:
+def test_list_mail_has_a_share_of_the_quota(used: int, used_this_hour: int, is_list: bool, capacity: int) -> None:
     first = begin("google")
-    assert first.room(taken_today=used, taken_this_hour=used_this_hour, is_list=is_list) == room
+    assert first.capacity(taken_today=used, taken_this_hour=used_this_hour, is_list=is_list) == capacity
 
 
 def test_a_settled_address_is_warm_for_single_domains_that_it_did_not_know() -> None:
@@ -245,19 +245,19 @@ def test_days_without_mail_count_one_by_one() -> None:
     for _ in range(40):
         one_by_one = next_day(one_by_one, WarmUpDay(0))
     assert after_days(begin("google"), WarmUpDay(200), 41) == one_by_one
-    assert after_days(begin("google"), WarmUpDay(200), 10_000).allowance == FIRST_DAY_OF_PROVIDERS
+    assert after_days(begin("google"), WarmUpDay(200), 10_000).quota == FIRST_DAY_OF_PROVIDERS
 
 
-def test_what_is_kept_is_restored() -> None:
+def test_what_is_stored_is_restored() -> None:
     state = after_days(begin("google"), WarmUpDay(100, slow=9, was_blocked=True), 2)
     assert restored("google", json.loads(json.dumps(stored(state)))) == state
 
 
 def test_volumes_can_be_smaller() -> None:
     small = Volumes(first_of_providers=3, first=1, warm=8)
-    assert [begin(lane, small).allowance for lane in ("google", "example.org")] == [3, 1]
-    assert after_days(begin("google", small), WarmUpDay(3), 1).allowance == 4
+    assert [begin(lane, small).quota for lane in ("google", "example.org")] == [3, 1]
+    assert after_days(begin("google", small), WarmUpDay(3), 1).quota == 4
     grown = begin("google", small)
     for _ in range(5):
-        grown = next_day(grown, WarmUpDay(grown.allowance))
-    assert (grown.allowance, grown.is_warm) == (8, True)
+        grown = next_day(grown, WarmUpDay(grown.quota))
+    assert (grown.quota, grown.is_warm) == (8, True)

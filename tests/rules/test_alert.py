@@ -1,12 +1,12 @@
-"""Alerts: thresholds, when an alert is raised and cleared, and the mail about it."""
+"""Alerts: thresholds, when an alert is raised and cleared, and the email about it."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from posthouse.rules import alert
-from posthouse.rules.alert import WHOLE_ACCOUNT, AlertKind, Change, Reading
-from posthouse.rules.alert_text import AlertNotice, text_of
+from posthouse.rules.alert import WHOLE_ACCOUNT, AlertKind, AlertNotice, Change, Reading
+from posthouse.rules.alert import alert_text as text_of
 from posthouse.rules.refusal import Code, Refusal
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -102,7 +102,7 @@ def test_the_age_of_the_oldest_mail_is_in_minutes() -> None:
 
 @pytest.mark.parametrize("kind", AlertKind)
 @pytest.mark.parametrize("value", [1.0, None])
-def test_every_alert_has_a_mail_that_names_account_and_subject(kind: AlertKind, value: float | None) -> None:
+def test_every_alert_has_an_email_that_names_account_and_subject(kind: AlertKind, value: float | None) -> None:
     raised = text_of(AlertNotice(kind, True, "Acme", "shop.example", value, 5))
     cleared = text_of(AlertNotice(kind, False, "Acme", "shop.example", value, 5))
     assert raised.subject.startswith("Alert: Acme: ")

@@ -2,17 +2,17 @@
 
 import pytest
 
-from posthouse.rules.content_pace import AHEAD_SECONDS, ContentPace
+from posthouse.entrypoints.smtp.content import AHEAD_SECONDS, ContentPace
 
 RATE = 1_000
 
 
 def seconds_of(pace: ContentPace, holder: str, pieces: int, *, now: float = 0.0) -> float:
-    """The pause after so many pieces of 100 bytes that came at once."""
+    """The pause after this many pieces of 100 bytes that came at once."""
     return max(pace.pause_seconds(holder, 100, now) for _ in range(pieces))
 
 
-def test_a_holder_alone_has_the_whole_rate() -> None:
+def test_a_single_holder_has_the_whole_rate() -> None:
     pace = ContentPace(RATE)
     assert seconds_of(pace, "a", 2) == 0
     assert seconds_of(pace, "a", 18) == pytest.approx(2 - AHEAD_SECONDS)

@@ -1,4 +1,4 @@
-"""Secrets: made without bias, kept as hashes, read strictly, never shown."""
+"""Secrets: made without bias, stored as hashes, parsed strictly, never shown."""
 
 import base64
 import re

@@ -27,5 +27,5 @@ from posthouse.rules.database_url import each_host
         ("nonsense", ["nonsense"]),
     ],
 )
-def test_each_host_gets_the_url_that_names_it_alone(url: str, urls: list[str]) -> None:
+def test_each_host_gets_the_url_that_names_only_that_host(url: str, urls: list[str]) -> None:
     assert each_host(url) == urls

@@ -1,8 +1,8 @@
-"""Storage is low at its mark, and has room again only at some distance from it."""
+"""Storage is low at its mark, and has space again only at some distance from it."""
 
 import pytest
 
-from posthouse.rules.disk_space import FreeMark, Mark, UsedMark, no_room
+from posthouse.rules.disk_space import FreeMark, Mark, UsedMark, no_capacity
 from posthouse.rules.refusal import Code
 
 FREE = FreeMark(1_000)
@@ -46,6 +46,6 @@ def test_small_changes_at_the_mark_do_not_flap() -> None:
 
 
 def test_the_refusal_has_a_retry_time() -> None:
-    refusal = no_room()
-    assert (refusal.code, refusal.retry_after_seconds, refusal.lacks_room) == (Code.SERVICE_UNAVAILABLE, 30, True)
+    refusal = no_capacity()
+    assert (refusal.code, refusal.retry_after_seconds, refusal.lacks_capacity) == (Code.SERVICE_UNAVAILABLE, 30, True)
     assert "try again later" in refusal.text

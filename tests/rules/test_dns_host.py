@@ -2,7 +2,7 @@
 
 import pytest
 
-from posthouse.rules.dns_host import dns_host, zones
+from posthouse.rules.domain import dns_host, zones
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A sender's domain: which records prove it, what a look at DNS means, and how long a proof lasts."""
+"""A sender's domain: which records prove it, what a DNS lookup means, and how long a proof lasts."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -101,7 +101,7 @@ def test_both_records_are_needed_and_no_answer_is_unknown(
         (" posthouse-verification=token123 ",),
     ],
 )
-def test_the_token_may_be_beside_other_records(texts: tuple[str, ...]) -> None:
+def test_the_token_may_be_next_to_other_records(texts: tuple[str, ...]) -> None:
     assert check_records(WANTED, TxtValues(texts), KEY).result is RecordResult.FOUND
 
 

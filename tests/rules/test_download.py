@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posthouse.rules import download
+from posthouse.rules.attachment import (
+    DEFAULT_TYPE,
+    NAME_CHARACTERS_MAX,
+    content_disposition,
+    download_name,
+    download_type,
+)
 
 NAMES = [
     ("terms.txt", "terms.txt"),
@@ -38,21 +44,21 @@ NAMES = [
 
 @pytest.mark.parametrize(("given_name", "name"), NAMES)
 def test_a_name_is_safe_on_any_system(given_name: str | None, name: str) -> None:
-    assert download.safe_name(given_name, "part-1") == name
+    assert download_name(given_name, "part-1") == name
 
 
 def test_a_name_outside_ascii_is_written_both_ways() -> None:
-    assert download.disposition("terms.txt") == 'attachment; filename="terms.txt"'
+    assert content_disposition("terms.txt") == 'attachment; filename="terms.txt"'
     expected = "attachment; filename=\"_bersicht.pdf\"; filename*=UTF-8''%C3%9Cbersicht.pdf"
-    assert download.disposition("Übersicht.pdf") == expected
+    assert content_disposition("Übersicht.pdf") == expected
 
 
 @given(st.text(max_size=300))
 def test_whatever_the_name_the_header_has_one_name(given_name: str) -> None:
-    name = download.safe_name(given_name, "part-1")
-    value = download.disposition(name)
+    name = download_name(given_name, "part-1")
+    value = content_disposition(name)
     assert name
-    assert len(name) <= download.NAME_CHARACTERS_MAX + 1
+    assert len(name) <= NAME_CHARACTERS_MAX + 1
     assert re.fullmatch(r"attachment; filename=\"[ !#-\[\]-~]+\"(; filename\*=UTF-8''[A-Za-z0-9%_.~-]+)?", value)
     read = Message()
     read["Content-Disposition"] = value
@@ -65,11 +71,11 @@ def test_whatever_the_name_the_header_has_one_name(given_name: str) -> None:
     [
         ("image/png", "image/png"),
         ("application/pdf", "application/pdf"),
-        ("text/html", download.OTHER_TYPE),
-        ("image/svg+xml", download.OTHER_TYPE),
-        ("text/javascript", download.OTHER_TYPE),
-        ("", download.OTHER_TYPE),
+        ("text/html", DEFAULT_TYPE),
+        ("image/svg+xml", DEFAULT_TYPE),
+        ("text/javascript", DEFAULT_TYPE),
+        ("", DEFAULT_TYPE),
     ],
 )
 def test_a_type_that_could_run_is_bytes(given_type: str, sent: str) -> None:
-    assert download.content_type(given_type) == sent
+    assert download_type(given_type) == sent

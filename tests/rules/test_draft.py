@@ -1,4 +1,4 @@
-"""A draft keeps every rule that needs no account; a refusal names the field and the mend."""
+"""A draft keeps every rule that needs no account; a refusal names the field and the fix."""
 
 import base64
 import re
@@ -149,11 +149,11 @@ def test_the_customers_own_list_unsubscribe_wins() -> None:
     assert made.headers == (("LIST-unsubscribe", "<https://a>"),)
 
 
-def test_list_unsubscribe_post_alone_is_refused_with_one_click() -> None:
+def test_only_list_unsubscribe_post_is_refused_with_one_click() -> None:
     half = {"list-unsubscribe-POST": "List-Unsubscribe=One-Click"}
     one_click = ["one-click-unsubscribe", "list:news"]
     refused(Code.INVALID_REQUEST, "leave it out for one-click", headers=half, tags=one_click)
-    # With its other half, or without the wish, it is the customer's own affair.
+    # With its other half, or without the option, it is the customer's own business.
     assert draft(headers={**half, "List-Unsubscribe": "<https://a>"}, tags=one_click).headers
     assert draft(headers=half, tags=["list:news"]).headers
 
@@ -187,7 +187,7 @@ def test_a_text_over_the_limit_is_refused() -> None:
     refused(Code.PAYLOAD_TOO_LARGE, "10 MiB", text="x" * (limits.MIME_BYTES_MAX + 1))
 
 
-def test_attachments_alone_are_a_message() -> None:
+def test_attachments_without_text_are_a_message() -> None:
     assert draft(text=None, attachments=[attachment()]).attachments
 
 
@@ -216,4 +216,4 @@ def test_base64_content_is_decoded_strictly_or_refused(content: str) -> None:
         made = draft(attachments=[attachment(content=content)])
         assert made.attachments[0].content == base64.b64decode(bare)
     else:
-        refused(Code.INVALID_REQUEST, "no valid base64", attachments=[attachment(content=content)])
+        refused(Code.INVALID_REQUEST, "not valid base64", attachments=[attachment(content=content)])

@@ -51,7 +51,7 @@ def test_every_filter_that_is_given_has_to_fit(filters: Filters, is_wanted: bool
     assert endpoint.wants(filters, TYPE, MAIL) is is_wanted
 
 
-def test_what_is_about_no_mail_passes_no_filter_of_mail() -> None:
+def test_an_event_without_a_message_passes_no_message_filter() -> None:
     lost = FurtherType.DOMAIN_LOST
     assert endpoint.wants_of_account(Filters((lost,)), lost, ())
     for filters in (

@@ -1,4 +1,4 @@
-"""What stands in place of an erased address: the hash, and an event's body."""
+"""What replaces an erased address: the hash, and an event's body."""
 
 import json
 

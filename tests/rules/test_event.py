@@ -81,7 +81,7 @@ def test_an_empty_field_is_omitted(empty: dict[str, Any], absent: str) -> None:
     assert whole.keys() - data.keys() == {absent}
 
 
-def test_an_ordinary_event_is_no_test() -> None:
+def test_an_ordinary_event_is_not_a_test() -> None:
     assert "test" not in json.loads(written())["data"]
 
 
@@ -126,7 +126,7 @@ def test_any_text_makes_valid_json(subject: str, response: str, sender: str, pos
 # The test event
 
 
-def test_a_test_event_is_about_no_mail() -> None:
+def test_a_test_event_is_about_no_message() -> None:
     assert json.loads(event.test_body(event_id=EVENT_ID, created_at=NOON)) == {
         "id": ids.text(EVENT, EVENT_ID),
         "type": "webhook.test",
@@ -150,7 +150,7 @@ def test_the_request_constants_are_the_contracts() -> None:
 
 
 def received(secret: str, header: str, raw_body: bytes, now: int) -> bool:
-    """A receiver written from the contract's words alone."""
+    """A receiver written only from the contract's words."""
     fields = dict(field.split("=", 1) for field in header.split(","))
     assert list(fields) == ["t", "v1"]
     signed = fields["t"].encode() + b"." + raw_body

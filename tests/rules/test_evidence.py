@@ -1,4 +1,4 @@
-"""Evidence: what one refusal teaches, and what several do."""
+"""Evidence: what a lane learns from one refusal, and from several."""
 
 from typing import Final
 from uuid import UUID
@@ -7,8 +7,8 @@ import pytest
 
 from posthouse.rules.evidence import SENDS_SECONDS, TOGETHER_SECONDS, Evidence, Extent
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import Served
-from posthouse.rules.standing import Branch
+from posthouse.rules.lane import DeliveryFeedback
+from posthouse.rules.learned_limits import Branch
 
 ALICE, BOB, CAROL = (AccountId(UUID(int=number)) for number in (1, 2, 3))
 HOSTED: Final = ("one.example.net", "two.example.org", "three.example.com")
@@ -17,7 +17,7 @@ HOSTED: Final = ("one.example.net", "two.example.org", "three.example.com")
 Refusal = tuple[AccountId, int, str]
 
 
-def told(lane: str, *refusals: Refusal, senders: tuple[AccountId, ...] = (), seconds: float = 1.0) -> Extent:
+def last_extent(lane: str, *refusals: Refusal, senders: tuple[AccountId, ...] = (), seconds: float = 1.0) -> Extent:
     """What the last of the refusals is about."""
     evidence = Evidence(lane)
     for sender in senders:
@@ -25,7 +25,7 @@ def told(lane: str, *refusals: Refusal, senders: tuple[AccountId, ...] = (), sec
     extents = []
     for number, (account_id, message, destination) in enumerate(refusals):
         branch, message_id = Branch(account_id, destination), MessageId(UUID(int=message))
-        extents.append(evidence.refused(branch, message_id, Served.SLOW, number * seconds))
+        extents.append(evidence.refused(branch, message_id, DeliveryFeedback.SLOW, number * seconds))
     assert set(extents[:-1]) <= {Extent.BRANCH}
     return extents[-1]
 
@@ -63,14 +63,14 @@ SMALL, OWN = "shop.example", "gmail.com"
 def test_a_lane_believes_several_messages_accounts_and_domains(
     lane: str, refusals: list[Refusal], senders: tuple[AccountId, ...], extent: Extent
 ) -> None:
-    assert told(lane, *refusals, senders=senders) is extent
+    assert last_extent(lane, *refusals, senders=senders) is extent
 
 
 def test_refusals_far_apart_say_nothing_together() -> None:
     refusals = [(ALICE, 1, SMALL), (BOB, 2, SMALL)]
 
-    assert told(SMALL, *refusals, seconds=TOGETHER_SECONDS) is Extent.BRANCH
-    assert told(SMALL, *refusals, seconds=TOGETHER_SECONDS - 1) is Extent.LANE
+    assert last_extent(SMALL, *refusals, seconds=TOGETHER_SECONDS) is Extent.BRANCH
+    assert last_extent(SMALL, *refusals, seconds=TOGETHER_SECONDS - 1) is Extent.LANE
 
 
 def test_a_message_that_has_convinced_says_no_more() -> None:
@@ -78,19 +78,19 @@ def test_a_message_that_has_convinced_says_no_more() -> None:
     branch = Branch(ALICE, SMALL)
     first, second, third, fourth = (MessageId(UUID(int=number)) for number in range(4))
 
-    assert evidence.refused(branch, first, Served.SLOW, 0.0) is Extent.BRANCH
-    assert evidence.refused(branch, second, Served.SLOW, 1.0) is Extent.LANE_OF_BRANCH
+    assert evidence.refused(branch, first, DeliveryFeedback.SLOW, 0.0) is Extent.BRANCH
+    assert evidence.refused(branch, second, DeliveryFeedback.SLOW, 1.0) is Extent.LANE_OF_BRANCH
     for again in (first, second, first, third):
-        assert evidence.refused(branch, again, Served.SLOW, 2.0) is Extent.BRANCH
-    assert evidence.refused(branch, fourth, Served.SLOW, 3.0) is Extent.LANE_OF_BRANCH
+        assert evidence.refused(branch, again, DeliveryFeedback.SLOW, 2.0) is Extent.BRANCH
+    assert evidence.refused(branch, fourth, DeliveryFeedback.SLOW, 3.0) is Extent.LANE_OF_BRANCH
 
 
 def test_refusals_of_different_kinds_are_no_evidence_of_each_other() -> None:
     evidence = Evidence(SMALL)
     branch = Branch(ALICE, SMALL)
 
-    assert evidence.refused(branch, MessageId(UUID(int=1)), Served.PUSHED_BACK, 0.0) is Extent.BRANCH
-    assert evidence.refused(branch, MessageId(UUID(int=2)), Served.BLOCKED, 1.0) is Extent.BRANCH
+    assert evidence.refused(branch, MessageId(UUID(int=1)), DeliveryFeedback.PUSHED_BACK, 0.0) is Extent.BRANCH
+    assert evidence.refused(branch, MessageId(UUID(int=2)), DeliveryFeedback.BLOCKED, 1.0) is Extent.BRANCH
 
 
 def test_an_account_that_has_not_sent_for_a_day_is_not_waited_for() -> None:
@@ -98,15 +98,17 @@ def test_an_account_that_has_not_sent_for_a_day_is_not_waited_for() -> None:
     evidence.sent(BOB, 0.0)
     branch = Branch(ALICE, SMALL)
 
-    assert evidence.refused(branch, MessageId(UUID(int=1)), Served.SLOW, SENDS_SECONDS) is Extent.BRANCH
-    assert evidence.refused(branch, MessageId(UUID(int=2)), Served.SLOW, SENDS_SECONDS) is Extent.LANE_OF_BRANCH
+    assert evidence.refused(branch, MessageId(UUID(int=1)), DeliveryFeedback.SLOW, SENDS_SECONDS) is Extent.BRANCH
+    assert (
+        evidence.refused(branch, MessageId(UUID(int=2)), DeliveryFeedback.SLOW, SENDS_SECONDS) is Extent.LANE_OF_BRANCH
+    )
 
 
 def test_what_it_remembers_is_bounded() -> None:
     evidence = Evidence("google")
     for number in range(5_000):
         branch = Branch(ALICE, f"d{number}.example.net")
-        assert evidence.refused(branch, MessageId(UUID(int=number)), Served.SLOW, 0.0) is Extent.BRANCH
+        assert evidence.refused(branch, MessageId(UUID(int=number)), DeliveryFeedback.SLOW, 0.0) is Extent.BRANCH
         evidence.sent(AccountId(UUID(int=number)), 0.0)
     assert sum(map(len, evidence._said.values())) <= 100
     assert len(evidence._senders) <= 2

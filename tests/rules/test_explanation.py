@@ -13,7 +13,7 @@ from posthouse.rules.explanation import (
     Cause,
     explain,
     explain_reason,
-    explain_remark,
+    explain_reply_signal,
     explain_unfinished,
     explain_wait,
 )
@@ -29,7 +29,7 @@ from posthouse.rules.outcome import (
     Unresolved,
     judge,
 )
-from posthouse.rules.remark import Check, Remark, RemarkKind, Scope, remark_named
+from posthouse.rules.reply_signal import Check, ReplySignal, ReplySignalKind, Scope, reply_signal_named
 from posthouse.rules.wait_reason import WaitReason
 
 
@@ -133,7 +133,7 @@ def test_a_deferral_says_that_it_is_tried_again() -> None:
     explained = explain("deferred", 452, "4.2.2 mailbox full")
 
     assert explained.headline == "The mailbox is full."
-    assert explained.what_to_do.startswith("Nothing for now: it is tried again by itself. If that doesn't help: reach ")
+    assert explained.what_to_do.startswith("Nothing for now: it is tried again automatically. If that doesn't ")
 
 
 def test_a_deferral_without_end_says_that_it_was_given_up() -> None:
@@ -142,9 +142,9 @@ def test_a_deferral_without_end_says_that_it_was_given_up() -> None:
     assert explained.headline.startswith("Given up after repeated tries: the provider asks unknown senders")
 
 
-@pytest.mark.parametrize("waits_for", WaitReason)
-def test_every_wait_is_explained(waits_for: WaitReason) -> None:
-    assert explain_wait(waits_for, None, None).what_to_do
+@pytest.mark.parametrize("waiting_for", WaitReason)
+def test_every_wait_is_explained(waiting_for: WaitReason) -> None:
+    assert explain_wait(waiting_for, None, None).what_to_do
 
 
 def test_a_recipient_that_is_due_again_keeps_its_reason() -> None:
@@ -158,25 +158,25 @@ def test_an_attempt_without_an_outcome_is_under_way_or_lost() -> None:
 
 
 OURS: Final = {
-    RemarkKind.SLOW,
-    RemarkKind.CONNECTIONS,
-    RemarkKind.PER_CONNECTION,
-    RemarkKind.BLOCK,
-    RemarkKind.AUTHENTICATION,
+    ReplySignalKind.SLOW,
+    ReplySignalKind.CONNECTIONS,
+    ReplySignalKind.PER_CONNECTION,
+    ReplySignalKind.BLOCK,
+    ReplySignalKind.AUTHENTICATION,
 }
 
 
-@pytest.mark.parametrize("kind", RemarkKind)
-def test_a_remark_about_this_service_is_explained(kind: RemarkKind) -> None:
-    checks = frozenset({Check.SPF}) if kind is RemarkKind.AUTHENTICATION else frozenset()
+@pytest.mark.parametrize("kind", ReplySignalKind)
+def test_a_reply_signal_about_this_service_is_explained(kind: ReplySignalKind) -> None:
+    checks = frozenset({Check.SPF}) if kind is ReplySignalKind.AUTHENTICATION else frozenset()
 
-    assert (explain_remark("google", "no", Remark(kind, checks=checks)) is not None) == (kind in OURS)
+    assert (explain_reply_signal("google", "no", ReplySignal(kind, checks=checks)) is not None) == (kind in OURS)
 
 
 @pytest.mark.parametrize("scope", Scope)
-@pytest.mark.parametrize("kind", [RemarkKind.SLOW, RemarkKind.BLOCK])
-def test_every_scope_has_words(kind: RemarkKind, scope: Scope) -> None:
-    explained = explain_remark("example.org", "no", Remark(kind, frozenset({scope})))
+@pytest.mark.parametrize("kind", [ReplySignalKind.SLOW, ReplySignalKind.BLOCK])
+def test_every_scope_has_words(kind: ReplySignalKind, scope: Scope) -> None:
+    explained = explain_reply_signal("example.org", "no", ReplySignal(kind, frozenset({scope})))
 
     assert explained is not None
     assert explained.headline.startswith("The provider ")
@@ -186,7 +186,9 @@ def test_every_scope_has_words(kind: RemarkKind, scope: Scope) -> None:
 
 @pytest.mark.parametrize("check", Check)
 def test_every_check_has_words(check: Check) -> None:
-    explained = explain_remark("google", "no", Remark(RemarkKind.AUTHENTICATION, checks=frozenset({check})))
+    explained = explain_reply_signal(
+        "google", "no", ReplySignal(ReplySignalKind.AUTHENTICATION, checks=frozenset({check}))
+    )
 
     assert explained is not None
     assert explained.what_to_do.endswith(".")
@@ -194,11 +196,11 @@ def test_every_check_has_words(check: Check) -> None:
 
 
 def test_several_scopes_are_named_together() -> None:
-    explained = explain_remark("google", "4.7.28", remark_named("slow:address+domain"))
+    explained = explain_reply_signal("google", "4.7.28", reply_signal_named("slow:address+domain"))
 
     assert explained is not None
     assert explained.headline == (
-        "The provider wants less mail in the time from this service's IP address and from the sender's domain."
+        "The provider wants a lower rate of mail from this service's IP address and from the sender's domain."
     )
 
 
@@ -215,7 +217,7 @@ def test_several_scopes_are_named_together() -> None:
     ],
 )
 def test_a_block_has_the_page_of_who_can_lift_it(lane: str, text: str, page: str | None) -> None:
-    explained = explain_remark(lane, text, remark_named("block:address"))
+    explained = explain_reply_signal(lane, text, reply_signal_named("block:address"))
 
     assert explained is not None
     assert explained.page == page

@@ -15,21 +15,25 @@ from posthouse.rules.refusal import Code, Refusal
 from tests.support.processor_time import processor_seconds
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("handlebars_cases.json").read_text())
-ROOM = limits.MIME_BYTES_MAX
+OUTPUT_BYTES_MAX = limits.MIME_BYTES_MAX
 HOSTILE = 1_000
 # Of the processor, for one template with its variables.
 SECONDS_MAX = 0.05
 
 
-def rendered(source: str, variables: Mapping[str, VariableTree], *, escapes: bool = True, room: int = ROOM) -> str:
+def rendered(
+    source: str, variables: Mapping[str, VariableTree], *, escapes: bool = True, capacity: int = OUTPUT_BYTES_MAX
+) -> str:
     parsed = handlebars.parse(source, "here")
     handlebars.check_variables(variables)
-    return handlebars.Renderer(variables, room).render(parsed, escapes=escapes)
+    return handlebars.Renderer(variables, capacity).render(parsed, escapes=escapes)
 
 
-def refused(source: str, variables: Mapping[str, VariableTree] | None = None, *, room: int = ROOM) -> Refusal:
+def refused(
+    source: str, variables: Mapping[str, VariableTree] | None = None, *, capacity: int = OUTPUT_BYTES_MAX
+) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        rendered(source, variables or {}, room=room)
+        rendered(source, variables or {}, capacity=capacity)
     return caught.value
 
 
@@ -74,8 +78,8 @@ def test_examples(source: str, variables: dict[str, VariableTree], output: str) 
         ("{{/if}}", "closes no"),
         ("{{#if a}}{{/each}}", "closes no"),
         ("{{else}}", "outside of a block"),
-        ("{{#if a}}{{else}}{{else}}{{/if}}", "an {{else}} already"),
-        ("{{#if a}}{{else}}{{else if b}}{{/if}}", "an {{else}} already"),
+        ("{{#if a}}{{else}}{{else}}{{/if}}", "already has an {{else}}"),
+        ("{{#if a}}{{else}}{{else if b}}{{/if}}", "already has an {{else}}"),
         ("{{#if a}}{{else each b}}{{/if}}", "only {{else}}"),
         ("{{#with a}}{{/with}}", "one of #if, #unless and #each"),
         ("{{> partial}}", "not supported"),
@@ -94,7 +98,7 @@ def test_examples(source: str, variables: dict[str, VariableTree], output: str) 
         ("{{1a}}", "should be a name"),
         ("{{a.this}}", "can't be names"),
         ("{{#if true}}{{/if}}", "can't be names"),
-        ("{{@index.a}}", "stands alone"),
+        ("{{@index.a}}", "followed by other names"),
         ("{{@key}}", "should be a name"),
         ("{{a}}" * 1_001, "at most 1000 tags"),
         ("{{#if a}}" * 33 + "{{/if}}" * 33, "32 deep"),
@@ -117,7 +121,7 @@ def test_what_is_not_supported_is_refused_with_its_place(source: str, said: str)
         ({"a": {f"name{number}": None for number in range(9_000)}}, "64 KiB"),
         ({"a": [[[[[[[[]]]]]]]]}, "8 levels"),
         ({"a": ["\0"]}, "NUL"),
-        ({"a": [2**1025]}, "too large a number"),
+        ({"a": [2**1025]}, "a number that is too large"),
         ({"a": [float("inf")]}, "not finite"),
     ],
 )
@@ -137,15 +141,15 @@ def test_steps_and_output_are_bounded() -> None:
     nested = "{{#each l}}{{#each ../l}}{{#each ../../l}}{{/each}}{{/each}}{{/each}}"
     assert f"{STEPS_MAX} steps" in refused(nested, many).text
     assert refused("{{#each l}}{{../long}}{{/each}}", many).code is Code.PAYLOAD_TOO_LARGE
-    assert refused("{{long}}", many, room=59_999).code is Code.PAYLOAD_TOO_LARGE
-    assert len(rendered("{{long}}", many, room=60_000)) == 60_000
+    assert refused("{{long}}", many, capacity=59_999).code is Code.PAYLOAD_TOO_LARGE
+    assert len(rendered("{{long}}", many, capacity=60_000)) == 60_000
 
 
 def test_a_quick_rendering_gives_up_early() -> None:
     parsed = handlebars.parse("{{#each l}}{{this}}{{/each}}", "here")
-    handlebars.Renderer({"l": [1] * 300}, ROOM, is_quick=True).render(parsed, escapes=True)
+    handlebars.Renderer({"l": [1] * 300}, OUTPUT_BYTES_MAX, is_quick=True).render(parsed, escapes=True)
     with pytest.raises(handlebars.Slow):
-        handlebars.Renderer({"l": [1] * 600}, ROOM, is_quick=True).render(parsed, escapes=True)
+        handlebars.Renderer({"l": [1] * 600}, OUTPUT_BYTES_MAX, is_quick=True).render(parsed, escapes=True)
     with pytest.raises(handlebars.Slow):
         handlebars.check_variables({"l": "x" * 10_000}, is_quick=True)
 
@@ -189,10 +193,10 @@ _LISTS: tuple[list[VariableTree], ...] = (
 )
 
 
-def _hostile(chance: random.Random) -> tuple[str, dict[str, VariableTree]]:
-    """What is meant to take long, to grow, or to reach what is not a variable."""
-    pick, count = chance.choice, chance.choice((10, 300, 3_000, 30_000, 250_000))
-    few, depth = min(count, 900), chance.randint(1, 34)
+def _hostile(randomness: random.Random) -> tuple[str, dict[str, VariableTree]]:
+    """Templates meant to take long, to grow, or to reach what is not a variable."""
+    pick, count = randomness.choice, randomness.choice((10, 300, 3_000, 30_000, 250_000))
+    few, depth = min(count, 900), randomness.randint(1, 34)
     piece, reached, inner = pick(_PIECES), pick(_REACHED), pick(("", "x", "{{this}}", "{{@root.a}}"))
     makers: list[Callable[[], str]] = [
         lambda: piece * count,
@@ -206,7 +210,7 @@ def _hostile(chance: random.Random) -> tuple[str, dict[str, VariableTree]]:
         lambda: "{{#if a}}" + "{{else if b}}" * (few // 10) + "{{/if}}",
         lambda: "{{#each o}}{{#each @root.o}}{{this}}{{/each}}{{/each}}",
         lambda: "{{~a~}}" + " \n" * (count // 2) + "{{~b~}}" + "\t" * (count // 2),
-        lambda: "".join(chance.choice("{}~#/!@.ab \n-eachifls") for _ in range(min(count, 30_000))),
+        lambda: "".join(randomness.choice("{}~#/!@.ab \n-eachifls") for _ in range(min(count, 30_000))),
     ]
     values: dict[str, VariableTree] = {
         "a": pick(_LISTS),
@@ -214,8 +218,8 @@ def _hostile(chance: random.Random) -> tuple[str, dict[str, VariableTree]]:
         "o": {str(number): number for number in range(pick((3, 4_000)))},
         "__proto__": {"a": "x"},
     }
-    if chance.random() < 0.5:
-        values = {name: values[name] for name in chance.sample(sorted(values), 1)}
+    if randomness.random() < 0.5:
+        values = {name: values[name] for name in randomness.sample(sorted(values), 1)}
     return pick(makers)()[: limits.TEMPLATE_PART_CHARACTERS_MAX], values
 
 
@@ -233,7 +237,7 @@ def test_a_thousand_hostile_templates_are_refused_or_end_soon() -> None:
     for seed in range(HOSTILE):
         source, variables = _hostile(random.Random(seed))
         outcome = _outcome(source, variables)
-        assert outcome in (Code.INVALID_REQUEST, Code.PAYLOAD_TOO_LARGE) or int(outcome) <= ROOM, seed
+        assert outcome in (Code.INVALID_REQUEST, Code.PAYLOAD_TOO_LARGE) or int(outcome) <= OUTPUT_BYTES_MAX, seed
         taken = processor_seconds(partial(_outcome, source, variables), enough=SECONDS_MAX)
         if taken > SECONDS_MAX:
             slow.append((seed, taken, source[:100]))

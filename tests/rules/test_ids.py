@@ -76,13 +76,13 @@ def test_the_spelling_is_crockfords_in_lower_case(number: int, spelled: str) -> 
         "em_00000000000000000000000000\n",
         "em_0000000000000000000000000٣",
         "em_0000000000000000000000000\x00",
-        "em_80000000000000000000000000",  # 2^128, one more than sixteen bytes hold
+        "em_80000000000000000000000000",  # 2^128, one more than fits into sixteen bytes
         "em_zzzzzzzzzzzzzzzzzzzzzzzzzz",
         "em_" + "0" * 100_000,
     ],
     ids=lambda given_text: ascii(given_text[:32]),
 )
-def test_any_other_text_is_no_id(given_text: str) -> None:
+def test_any_other_text_is_not_an_id(given_text: str) -> None:
     assert parse(MESSAGE, given_text) is None
 
 
@@ -112,7 +112,7 @@ def test_a_later_millisecond_always_sorts_later(now: datetime, gap: int, random:
 
 
 @given(moments, random_bytes)
-def test_a_message_id_has_room_for_its_recipients(now: datetime, random: bytes) -> None:
+def test_a_message_id_has_space_for_its_recipients(now: datetime, random: bytes) -> None:
     message_id = new_message_id(now, random)
     assert message_id.int % 64 == 0
     ids = [recipient_id(message_id, position) for position in range(limits.RECIPIENTS_MAX)]

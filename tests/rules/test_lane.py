@@ -17,19 +17,26 @@ from posthouse.rules.lane import (
     MISS_PAUSE_SECONDS_MIN,
     PAUSE_SECONDS_MAX,
     PROVIDERS,
+    DeliveryFeedback,
     FairQueue,
     Lane,
     LaneLimits,
     Later,
     Limits,
-    Served,
     Slot,
     is_provider,
     lane_by_name,
     lane_of,
 )
+from posthouse.rules.learned_limits import (
+    BLOCK_SECONDS_MAX,
+    LaneScope,
+    LaneState,
+    LearnedLimits,
+    LimitChangeKind,
+    Refused,
+)
 from posthouse.rules.pace import Moment
-from posthouse.rules.standing import BLOCK_SECONDS_MAX, LaneState, LessonKind, Place, Refused, Standing
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WIDE = Limits(per_second=1e6, burst=1_000_000)
@@ -99,9 +106,9 @@ def test_the_table_of_mailbox_domains_is_sound() -> None:
 def test_an_operator_sets_limits_for_one_lane_or_for_all() -> None:
     narrow = Limits(connections_max=5)
     limits = LaneLimits(default=WIDE, by_lane={"google": narrow})
-    assert limits.of("google") is narrow
-    assert limits.of("example.com") is WIDE
-    assert LaneLimits().of("example.com") == Limits(per_second_start=20.0)
+    assert limits.limits_of("google") is narrow
+    assert limits.limits_of("example.com") is WIDE
+    assert LaneLimits().limits_of("example.com") == Limits(per_second_start=20.0)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 10])
@@ -123,7 +130,7 @@ def test_parts_start_with_what_the_whole_starts_with_and_one_connection_at_least
 
 
 def test_more_parts_than_connections_are_a_fault() -> None:
-    with pytest.raises(ValueError, match="room for one mail"):
+    with pytest.raises(ValueError, match="at least one message"):
         Limits(1_000, 1_000, 2, 2).part(2, 3)
 
 
@@ -136,8 +143,8 @@ def test_more_parts_than_connections_are_a_fault() -> None:
         {"connections_start": 3, "connections_max": 2},
     ],
 )
-def test_a_lane_without_room_is_a_fault(limits: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="room for one mail"):
+def test_a_lane_without_capacity_is_a_fault(limits: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least one message"):
         Limits(**limits)
 
 
@@ -148,24 +155,24 @@ def moment(seconds: float, random: float = 0.0) -> Moment:
 def taken(lane: Lane, now: float = 0.0) -> list[Slot]:
     """Every slot that the lane gives now."""
     slots = []
-    while isinstance(slot := lane.take(now), Slot):
+    while isinstance(slot := lane.take_slot(now), Slot):
         slots.append(slot)
     return slots
 
 
-def serve_full_rounds(lane: Lane, mails: int, now: float = 0.0) -> None:
+def serve_full_rounds(lane: Lane, messages: int, now: float = 0.0) -> None:
     slots = deque(taken(lane, now))
-    for _ in range(mails):
-        lane.give_back(slots.popleft(), Served.WELL, moment(now))
+    for _ in range(messages):
+        lane.release_slot(slots.popleft(), DeliveryFeedback.WELL, moment(now))
         slots.extend(taken(lane, now))
     for slot in slots:
-        lane.give_back(slot, Served.OTHERWISE, moment(now))
+        lane.release_slot(slot, DeliveryFeedback.OTHERWISE, moment(now))
 
 
 def test_a_lane_starts_with_two_connections() -> None:
     lane = Lane(WIDE)
     assert len(taken(lane)) == lane.in_use == lane.connections == 2
-    assert lane.take(0.0) == Later(None)
+    assert lane.take_slot(0.0) == Later(None)
 
 
 def test_a_lane_grows_by_one_connection_a_round_up_to_twenty() -> None:
@@ -181,7 +188,7 @@ def test_a_lane_grows_by_one_connection_a_round_up_to_twenty() -> None:
 def test_a_lane_taken_over_has_used_up_its_burst_and_keeps_its_rate() -> None:
     lane = Lane(Limits(per_second=10, burst=10, connections_start=100, connections_max=100))
     lane.use_up_burst(50.0)
-    later = lane.take(50.0)
+    later = lane.take_slot(50.0)
     assert isinstance(later, Later)
     assert later.seconds == pytest.approx(0.1)
     assert len(taken(lane, 50.35)) == 3
@@ -195,9 +202,9 @@ def test_a_lane_taken_over_has_used_up_its_burst_and_keeps_its_rate() -> None:
 def test_an_idle_lane_does_not_grow() -> None:
     lane = Lane(WIDE)
     for _ in range(1_000):
-        slot = lane.take(0.0)
+        slot = lane.take_slot(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.WELL, moment(0.0))
+        lane.release_slot(slot, DeliveryFeedback.WELL, moment(0.0))
     assert lane.connections == 2
 
 
@@ -205,7 +212,7 @@ def test_other_failures_neither_grow_nor_shrink() -> None:
     lane = Lane(WIDE)
     for _ in range(100):
         for slot in taken(lane):
-            lane.give_back(slot, Served.OTHERWISE, moment(0.0))
+            lane.release_slot(slot, DeliveryFeedback.OTHERWISE, moment(0.0))
     assert lane.connections == 2
 
 
@@ -214,13 +221,13 @@ def test_a_push_back_halves_and_simultaneous_pushes_count_once() -> None:
     serve_full_rounds(lane, 300)
     together = taken(lane)
     for slot in together:
-        lane.give_back(slot, Served.PUSHED_BACK, moment(0.0))
+        lane.release_slot(slot, DeliveryFeedback.PUSHED_BACK, moment(0.0))
     assert (lane.connections, lane.in_use) == (10, 0)
     for left in (5, 2, 1):
         (slot, *others) = taken(lane)
-        lane.give_back(slot, Served.PUSHED_BACK, moment(0.0))
+        lane.release_slot(slot, DeliveryFeedback.PUSHED_BACK, moment(0.0))
         for other in others:
-            lane.give_back(other, Served.OTHERWISE, moment(0.0))
+            lane.release_slot(other, DeliveryFeedback.OTHERWISE, moment(0.0))
         assert lane.connections == left
 
 
@@ -228,64 +235,66 @@ def test_while_too_many_slots_are_in_use_none_is_given() -> None:
     lane = Lane(WIDE)
     serve_full_rounds(lane, 300)
     first, *rest = taken(lane)
-    lane.give_back(first, Served.PUSHED_BACK, moment(0.0))
+    lane.release_slot(first, DeliveryFeedback.PUSHED_BACK, moment(0.0))
     assert (lane.connections, lane.in_use) == (10, 19)
     for slot in rest[:9]:
-        assert lane.take(0.0) == Later(None)
-        lane.give_back(slot, Served.OTHERWISE, moment(0.0))
-    assert lane.take(0.0) == Later(None)
-    lane.give_back(rest[9], Served.OTHERWISE, moment(0.0))
-    assert isinstance(lane.take(0.0), Slot)
+        assert lane.take_slot(0.0) == Later(None)
+        lane.release_slot(slot, DeliveryFeedback.OTHERWISE, moment(0.0))
+    assert lane.take_slot(0.0) == Later(None)
+    lane.release_slot(rest[9], DeliveryFeedback.OTHERWISE, moment(0.0))
+    assert isinstance(lane.take_slot(0.0), Slot)
 
 
 def test_the_pause_doubles_when_even_one_connection_is_too_many() -> None:
     lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
     now, pauses = 0.0, []
     for _ in range(8):
-        slot = lane.take(now)
+        slot = lane.take_slot(now)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.PUSHED_BACK, moment(now))
-        later = lane.take(now)
+        lane.release_slot(slot, DeliveryFeedback.PUSHED_BACK, moment(now))
+        later = lane.take_slot(now)
         assert isinstance(later, Later)
         assert later.seconds is not None
         pauses.append(later.seconds)
-        assert isinstance(lane.take(now + later.seconds / 2), Later)
+        assert isinstance(lane.take_slot(now + later.seconds / 2), Later)
         now += later.seconds
     assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
-    for served, pause in ((Served.WELL, None), (Served.PUSHED_BACK, 1.0)):
-        slot = lane.take(now)
+    for served, pause in ((DeliveryFeedback.WELL, None), (DeliveryFeedback.PUSHED_BACK, 1.0)):
+        slot = lane.take_slot(now)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, served, moment(now))
-        assert pause is None or lane.take(now) == Later(pause)
+        lane.release_slot(slot, served, moment(now))
+        assert pause is None or lane.take_slot(now) == Later(pause)
 
 
-def test_the_rate_allows_a_burst_and_then_one_mail_an_interval() -> None:
+def test_the_rate_allows_a_burst_and_then_one_message_per_interval() -> None:
     lane = Lane(Limits(per_second=10, burst=3, connections_start=20))
     assert len(taken(lane, 100.0)) == 3
     for now, seconds in ((100.0, 0.1), (100.05, 0.05)):
-        later = lane.take(now)
+        later = lane.take_slot(now)
         assert isinstance(later, Later)
         assert later.seconds == pytest.approx(seconds)
     assert len(taken(lane, 100.1)) == 1
     assert len(taken(lane, 200.0)) == 3
 
 
-def test_a_refused_mail_uses_up_no_rate() -> None:
+def test_a_refused_message_uses_up_no_rate() -> None:
     lane = Lane(Limits(per_second=1, burst=4, connections_start=2))
     slots = taken(lane)
-    assert [lane.take(0.0) for _ in range(5)] == [Later(None)] * 5
+    assert [lane.take_slot(0.0) for _ in range(5)] == [Later(None)] * 5
     for slot in slots:
-        lane.give_back(slot, Served.OTHERWISE, moment(0.0))
+        lane.release_slot(slot, DeliveryFeedback.OTHERWISE, moment(0.0))
     assert len(taken(lane)) == 2
 
 
 def test_giving_back_a_slot_that_was_not_taken_is_a_fault() -> None:
     with pytest.raises(ValueError, match="was not taken"):
-        Lane(WIDE).give_back(Slot(0), Served.WELL, moment(0.0))
+        Lane(WIDE).release_slot(Slot(0), DeliveryFeedback.WELL, moment(0.0))
 
 
-@given(some.lists(some.tuples(some.sampled_from(Served), some.integers(0, 19), some.floats(0, 5)), max_size=200))
-def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[Served, int, float]]) -> None:
+@given(
+    some.lists(some.tuples(some.sampled_from(DeliveryFeedback), some.integers(0, 19), some.floats(0, 5)), max_size=200)
+)
+def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[DeliveryFeedback, int, float]]) -> None:
     lane, now = Lane(Limits(per_second=50, burst=50)), 0.0
     slots: list[Slot] = []
     for served, index, seconds in steps:
@@ -293,20 +302,20 @@ def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[
         slots += taken(lane, now)
         assert lane.in_use == len(slots) <= 20
         if slots:
-            lane.give_back(slots.pop(index % len(slots)), served, moment(now))
+            lane.release_slot(slots.pop(index % len(slots)), served, moment(now))
         assert 1 <= lane.connections <= 20
         if not slots:
             # Whatever happened, it resumes after the longest pause.
             now += BLOCK_SECONDS_MAX
-            later = lane.take(now)
+            later = lane.take_slot(now)
             assert isinstance(later, Slot)
-            lane.give_back(later, Served.OTHERWISE, moment(now))
+            lane.release_slot(later, DeliveryFeedback.OTHERWISE, moment(now))
 
 
-def serve_one(lane: Lane, served: Served, now: float) -> None:
-    slot = lane.take(now)
+def serve_one(lane: Lane, served: DeliveryFeedback, now: float) -> None:
+    slot = lane.take_slot(now)
     assert isinstance(slot, Slot)
-    lane.give_back(slot, served, moment(now))
+    lane.release_slot(slot, served, moment(now))
 
 
 def test_a_provider_is_distinguished_from_a_domain() -> None:
@@ -317,60 +326,60 @@ def test_a_provider_is_distinguished_from_a_domain() -> None:
 
 def test_two_misses_in_a_row_are_a_pause_and_one_is_not() -> None:
     lane = Lane(WIDE)
-    serve_one(lane, Served.UNREACHABLE, 100.0)
+    serve_one(lane, DeliveryFeedback.UNREACHABLE, 100.0)
     assert (lane.pause_left(100.0), lane.connections) == (0.0, 2)
-    serve_one(lane, Served.UNREACHABLE, 100.0)
-    assert lane.take(100.0) == Later(MISS_PAUSE_SECONDS_MIN)
+    serve_one(lane, DeliveryFeedback.UNREACHABLE, 100.0)
+    assert lane.take_slot(100.0) == Later(MISS_PAUSE_SECONDS_MIN)
     assert lane.pause_left(100.0) == MISS_PAUSE_SECONDS_MIN
     assert lane.pause_left(110.0) == MISS_PAUSE_SECONDS_MIN - 10
     assert lane.pause_left(100.0 + MISS_PAUSE_SECONDS_MIN) == lane.pause_left(1_000.0) == 0.0
 
 
-@pytest.mark.parametrize("between", [Served.WELL, Served.OTHERWISE])
-def test_misses_with_an_answer_between_them_are_no_pause(between: Served) -> None:
+@pytest.mark.parametrize("between", [DeliveryFeedback.WELL, DeliveryFeedback.OTHERWISE])
+def test_misses_with_an_answer_between_them_are_no_pause(between: DeliveryFeedback) -> None:
     lane = Lane(WIDE)
     for _ in range(10):
-        serve_one(lane, Served.UNREACHABLE, 0.0)
+        serve_one(lane, DeliveryFeedback.UNREACHABLE, 0.0)
         serve_one(lane, between, 0.0)
     assert lane.pause_left(0.0) == 0.0
 
 
-def test_after_a_pause_one_mail_probes_and_each_miss_doubles_the_next() -> None:
+def test_after_a_pause_one_message_probes_and_each_miss_doubles_the_next() -> None:
     lane, now, pauses = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20)), 0.0, []
-    serve_one(lane, Served.UNREACHABLE, now)
+    serve_one(lane, DeliveryFeedback.UNREACHABLE, now)
     for _ in range(8):
-        serve_one(lane, Served.UNREACHABLE, now)
+        serve_one(lane, DeliveryFeedback.UNREACHABLE, now)
         pauses.append(lane.pause_left(now))
         now += pauses[-1]
         slots = taken(lane, now)
         assert len(slots) == 1
-        lane.give_back(slots[0], Served.OTHERWISE, moment(now))
+        lane.release_slot(slots[0], DeliveryFeedback.OTHERWISE, moment(now))
         # An inconclusive attempt does not change the pause.
-        serve_one(lane, Served.UNREACHABLE, now)
+        serve_one(lane, DeliveryFeedback.UNREACHABLE, now)
     assert pauses == [15, 30, 60, 120, 240, 480, MISS_PAUSE_SECONDS_MAX, MISS_PAUSE_SECONDS_MAX]
     now += MISS_PAUSE_SECONDS_MAX
-    serve_one(lane, Served.WELL, now)
-    serve_one(lane, Served.UNREACHABLE, now)
+    serve_one(lane, DeliveryFeedback.WELL, now)
+    serve_one(lane, DeliveryFeedback.UNREACHABLE, now)
     assert lane.pause_left(now) == 0.0
-    serve_one(lane, Served.UNREACHABLE, now)
+    serve_one(lane, DeliveryFeedback.UNREACHABLE, now)
     assert lane.pause_left(now) == MISS_PAUSE_SECONDS_MIN
 
 
 def test_simultaneous_misses_are_one_pause() -> None:
     lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20))
     for slot in taken(lane):
-        lane.give_back(slot, Served.UNREACHABLE, moment(0.0))
+        lane.release_slot(slot, DeliveryFeedback.UNREACHABLE, moment(0.0))
     assert (lane.pause_left(0.0), lane.connections) == (MISS_PAUSE_SECONDS_MIN, 1)
 
 
-def test_new_limits_count_at_once_and_regained_room_is_grown_into() -> None:
+def test_new_limits_count_immediately_and_regained_capacity_is_grown_into() -> None:
     lane = Lane(Limits(per_second=100, burst=100, connections_start=10, connections_max=20))
     lane.limit(Limits(per_second=25, burst=25, connections_start=2, connections_max=5))
     assert (lane.connections, lane.per_second) == (5, 25)
     assert len(taken(lane)) == 5
     lane.limit(Limits(per_second=100, burst=100, connections_start=10, connections_max=20))
     assert (lane.connections, lane.in_use, lane.per_second) == (5, 5, 100)
-    lane.give_back(Slot(0), Served.WELL, moment(0.0))
+    lane.release_slot(Slot(0), DeliveryFeedback.WELL, moment(0.0))
     serve_full_rounds(lane, 5)
     assert lane.connections == 6
 
@@ -380,11 +389,11 @@ def test_slots_in_use_beyond_a_new_limit_are_waited_for() -> None:
     slots = taken(lane)
     lane.limit(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
     for slot in slots[:3]:
-        assert lane.take(0.0) == Later(None)
-        lane.give_back(slot, Served.WELL, moment(0.0))
-    assert lane.take(0.0) == Later(None)
-    lane.give_back(slots[3], Served.WELL, moment(0.0))
-    assert isinstance(lane.take(0.0), Slot)
+        assert lane.take_slot(0.0) == Later(None)
+        lane.release_slot(slot, DeliveryFeedback.WELL, moment(0.0))
+    assert lane.take_slot(0.0) == Later(None)
+    lane.release_slot(slots[3], DeliveryFeedback.WELL, moment(0.0))
+    assert isinstance(lane.take_slot(0.0), Slot)
 
 
 def drained(turns: FairQueue[str]) -> list[str]:
@@ -411,13 +420,13 @@ def test_a_list_does_not_delay_its_own_accounts_other_mail_nor_wait_for_all_of_i
     assert not list(turns.accounts())
 
 
-def test_a_backlog_delays_a_newcomer_by_one_mail_an_account() -> None:
+def test_a_backlog_delays_a_newcomer_by_one_message_per_account() -> None:
     turns: FairQueue[str] = FairQueue(10_000, 5_000)
     for number in range(5_000):
-        turns.push(ONE, f"bulk {number}")
+        turns.push(ONE, f"batch {number}")
     turns.pop()
     turns.push(TWO, "password reset")
-    assert [turns.pop(), turns.pop()] == ["bulk 1", "password reset"]
+    assert [turns.pop(), turns.pop()] == ["batch 1", "password reset"]
 
 
 def test_nothing_is_taken_beyond_the_bounds() -> None:
@@ -446,9 +455,9 @@ def test_turns_are_fair_in_any_order_of_pushes_and_pops(steps: list[int | None])
     for serial, account in enumerate(steps):
         if account is not None:
             queue = waiting.setdefault(account, deque())
-            has_room = sum(map(len, waiting.values())) < 30 and len(queue) < 10
-            assert turns.push(AccountId(UUID(int=account)), (account, serial)) == has_room
-            if has_room:
+            has_capacity = sum(map(len, waiting.values())) < 30 and len(queue) < 10
+            assert turns.push(AccountId(UUID(int=account)), (account, serial)) == has_capacity
+            if has_capacity:
                 queue.append(serial)
         elif len(turns):
             served, item = turns.pop()
@@ -462,63 +471,63 @@ def test_turns_are_fair_in_any_order_of_pushes_and_pops(steps: list[int | None])
 def test_a_turn_in_which_nothing_was_sent_costs_no_rate() -> None:
     lane = Lane(Limits(per_second=1.0, burst=2))
     for _ in range(10):
-        slot = lane.take(0.0)
+        slot = lane.take_slot(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.NOT_SENT, moment(0.0))
+        lane.release_slot(slot, DeliveryFeedback.NOT_SENT, moment(0.0))
     for _ in range(2):
-        slot = lane.take(0.0)
+        slot = lane.take_slot(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, Served.WELL, moment(0.0))
-    assert isinstance(lane.take(0.0), Later)
+        lane.release_slot(slot, DeliveryFeedback.WELL, moment(0.0))
+    assert isinstance(lane.take_slot(0.0), Later)
 
 
 @pytest.mark.parametrize(
     ("served", "answers"),
     [
         ([], False),
-        ([Served.WELL], True),
-        ([Served.PUSHED_BACK], True),
-        ([Served.WELL, Served.OTHERWISE, Served.NOT_SENT], True),
-        ([Served.WELL, Served.UNREACHABLE], False),
-        ([Served.OTHERWISE, Served.NOT_SENT], False),
+        ([DeliveryFeedback.WELL], True),
+        ([DeliveryFeedback.PUSHED_BACK], True),
+        ([DeliveryFeedback.WELL, DeliveryFeedback.OTHERWISE, DeliveryFeedback.NOT_SENT], True),
+        ([DeliveryFeedback.WELL, DeliveryFeedback.UNREACHABLE], False),
+        ([DeliveryFeedback.OTHERWISE, DeliveryFeedback.NOT_SENT], False),
     ],
 )
-def test_a_lane_answers_if_its_servers_replied_last_time(served: list[Served], answers: bool) -> None:
+def test_a_lane_answers_if_its_servers_replied_last_time(served: list[DeliveryFeedback], answers: bool) -> None:
     lane = Lane(WIDE)
     for how in served:
-        slot = lane.take(0.0)
+        slot = lane.take_slot(0.0)
         assert isinstance(slot, Slot)
-        lane.give_back(slot, how, moment(0.0))
+        lane.release_slot(slot, how, moment(0.0))
     assert lane.answers is answers
 
 
 # What a lane learns
 
 TOO_FAST = Refused("421 4.7.28", "4.7.28 too much mail", "address")
-GOOGLE = Place("", "google")
+GOOGLE = LaneScope("", "google")
 BUSY = Limits(per_second=100.0, burst=100, connections_start=20, per_second_start=20.0)
 
 
-def serve_for(lane: Lane, begin: float, seconds: float, *, per_second: float = 1.0) -> list[LessonKind]:
-    """Mails that are taken one after another, at this rate or the lane's if that is lower."""
-    learnt, now = [], begin
+def serve_for(lane: Lane, begin: float, seconds: float, *, per_second: float = 1.0) -> list[LimitChangeKind]:
+    """Messages that are accepted one after another, at this rate or the lane's if that is lower."""
+    kinds, now = [], begin
     while now <= begin + seconds:
-        slot = lane.take(now)
+        slot = lane.take_slot(now)
         if isinstance(slot, Later):
             assert slot.seconds is not None
             now += slot.seconds
             continue
-        lesson = lane.give_back(slot, Served.WELL, moment(now))
-        learnt += [] if lesson is None else [lesson.kind]
+        limit_change = lane.release_slot(slot, DeliveryFeedback.WELL, moment(now))
+        kinds += [] if limit_change is None else [limit_change.kind]
         now += 1 / per_second
-    return learnt
+    return kinds
 
 
-def refuse_one(lane: Lane, served: Served, now: float, refused: Refused = TOO_FAST) -> LessonKind | None:
-    slot = lane.take(now)
+def refuse_one(lane: Lane, served: DeliveryFeedback, now: float, refused: Refused = TOO_FAST) -> LimitChangeKind | None:
+    slot = lane.take_slot(now)
     assert isinstance(slot, Slot)
-    lesson = lane.give_back(slot, served, moment(now), refused)
-    return None if lesson is None else lesson.kind
+    limit_change = lane.release_slot(slot, served, moment(now), refused)
+    return None if limit_change is None else limit_change.kind
 
 
 @pytest.mark.parametrize(
@@ -539,7 +548,7 @@ def test_a_lane_that_wanted_more_for_a_clean_minute_grows_and_one_that_did_not_s
     lane = Lane(BUSY, GOOGLE)
     assert serve_for(lane, 0.0, 59.0, per_second=1000.0) == []
     assert lane.per_second == 20.0
-    assert serve_for(lane, 59.0, 2.0, per_second=1000.0) == [LessonKind.GREW]
+    assert serve_for(lane, 59.0, 2.0, per_second=1000.0) == [LimitChangeKind.GREW]
     assert lane.per_second == pytest.approx(22.0)
     lane = Lane(BUSY, GOOGLE)
     assert serve_for(lane, 0.0, 600.0, per_second=10.0) == []
@@ -551,82 +560,85 @@ def test_growth_ends_at_the_operators_limit() -> None:
     assert lane.per_second == 25.0
 
 
-def test_a_refusal_makes_the_lane_rest_and_then_each_mail_taken_adds_a_connection() -> None:
+def test_a_refusal_makes_the_lane_rest_and_then_each_accepted_message_adds_a_connection() -> None:
     lane = Lane(BUSY, GOOGLE)
     serve_for(lane, 0.0, 59.0, per_second=8.0)
-    assert refuse_one(lane, Served.SLOW, 60.0) is LessonKind.SLOW
+    assert refuse_one(lane, DeliveryFeedback.SLOW, 60.0) is LimitChangeKind.SLOW
     assert lane.per_second == pytest.approx(4.0, rel=0.05)
     assert lane.pause_left(60.0) == pytest.approx(600.0)
     counts = []
     for now in (660.0, 661.0, 662.0, 663.0):
         counts.append(lane.connections)
-        serve_one(lane, Served.WELL, now)
+        serve_one(lane, DeliveryFeedback.WELL, now)
     assert counts == [1, 2, 3, 4]
-    assert lane.standing.state is LaneState.OPEN
+    assert lane.learned.state is LaneState.OPEN
 
 
-def test_mails_refused_together_are_one_lesson() -> None:
+def test_messages_refused_together_are_one_limit_change() -> None:
     lane = Lane(BUSY, GOOGLE)
     together = taken(lane)
-    lessons = [lane.give_back(slot, Served.SLOW, moment(0.0), TOO_FAST) for slot in together]
-    assert len(lessons) == 20
-    assert [lesson is not None for lesson in lessons] == [True] + [False] * 19
+    limit_changes = [lane.release_slot(slot, DeliveryFeedback.SLOW, moment(0.0), TOO_FAST) for slot in together]
+    assert len(limit_changes) == 20
+    assert [limit_change is not None for limit_change in limit_changes] == [True] + [False] * 19
     assert lane.per_second == 2.5
 
 
-def test_a_mail_sent_before_the_rest_does_not_end_it() -> None:
+def test_a_message_sent_before_the_rest_does_not_end_it() -> None:
     lane = Lane(BUSY, GOOGLE)
     first, second, *_ = taken(lane)
-    lane.give_back(first, Served.SLOW, moment(0.0), TOO_FAST)
-    assert lane.give_back(second, Served.WELL, moment(1.0)) is None
-    assert (lane.standing.state, lane.connections) == (LaneState.RESTING, 1)
+    lane.release_slot(first, DeliveryFeedback.SLOW, moment(0.0), TOO_FAST)
+    assert lane.release_slot(second, DeliveryFeedback.WELL, moment(1.0)) is None
+    assert (lane.learned.state, lane.connections) == (LaneState.RESTING, 1)
 
 
-def test_the_first_mail_refused_after_a_rest_doubles_it() -> None:
+def test_the_first_message_refused_after_a_rest_doubles_it() -> None:
     lane = Lane(BUSY, GOOGLE)
-    assert refuse_one(lane, Served.SLOW, 0.0) is LessonKind.SLOW
+    assert refuse_one(lane, DeliveryFeedback.SLOW, 0.0) is LimitChangeKind.SLOW
     per_second = lane.per_second
-    assert refuse_one(lane, Served.SLOW, 600.0) is LessonKind.STILL_SLOW
+    assert refuse_one(lane, DeliveryFeedback.SLOW, 600.0) is LimitChangeKind.STILL_SLOW
     assert (lane.pause_left(600.0), lane.per_second) == (1200.0, per_second)
 
 
 def test_after_a_rest_growth_takes_a_clean_rest_from_its_end() -> None:
     lane = Lane(BUSY, GOOGLE)
-    refuse_one(lane, Served.SLOW, 0.0)
-    assert serve_for(lane, 600.0, 590.0, per_second=1000.0) == [LessonKind.RECOVERED]
-    assert serve_for(lane, 1190.0, 20.0, per_second=1000.0) == [LessonKind.GREW]
+    refuse_one(lane, DeliveryFeedback.SLOW, 0.0)
+    assert serve_for(lane, 600.0, 590.0, per_second=1000.0) == [LimitChangeKind.RECOVERED]
+    assert serve_for(lane, 1190.0, 20.0, per_second=1000.0) == [LimitChangeKind.GREW]
     assert lane.per_second == pytest.approx(3.0)
 
 
-def test_a_blocked_lane_sends_one_mail_an_hour_later() -> None:
+def test_a_blocked_lane_sends_one_message_an_hour_later() -> None:
     lane = Lane(BUSY, GOOGLE)
-    assert refuse_one(lane, Served.BLOCKED, 0.0) is LessonKind.BLOCK
+    assert refuse_one(lane, DeliveryFeedback.BLOCKED, 0.0) is LimitChangeKind.BLOCK
     assert lane.pause_left(0.0) == 3600.0
     (slot,) = taken(lane, 3600.0)
-    lane.give_back(slot, Served.BLOCKED, moment(3600.0), TOO_FAST)
+    lane.release_slot(slot, DeliveryFeedback.BLOCKED, moment(3600.0), TOO_FAST)
     assert lane.pause_left(3600.0) == 7200.0
-    assert refuse_one(lane, Served.WELL, 10_800.0) is LessonKind.RECOVERED
+    assert refuse_one(lane, DeliveryFeedback.WELL, 10_800.0) is LimitChangeKind.RECOVERED
 
 
 def test_connections_are_bounded_by_those_that_were_open_and_divided_among_parts() -> None:
     lane = Lane(BUSY, GOOGLE)
     slots = taken(lane)
     for slot in slots[:5]:
-        lane.give_back(slot, Served.CONNECTIONS, moment(0.0), TOO_FAST)
-    assert (lane.connections, lane.standing.connections_max) == (15, 15)
+        lane.release_slot(slot, DeliveryFeedback.CONNECTIONS, moment(0.0), TOO_FAST)
+    assert (lane.connections, lane.learned.connections_max) == (15, 15)
     lane.limit(BUSY.part(0, 3))
     assert lane.connections == 5
 
 
-def test_mails_over_one_connection_are_bounded_by_what_it_took() -> None:
+def test_messages_per_connection_are_bounded_by_what_it_accepted() -> None:
     lane = Lane(BUSY, GOOGLE)
     assert lane.per_connection_max == 100
-    assert refuse_one(lane, Served.PER_CONNECTION, 0.0, replace(TOO_FAST, taken_before=20)) is LessonKind.PER_CONNECTION
+    assert (
+        refuse_one(lane, DeliveryFeedback.PER_CONNECTION, 0.0, replace(TOO_FAST, taken_before=20))
+        is LimitChangeKind.PER_CONNECTION
+    )
     assert lane.per_connection_max == 20
 
 
-@pytest.mark.parametrize("served", [Served.CONNECTIONS, Served.PER_CONNECTION])
-def test_a_lane_of_which_even_one_connection_or_mail_is_refused_pauses(served: Served) -> None:
+@pytest.mark.parametrize("served", [DeliveryFeedback.CONNECTIONS, DeliveryFeedback.PER_CONNECTION])
+def test_a_lane_of_which_even_one_connection_or_message_is_refused_pauses(served: DeliveryFeedback) -> None:
     lane = Lane(Limits(connections_max=1, connections_start=1), GOOGLE)
     now = 0.0
     for pause in (1.0, 2.0, 4.0):
@@ -639,42 +651,42 @@ def test_a_part_of_a_lane_learns_for_the_whole_and_goes_at_its_share() -> None:
     lane = Lane(BUSY.part(0, 4), GOOGLE)
     assert lane.per_second == 5.0
     serve_for(lane, 0.0, 59.0, per_second=2.0)
-    refuse_one(lane, Served.SLOW, 60.0)
-    assert lane.standing.ceiling == pytest.approx(8.0, rel=0.1)
+    refuse_one(lane, DeliveryFeedback.SLOW, 60.0)
+    assert lane.learned.ceiling == pytest.approx(8.0, rel=0.1)
     assert lane.per_second == pytest.approx(1.0, rel=0.1)
 
 
-def test_what_another_process_learnt_is_adopted() -> None:
+def test_what_another_process_learned_is_adopted() -> None:
     lane = Lane(BUSY, GOOGLE)
-    resting = Standing(2.0, 4.0, LaneState.RESTING, START + timedelta(seconds=600), rest_seconds=600.0)
-    slot = lane.take(0.0)
+    resting = LearnedLimits(2.0, 4.0, LaneState.RESTING, START + timedelta(seconds=600), rest_seconds=600.0)
+    slot = lane.take_slot(0.0)
     assert isinstance(slot, Slot)
     lane.adopt(resting, moment(100.0))
     assert (lane.per_second, lane.pause_left(100.0)) == (2.0, 500.0)
     # Its refusal is that which the other process knows.
-    assert lane.give_back(slot, Served.SLOW, moment(101.0), TOO_FAST) is None
+    assert lane.release_slot(slot, DeliveryFeedback.SLOW, moment(101.0), TOO_FAST) is None
     assert len(taken(lane, 600.0)) == 1
 
 
-def test_a_restarted_process_goes_on_with_the_rest() -> None:
-    resting = Standing(2.0, 4.0, LaneState.RESTING, START + timedelta(seconds=600), rest_seconds=600.0)
+def test_a_restarted_process_continues_the_rest() -> None:
+    resting = LearnedLimits(2.0, 4.0, LaneState.RESTING, START + timedelta(seconds=600), rest_seconds=600.0)
     lane = Lane(BUSY, GOOGLE)
     lane.adopt(resting, moment(0.0))
-    assert lane.take(0.0) == Later(600.0)
-    assert refuse_one(lane, Served.SLOW, 600.0) is LessonKind.STILL_SLOW
+    assert lane.take_slot(0.0) == Later(600.0)
+    assert refuse_one(lane, DeliveryFeedback.SLOW, 600.0) is LimitChangeKind.STILL_SLOW
 
 
-def test_an_undone_rest_ends_at_once() -> None:
+def test_an_undone_rest_ends_immediately() -> None:
     lane = Lane(BUSY, GOOGLE)
-    before = lane.standing
-    refuse_one(lane, Served.SLOW, 0.0)
+    before = lane.learned
+    refuse_one(lane, DeliveryFeedback.SLOW, 0.0)
     lane.adopt(before, moment(10.0))
     assert (lane.per_second, lane.pause_left(10.0)) == (20.0, 0.0)
 
 
-def test_a_growth_adopted_leaves_connections_and_pauses_alone() -> None:
+def test_an_adopted_growth_changes_neither_connections_nor_pauses() -> None:
     lane = Lane(BUSY, GOOGLE)
-    serve_one(lane, Served.UNREACHABLE, 0.0)
-    serve_one(lane, Served.UNREACHABLE, 0.0)
-    lane.adopt(Standing(30.0), moment(1.0))
+    serve_one(lane, DeliveryFeedback.UNREACHABLE, 0.0)
+    serve_one(lane, DeliveryFeedback.UNREACHABLE, 0.0)
+    lane.adopt(LearnedLimits(30.0), moment(1.0))
     assert (lane.per_second, lane.pause_left(1.0)) == (30.0, MISS_PAUSE_SECONDS_MIN - 1)

@@ -1,4 +1,4 @@
-"""Where a lane lives, and what happens with a ticket that arrived in a shard."""
+"""Which shard has a lane, and what happens to a ticket that arrived in a shard."""
 
 from collections import Counter
 from uuid import UUID
@@ -7,7 +7,7 @@ import pytest
 
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import LaneLimits, Limits
-from posthouse.rules.lane_shard import Elsewhere, LaneShards, first_lane, place
+from posthouse.rules.lane_shard import Elsewhere, LaneShards, first_lane, shard_for
 from posthouse.rules.ticket import shard_of
 
 
@@ -33,7 +33,7 @@ def test_a_lane_has_a_part_for_each_200_a_second(lanes: LaneShards, parts: int) 
     assert lanes.parts("google") == parts
 
 
-def test_the_parts_live_in_consecutive_shards_and_messages_are_spread_over_them() -> None:
+def test_the_parts_are_in_consecutive_shards_and_messages_are_spread_over_them() -> None:
     lanes = of(1_000)
     homes = Counter(lanes.home("google", MessageId(UUID(int=number << 6))) for number in range(5_000))
     first = shard_of("google", 16)
@@ -41,7 +41,7 @@ def test_the_parts_live_in_consecutive_shards_and_messages_are_spread_over_them(
     assert min(homes.values()) > 900
 
 
-def test_a_lane_of_one_part_lives_in_the_shard_of_its_name() -> None:
+def test_a_lane_of_one_part_is_in_the_shard_of_its_name() -> None:
     assert {of(50).home("google", MessageId(UUID(int=number))) for number in range(100)} == {shard_of("google", 16)}
 
 
@@ -67,7 +67,7 @@ def test_a_ticket_finds_its_shard_by_the_lane_known_by_name_or_by_its_domain(des
     [
         (3, 3, {3}, False, 3),
         (3, 3, {3}, True, 3),
-        # Its lane lives in another shard of this worker, or of another.
+        # Its lane is in another shard of this worker, or of another.
         (3, 5, {3, 5}, False, 3),
         (3, 5, {3, 5}, True, 3),
         (3, 5, {5}, False, Elsewhere.FORWARD),
@@ -83,4 +83,4 @@ def test_a_ticket_finds_its_shard_by_the_lane_known_by_name_or_by_its_domain(des
 def test_a_ticket_waits_at_its_home_or_is_forwarded_once(
     home: int, shard: int, held: set[int], *, is_forwarded: bool, placed: int | Elsewhere
 ) -> None:
-    assert place(home, shard, frozenset(held), is_forwarded=is_forwarded) == placed
+    assert shard_for(home, shard, frozenset(held), is_forwarded=is_forwarded) == placed

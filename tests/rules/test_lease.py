@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.rules.lease import MARGIN_PART, Lease
+from posthouse.rules.claim import LEASE_MARGIN_PART, Lease
 
 SECONDS = 30.0
-RELIED_ON = SECONDS * (1 - MARGIN_PART)
+RELIED_ON = SECONDS * (1 - LEASE_MARGIN_PART)
 
 
 def renew(lease: Lease, at: float) -> None:
@@ -20,7 +20,7 @@ def begun(at: float = 100.0) -> Lease:
     return lease
 
 
-def test_a_lease_that_was_never_granted_is_good_for_nothing() -> None:
+def test_a_lease_that_was_never_granted_is_invalid() -> None:
     assert not Lease(SECONDS).is_good(0, 0.0)
 
 
@@ -40,7 +40,7 @@ def test_a_renewal_in_time_continues_it() -> None:
     assert lease.era == era
 
 
-def test_what_was_claimed_before_a_gap_is_never_good_again() -> None:
+def test_what_was_claimed_before_a_gap_is_never_valid_again() -> None:
     lease = begun(100.0)
     before = lease.era
     renew(lease, 100.0 + RELIED_ON + 0.001)

@@ -10,7 +10,7 @@ from posthouse.rules.refusal import Code, Refusal
 MESSAGE = MessageId(UUID("0192f7e3-b9d0-7000-8000-000000000000"))
 
 
-def test_hints_have_ids_alone() -> None:
+def test_hints_have_only_ids() -> None:
     message_id, recipient_id = ids.text(ids.MESSAGE, MESSAGE), ids.text(ids.RECIPIENT, ids.recipient_id(MESSAGE, 0))
     assert json.loads(live.accepted([MESSAGE]).data) == {"message_ids": [message_id]}
     listed = [{"recipient_id": recipient_id, "message_id": message_id}]

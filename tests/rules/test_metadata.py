@@ -2,7 +2,7 @@
 
 import pytest
 
-from posthouse.rules import metadata
+from posthouse.rules.message import check_metadata, read_metadata, stored_metadata
 from posthouse.rules.refusal import Code, Refusal
 
 
@@ -16,11 +16,11 @@ from posthouse.rules.refusal import Code, Refusal
     ],
 )
 def test_pairs_are_stored_as_given(given: dict[str, str]) -> None:
-    assert list(metadata.read(metadata.stored(metadata.check(given))).items()) == list(given.items())
+    assert list(read_metadata(stored_metadata(check_metadata(given))).items()) == list(given.items())
 
 
 def test_nothing_is_stored_of_none() -> None:
-    assert metadata.stored({}) is None
+    assert stored_metadata({}) is None
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_nothing_is_stored_of_none() -> None:
 )
 def test_other_pairs_are_refused_and_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(Refusal) as caught:
-        metadata.check(given)
+        check_metadata(given)
     assert caught.value.code is Code.INVALID_REQUEST
     assert named in caught.value.text

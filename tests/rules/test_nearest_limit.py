@@ -10,9 +10,8 @@ from hypothesis import strategies as some
 
 from posthouse.rules.alert import SCALES, AlertKind
 from posthouse.rules.ids import AccountId
-from posthouse.rules.nearest_limit import DAYS_FAR, LimitKind, NearestLimit, nearest_limit
 from posthouse.rules.rate_limit import Rate
-from posthouse.rules.send_quota import Account
+from posthouse.rules.send_quota import CREDIT_DAYS_FAR, Account, LimitKind, NearestLimit, nearest_limit
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TODAY = NOON.date()
@@ -62,7 +61,7 @@ def test_credits_are_as_near_as_the_days_of_a_week_that_they_do_not_last(
 
 
 def test_credits_are_near_when_the_alert_about_them_is_raised_by_default() -> None:
-    assert SCALES[AlertKind.DAYS_LEFT].default == DAYS_FAR
+    assert SCALES[AlertKind.DAYS_LEFT].default == CREDIT_DAYS_FAR
 
 
 def test_an_account_that_is_far_from_both_or_sends_nothing_has_no_limit() -> None:

@@ -7,7 +7,7 @@ import pytest
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.limits import NEXT_MESSAGE_SECONDS_MAX
-from posthouse.rules.next_message import next_message_query, require_readable
+from posthouse.rules.live import next_message_query, require_readable
 from posthouse.rules.refusal import Code, Refusal
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)

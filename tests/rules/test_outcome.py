@@ -39,7 +39,7 @@ def replied(stage: Stage, code: int, enhanced: str | None = None) -> DeliveryVer
 def in_words(verdict: DeliveryVerdict) -> str:
     """The verdict as the tables below write it."""
     words: list[str] = [verdict.kind]
-    if verdict.next_exchange:
+    if verdict.next_mx_host:
         words.append("next")
     if verdict.ambiguous:
         words.append("ambiguous")
@@ -122,7 +122,7 @@ def test_a_lost_session_is_retried_and_ambiguous_after_the_dot(stage: Stage, ver
         (
             Suppressed(),
             "bounced",
-            "the address is suppressed: earlier mail to it bounced or was complained about, or the account wants none",
+            "the address is suppressed: earlier mail to it bounced or was complained about, or the account blocks it",
         ),
         (Suppressed("news"), "bounced", "the address is unsubscribed from the list 'news'"),
         (GivenUp("it was tried 10 times"), "failed", "it was tried 10 times"),
@@ -201,8 +201,8 @@ def test_every_verdict_is_consistent(attempt_result: AttemptResult) -> None:
     assert not isinstance(attempt_result, NoReply) or verdict.kind is OutcomeKind.DEFERRED
     # Only we give up; no server can make us do so by what it says.
     assert (verdict.kind is OutcomeKind.FAILED) == isinstance(attempt_result, GivenUp)
-    # Another host is only tried while nothing was said about the mail, and never when it may have arrived.
-    assert not (verdict.next_exchange and (verdict.ambiguous or verdict.kind is not OutcomeKind.DEFERRED))
+    # Another host is only tried while nothing was said about the message, and never when it may have arrived.
+    assert not (verdict.next_mx_host and (verdict.ambiguous or verdict.kind is not OutcomeKind.DEFERRED))
     assert not verdict.ambiguous or verdict.kind is OutcomeKind.DEFERRED
     assert not verdict.suppress or verdict.kind is OutcomeKind.BOUNCED
     assert (verdict.code is not None) == isinstance(attempt_result, Replied)

@@ -19,7 +19,7 @@ NEW = Pepper("2027", b"the pepper of 2027")
         ("right", b"another pepper", False),
     ],
 )
-def test_a_secret_matches_its_own_hash_alone(secret: str, pepper: bytes, same: bool) -> None:
+def test_a_secret_matches_only_its_own_hash(secret: str, pepper: bytes, same: bool) -> None:
     assert Peppers(Pepper(FIRST, pepper)).matches(secret, secret_hash("right", b"pepper")) is same
 
 

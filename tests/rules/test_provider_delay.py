@@ -2,14 +2,14 @@
 
 import pytest
 
-from posthouse.rules import provider_delay, usage
-from posthouse.rules.provider_delay import delay_of
+from posthouse.rules import usage
+from posthouse.rules.usage import delay_of
 
 
-def taking(seconds: float, mails: int) -> list[int]:
-    """A histogram in which all mails took about so long."""
+def taking(seconds: float, messages: int) -> list[int]:
+    """A histogram in which all messages took about this long."""
     counts = [0] * usage.COUNTS
-    counts[next(number for number, bound in enumerate(usage.BOUNDS_SECONDS) if bound >= seconds)] = mails
+    counts[next(number for number, bound in enumerate(usage.BOUNDS_SECONDS) if bound >= seconds)] = messages
     return counts
 
 
@@ -26,7 +26,7 @@ def taking(seconds: float, mails: int) -> list[int]:
         (taking(60, 100), taking(5, 999), False, False),
         (taking(60, 100), [], True, False),
         ([], taking(5, 1_000), True, False),
-        # Soon enough, however soon it was before.
+        # Fast enough, however fast it was before.
         (taking(5, 100), taking(0.5, 1_000), False, False),
     ],
 )
@@ -36,4 +36,4 @@ def test_a_provider_is_delayed_at_four_times_its_week(
     found = delay_of(recent, week, is_delayed=was_delayed)
     assert (found is not None) is is_delayed
     if found is not None:
-        assert found.p95_seconds > provider_delay.TIMES_OVER * found.week_p95_seconds
+        assert found.p95_seconds > usage.TIMES_OVER * found.week_p95_seconds

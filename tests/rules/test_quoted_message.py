@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
+from posthouse.flows.operate.message_lookup import message_id_in
 from posthouse.rules import ids
-from posthouse.rules.quoted_message import message_id_in
 
 MESSAGE = ids.message_of(UUID("01999999-9999-7999-8999-999999999999"))
 TEXT = ids.text("", MESSAGE)
@@ -26,7 +26,7 @@ RECIPIENT = ids.text(ids.RECIPIENT, ids.recipient_id(MESSAGE, 3))
         f"uuuuuuuuuuuuuuuuuuuuuuuuuu em_{TEXT}",
     ],
 )
-def test_an_id_is_found_wherever_it_stands(quoted: str) -> None:
+def test_an_id_is_found_wherever_it_is(quoted: str) -> None:
     assert message_id_in(quoted) == MESSAGE
 
 

@@ -15,9 +15,10 @@ from posthouse.rules.rate_limit import (
     day_number,
     login_delay_seconds,
     login_wait_seconds,
+    rate_headers,
     reading,
     seconds_to_midnight,
-    take,
+    take_from_rate,
     warmup_limit,
 )
 
@@ -28,7 +29,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def taken(rate: Rate, full_at: datetime, now: datetime) -> RateReading:
-    result = take(rate, full_at, now)
+    result = take_from_rate(rate, full_at, now)
     assert isinstance(result, RateReading)
     return result
 
@@ -36,7 +37,7 @@ def taken(rate: Rate, full_at: datetime, now: datetime) -> RateReading:
 def accepted_at(rate: Rate, moments: list[datetime]) -> list[datetime]:
     accepted, full_at = [], LONG_AGO
     for now in moments:
-        result = take(rate, full_at, now)
+        result = take_from_rate(rate, full_at, now)
         if isinstance(result, RateReading):
             accepted.append(now)
             full_at = result.full_at
@@ -59,19 +60,19 @@ def test_the_burst_is_exactly_as_large_as_it_says(rate: Rate) -> None:
         result = taken(rate, full_at, NOON)
         assert result.remaining == left
         full_at = result.full_at
-    assert isinstance(take(rate, full_at, NOON), RateWait)
+    assert isinstance(take_from_rate(rate, full_at, NOON), RateWait)
 
 
 def test_after_the_burst_one_request_fits_every_interval() -> None:
     empty = NOON + timedelta(seconds=2)
-    assert take(USUAL, empty, NOON) == RateWait(1)
-    assert take(USUAL, empty, NOON + timedelta(milliseconds=50) - MICROSECOND) == RateWait(1)
+    assert take_from_rate(USUAL, empty, NOON) == RateWait(1)
+    assert take_from_rate(USUAL, empty, NOON + timedelta(milliseconds=50) - MICROSECOND) == RateWait(1)
     assert taken(USUAL, empty, NOON + timedelta(milliseconds=50)).remaining == 0
 
 
 @pytest.mark.parametrize(("ahead_seconds", "wait_seconds"), [(2, 1), (2.95, 1), (2.950001, 2), (3.95, 2), (61.95, 60)])
 def test_a_wait_is_rounded_up_to_whole_seconds(ahead_seconds: float, wait_seconds: int) -> None:
-    assert take(USUAL, NOON + timedelta(seconds=ahead_seconds), NOON) == RateWait(wait_seconds)
+    assert take_from_rate(USUAL, NOON + timedelta(seconds=ahead_seconds), NOON) == RateWait(wait_seconds)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +109,10 @@ def test_no_window_ever_holds_more_than_the_burst_and_its_rate(rate: Rate, gaps:
 @given(rates, some.integers(0, 10**9))
 def test_a_client_that_waits_is_accepted(rate: Rate, ahead_microseconds: int) -> None:
     full_at = NOON + timedelta(microseconds=ahead_microseconds)
-    result = take(rate, full_at, NOON)
+    result = take_from_rate(rate, full_at, NOON)
     if isinstance(result, RateWait):
         assert result.seconds >= 1
-        assert isinstance(take(rate, full_at, NOON + timedelta(seconds=result.seconds)), RateReading)
+        assert isinstance(take_from_rate(rate, full_at, NOON + timedelta(seconds=result.seconds)), RateReading)
 
 
 @given(rates, some.integers(-(10**9), 10**9))
@@ -119,7 +120,7 @@ def test_the_remaining_requests_are_really_there(rate: Rate, ahead_microseconds:
     full_at = NOON + timedelta(microseconds=ahead_microseconds)
     for _ in range(reading(rate, full_at, NOON).remaining):
         full_at = taken(rate, full_at, NOON).full_at
-    assert isinstance(take(rate, full_at, NOON), RateWait)
+    assert isinstance(take_from_rate(rate, full_at, NOON), RateWait)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_the_login_wait_doubles_up_to_fifteen_minutes(failures: int, seconds: in
 @pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=4), timedelta(days=40)])
 def test_a_time_written_by_a_clock_that_was_ahead_does_not_limit(ahead: timedelta) -> None:
     rate = Rate(per_second=20, burst=40)
-    taken = take(rate, NOON + ahead, NOON)
+    taken = take_from_rate(rate, NOON + ahead, NOON)
     assert isinstance(taken, RateReading)
     assert taken.remaining == 39
     assert reading(rate, NOON + ahead, NOON).remaining == 40
@@ -180,3 +181,11 @@ def test_a_time_written_by_a_clock_that_was_ahead_does_not_limit(ahead: timedelt
 def test_a_login_is_delayed_by_a_bounded_time() -> None:
     delays = [login_delay_seconds(failures) for failures in (-3, 0, 1, 2, 3, 5, 6, 10**9)]
     assert delays == [0, 0, 0.1, 0.2, 0.4, 1.6, 2.0, 2.0]
+
+
+def test_the_limit_in_the_headers_is_the_burst() -> None:
+    assert rate_headers(Rate(20, 40), RateReading(NOON, remaining=7, reset_seconds=2)) == {
+        "RateLimit-Limit": "40",
+        "RateLimit-Remaining": "7",
+        "RateLimit-Reset": "2",
+    }

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from posthouse.rules.delivery_reason import DeliveryReason as R
 from posthouse.rules.ids import MessageId, lowest_id
-from posthouse.rules.reason_count import ReasonCount, ReasonKey, key_of, sum_of, within_bound
+from posthouse.rules.usage import ReasonCount, ReasonKey, bounded_counts, count_sum, reason_key
 
 OLDER, NEWER = (MessageId(lowest_id(datetime(year, 1, 1, tzinfo=UTC))) for year in (2026, 2027))
 OTHER = ReasonKey("other", "bounced", "other", R.OTHER)
 
 
 @pytest.mark.parametrize(
-    ("exchange", "code", "response", "key"),
+    ("mx_host", "code", "response", "key"),
     [
         ("aspmx.l.google.com", 550, "5.1.1 no such user", ("google", "bounced", "5.1.1", R.UNKNOWN_ADDRESS)),
         ("mx.example.org", 550, "no such user", ("other", "bounced", "550", R.UNKNOWN_ADDRESS)),
@@ -25,14 +25,14 @@ OTHER = ReasonKey("other", "bounced", "other", R.OTHER)
     ],
 )
 def test_a_key_has_the_provider_and_the_status(
-    exchange: str | None, code: int | None, response: str | None, key: tuple[str, str, str, R]
+    mx_host: str | None, code: int | None, response: str | None, key: tuple[str, str, str, R]
 ) -> None:
-    assert key_of("bounced", exchange, code, response) == key
+    assert reason_key("bounced", mx_host, code, response) == key
 
 
 def test_the_newest_message_is_the_example() -> None:
-    assert sum_of(ReasonCount(1, NEWER), ReasonCount(2, OLDER)) == (3, NEWER)
-    assert sum_of(None, ReasonCount(2, OLDER)) == (2, OLDER)
+    assert count_sum(ReasonCount(1, NEWER), ReasonCount(2, OLDER)) == (3, NEWER)
+    assert count_sum(None, ReasonCount(2, OLDER)) == (2, OLDER)
 
 
 def keys(*codes: int) -> list[ReasonKey]:
@@ -43,7 +43,7 @@ def keys(*codes: int) -> list[ReasonKey]:
 def test_new_keys_beyond_the_bound_are_counted_together(known: set[int], found: dict[int, int], bound: int) -> None:
     kept = set(keys(*known))
     counts = {key: ReasonCount(times, OLDER) for key, times in zip(keys(*found), found.values(), strict=True)}
-    bounded = within_bound(kept, counts, bound)
+    bounded = bounded_counts(kept, counts, bound)
     assert sum(count.times for count in bounded.values()) == sum(found.values())
     assert len((kept | set(bounded)) - {OTHER}) <= max(bound, len(kept))
     for key in kept & set(counts):
@@ -53,4 +53,4 @@ def test_new_keys_beyond_the_bound_are_counted_together(known: set[int], found: 
 def test_the_most_frequent_keep_their_own_key() -> None:
     rare, frequent = keys(1, 2)
     counts = {rare: ReasonCount(1, OLDER), frequent: ReasonCount(5, OLDER)}
-    assert within_bound((), counts, 1) == {frequent: (5, OLDER), OTHER: (1, OLDER)}
+    assert bounded_counts((), counts, 1) == {frequent: (5, OLDER), OTHER: (1, OLDER)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from posthouse.rules.reply_text import ADDRESS, without_addresses
+from posthouse.rules.delivery_reason import ADDRESS, without_addresses
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,5 @@ from posthouse.rules.reply_text import ADDRESS, without_addresses
         ("", ""),
     ],
 )
-def test_what_is_kept_about_a_server_names_no_recipient(reply: str, kept: str) -> None:
+def test_what_is_stored_about_a_server_names_no_recipient(reply: str, kept: str) -> None:
     assert without_addresses(reply) == kept

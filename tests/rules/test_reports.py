@@ -1,4 +1,4 @@
-"""What follows from a report: whom it is about, and when an address gets no more mail."""
+"""What follows from a report: which recipient it is about, and when an address gets no more mail."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_a_shared_token_covers_only_recipients_of_an_envelope() -> None:
 
     assert of(ada, mia) == [(0, True), (3, True)]
     assert of(ada, failed("x@elsewhere.example")) == [(0, True), (None, False)]
-    # Envelopes go to one domain, and Eve had hers alone.
+    # Envelopes go to one domain, and Eve had her own.
     assert of(ada, eve) == [(0, False), (2, False)]
     assert of(eve) == [(2, False)]
     assert of(eve, position=2) == [(2, True)]
@@ -98,7 +98,7 @@ def test_a_shared_token_counts_only_from_the_server_that_took_the_mail() -> None
     failures = bounced(failed("ada@example.org"), failed("bob@example.org"))
     assert shown(report_notes(failures, None, TWO)) == [(0, False), (1, False)]
     assert shown(report_notes(failures, None, TWO, taken_by_peer={1})) == [(0, False), (1, True)]
-    # A token of its own, and the only recipient of a message, are known without it.
+    # A recipient's own token, and the only recipient of a message, are recognised without it.
     assert shown(report_notes(failures, 1, TWO)) == [(1, True)]
     assert shown(report_notes(bounced(failed()), None, {0: ADA})) == [(0, True)]
 
@@ -110,7 +110,7 @@ def test_only_the_first_complaint_by_a_shared_token_counts() -> None:
     assert (later.position, later.suppress, later.is_shared) == (0, False, True)
     (again,) = report_notes(complained(recipient="bob@example.org"), None, FOUR, complainer=1)
     assert again == first
-    # Who has a token of his own is believed in any case.
+    # A recipient with their own token is believed in any case.
     (own,) = report_notes(complained(recipient="bob@example.org"), 0, FOUR, complainer=1)
     assert (own.position, own.suppress, own.is_shared) == (0, True, False)
 

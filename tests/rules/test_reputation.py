@@ -1,4 +1,4 @@
-"""Conduct: the bounds are exact, and few results are no reason."""
+"""Reputation: the bounds are exact, and few results are no reason."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -56,7 +56,7 @@ def test_more_deliveries_never_worsen_reputation() -> None:
             assert verdicts == sorted(verdicts, reverse=True)
 
 
-def test_counting_starts_with_the_window_or_the_lifted_suspension() -> None:
+def test_counting_starts_with_the_window_or_the_end_of_the_suspension() -> None:
     assert counted_since(None, NOW) == NOW - WINDOW
     assert counted_since(NOW - timedelta(hours=1), NOW) == NOW - timedelta(hours=1)
     assert counted_since(NOW - timedelta(days=9), NOW) == NOW - WINDOW

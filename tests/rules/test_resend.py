@@ -28,7 +28,7 @@ from posthouse.rules.resend import Fate, fate
         ("bounced", None, "the address is suppressed: earlier mail to it bounced", Fate.NEVER),
         ("bounced", None, "the address is unsubscribed from the list 'news'", Fate.NEVER),
         ("failed", None, "it was cancelled by an operator", Fate.NEVER),
-        # The same mail would be refused again, or nothing says why it was.
+        # The same message would be refused again, or there is no known reason.
         ("bounced", 554, "5.7.1 Message contains spam", Fate.NEVER),
         ("bounced", 552, "5.3.4 Message too large", Fate.NEVER),
         ("bounced", 550, "No", Fate.NEVER),

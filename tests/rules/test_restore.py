@@ -36,7 +36,7 @@ NOW, LONG = timedelta(0), WITNESSES_WITHIN
         (NOTED, TimelineFound(NOTED, NOW, is_being_held=True), Continuity.RESTORED),
     ],
 )
-def test_a_note_that_is_there_tells_a_promotion_from_a_restore(
+def test_an_existing_note_distinguishes_a_promotion_from_a_restore(
     remembered: NotedTime | None, found: TimelineFound, continuity: Continuity
 ) -> None:
     assert judge(remembered, found) is continuity

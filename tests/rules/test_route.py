@@ -10,8 +10,8 @@ import pytest
 from posthouse.rules.ids import AccountId
 from posthouse.rules.route import (
     AddressState,
+    Capacity,
     Pool,
-    Room,
     Route,
     RouteTable,
     SendingAddress,
@@ -44,12 +44,12 @@ def table(*addresses: SendingAddress, pools: dict[str, str | None] | None = None
     )
 
 
-def free(_: Route) -> Room:
-    return Room.FREE
+def free(_: Route) -> Capacity:
+    return Capacity.FREE
 
 
-def room_by(rooms: dict[Route, Room]) -> Callable[[Route], Room]:
-    return lambda route: rooms.get(route, Room.NONE)
+def capacity_by(capacities: dict[Route, Capacity]) -> Callable[[Route], Capacity]:
+    return lambda route: capacities.get(route, Capacity.NONE)
 
 
 def sources(found: tuple[Route, ...]) -> list[str]:
@@ -76,30 +76,30 @@ FIRST, SECOND, THIRD, _ = ranked("a.example", FOUR)
 
 
 @pytest.mark.parametrize(
-    ("rooms", "before", "chosen"),
+    ("capacities", "before", "chosen"),
     [
-        ({FIRST: Room.FREE, SECOND: Room.FREE}, None, FIRST),
-        ({FIRST: Room.SOME, SECOND: Room.FREE, THIRD: Room.FREE}, None, SECOND),
-        ({FIRST: Room.NONE, SECOND: Room.SOME, THIRD: Room.SOME}, None, SECOND),
-        ({FIRST: Room.SOME, SECOND: Room.SOME}, None, FIRST),
+        ({FIRST: Capacity.FREE, SECOND: Capacity.FREE}, None, FIRST),
+        ({FIRST: Capacity.SOME, SECOND: Capacity.FREE, THIRD: Capacity.FREE}, None, SECOND),
+        ({FIRST: Capacity.NONE, SECOND: Capacity.SOME, THIRD: Capacity.SOME}, None, SECOND),
+        ({FIRST: Capacity.SOME, SECOND: Capacity.SOME}, None, FIRST),
         ({}, None, FIRST),
         # A retry goes back to the address before, even if it waits there.
-        ({FIRST: Room.FREE, THIRD: Room.FREE}, THIRD, THIRD),
-        ({FIRST: Room.FREE, THIRD: Room.SOME}, THIRD, THIRD),
-        ({FIRST: Room.FREE, THIRD: Room.NONE}, THIRD, FIRST),
-        ({FIRST: Room.FREE}, route("192.0.2.99"), FIRST),
+        ({FIRST: Capacity.FREE, THIRD: Capacity.FREE}, THIRD, THIRD),
+        ({FIRST: Capacity.FREE, THIRD: Capacity.SOME}, THIRD, THIRD),
+        ({FIRST: Capacity.FREE, THIRD: Capacity.NONE}, THIRD, FIRST),
+        ({FIRST: Capacity.FREE}, route("192.0.2.99"), FIRST),
     ],
 )
 def test_a_full_address_gives_way_to_the_senders_next(
-    rooms: dict[Route, Room], before: Route | None, chosen: Route
+    capacities: dict[Route, Capacity], before: Route | None, chosen: Route
 ) -> None:
-    assert choose("a.example", FOUR, room_by(rooms), None if before is None else str(before.source)) == chosen
+    assert choose("a.example", FOUR, capacity_by(capacities), None if before is None else str(before.source)) == chosen
 
 
 def test_ipv4_is_chosen_where_there_is_any() -> None:
     assert all(choose(sender, FOUR[:1] + SIX, free) == FOUR[0] for sender in SENDERS[:50])
     # Even when it is full: most servers have no other address.
-    assert choose("a.example", FOUR[:1] + SIX, room_by(dict.fromkeys(SIX, Room.FREE))) == FOUR[0]
+    assert choose("a.example", FOUR[:1] + SIX, capacity_by(dict.fromkeys(SIX, Capacity.FREE))) == FOUR[0]
     assert choose("a.example", SIX, free) in SIX
     assert choose("a.example", (), free) is None
 
@@ -132,10 +132,10 @@ RESTING = AddressState.RESTING
         ([address("192.0.2.1", state=RESTING)], {}, []),
         ([address("192.0.2.1", state=RESTING), address("192.0.2.2", "own")], {"own": None}, []),
         ([address("192.0.2.1", state=RESTING), address("192.0.2.2", "own")], {"default": "own"}, ["192.0.2.2"]),
-        # One that another machine has is none here.
+        # One that another machine has does not count here.
         ([address("192.0.2.200")], {}, []),
         ([address("192.0.2.200"), address("192.0.2.2", "own")], {"default": "own", "own": "default"}, ["192.0.2.2"]),
-        # A circle of overflows ends.
+        # A cycle of overflows ends.
         ([address("192.0.2.1", state=RESTING)], {"default": "own", "own": "default"}, []),
     ],
 )
@@ -152,8 +152,8 @@ def test_an_overflows_routes_come_after_the_pools() -> None:
 
 
 def test_what_is_spent_comes_last_and_is_not_returned_to() -> None:
-    rooms = {FIRST: Room.SPENT, SECOND: Room.SPENT, THIRD: Room.NONE}
-    assert choose("a.example", FOUR, lambda route: rooms.get(route, Room.SPENT), str(FIRST.source)) == THIRD
+    capacities = {FIRST: Capacity.SPENT, SECOND: Capacity.SPENT, THIRD: Capacity.NONE}
+    assert choose("a.example", FOUR, lambda route: capacities.get(route, Capacity.SPENT), str(FIRST.source)) == THIRD
 
 
 @pytest.mark.parametrize(

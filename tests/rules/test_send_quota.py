@@ -13,7 +13,7 @@ from posthouse.rules import limits
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateReading
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.send_quota import Account, Charge, admit, give_back, rate_headers
+from posthouse.rules.send_quota import Account, Charge, admit, release_quota
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TODAY = NOON.date()
@@ -39,7 +39,7 @@ def mail(recipients: int) -> Charge:
 
 
 def codes(account: Account, charges: Sequence[Charge], now: datetime = NOON) -> list[Code | None]:
-    """What each charge in turn is answered: None is a yes."""
+    """The answer to each charge in turn; None means accepted."""
     answers: list[Code | None] = []
     for charge in charges:
         try:
@@ -108,7 +108,7 @@ def test_missing_credits_are_refused_without_a_retry_time() -> None:
 def test_too_many_requests_get_a_retry_time() -> None:
     assert refused(replace(FRESH, full_at=EMPTY_RATE), mail(1)) == Refusal(
         Code.RATE_LIMITED,
-        "This account may send 20 requests a second and 40 at once: try again in 1 s.",
+        "This account may send 20 requests a second and 40 in a burst: try again in 1 s.",
         retry_after_seconds=1,
         headers={"RateLimit-Limit": "40", "RateLimit-Remaining": "0", "RateLimit-Reset": "2"},
     )
@@ -125,7 +125,7 @@ def test_a_used_up_warm_up_retries_at_midnight() -> None:
     )
 
 
-def test_a_used_up_warm_up_retries_on_the_first_day_with_room() -> None:
+def test_a_used_up_warm_up_retries_on_the_first_day_with_capacity() -> None:
     ahead = {TODAY + timedelta(days=1): 290}
     account = replace(FRESH, warmup_started_on=TODAY, warmup_day=TODAY, warmup_used=190, warmup_ahead=ahead)
     refusal = refused(account, mail(20))
@@ -146,9 +146,9 @@ def test_a_message_larger_than_every_listed_day_waits_for_the_end_of_the_warm_up
 def test_a_cancelled_message_gives_back_a_later_day_and_not_today() -> None:
     account = replace(FRESH, warmup_started_on=TODAY)
     assert codes(account, [mail(200), later(300, 1)]) == [None, None]
-    give_back(account, 300, NOON + timedelta(days=1), NOON)
-    give_back(account, 200, None, NOON)
-    give_back(account, 200, NOON + timedelta(hours=1), NOON)
+    release_quota(account, 300, NOON + timedelta(days=1), NOON)
+    release_quota(account, 200, None, NOON)
+    release_quota(account, 200, NOON + timedelta(hours=1), NOON)
     assert (account.warmup_used, account.warmup_ahead) == (200, {TODAY + timedelta(days=1): 0})
     assert codes(account, [mail(1), later(300, 1)]) == [Code.WARMUP_LIMITED, None]
 
@@ -216,7 +216,7 @@ def test_recipients_have_a_rate_next_to_requests() -> None:
     assert answers == [None] * 40 + [Code.RATE_LIMITED]
     wait = refused(account, Charge(50, 50, is_request=False))
     assert wait.retry_after_seconds == 1
-    assert "500 recipients a second and 2,000 at once" in wait.text
+    assert "500 recipients a second and 2,000 in a burst" in wait.text
     assert codes(account, [mail(50)] * 11, NOON + timedelta(seconds=1)) == [None] * 10 + [Code.RATE_LIMITED]
 
 
@@ -224,11 +224,11 @@ def test_a_recipient_of_test_mail_counts_twice() -> None:
     account = replace(EXEMPT)
     test_mail = Charge(50, 0, is_request=False)
     assert codes(account, [test_mail] * 21) == [None] * 20 + [Code.RATE_LIMITED]
-    assert "250 recipients a second and 1,000 at once with a test key" in refused(account, test_mail).text
+    assert "250 recipients a second and 1,000 in a burst with a test key" in refused(account, test_mail).text
 
 
 def test_the_largest_batch_fits_the_smallest_rate() -> None:
-    largest = Charge(limits.BULK_RECIPIENTS_MAX, 0)
+    largest = Charge(limits.BATCH_RECIPIENTS_MAX, 0)
     assert codes(replace(FRESH, rate=Rate(1, 1)), [largest]) == [None]
 
 
@@ -247,14 +247,6 @@ def test_a_process_behind_midnight_stores_no_further_day() -> None:
     large = Charge(1, 1, stored_bytes=600 * limits.MIB)
     assert codes(account, [large], midnight) == [None]
     assert codes(account, [large], midnight - timedelta(milliseconds=1)) == [Code.RATE_LIMITED]
-
-
-def test_the_limit_in_the_headers_is_the_burst() -> None:
-    assert rate_headers(Rate(20, 40), RateReading(NOON, remaining=7, reset_seconds=2)) == {
-        "RateLimit-Limit": "40",
-        "RateLimit-Remaining": "7",
-        "RateLimit-Reset": "2",
-    }
 
 
 accounts = some.builds(

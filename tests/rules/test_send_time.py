@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from posthouse.rules import send_time
+from posthouse.rules import message
 from posthouse.rules.refusal import Refusal
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -23,7 +23,7 @@ MOMENT = timedelta(microseconds=1)
     ],
 )
 def test_a_time_with_its_offset_is_read(given: str, at: datetime) -> None:
-    assert send_time.parse(given) == at
+    assert message.parse_send_time(given) == at
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_a_time_with_its_offset_is_read(given: str, at: datetime) -> None:
 )
 def test_anything_else_is_refused(given: str) -> None:
     with pytest.raises(Refusal, match="`send_at` is a time"):
-        send_time.parse(given)
+        message.parse_send_time(given)
 
 
 def test_up_to_30_days_ahead_are_accepted_and_a_sender_with_a_late_clock() -> None:
     for at in (None, NOON + timedelta(days=30), NOON, NOON - timedelta(minutes=5)):
-        send_time.check(at, NOON)
+        message.check_send_time(at, NOON)
     with pytest.raises(Refusal, match="30 days"):
-        send_time.check(NOON + timedelta(days=30) + MOMENT, NOON)
+        message.check_send_time(NOON + timedelta(days=30) + MOMENT, NOON)
     with pytest.raises(Refusal, match="past"):
-        send_time.check(NOON - timedelta(minutes=5) - MOMENT, NOON)
+        message.check_send_time(NOON - timedelta(minutes=5) - MOMENT, NOON)

@@ -1,4 +1,4 @@
-"""Service time follows the database's clock, and no step of a clock by itself."""
+"""Service time follows the database's clock, and no step of a single clock."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -195,7 +195,7 @@ def test_after_a_long_rest_the_clocks_are_believed_if_they_agree() -> None:
 
 def test_what_another_process_believes_is_believed() -> None:
     clocks = Clocks()
-    clocks.host = HOUR  # it was set: this host says nothing any more
+    clocks.host = HOUR  # it was set: this host's clock counts no more
     clocks.database = 4 * DAY
     clocks.pass_seconds(5)
     clocks.learn()

@@ -20,12 +20,12 @@ DOMAIN = "simulator.invalid"
         ("complained@simulator.invalid", OutcomeKind.DELIVERED, 250),
         ("returned@simulator.invalid", OutcomeKind.DELIVERED, 250),
         ("unsubscribed@simulator.invalid", OutcomeKind.DELIVERED, 250),
-        # Case and tags name rehearsals and don't change results.
+        # Case and tags name test mode and don't change results.
         ("BOUNCED@Simulator.Invalid", OutcomeKind.BOUNCED, 550),
         ("bounced+42@simulator.invalid", OutcomeKind.BOUNCED, 550),
         ("Failed+a+b@simulator.invalid", OutcomeKind.FAILED, None),
         ("deferred+@simulator.invalid", OutcomeKind.DEFERRED, 451),
-        # Whatever else is asked for goes well.
+        # Any other address is delivered.
         ("ada@simulator.invalid", OutcomeKind.DELIVERED, 250),
         ("bounced-not@simulator.invalid", OutcomeKind.DELIVERED, 250),
         ("+bounced@simulator.invalid", OutcomeKind.DELIVERED, 250),
@@ -40,7 +40,7 @@ def test_the_address_selects_the_result(email: str, kind: OutcomeKind, code: int
     assert (verdict.kind, verdict.code) == (kind, code)
     assert ("suppressed" if email.startswith("suppressed") else "simulator") in verdict.text
     assert not verdict.ambiguous
-    assert not verdict.next_exchange
+    assert not verdict.next_mx_host
 
 
 @pytest.mark.parametrize("local", ["delivered", "bounced", "deferred", "failed", "slow", "suppressed", "ada"])

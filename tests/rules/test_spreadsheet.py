@@ -1,4 +1,4 @@
-"""Cells of CSV files: whatever a stranger wrote, no spreadsheet runs it."""
+"""Cells of CSV files: whatever anyone wrote, no spreadsheet runs it."""
 
 import re
 
@@ -26,7 +26,7 @@ def test_what_could_begin_a_formula_is_quoted(first: str) -> None:
         ("x; '=1", "x;' '=1"),
     ],
 )
-def test_what_a_spreadsheet_may_take_for_a_cell_of_its_own_is_quoted_too(cell: str, shown: str) -> None:
+def test_what_a_spreadsheet_may_take_for_a_separate_cell_is_quoted_too(cell: str, shown: str) -> None:
     assert guarded(cell) == shown
     assert unguarded(shown) == cell
 

@@ -85,7 +85,7 @@ def test_an_open_quote_costs_no_more_than_the_longest_line(piece_bytes: int) -> 
     assert found[-1] == ImportLine(1_002, "r999@example.org")
 
 
-def test_line_breaks_alone_are_counted() -> None:
+def test_only_line_breaks_are_counted() -> None:
     lines = ImportLines()
     assert list(lines.feed(b"\n" * 1000)) == []
     assert lines.count == 1000
@@ -103,7 +103,7 @@ def test_any_bytes_are_lines_or_faults_in_any_chunks(rows: list[str], piece_byte
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("size", [LINE_BYTES_MAX - 3, LINE_BYTES_MAX, LINE_BYTES_MAX + 1])
 def test_a_first_line_of_any_length_is_the_header_or_a_fault(before: bytes, size: int) -> None:
-    """What is too long to be the header leaves the next line none the less an ordinary one."""
+    """A line too long to be the header still leaves the next line an ordinary one."""
     content = before + b"email,".ljust(size - len(before), b"x") + b"\nnote,email\nada@example.org,bob@example.org\n"
     found = read(content)
     assert read(content, 1) == read(content, 1_000) == found

@@ -23,14 +23,14 @@ from posthouse.rules.template import (
 from tests.support.bad_input import bad_input
 from tests.support.processor_time import processor_seconds
 
-ROOM = limits.MIME_BYTES_MAX
+OUTPUT_BYTES_MAX = limits.MIME_BYTES_MAX
 
 
 def text_of(source: str, variables: dict[str, VariableValue]) -> str | None:
-    return render(Template(None, source, None), variables, bytes_max=ROOM).text
+    return render(Template(None, source, None), variables, bytes_max=OUTPUT_BYTES_MAX).text
 
 
-def refused(template: Template, variables: dict[str, VariableValue], bytes_max: int = ROOM) -> Refusal:
+def refused(template: Template, variables: dict[str, VariableValue], bytes_max: int = OUTPUT_BYTES_MAX) -> Refusal:
     with pytest.raises(Refusal) as caught:
         render(template, variables, bytes_max=bytes_max)
     return caught.value
@@ -38,19 +38,19 @@ def refused(template: Template, variables: dict[str, VariableValue], bytes_max: 
 
 def test_each_part_gets_its_values() -> None:
     template = Template("Hello {{ name }}", "Dear {{name}},\n{{ order.id }}", "<b>{{\tname }}</b>")
-    assert render(template, {"name": "Ada", "order.id": 7}, bytes_max=ROOM) == RenderedTemplate(
+    assert render(template, {"name": "Ada", "order.id": 7}, bytes_max=OUTPUT_BYTES_MAX) == RenderedTemplate(
         "Hello Ada", "Dear Ada,\n7", "<b>Ada</b>"
     )
 
 
 def test_a_missing_part_stays_missing() -> None:
-    assert render(Template(None, "x", None), {}, bytes_max=ROOM) == RenderedTemplate(None, "x", None)
+    assert render(Template(None, "x", None), {}, bytes_max=OUTPUT_BYTES_MAX) == RenderedTemplate(None, "x", None)
 
 
 def test_values_are_escaped_in_html_and_nowhere_else() -> None:
     template = Template("{{ x }}", "{{ x }}", '<a title="{{ x }}">')
     value = "<&>\"'"
-    assert render(template, {"x": value}, bytes_max=ROOM) == RenderedTemplate(
+    assert render(template, {"x": value}, bytes_max=OUTPUT_BYTES_MAX) == RenderedTemplate(
         value, value, '<a title="&lt;&amp;&gt;&quot;&#x27;">'
     )
 
@@ -93,7 +93,7 @@ def test_a_number_beyond_json_is_refused_by_name(value: VariableValue) -> None:
 
 def test_all_missing_variables_are_named_in_order() -> None:
     refusal = refused(Template("{{ z }}", "{{ y }}{{ b }}{{ z }}", "{{ a }}"), {"b": 1})
-    assert refusal == Refusal(Code.INVALID_REQUEST, "`variables` lacks what the template uses: add z, y, a.")
+    assert refusal == Refusal(Code.INVALID_REQUEST, "`variables` lacks names that the template uses: add z, y, a.")
 
 
 def test_an_extra_variable_is_ignored() -> None:
@@ -128,7 +128,7 @@ def test_nul_and_surrogates_are_refused_everywhere(unwelcome: str) -> None:
 def test_the_rendered_subject_has_the_usual_limit() -> None:
     template = Template("{{ x }}", "x", None)
     fits = "é" * limits.SUBJECT_CHARACTERS_MAX
-    assert render(template, {"x": fits}, bytes_max=ROOM).subject == fits
+    assert render(template, {"x": fits}, bytes_max=OUTPUT_BYTES_MAX).subject == fits
     refusal = refused(template, {"x": fits + "!"})
     assert refusal.code is Code.INVALID_REQUEST
     assert "501 characters" in refusal.text
@@ -302,7 +302,7 @@ def test_a_template_that_passes_the_check_renders(source: str) -> None:
         assert "{{" in source
     else:
         found = placeholders(template)
-        rendered = render(template, dict.fromkeys(found), bytes_max=ROOM).text
+        rendered = render(template, dict.fromkeys(found), bytes_max=OUTPUT_BYTES_MAX).text
         assert rendered is not None
         assert len(rendered) <= len(source) + 1
 
@@ -319,7 +319,7 @@ def test_a_template_that_passes_the_check_renders(source: str) -> None:
         (3, {3}, 1_000, [1, 2]),
     ],
 )
-def test_the_oldest_unused_versions_make_room(count: int, used: set[int], bytes_over: int, deleted: list[int]) -> None:
+def test_the_oldest_unused_versions_give_way(count: int, used: set[int], bytes_over: int, deleted: list[int]) -> None:
     stored = [StoredVersion(number, 10) for number in range(1, count + 1)]
     assert [row.version for row in excess_versions(stored, used, bytes_over)] == deleted
 

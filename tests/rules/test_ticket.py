@@ -32,7 +32,7 @@ fences = some.integers(0, FENCE_MAX)
 destinations = some.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=253)
 tickets: some.SearchStrategy[Ticket] = some.one_of(
     some.builds(DeliveryTicket, account_ids, some.uuids().map(MessageId), some.integers(0, 62), fences, destinations),
-    some.builds(WebhookTicket, account_ids, some.uuids(), fences, some.none() | some.uuids()),
+    some.builds(WebhookTicket, account_ids, some.uuids(), fences, some.uuids()),
 )
 
 
@@ -46,20 +46,17 @@ def test_the_format_does_not_change() -> None:
     assert encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")) == (
         b"\x01" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\x03" + b"\0\0\0\x04" + b"a.example"
     )
-    assert encode(WebhookTicket(ACCOUNT, UUID(int=2), 4)) == (
-        b"\x81" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\0\0\0\x04"
-    )
-    of_an_endpoint = WebhookTicket(ACCOUNT, UUID(int=2), 4, UUID(int=3))
-    assert encode(of_an_endpoint) == (
+    webhook = WebhookTicket(ACCOUNT, UUID(int=2), 4, UUID(int=3))
+    assert encode(webhook) == (
         b"\x82" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\0\0\0\x04" + bytes(15) + b"\x03"
     )
-    read = decode(encode(of_an_endpoint))
+    read = decode(encode(webhook))
     assert isinstance(read, WebhookTicket)
     assert read.endpoint_id == UUID(int=3)
 
 
 DELIVERY = encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example"))
-NOTIFICATION = encode(WebhookTicket(ACCOUNT, UUID(int=2), 4))
+NOTIFICATION = encode(WebhookTicket(ACCOUNT, UUID(int=2), 4, UUID(int=3)))
 
 
 @pytest.mark.parametrize(
@@ -67,9 +64,9 @@ NOTIFICATION = encode(WebhookTicket(ACCOUNT, UUID(int=2), 4))
     [
         b"",
         b"\x01",
-        b"\x81",
+        b"\x82",
         b"\x02" + DELIVERY[1:],
-        b"\x82" + NOTIFICATION[1:],
+        b"\x81" + NOTIFICATION[1:],
         b"{}",
         DELIVERY[:37],
         DELIVERY[:38],  # no destination
@@ -81,7 +78,7 @@ NOTIFICATION = encode(WebhookTicket(ACCOUNT, UUID(int=2), 4))
         NOTIFICATION[:33] + b"\xff\xff\xff\xff",
     ],
 )
-def test_bytes_that_are_no_ticket_of_this_version_are_dropped(data: bytes) -> None:
+def test_bytes_that_are_not_a_ticket_of_this_version_are_dropped(data: bytes) -> None:
     assert decode(data) is None
 
 
@@ -147,7 +144,7 @@ def test_the_same_ticket_with_and_without_its_lane_is_one() -> None:
 
 @pytest.mark.parametrize("count", [0, TOGETHER_MAX + 1])
 def test_a_message_of_no_or_too_many_tickets_is_a_fault(count: int) -> None:
-    with pytest.raises(ValueError, match="a message has"):
+    with pytest.raises(ValueError, match="a stream message has"):
         pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")] * count)
 
 
@@ -175,7 +172,7 @@ def test_destinations_and_accounts_spread_over_all_shards() -> None:
         assert 140 < min(spread.values()) <= max(spread.values()) < 260
 
 
-def test_senders_travel_beside_their_tickets() -> None:
+def test_senders_travel_with_their_tickets() -> None:
     def of(position: int, sender: str | None = None, source: str | None = None) -> DeliveryTicket:
         return DeliveryTicket(ACCOUNT, MESSAGE, position, 4, "a.example", sender, source)
 
@@ -188,7 +185,7 @@ def test_senders_travel_beside_their_tickets() -> None:
         of(5),
     ]
     found = unpack(pack(tickets, "google"))
-    assert [(each.sender, each.source, each.lane) for each in found if isinstance(each, DeliveryTicket)] == [
+    assert [(each.sender, each.source_ip, each.lane) for each in found if isinstance(each, DeliveryTicket)] == [
         (None, None, "google"),
         ("b.example", None, "google"),
         ("b.example", None, "google"),
@@ -212,9 +209,9 @@ def test_a_held_ticket_has_the_time_at_which_it_bounces_and_never_an_earlier_one
     first, second = unpack(pack([held, free], "google"))
     assert isinstance(first, DeliveryTicket)
     assert isinstance(second, DeliveryTicket)
-    assert (first.sender, first.source, first.lane) == (sender, source, "google")
+    assert (first.sender, first.source_ip, first.lane) == (sender, source, "google")
     assert first.bounce_at == datetime(2026, 11, 17, 12, 0, 1, tzinfo=UTC)
-    assert (second.sender, second.source, second.bounce_at) == (sender, source, None)
+    assert (second.sender, second.source_ip, second.bounce_at) == (sender, source, None)
 
 
 def test_a_version_that_knows_no_senders_finds_the_tickets() -> None:
@@ -228,7 +225,7 @@ def test_a_ticket_says_whether_it_is_of_a_list(source: str | None, is_list: bool
     ticket = DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example", "b.example", source, is_list)
     (found,) = unpack(pack([ticket]))
     assert isinstance(found, DeliveryTicket)
-    assert (found.sender, found.source, found.is_list) == ("b.example", source, is_list)
+    assert (found.sender, found.source_ip, found.is_list) == ("b.example", source, is_list)
 
 
 def test_each_ticket_of_a_message_has_its_own_origin() -> None:

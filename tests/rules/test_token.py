@@ -137,11 +137,11 @@ values = some.recursive(
 @bad_input("Tokens (JWT)", 200)
 @given(some.dictionaries(some.sampled_from([*claims(), "nbf", "alg"]), values, min_size=1, max_size=3))
 def test_any_claim_value_is_read_or_refused(changes: dict[str, Any]) -> None:
-    """Signed with the right key: nothing but what it says can be wrong."""
+    """Signed with the right key: only its claims can be wrong."""
     try:
         signed = jwt.encode(claims(**changes), SECRET, "HS256")
     except (TypeError, ValueError):
-        return  # what this library doesn't write, no one need read here
+        return  # what this library doesn't write needn't be read here
     read = token.read(signed, secrets=[SECRET], now=NOW)
     assert read is None or read.expires_at > NOW
 
@@ -153,9 +153,9 @@ def test_a_token_of_any_known_secret_is_read() -> None:
     assert token.read(signed, secrets=[other], now=NOW) is None
 
 
-def test_the_token_of_a_visit_is_no_members_and_the_other_way_round() -> None:
+def test_the_token_of_an_impersonation_is_not_a_members_and_the_other_way_round() -> None:
     issued = {
-        is_visit: token.issue(
+        is_impersonation: token.issue(
             account_id=ACCOUNT,
             user_id=USER,
             role=Role.VIEWER,
@@ -164,11 +164,11 @@ def test_the_token_of_a_visit_is_no_members_and_the_other_way_round() -> None:
             token_id="t",
             secret=SECRET,
             now=NOW,
-            is_visit=is_visit,
+            is_impersonation=is_impersonation,
         )
-        for is_visit in (False, True)
+        for is_impersonation in (False, True)
     }
-    for is_visit, text in issued.items():
-        assert (token.read(text, secrets=[SECRET], now=NOW) is None) is is_visit
-        assert (token.read_visit(text, secrets=[SECRET], now=NOW) is None) is not is_visit
-    assert token.read_visit(issued[True], secrets=[SECRET], now=NOW + timedelta(minutes=30)) is None
+    for is_impersonation, text in issued.items():
+        assert (token.read(text, secrets=[SECRET], now=NOW) is None) is is_impersonation
+        assert (token.read_impersonation(text, secrets=[SECRET], now=NOW) is None) is not is_impersonation
+    assert token.read_impersonation(issued[True], secrets=[SECRET], now=NOW + timedelta(minutes=30)) is None

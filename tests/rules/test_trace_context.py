@@ -2,7 +2,7 @@
 
 import pytest
 
-from posthouse.rules.trace_context import TraceContext, from_stored, parse_traceparent
+from posthouse.traces import TraceContext, from_stored, parse_traceparent
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"

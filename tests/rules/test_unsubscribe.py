@@ -35,7 +35,7 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
         (["list:news"], None, False, UnsubscribeOption("news", False)),
         (["list:News_1.a-b", "welcome"], None, False, UnsubscribeOption("News_1.a-b", False)),
         (["list:news", "list:news"], None, False, UnsubscribeOption("news", False)),
-        # Without the wish for a link, a tag is just a tag.
+        # Without the option for a link, a tag is just a tag.
         (["list:news", "list:offers"], None, False, UnsubscribeOption(None, False)),
         (["list:", "list:ü"], None, False, UnsubscribeOption(None, False)),
         (["list:a b"], None, False, UnsubscribeOption(None, False)),
@@ -48,7 +48,7 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
         (["list:" + "x" * 64, "one-click-unsubscribe"], None, False, UnsubscribeOption("x" * 64, True)),
     ],
 )
-def test_the_option_of_a_mail(tags: list[str], header: str | None, has_own: bool, chosen: UnsubscribeOption) -> None:
+def test_the_option_of_a_message(tags: list[str], header: str | None, has_own: bool, chosen: UnsubscribeOption) -> None:
     assert unsubscribe_option(tags, header, has_own=has_own) == chosen
 
 
@@ -81,7 +81,7 @@ def test_without_a_public_url_the_refusal_names_the_operator() -> None:
     assert "public_url" in not_offered().text
 
 
-def test_a_token_holds_account_list_and_address() -> None:
+def test_a_token_contains_account_list_and_address() -> None:
     assert read(token(ADA, KEY), KEY) == ADA
     assert token(ADA, KEY) == token(ADA._replace(email="Ada@Example.ORG"), KEY), "an address has one token"
 
@@ -130,7 +130,7 @@ def test_an_altered_token_is_refused() -> None:
 
 @bad_input("Unsubscribe links and forms", 500)
 @given(some.text(max_size=600) | some.text(ALPHABET, max_size=600))
-def test_any_other_text_is_no_token(given_as: str) -> None:
+def test_any_other_text_is_not_a_token(given_as: str) -> None:
     assert read(given_as, KEY) is None
 
 

@@ -1,4 +1,4 @@
-"""Use: histograms add up, percentiles are near the truth, windows never span two days, days are what was asked for."""
+"""Usage: histograms add up, percentiles are accurate, windows never span two days, days are those asked for."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -52,7 +52,7 @@ def test_a_time_over_all_bounds_counts_as_the_last_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exchange", "provider"),
+    ("mx_host", "provider"),
     [
         ("gmail-smtp-in.l.google.com", "google"),
         ("ASPMX.L.GOOGLE.COM.", "google"),
@@ -63,8 +63,8 @@ def test_a_time_over_all_bounds_counts_as_the_last_bound() -> None:
         ("", "other"),
     ],
 )
-def test_a_provider_is_known_by_its_mail_servers(exchange: str, provider: str) -> None:
-    assert usage.provider_of(exchange) == provider
+def test_a_provider_is_known_by_its_mail_servers(mx_host: str, provider: str) -> None:
+    assert usage.provider_of(mx_host) == provider
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_day_range_ends_today_or_is_given(
         (None, None, "0001-01-01", "`to`"),
         (None, None, "9999-12-31", "`to`"),
         (None, "2026-11-02", "2026-11-01", "`from`"),
-        (None, "2026-01-01", "2026-01-31", "30 at most"),
+        (None, "2026-01-01", "2026-01-31", "at most 30"),
     ],
 )
 def test_invalid_days_are_refused_by_name(days: str | None, first: str | None, last: str | None, named: str) -> None:

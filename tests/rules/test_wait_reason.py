@@ -1,4 +1,4 @@
-"""What a recipient waits for: one reason, in words that name who made it wait and until when."""
+"""What a recipient waits for: one reason, in words that say who made it wait and until when."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ CLAIMED = replace(NEW, fence=1, is_claimed=True, is_worker_alive=True, attempt_c
 DEFERRED = replace(NEW, fence=2, attempt_count=1)
 GREYLISTED = LastAttempt(1, "deferred", "mx1.example.org", 451, "4.7.1 Grey-listed\ntry later")
 BUSY = replace(GREYLISTED, response="4.3.2 busy")
-NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no usable answer: greylisted.example")
+NOWHERE = replace(GREYLISTED, mx_host=None, code=None, response="DNS gave no usable answer: greylisted.example")
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no us
     [
         (None, None, WaitReason.LOST, "Please report this as a fault."),
         (NEW, None, WaitReason.ON_ITS_WAY, f"on its way to a worker; if none takes it, it is due again {AT}"),
-        (replace(NEW, next_at=EARLIER), None, WaitReason.DUE, f"due since {SINCE}; it waits for a worker to be free"),
+        (replace(NEW, next_at=EARLIER), None, WaitReason.DUE, f"due since {SINCE}; it waits for a free worker"),
         (CLAIMED, None, WaitReason.SENDING, "being sent by a worker"),
         (replace(CLAIMED, is_worker_alive=False), None, WaitReason.WORKER_LOST, "its worker was lost; it is due again"),
         (
@@ -51,7 +51,7 @@ NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no us
             replace(DEFERRED, fence=3),
             BUSY,
             WaitReason.LANE_FULL,
-            f"postponed until {AT} for a reason that isn't the dest",
+            f"postponed until {AT} for a reason other than the dest",
         ),
         (replace(NEW, fence=1), None, WaitReason.LANE_FULL, "its lane is full or paused"),
         (DEFERRED, replace(BUSY, outcome="postponed"), WaitReason.LANE_FULL, "its lane is full or paused"),
@@ -88,7 +88,7 @@ def test_a_suppressed_address_is_shown_before_its_next_try() -> None:
 
 
 def test_a_servers_reply_is_short_and_printable() -> None:
-    last = replace(BUSY, exchange="mx\x1b[0m", response="\x1b[2J" + "a" * 2_000)
+    last = replace(BUSY, mx_host="mx\x1b[0m", response="\x1b[2J" + "a" * 2_000)
     wait = explain(DEFERRED, last, is_suspended=False, suppressed=None, now=NOW)
     assert wait.text.isprintable()
     assert len(wait.text) < 500

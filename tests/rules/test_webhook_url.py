@@ -380,7 +380,7 @@ def test_the_operator_may_list_the_ports_that_are_accepted() -> None:
         ("https://api.posthouse.example.net/", "this service itself"),
         ("https://example.com/ü", "percent-encode"),
         ("https://example.com:25/", "port 25, which belongs to another service: use 443"),
-        ("https://example.com:70000/", "no number from 1 to 65535"),
+        ("https://example.com:70000/", "not from 1 to 65535"),
         (" https://example.com/", "white space"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What holds after every step, whatever the steps were; and what holds besides once all work is finished."""
+"""What holds after every step, whatever the steps were; and what also holds once all work is finished."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,10 +10,11 @@ from posthouse.rules import ids, retry
 from posthouse.rules.audit.promises import AuditTally
 from tests.simulation.simulated_service import SimulatedService
 from tests.support.accept_flow import SIMULATOR
+from tests.support.context import context
 from tests.support.database_checks import PROMISES
 from tests.support.delivery_flow import IDENTITY
 
-# The checks of the database alone, in one query.
+# Only the checks of the database, in one query.
 _DATABASE_CHECKS: Final = " UNION ALL ".join(
     f"(SELECT '{name}' AS promise, to_jsonb(broken)::text AS shown FROM ({query}) broken LIMIT 3)"
     for name, query in ((name.replace("'", "''"), query) for name, query in PROMISES.items())
@@ -63,11 +64,10 @@ async def require_idle(simulation: SimulatedService) -> AuditTally:
     )
     found += [f"{row['id']} is {row['status']}, and nothing is left to do" for row in rows]
     audit = Audit(
-        database=simulation.database,
-        clock=simulation.clock,
-        sealer=simulation.sealer,
+        context(
+            simulation.database, simulation.clock, sealer=simulation.sealer, return_path=[IDENTITY.return_path_key]
+        ),
         return_path_domain=IDENTITY.return_path_domain,
-        return_path_keys=[IDENTITY.return_path_key],
         simulator_domain=SIMULATOR,
     )
     logs = OutsideLogs(sender=simulation.sent_log, receiver=simulation.carrier.log, webhooks=simulation.caller.log)

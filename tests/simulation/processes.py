@@ -49,7 +49,7 @@ class Process:
         return self.flow.worker_id if isinstance(self.flow, Delivery | WebhookSender) else None
 
     def begin(self, work: Coroutine[Any, Any, Made]) -> "asyncio.Task[Made]":
-        """Run work in this process; tasks it starts belong to the process as well."""
+        """Runs work in this process; tasks it starts belong to the process as well."""
         token = CURRENT.set(self)
         try:
             return asyncio.get_running_loop().create_task(work)
@@ -57,7 +57,7 @@ class Process:
             CURRENT.reset(token)
 
     async def do(self, work: Coroutine[Any, Any, Made]) -> Made | None:
-        """Run work to its end; None when the process dies meanwhile."""
+        """Runs work to its end; returns None when the process dies meanwhile."""
         task = self.begin(work)
         await asyncio.wait([task])
         if task.cancelled() or isinstance(task.exception(), Killed):

@@ -32,7 +32,7 @@ _ELSEWHERE: Final = (
     "cancel.",
     "submission.",
     "feedback.",
-    "upkeep.",
+    "maintenance.",
     "accept.admitted",
     "accept.read",
     "accept.before_answer",
@@ -44,40 +44,43 @@ Step = tuple[str, tuple[Any, ...]]
 Made = TypeVar("Made")
 
 
-def recipients(chance: random.Random) -> tuple[str, ...]:
-    """From few addresses, so that they recur: some are suppressed by then."""
-    count = chance.choice((1, 1, 1, 2, 3, 5))
-    made = {f"{chance.choice(MAIL_BEHAVIOURS)}-{chance.randrange(40)}@{chance.choice(DOMAINS)}" for _ in range(count)}
-    if chance.random() < 0.1:
-        made.add(f"{chance.choice(('delivered', 'bounced'))}@{SIMULATOR}")
+def recipients(randomness: random.Random) -> tuple[str, ...]:
+    """Few addresses, so that they recur: some are suppressed by then."""
+    count = randomness.choice((1, 1, 1, 2, 3, 5))
+    made = {
+        f"{randomness.choice(MAIL_BEHAVIOURS)}-{randomness.randrange(40)}@{randomness.choice(DOMAINS)}"
+        for _ in range(count)
+    }
+    if randomness.random() < 0.1:
+        made.add(f"{randomness.choice(('delivered', 'bounced'))}@{SIMULATOR}")
     return tuple(sorted(made))
 
 
-def steps(chance: random.Random) -> Step:
+def steps(randomness: random.Random) -> Step:
     """The next step. Most are ordinary operation."""
-    account = chance.randrange(len(ACCOUNTS))
-    mode = Mode.TEST if chance.random() < 0.05 else Mode.LIVE
+    account = randomness.randrange(len(ACCOUNTS))
+    mode = Mode.TEST if randomness.random() < 0.05 else Mode.LIVE
     choices: list[tuple[float, Callable[[], Step]]] = [
-        (22, lambda: ("send", (account, recipients(chance), mode))),
-        (3, lambda: ("send_again", (chance.randrange(1_000),))),
+        (22, lambda: ("send", (account, recipients(randomness), mode))),
+        (3, lambda: ("send_again", (randomness.randrange(1_000),))),
         (6, lambda: ("dispatch", ())),
-        (12, lambda: ("work", (chance.randrange(4), chance.choice((1, 3, 200))))),
+        (12, lambda: ("work", (randomness.randrange(4), randomness.choice((1, 3, 200))))),
         (8, lambda: ("cycle", ())),
-        (10, lambda: ("wait", (round(chance.uniform(0.1, 90), 1),))),
-        (5, lambda: ("wait", (round(chance.uniform(10, 90), 1), chance.choice((1, 2, 2, 3, 3, 4, 5))))),
-        (14, lambda: ("leap", (chance.choice((0, 0, 30)),))),
-        (1, lambda: ("jump", (chance.choice((-86_400, -3_600, -30, 30, 3_600, 86_400)),))),
-        (10, lambda: ("arm", (chance.choice(POINTS), chance.choice((1, 1, 2, 3))))),
-        (3, lambda: ("kill", (chance.randrange(6),))),
-        (2, lambda: ("stop", (chance.randrange(6),))),
+        (10, lambda: ("wait", (round(randomness.uniform(0.1, 90), 1),))),
+        (5, lambda: ("wait", (round(randomness.uniform(10, 90), 1), randomness.choice((1, 2, 2, 3, 3, 4, 5))))),
+        (14, lambda: ("leap", (randomness.choice((0, 0, 30)),))),
+        (1, lambda: ("jump", (randomness.choice((-86_400, -3_600, -30, 30, 3_600, 86_400)),))),
+        (10, lambda: ("arm", (randomness.choice(POINTS), randomness.choice((1, 1, 2, 3))))),
+        (3, lambda: ("kill", (randomness.randrange(6),))),
+        (2, lambda: ("stop", (randomness.randrange(6),))),
         (4, lambda: ("restart", ())),
         (1, lambda: ("wipe", ())),
-        (2, lambda: ("stream_faults", tuple(round(chance.choice((0, 0.1, 0.5)), 1) for _ in range(4)))),
+        (2, lambda: ("stream_faults", tuple(round(randomness.choice((0, 0.1, 0.5)), 1) for _ in range(4)))),
         (1, lambda: ("suspend", (account,))),
         (2, lambda: ("resume", (account,))),
-        (2, lambda: ("endpoint", (account, chance.choice(PATHS), chance.random() < 0.9))),
+        (2, lambda: ("endpoint", (account, randomness.choice(PATHS), randomness.random() < 0.9))),
     ]
-    (made,) = chance.choices([made for _, made in choices], [weight for weight, _ in choices])
+    (made,) = randomness.choices([made for _, made in choices], [weight for weight, _ in choices])
     return made()
 
 
@@ -101,11 +104,11 @@ async def run_seed(
     report: Callable[[SimulatedService, int], None] = lambda *_: None,
     **given: Any,
 ) -> tuple[SimulatedService, AuditTally]:
-    """So many steps of a seed; then all work is finished and audited."""
-    chance = random.Random(seed)
+    """This many steps of a seed; then all work is finished and audited."""
+    randomness = random.Random(seed)
     async with open_simulation(url, seed, **given) as simulation:
         for number in range(count):
-            await take_step(simulation, steps(chance))
+            await take_step(simulation, steps(randomness))
             report(simulation, number + 1)
         return simulation, await with_steps(simulation, finish(simulation))
 
@@ -130,7 +133,7 @@ async def with_steps(simulation: SimulatedService, work: Awaitable[Made]) -> Mad
 def summary(simulation: SimulatedService, began_at: Any, tally: AuditTally | None = None) -> str:
     days = (simulation.clock.now() - began_at) / timedelta(days=1)
     arrived, called = len(simulation.carrier.log), len(simulation.caller.log)
-    sent = f"{len(simulation.steps)} steps, {days:.1f} days, {len(simulation.asked)} mails sent"
+    sent = f"{len(simulation.steps)} steps, {days:.1f} days, {len(simulation.asked)} messages sent"
     text = f"{sent}, {arrived} arrivals, {called} calls"
     return (
         text if tally is None else f"{text}, {sum(count.checked for count in tally.counts.values())} checks, 0 breaches"

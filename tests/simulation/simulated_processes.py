@@ -8,12 +8,12 @@ from uuid import UUID
 
 import structlog
 
-from posthouse.chance import SeededChance
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import Dispatch
 from posthouse.flows.deliver.outgoing_mail import OutgoingMail
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.flows.webhooks.sender import WebhookSender
+from posthouse.flows.webhooks.sender import WebhookPolicy, WebhookSender
+from posthouse.randomness import SeededRandomness
 from posthouse.rules import retry
 from posthouse.rules.retry import Schedule
 from posthouse.rules.webhook_url import check_url
@@ -30,8 +30,9 @@ from tests.simulation.simulated_world import (
     SimulatedWebhookClient,
     VirtualClock,
 )
-from tests.support.accept_flow import SIMULATOR, new_intake
-from tests.support.delivery_flow import IDENTITY, WIDE
+from tests.support.accept_flow import new_intake
+from tests.support.context import context
+from tests.support.delivery_flow import IDENTITY, WIDE, new_delivery
 
 SETTLED_SECONDS_MAX: Final = 20.0
 
@@ -61,36 +62,33 @@ class SimulatedProcesses:
         database = await ProcessDatabase.open(self.url, connections_max=4)
         control_cache = ControlCache(database, self.clock.monotonic)
         process = Process(f"{kind} {number}", kind, database, control_cache)
-        chance = SeededChance(self.seed * 1_000 + number)
+        randomness = SeededRandomness(self.seed * 1_000 + number)
         tickets = Tickets(ProcessStream(self.stream, process), SHARDS)
         match kind:
             case "api":
-                process.flow = new_intake(database, control_cache, self.clock, chance=chance, tickets=tickets)
+                process.flow = new_intake(database, control_cache, self.clock, randomness=randomness, tickets=tickets)
             case "dispatcher":
                 process.flow = Dispatch(database=database, clock=self.clock, tickets=tickets)
             case "delivery":
-                process.flow = self.delivery_kind(
+                process.flow = new_delivery(
+                    self.delivery_kind,
                     database=database,
                     control_cache=control_cache,
                     clock=self.clock,
-                    chance=chance,
+                    randomness=randomness,
                     resolver=SilentResolver(),
                     carrier=self.carrier,
                     outgoing_mail=OutgoingMail(database=database, clock=self.clock, signing=None, identity=IDENTITY),
-                    simulator_domain=SIMULATOR,
-                    lane_limits=WIDE,
+                    limits=WIDE,
                     retries=self.delivery_waits,
                     tickets=tickets,
                 )
             case _:
                 process.flow = WebhookSender(
-                    database=database,
-                    clock=self.clock,
-                    chance=chance,
+                    context(database, self.clock, randomness, sealer=self.sealer),
                     client=self.caller,
-                    sealer=self.sealer,
                     target_of=check_url,
-                    retries=self.webhook_waits,
+                    policy=WebhookPolicy(retries=self.webhook_waits),
                 )
         await process.do(control_cache.forget_changes())
         await self.maintain(process)

@@ -17,16 +17,16 @@ import asyncpg
 import structlog
 
 from posthouse import crash
-from posthouse.chance import SeededChance
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
 from posthouse.flows.deliver.delivery import Delivery
-from posthouse.flows.operate.upkeep import Upkeep
+from posthouse.flows.operate.maintenance import Maintenance
 from posthouse.flows.webhooks.sender import WebhookSender
+from posthouse.randomness import SeededRandomness
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Refusal
-from posthouse.store import webhooks
+from posthouse.store import endpoints
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.stream import TicketKind
@@ -43,10 +43,10 @@ from tests.simulation.simulated_world import (
     VirtualClock,
 )
 from tests.support.accept_flow import Sender, new_sender
+from tests.support.maintenance import new_maintenance
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
-from tests.support.upkeep import new_upkeep
-from tests.support.webhook_steps import ALL_EVENTS
+from tests.support.webhook_steps import ALL_EVENTS, save_webhook
 
 ACCOUNTS: Final = ("acme", "bolt")
 KINDS: Final = ("api", "dispatcher", "delivery", "delivery", "webhooks", "webhooks")
@@ -81,7 +81,7 @@ class SimulatedService(SimulatedProcesses):
     # A connection that is not the service's.
     observer: Any
     database: Database
-    upkeep: Upkeep
+    maintenance: Maintenance
     asked: list[SendRequest] = field(default_factory=list)
     sent_log: list[str] = field(default_factory=list)
     suspended: set[int] = field(default_factory=set)
@@ -91,7 +91,7 @@ class SimulatedService(SimulatedProcesses):
     # Sending
 
     async def step_send(self, account: int, recipients: tuple[str, ...], mode: Mode = Mode.LIVE) -> None:
-        """A client sends a mail."""
+        """A client sends a message."""
         asked = SendRequest(account, f"key {len(self.asked)}", recipients, mode, self.clock.now())
         self.asked.append(asked)
         await self._ask(asked)
@@ -108,7 +108,9 @@ class SimulatedService(SimulatedProcesses):
         intake: Intake = process.flow
         body = "/".join(asked.recipients).encode()
         draft = sender.draft(asked.recipients)
-        request_id = RequestId(ids.new_id(self.clock.now(), SeededChance(len(self.sent_log)).bytes(ids.RANDOM_BYTES)))
+        request_id = RequestId(
+            ids.new_id(self.clock.now(), SeededRandomness(len(self.sent_log)).bytes(ids.RANDOM_BYTES))
+        )
         fingerprint = intake.fingerprint(body)
         await self.refresh(process)
         try:
@@ -163,7 +165,7 @@ class SimulatedService(SimulatedProcesses):
         for number in range(4):
             await self.step_work(number)
 
-    async def step_upkeep(self) -> None:
+    async def step_maintenance(self) -> None:
         """Create the partitions of coming days."""
         self._partitions_until = None
         await self._make_partitions()
@@ -185,7 +187,8 @@ class SimulatedService(SimulatedProcesses):
         """Time passes until the next work is due, and `beyond` more; then it is done."""
         await self._finish_running_work()
         due = await self.observer.fetchval(
-            "SELECT min(next_at) FROM (SELECT next_at FROM schedule UNION ALL SELECT next_at FROM calls) due"
+            "SELECT min(next_at) FROM (SELECT next_at FROM delivery_schedule"
+            " UNION ALL SELECT next_at FROM webhook_schedule) due"
         )
         if due is not None:
             seconds = max((due - self.clock.now()).total_seconds(), 0.0)
@@ -225,7 +228,7 @@ class SimulatedService(SimulatedProcesses):
     async def _make_partitions(self) -> None:
         now = self.clock.now()
         if self._partitions_until is None or now >= self._partitions_until:
-            await self.upkeep.make_partitions()
+            await self.maintenance.make_partitions()
             self._partitions_until = now + timedelta(days=1)
 
     # Faults
@@ -285,10 +288,10 @@ class SimulatedService(SimulatedProcesses):
     async def step_endpoint(self, account: int, path: str, enabled: bool = True) -> None:
         """Create or change an account's webhook."""
         account_id = AccountId(self.senders[account].account_id)
-        sealed = self.sealer.seal(SECRET.encode(), webhooks.secret_purpose(account_id))
+        sealed = self.sealer.seal(SECRET.encode(), endpoints.secret_purpose(account_id, account_id))
         url = f"https://hooks.example.com{path}"
         async with self.observer.transaction():
-            await webhooks.save(self.observer, account_id, url, ALL_EVENTS, enabled, sealed, self.clock.now())
+            await save_webhook(self.observer, account_id, url, ALL_EVENTS, enabled, sealed, self.clock.now())
 
     async def step_sql(self, statement: str) -> None:
         """Change the database behind the service's back."""
@@ -317,7 +320,9 @@ class SimulatedService(SimulatedProcesses):
 
     async def open_count(self) -> int:
         return int(
-            await self.observer.fetchval("SELECT (SELECT count(*) FROM schedule) + (SELECT count(*) FROM calls)")
+            await self.observer.fetchval(
+                "SELECT (SELECT count(*) FROM delivery_schedule) + (SELECT count(*) FROM webhook_schedule)"
+            )
         )
 
 
@@ -344,7 +349,9 @@ async def open_simulation(
         observer=observer,
         database=database,
         sealer=sealer,
-        upkeep=new_upkeep(database, clock, chance=SeededChance(seed), resolver=SilentResolver(), sealer=sealer),
+        maintenance=new_maintenance(
+            database, clock, randomness=SeededRandomness(seed), resolver=SilentResolver(), sealer=sealer
+        ),
         **given,
     )
     configured = structlog.get_config()["processors"]

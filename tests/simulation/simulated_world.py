@@ -73,7 +73,7 @@ class Faults:
 
 
 class VirtualClock(SettableClock):
-    """Moves when the simulation says so, and wakes sleeping tasks when their time has come."""
+    """Moves when the simulation advances it, and wakes sleeping tasks when their time has come."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class VirtualClock(SettableClock):
 class SilentResolver(Resolver):
     """DNS without answers: every destination is its own lane."""
 
-    async def exchanges(self, domain: str) -> MxRecords | NoName | NoAnswer:
+    async def mx_hosts(self, domain: str) -> MxRecords | NoName | NoAnswer:
         return NoAnswer(f"no answer for {domain}")
 
 
@@ -131,7 +131,7 @@ class SilentResolver(Resolver):
 
 @dataclass(slots=True)
 class StreamFaults:
-    """The share of messages that are lost, doubled or late, and of acknowledgements that are lost."""
+    """The share of messages that are lost, duplicated or late, and of acknowledgements that are lost."""
 
     lost: float = 0.0
     twice: float = 0.0
@@ -262,7 +262,7 @@ class SimulatedCarrier:
         self._tries: Counter[str] = Counter()
         self.is_slow = True
         self.log: list[str] = []
-        # How often the permit check before the dot stopped a mail.
+        # How often the permit check before the dot stopped a message.
         self.withdrawn = 0
 
     async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
@@ -281,7 +281,7 @@ class SimulatedCarrier:
             if not self._faults.ignores_the_lease:
                 return CarrierResult((NoReply(Stage.DATA, "withdrawn"),) * len(happenings))
         require_alive()
-        # From here on the mail may have arrived, whatever the reply.
+        # From here on the message may have arrived, whatever the reply.
         end: AttemptResult = Replied(Stage.DOT, _OK)
         arrives = True
         if fate.random() < 0.08:

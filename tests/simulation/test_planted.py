@@ -53,7 +53,7 @@ SURROUNDINGS = {
     "a server that takes mail and loses it": (Faults(loses_what_it_took=True), "got nothing"),
     "a server that refuses mail and takes it": (Faults(takes_what_it_refused=True), "got it"),
     "a carrier that sends twice": (Faults(sends_twice=True), "got it 2 times"),
-    "a webhook client that invents successes": (Faults(invents_successes=True), "never said yes"),
+    "a webhook client that invents successes": (Faults(invents_successes=True), "never answered with a 2xx"),
     "a webhook client that changes bodies": (Faults(changes_bodies=True), "other bytes than are stored"),
     "a signature of another time": (Faults(signs_with_an_old_time=True), "time is not that of the call"),
 }
@@ -67,16 +67,16 @@ async def test_misbehaving_surroundings_are_noticed(database_url: str, fault: st
 
 
 DATABASE_CHANGES = {
-    "a lost row of the schedule": ("DELETE FROM schedule", "is in the schedule"),
+    "a lost row of the schedule": ("DELETE FROM delivery_schedule", "is in the schedule"),
     "a credit that is given back twice": ("UPDATE accounts SET available = available + 1", "available is"),
     "an event that was dropped": ("DELETE FROM events WHERE type = 'email.bounced'", "event"),
-    "a webhook delivery that nothing will send": ("DELETE FROM calls", "nothing is left to do"),
+    "a webhook delivery that nothing will send": ("DELETE FROM webhook_schedule", "nothing is left to do"),
     "a recipient that is delivered without an attempt": (
         "UPDATE attempts SET outcome = 'deferred' WHERE outcome = 'delivered'",
         "has an attempt that delivered it",
     ),
     "mail that is never tried": (
-        "UPDATE schedule SET next_at = '2100-01-01'",
+        "UPDATE delivery_schedule SET next_at = '2100-01-01'",
         "not everything is final",
     ),
     "an accepted message that is gone": (
@@ -84,7 +84,7 @@ DATABASE_CHANGES = {
             "WITH gone AS (SELECT id FROM messages LIMIT 1), "
             + ", ".join(
                 f"{table} AS (DELETE FROM {table} WHERE message_id IN (SELECT id FROM gone))"
-                for table in ("recipients", "bodies", "schedule", "attempts", "idempotency", "events")
+                for table in ("recipients", "bodies", "delivery_schedule", "attempts", "idempotency", "events")
             )
             + ", grant_back AS (UPDATE accounts SET available = available + (SELECT sum(CASE kind WHEN 'reserve'"
             " THEN amount WHEN 'release' THEN -amount ELSE 0 END) FROM ledger WHERE account_id = accounts.id"
@@ -106,7 +106,7 @@ async def test_a_change_of_the_database_is_noticed(database_url: str, fault: str
 
 
 async def test_a_retry_that_comes_too_early_is_noticed(database_url: str) -> None:
-    hasty = replace(retry.DELIVERY, waits=(timedelta(seconds=50), *retry.DELIVERY.waits[1:]))
+    hasty = replace(retry.DELIVERY, waits=(timedelta(seconds=30), *retry.DELIVERY.waits[1:]))
     with pytest.raises(Broken, match="was tried again"):
         await run_steps(database_url, ("send", (0, MIXED)), *[("cycle", ()), ("leap", ())] * 4, delivery_waits=hasty)
 
@@ -118,7 +118,7 @@ async def test_a_retry_too_many_is_noticed(database_url: str) -> None:
 
 
 async def test_a_webhook_call_that_comes_too_early_is_noticed(database_url: str) -> None:
-    hasty = replace(retry.WEBHOOK, waits=(timedelta(seconds=4), *retry.WEBHOOK.waits[1:]))
+    hasty = replace(retry.WEBHOOK, waits=(timedelta(seconds=2), *retry.WEBHOOK.waits[1:]))
     steps: list[Step] = [("endpoint", (0, "/never")), ("send", (0, WELL)), *[("cycle", ()), ("leap", ())] * 4]
     with pytest.raises(Broken, match="was sent again after"):
         await run_steps(database_url, *steps, webhook_waits=hasty)
@@ -148,8 +148,8 @@ async def test_a_lease_that_is_not_checked_before_the_dot_is_noticed(database_ur
 class Forgetful(Delivery):
     """Delivers mail and records nothing."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *parts: Any, **given: Any) -> None:
+        super().__init__(*parts, **given)
         self._claims.record = self._forget  # type: ignore[method-assign]
 
     async def _forget(self, outcomes: Sequence[DeliveryOutcome]) -> None:

@@ -178,7 +178,7 @@ def test_no_promise_is_broken_whatever_hypothesis_does(
             max_examples=2,
             stateful_step_count=15,
             deadline=None,
-            # A smaller example takes minutes to find; the steps of this one are printed.
+            # Shrinking the example takes minutes; the steps of this one are printed.
             phases=(Phase.reuse, Phase.generate),
             suppress_health_check=list(HealthCheck),
         ),

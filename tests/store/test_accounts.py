@@ -55,7 +55,7 @@ async def test_every_change_is_stamped_and_the_stamp_never_goes_back(database: D
         assert (await accounts.lock(tx, row.id)).changed_at == LATER
 
 
-async def test_a_suspension_has_a_reason_and_is_lifted(database: Database) -> None:
+async def test_a_suspension_has_a_reason_and_can_end(database: Database) -> None:
     async with database.transaction() as tx:
         row = await made(tx)
         await accounts.suspend(tx, row.id, "spam", LATER)
@@ -66,7 +66,7 @@ async def test_a_suspension_has_a_reason_and_is_lifted(database: Database) -> No
         assert not await accounts.is_suspended(tx, row.id)
 
 
-async def test_limits_are_kept_and_returned_to_the_services_own(database: Database) -> None:
+async def test_limits_are_stored_and_reset_to_the_services_own(database: Database) -> None:
     async with database.transaction() as tx:
         row = await made(tx)
         await accounts.set_limits(tx, row.id, 5, 10, True, (1, 2, 3), LATER)

@@ -8,8 +8,9 @@ import asyncpg
 import pytest
 
 from posthouse.rules.refusal import Refusal
-from posthouse.store.advisory_lock import LockName, try_lock
+from posthouse.store.postgres import AdvisoryLock as LockName
 from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import try_advisory_lock as try_lock
 from tests.support.eventually import eventually
 
 

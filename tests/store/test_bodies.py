@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from posthouse.rules.ids import AccountId, MessageId, new_message_id
-from posthouse.store import bodies
+from posthouse.store import messages
 from posthouse.store.postgres import Database
 
 ACCOUNT = AccountId(uuid4())
@@ -37,8 +37,8 @@ async def tx(database: Database) -> AsyncIterator[Any]:
 async def test_a_body_is_read_as_it_was_stored(size: int, tx: Any) -> None:
     for mime in ((LINE * (size // len(LINE) + 1))[:size], random.Random(size).randbytes(size)):
         message_id = await store(tx, mime)
-        assert await bodies.whole(tx, ACCOUNT, message_id) == mime
-        assert await bodies.beginning(tx, ACCOUNT, message_id, 1_000) == mime[:1_000]
+        assert await messages.whole_body(tx, ACCOUNT, message_id) == mime
+        assert await messages.body_beginning(tx, ACCOUNT, message_id, 1_000) == mime[:1_000]
         assert await tx.fetchval("SELECT octet_length(mime) FROM bodies WHERE message_id = $1", message_id) == size
 
 

@@ -1,4 +1,4 @@
-"""The cache: quick to believe a yes, quick to forget it, and never sure for long without asking."""
+"""The cache: it answers from memory, forgets changes quickly, and never relies on old reads for long."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ def clock() -> SettableClock:
 
 @pytest_asyncio.fixture
 async def cache(database: Database, clock: SettableClock) -> ControlCache:
-    """With a memory that is good for as long as the clock stands still."""
+    """With entries that are valid for as long as the clock stands still."""
     made = ControlCache(database, clock.monotonic)
     await made.forget_changes()
     return made
@@ -46,7 +46,7 @@ async def cache(database: Database, clock: SettableClock) -> ControlCache:
 async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
     database_url: str, operator: Operator, account: MadeAccount
 ) -> None:
-    async with open_database(database_url, patience=PATIENCE) as another:
+    async with open_database(database_url, timeout_factor=PATIENCE) as another:
         cache = ControlCache(another, time.monotonic)
         async with repeated(cache.forget_changes, pause_seconds=1.0):
             username = account.credential.username
@@ -59,7 +59,7 @@ async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
             )
 
 
-async def test_what_is_known_is_believed_without_asking(
+async def test_what_is_cached_is_used_without_a_query(
     cache: ControlCache, operator: Operator, account: MadeAccount, database: Database
 ) -> None:
     username = account.credential.username
@@ -70,7 +70,7 @@ async def test_what_is_known_is_believed_without_asking(
     assert await cache.credential(username) is None
 
 
-async def test_what_is_old_is_asked_anew_though_nothing_was_forgotten(
+async def test_what_is_old_is_read_again_though_nothing_was_forgotten(
     cache: ControlCache, operator: Operator, account: MadeAccount, clock: SettableClock
 ) -> None:
     assert await cache.credential(account.credential.username) is not None
@@ -79,7 +79,7 @@ async def test_what_is_old_is_asked_anew_though_nothing_was_forgotten(
     assert await cache.credential(account.credential.username) is None
 
 
-async def test_a_cache_that_is_not_used_asks_for_no_changes_and_believes_nothing(
+async def test_an_unused_cache_reads_no_changes_and_trusts_nothing(
     database_url: str, operator: Operator, account: MadeAccount, clock: SettableClock
 ) -> None:
     username = account.credential.username
@@ -129,7 +129,7 @@ async def test_without_postgresql_nothing_is_used_longer_than_the_cache_may_be_o
         with pytest.raises(Refusal) as refused:
             await cache.credential(account.credential.username)
         assert refused.value.code is Code.SERVICE_UNAVAILABLE
-        await relay.mend()
+        await relay.restore()
         assert await cache.credential(account.credential.username) == known
 
 
@@ -143,7 +143,7 @@ async def test_a_revocation_during_an_outage_is_known_after_it(
         await relay.cut()
         await operator.revoke_credential(account.id, account.credential.id)
         clock.advance(hours=1)
-        await relay.mend()
+        await relay.restore()
         await cache.forget_changes()
         assert await cache.credential(account.credential.username) is None
 
@@ -167,7 +167,7 @@ async def test_a_change_that_is_committed_late_is_still_noticed(
     assert await cache.credential(credential.username) is None
 
 
-async def test_what_was_read_before_a_change_is_not_kept_after_it(
+async def test_what_was_read_before_a_change_is_not_cached_after_it(
     cache: ControlCache, database: Database, account: MadeAccount, clock: SettableClock
 ) -> None:
     """A row is read, changes, is forgotten, and only then would be remembered."""

@@ -151,7 +151,9 @@ async def test_a_replaced_key_ends_with_the_overlap_or_when_it_expires(
             assert (await credentials.count_keys(tx, owner.account_id, NOW)).current == 1
             by = ApiKeyId(uuid4())
             assert await credentials.replace_key(tx, owner.account_id, key.id, by, NOW + hour, LATER) == ends_at
-            assert (await credentials.count_keys(tx, owner.account_id, NOW)).current == 0, "it makes room for the other"
+            assert (await credentials.count_keys(tx, owner.account_id, NOW)).current == 0, (
+                "it makes space for the other"
+            )
 
 
 async def blocks_read(connection: Connection, query: str, *arguments: object) -> int:

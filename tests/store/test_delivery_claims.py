@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
-from posthouse.store import bodies, delivery_claims, delivery_schedule
+from posthouse.store import delivery_claims, delivery_schedule, messages
 from posthouse.store.delivery_claims import BODY_BYTES_MAX, ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
@@ -38,7 +38,7 @@ async def again(steps: DeliverySteps, retries: Schedule = DELIVERY) -> ClaimedRe
 
 
 async def end(steps: DeliverySteps, claimed: ClaimedRecipient) -> None:
-    """It came to its end: nothing of it is left for the next part of the test."""
+    """It became final: none of it remains for the next part of the test."""
     await steps.record(steps.outcome(claimed, DeliveryResult.FAILED))
 
 
@@ -83,7 +83,7 @@ async def test_what_is_older_than_it_may_be_is_over_and_time_held_does_not_count
     await steps.accept()
     await hold(steps, timedelta(days=2))
     steps.clock.advance(hours=1)
-    # The hold went on until now: all of that time was not its own.
+    # The hold lasted until now: none of that time counts.
     claimed = await again(steps)
     assert (claimed.is_over, claimed.held) == (False, timedelta(days=2, hours=1))
     await steps.resume()
@@ -115,7 +115,7 @@ async def test_without_a_lifetime_nothing_is_too_old(steps: DeliverySteps) -> No
     await end(steps, claimed)
 
 
-async def test_in_one_claim_each_is_judged_for_itself(steps: DeliverySteps) -> None:
+async def test_in_one_claim_each_is_judged_separately(steps: DeliverySteps) -> None:
     await steps.accept()
     steps.clock.advance(LIFETIME + MOMENT)
     young = await steps.accept(2)
@@ -141,13 +141,13 @@ async def test_a_body_comes_along_unless_it_is_large_and_a_large_one_can_be_fetc
     assert large.mime is None
     assert large.mime_bytes is not None
     async with steps.database.connection() as connection:
-        body = await bodies.whole(connection, account_id, large.id)
+        body = await messages.whole_body(connection, account_id, large.id)
         assert body is not None
         assert len(body) == large.mime_bytes > BODY_BYTES_MAX
         assert body.count(b"b" * 60) == 2_000
-        assert await bodies.whole(connection, account_id, small.id) == small.mime
+        assert await messages.whole_body(connection, account_id, small.id) == small.mime
         # Another account's id finds nothing.
-        assert await bodies.whole(connection, AccountId(uuid4()), large.id) is None
+        assert await messages.whole_body(connection, AccountId(uuid4()), large.id) is None
 
 
 async def test_a_body_that_is_gone_has_no_length(steps: DeliverySteps) -> None:

@@ -23,7 +23,7 @@ from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, outcome, re
 
 RECIPIENT = "SELECT status, billing_status, attempt_count, last_smtp_code, last_smtp_response FROM recipients"
 FINAL = (DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED)
-# A claim can end so; what is cancelled was never claimed.
+# A claim can end this way; what is cancelled was never claimed.
 RESULTS = [result for result in DeliveryResult if result is not DeliveryResult.CANCELLED]
 
 
@@ -33,8 +33,8 @@ async def available(steps: DeliverySteps) -> int:
 
 
 async def state(steps: DeliverySteps) -> list[Any]:
-    """Everything that an outcome may change, as it lies there."""
-    tables = ("messages", "recipients", "attempts", "schedule", "ledger", "events", "suppressions", "accounts")
+    """Everything that an outcome may change, as stored."""
+    tables = ("messages", "recipients", "attempts", "delivery_schedule", "ledger", "events", "suppressions", "accounts")
     return [await steps.fetch(f"SELECT xmin::text, ctid::text, t::text FROM {table} t ORDER BY 3") for table in tables]
 
 
@@ -95,10 +95,12 @@ async def test_an_attempt_is_on_record_before_it_is_made(steps: DeliverySteps) -
     (claimed,) = await steps.claimed()
     rows = await steps.fetch("SELECT message_id, position, fence, worker_id, started_at, outcome FROM attempts")
     assert rows == [(claimed.message_id, 0, 1, steps.worker_id, steps.clock.now(), None)]
-    assert await steps.fetch("SELECT fence, worker_id, attempt_count FROM schedule") == [(1, steps.worker_id, 1)]
+    assert await steps.fetch("SELECT fence, worker_id, attempt_count FROM delivery_schedule") == [
+        (1, steps.worker_id, 1)
+    ]
 
 
-async def test_of_two_tickets_for_one_recipient_one_is_worth_something(steps: DeliverySteps) -> None:
+async def test_of_two_tickets_for_one_recipient_only_one_is_valid(steps: DeliverySteps) -> None:
     await steps.accept(2)
     tickets = await steps.lease()
     assert len(await steps.claim([*tickets, *tickets])) == 2
@@ -172,11 +174,11 @@ async def test_a_final_result_is_written_everywhere_at_once(result: DeliveryResu
         (claimed.account_id, outcomes.event.id, claimed.message_id, 0, f"email.{result}", now, outcomes.event.body)
     ]  # fmt: skip
     assert await steps.fetch(
-        "SELECT finished_at, outcome, exchange, address, tls, stage, code, is_ambiguous FROM attempts"
+        "SELECT finished_at, outcome, mx_host, remote_ip, tls, stage, code, is_ambiguous FROM attempts"
     ) == [(now, result, "mx.example.org", "192.0.2.1", "TLSv1.3", "dot", code, False)]
     kind = "release" if returned else "settle"
     assert await steps.fetch("SELECT kind, amount, at FROM ledger WHERE position = 0") == [(kind, 1, now)]
-    assert await steps.fetch("SELECT FROM schedule") == []
+    assert await steps.fetch("SELECT FROM delivery_schedule") == []
     assert await available(steps) == before - 1 + returned
     assert await database_faults(steps.url) == {}
 
@@ -185,7 +187,7 @@ async def test_a_deferral_waits_and_makes_no_event(steps: DeliverySteps) -> None
     (claimed,) = await steps.claimed()
     await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, is_ambiguous=True))
     assert await steps.fetch(RECIPIENT) == [("deferred", "reserved", 1, 451, "it was deferred")]
-    assert await steps.fetch("SELECT next_at, worker_id, attempt_count FROM schedule") == [
+    assert await steps.fetch("SELECT next_at, worker_id, attempt_count FROM delivery_schedule") == [
         (steps.clock.now() + WAIT, None, 1)
     ]
     assert await steps.fetch("SELECT outcome, is_ambiguous FROM attempts") == [("deferred", True)]
@@ -210,7 +212,7 @@ async def test_a_postponed_attempt_is_not_counted_and_its_ticket_is_void(
     outcomes = steps.outcome(claimed, DeliveryResult.POSTPONED, code=None, response="no connection was free")
     assert (await steps.record(outcomes))[:3] == ((outcomes,), (), ())
     assert await steps.fetch(RECIPIENT) == [("queued", "reserved", 0, None, None)]
-    assert await steps.fetch("SELECT attempt_count, worker_id FROM schedule") == [(0, None)]
+    assert await steps.fetch("SELECT attempt_count, worker_id FROM delivery_schedule") == [(0, None)]
     steps.clock.advance(WAIT)
     (new,) = await steps.lease()
     assert new.fence > claimed.fence > ticket.fence
@@ -276,7 +278,7 @@ async def test_a_late_outcome_fills_its_own_attempt_and_nothing_else(
 
 
 async def test_an_outcome_counts_until_another_claim(steps: DeliverySteps) -> None:
-    """Its worker's lease expired, but its result is known: a mail less that is sent twice."""
+    """Its worker's lease expired, but its result is known: one message less is sent twice."""
     (slow,) = await steps.claimed()
     steps.clock.advance(LEASE)
     await steps.reclaim()
@@ -358,7 +360,7 @@ async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(
 ) -> None:
     seed = random.randrange(2**32)
     print(f"{seed=}")
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     open_results = (DeliveryResult.DEFERRED, DeliveryResult.POSTPONED)
     mixes = list(chain.from_iterable(combinations_with_replacement(RESULTS, size) for size in range(1, 5)))
     wanted = {await steps.accept(len(mix)): mix for mix in mixes}
@@ -366,7 +368,7 @@ async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(
         steps.outcome(claimed, wanted[claimed.message_id][claimed.position])
         for claimed in await steps.claim(await steps.lease())
     ]
-    chance.shuffle(outcomes)
+    randomness.shuffle(outcomes)
     for batch in [outcomes] if at_once else [[single] for single in outcomes]:
         await steps.record(*batch)
     rows = await steps.fetch(
@@ -405,7 +407,7 @@ async def test_an_unknown_address_is_suppressed_and_a_second_bounce_changes_noth
 async def test_what_a_server_says_can_not_fail_a_batch(steps: DeliverySteps) -> None:
     first, second = await steps.claimed(2)
     await steps.record(
-        steps.outcome(first, DeliveryResult.DEFERRED, response="a\0b\ud800c", exchange="mx\0.example.org"),
+        steps.outcome(first, DeliveryResult.DEFERRED, response="a\0b\ud800c", mx_host="mx\0.example.org"),
         steps.outcome(second, DeliveryResult.BOUNCED, response="\0", suppress=True),
     )
     assert await steps.fetch("SELECT last_smtp_response FROM recipients ORDER BY position") == [("ab?c",), ("",)]
@@ -442,7 +444,7 @@ async def test_many_recorders_of_the_same_messages_never_deadlock(steps: Deliver
     """Fifty recipients a message, recorded by eight connections in any order, some of it twice."""
     seed = random.randrange(2**32)
     print(f"{seed=}")
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     senders = [steps.sender, await steps.another_sender("second"), await steps.another_sender("third")]
     await asyncio.gather(*(steps.accept(50, sender=senders[number % 3]) for number in range(102)))
     settings = {**SETTINGS, "lock_timeout": "20000", "deadlock_timeout": "50"}
@@ -455,14 +457,14 @@ async def test_many_recorders_of_the_same_messages_never_deadlock(steps: Deliver
     )
 
     def judged(claimed: ClaimedRecipient) -> DeliveryOutcome:
-        result = DeliveryResult.BOUNCED if claimed.is_suppressed else chance.choice(results)
+        result = DeliveryResult.BOUNCED if claimed.is_suppressed else randomness.choice(results)
         return outcome(claimed, result, steps.clock.now(), suppress=result is DeliveryResult.BOUNCED)
 
     try:
         while tickets := await steps.lease(10_000):
             outcomes = [judged(claimed) for claimed in await steps.claim(tickets)]
-            outcomes += chance.sample(outcomes, len(outcomes) // 10)
-            chance.shuffle(outcomes)
+            outcomes += randomness.sample(outcomes, len(outcomes) // 10)
+            randomness.shuffle(outcomes)
             batches = [outcomes[start : start + 40] for start in range(0, len(outcomes), 40)]
 
             async def work(connection: Any, batches: list[list[DeliveryOutcome]] = batches) -> None:
@@ -482,6 +484,6 @@ async def test_many_recorders_of_the_same_messages_never_deadlock(steps: Deliver
     assert len(final) == 102 * 50
     assert set(final.values()) == {1}
     assert await steps.value("SELECT count(*) FROM messages WHERE status = 'queued'") == 0
-    assert await steps.value("SELECT count(*) FROM schedule") == 0
+    assert await steps.value("SELECT count(*) FROM delivery_schedule") == 0
     assert await steps.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
     assert await database_faults(steps.url) == {}

@@ -58,7 +58,7 @@ async def test_the_longest_due_goes_first_and_no_more_than_asked_for(steps: Deli
     assert [ticket.message_id for ticket in await steps.lease(2)] == order[4:]
 
 
-async def test_what_is_not_yet_due_is_left_alone(steps: DeliverySteps) -> None:
+async def test_what_is_not_yet_due_is_left_untouched(steps: DeliverySteps) -> None:
     await steps.accept()
     async with steps.database.transaction() as tx:
         early = steps.clock.now() - MOMENT
@@ -75,7 +75,7 @@ async def test_dispatchers_at_work_together_never_lease_the_same_row(steps: Deli
             leased.extend(tickets)
 
     await asyncio.gather(*(dispatch() for _ in range(5)))
-    # Someone may have found the rest locked and gone home before the others had it.
+    # A dispatcher may have found the rest locked and stopped before the others had it.
     await dispatch()
     assert len(leased) == len({(ticket.message_id, ticket.position) for ticket in leased}) == 300
 
@@ -97,10 +97,10 @@ async def test_a_claim_lasts_until_its_end_and_is_due_again_then(steps: Delivery
     steps.clock.advance(MOMENT)
     (ticket,) = await steps.lease()
     assert ticket.fence == claimed.fence
-    assert await steps.value("SELECT worker_id FROM schedule") is None
+    assert await steps.value("SELECT worker_id FROM delivery_schedule") is None
 
 
-async def test_what_a_dead_worker_had_claimed_is_due_at_once(steps: DeliverySteps) -> None:
+async def test_what_a_dead_worker_had_claimed_is_due_immediately(steps: DeliverySteps) -> None:
     dead = uuid4()
     await steps.renew(dead)
     await steps.accept(3)
@@ -142,7 +142,7 @@ async def test_a_worker_that_was_forgotten_does_not_keep_what_it_claims(steps: D
     assert await steps.reclaim() == 0
 
 
-async def test_reclaiming_takes_as_many_as_its_limit(steps: DeliverySteps) -> None:
+async def test_reclaiming_takes_no_more_than_its_limit(steps: DeliverySteps) -> None:
     await steps.claimed(5)
     steps.clock.advance(LEASE)
     for wanted in (2, 2, 1, 0):
@@ -156,10 +156,10 @@ async def test_reclaiming_does_not_wait_for_what_is_being_recorded(steps: Delive
     async with steps.database.transaction() as tx:
         await delivery_outcomes.record(tx, [steps.outcome(first, DeliveryResult.DELIVERED)], steps.clock.now())
         assert await asyncio.wait_for(steps.reclaim(), 2) == 1
-    assert await steps.value("SELECT count(*) FROM schedule") == 1
+    assert await steps.value("SELECT count(*) FROM delivery_schedule") == 1
 
 
-async def test_a_worker_that_retires_leaves_what_it_had_to_the_next_look(steps: DeliverySteps) -> None:
+async def test_a_worker_that_retires_leaves_what_it_had_to_the_next_check(steps: DeliverySteps) -> None:
     await steps.claimed(2)
     assert await steps.reclaim() == 0
     async with steps.database.transaction() as tx:
@@ -177,7 +177,7 @@ async def let_go(steps: DeliverySteps, known: list[ClaimedRecipient]) -> int:
         )
 
 
-async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(steps: DeliverySteps) -> None:
+async def test_claims_that_a_worker_does_not_know_are_released(steps: DeliverySteps) -> None:
     other = uuid4()
     await steps.renew(other)
     await steps.accept()
@@ -192,7 +192,7 @@ async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(steps: Delive
     (claimed,) = await steps.claim([again])
     assert claimed.attempt_count == 2
     # Neither what is known, nor what is another's, nor what was not claimed was touched.
-    owners = await steps.fetch("SELECT message_id, position FROM schedule WHERE worker_id = $1", other)
+    owners = await steps.fetch("SELECT message_id, position FROM delivery_schedule WHERE worker_id = $1", other)
     assert owners == [(theirs.message_id, theirs.position)]
     assert len(await steps.claim([ticket])) == 1
     assert (await steps.record(steps.outcome(known, DeliveryResult.DELIVERED))).late == ()
@@ -207,7 +207,7 @@ async def test_a_worker_releases_the_claims_that_it_does_not_know(
     assert await let_go(steps, []) == 0
 
 
-async def test_what_is_being_recorded_is_not_waited_for_when_things_are_let_go(steps: DeliverySteps) -> None:
+async def test_what_is_being_recorded_is_not_waited_for_when_claims_are_released(steps: DeliverySteps) -> None:
     first, _ = await steps.claimed(2)
     async with steps.database.transaction() as tx:
         await delivery_outcomes.record(tx, [steps.outcome(first, DeliveryResult.DELIVERED)], steps.clock.now())
@@ -243,7 +243,7 @@ async def test_a_ticket_that_came_twice_postpones_once(steps: DeliverySteps) -> 
     await steps.accept()
     (ticket,) = await steps.lease()
     assert await postpone(steps, ticket, ticket) == 1
-    assert await steps.value("SELECT fence FROM schedule") == 1
+    assert await steps.value("SELECT fence FROM delivery_schedule") == 1
 
 
 async def test_what_was_claimed_meanwhile_is_not_postponed(steps: DeliverySteps) -> None:
@@ -251,7 +251,7 @@ async def test_what_was_claimed_meanwhile_is_not_postponed(steps: DeliverySteps)
     tickets = await steps.lease()
     await steps.claim(tickets[:1])
     assert await postpone(steps, *tickets) == 1
-    assert await steps.value("SELECT count(*) FROM schedule WHERE worker_id IS NOT NULL") == 1
+    assert await steps.value("SELECT count(*) FROM delivery_schedule WHERE worker_id IS NOT NULL") == 1
 
 
 async def test_a_claim_has_the_time_that_its_recipient_was_held(steps: DeliverySteps) -> None:
@@ -270,7 +270,7 @@ async def test_a_claim_has_the_time_that_its_recipient_was_held(steps: DeliveryS
     assert await postpone(steps, *await steps.lease(), wait=day, is_held=True) == 1
     steps.clock.advance(day)
     await steps.resume()
-    # Held no longer, yet the lane is full: waiting for a lane is the recipient's own time.
+    # Held no longer, yet the lane is full: waiting for a lane counts.
     assert await postpone(steps, *await steps.lease(), wait=day) == 1
     steps.clock.advance(day)
     (again,) = await steps.claim(await steps.lease())
@@ -295,11 +295,11 @@ async def test_what_was_held_for_seven_days_is_found_to_the_second_by_its_fence(
     assert await over(held, waiting) == set()
     steps.clock.advance(MOMENT)
     assert await over(held, waiting) == {(held.account_id, held.message_id, held.position, held.fence)}
-    # A ticket from before knows nothing, and none is nothing.
+    # A ticket from before finds nothing, and neither does no ticket.
     assert await over(first, second) == await over() == set()
 
 
-async def test_a_hold_that_is_broken_off_by_a_full_lane_goes_on_where_it_was(steps: DeliverySteps) -> None:
+async def test_a_hold_that_is_interrupted_by_a_full_lane_continues_where_it_was(steps: DeliverySteps) -> None:
     await steps.accept()
     for is_held, time in ((True, HOLD_MAX / 2), (False, HOLD_MAX), (True, HOLD_MAX / 2 - MOMENT)):
         await (steps.suspend() if is_held else steps.resume())
@@ -342,13 +342,13 @@ STATEMENTS = query_plans.statements(delivery_schedule, delivery_claims, delivery
 async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, database: Database) -> None:
     """A day begins with empty partitions, and connections keep the plans that they made then."""
     for scan in await query_plans.scans(database, STATEMENTS[name]):
-        if scan["Relation Name"] in ("workers", "trusted_timeline"):
+        if scan["Relation Name"] in ("workers", "restore_state"):
             continue
         condition = query_plans.condition(scan)
         # One row of an account's erased addresses is looked for, before the hash is.
-        if scan["Relation Name"] in ("webhook_endpoints", "endpoints", "suspensions", "erased_addresses"):
+        if scan["Relation Name"] in ("endpoints", "suspensions", "erased_addresses"):
             assert "account_id = " in condition, scan
-        # What is held of an account is asked for as a whole, and only when the account is resumed.
+        # An account's held mail is read as a whole, and only when the account is resumed.
         elif "account_id" in condition and name != "delivery_schedule.RESUME":
             assert condition.count(" = ") >= 2, scan
         else:

@@ -17,7 +17,7 @@ from tests.support.tcp_proxy import DatabaseProxy
 from tools.private_postgres import free_port
 
 
-def beside(url: str, *ports: int) -> str:
+def with_other_hosts(url: str, *ports: int) -> str:
     """The URL with these ports of the loopback before its own host."""
     others = ",".join(f"127.0.0.1:{port}" for port in ports)
     return url.replace("@", f"@{others},", 1)
@@ -32,7 +32,7 @@ def patient(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def silent_port() -> Iterator[int]:
-    """The kernel accepts connections, and nothing is said."""
+    """The kernel accepts connections, and no server answers."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -42,22 +42,25 @@ def silent_port() -> Iterator[int]:
 @pytest.mark.asyncio
 async def test_a_host_that_hangs_before_the_writable_one_costs_a_moment(database_url: str) -> None:
     with silent_port() as port:
-        async with open_database(beside(database_url, port)) as database:
+        async with open_database(with_other_hosts(database_url, port)) as database:
             with patient(1.4):  # less than the time-out of one host
                 async with database.connection() as connection:
                     assert await connection.fetchval("SELECT 1") == 1
 
 
 @pytest.mark.asyncio
-async def test_a_host_that_refuses_connections_is_passed_over(database_url: str) -> None:
-    async with open_database(beside(database_url, free_port())) as database, database.connection() as connection:
+async def test_a_host_that_refuses_connections_is_skipped(database_url: str) -> None:
+    async with (
+        open_database(with_other_hosts(database_url, free_port())) as database,
+        database.connection() as connection,
+    ):
         assert await connection.fetchval("SELECT 1") == 1
 
 
 @pytest.mark.asyncio
 async def test_hosts_that_take_no_writes_are_no_database(database_url: str) -> None:
     read_only = f"{database_url}?default_transaction_read_only=on"
-    async with open_database(beside(read_only, free_port())) as database:
+    async with open_database(with_other_hosts(read_only, free_port())) as database:
         with pytest.raises(Refusal) as refused:
             async with database.connection():
                 pass
@@ -66,14 +69,14 @@ async def test_hosts_that_take_no_writes_are_no_database(database_url: str) -> N
 
 @pytest.mark.asyncio
 async def test_a_wrong_password_is_reported_though_another_host_is_away(database_url: str) -> None:
-    url = beside(database_url.replace("postgres@", "nobody-there@"), free_port())
+    url = with_other_hosts(database_url.replace("postgres@", "nobody-there@"), free_port())
     with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
         await WritableHost(url).connect()
 
 
 @pytest.mark.asyncio
 async def test_the_losers_of_the_race_are_closed(database_url: str) -> None:
-    host = WritableHost(beside(database_url, int(database_url.rsplit(":", 1)[1].split("/")[0])))
+    host = WritableHost(with_other_hosts(database_url, int(database_url.rsplit(":", 1)[1].split("/")[0])))
     connection = await host.connect(server_settings={"application_name": "race"})
     try:
         count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'race'"
@@ -84,7 +87,7 @@ async def test_the_losers_of_the_race_are_closed(database_url: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_primary_whose_successor_was_seen_is_refused(database_url: str) -> None:
-    host = WritableHost(beside(database_url, free_port()))
+    host = WritableHost(with_other_hosts(database_url, free_port()))
     host._timeline = 7
     with pytest.raises(OldPrimary):
         await host.connect()
@@ -92,7 +95,7 @@ async def test_a_primary_whose_successor_was_seen_is_refused(database_url: str) 
 
 @pytest.mark.asyncio
 async def test_connections_to_the_former_primary_are_given_up_after_a_promotion(database_url: str) -> None:
-    host = WritableHost(beside(database_url, free_port()))
+    host = WritableHost(with_other_hosts(database_url, free_port()))
     promotions = []
 
     async def note() -> None:
@@ -108,7 +111,7 @@ async def test_connections_to_the_former_primary_are_given_up_after_a_promotion(
 
 @pytest.mark.asyncio
 async def test_after_one_connection_hung_the_others_are_not_used(database_url: str) -> None:
-    """Each would cost a time-out of its own."""
+    """Each would cost another time-out."""
     async with DatabaseProxy(database_url) as proxy, open_database(proxy.url, connections_max=3) as database:
 
         async def processes() -> set[int]:
@@ -148,7 +151,7 @@ async def test_a_database_without_the_standbys_that_are_asked_for_is_refused(dat
         ("first", 1),
     ],
 )
-def test_the_standbys_of_a_commit_are_counted_by_the_setting(names: str, count: int) -> None:
+def test_the_standbys_of_a_commit_are_counted_from_the_setting(names: str, count: int) -> None:
     assert standbys_awaited(names) == count
 
 

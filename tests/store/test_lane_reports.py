@@ -1,4 +1,4 @@
-"""Lane reports and the backlog: what an operator watches, without weighing on what is watched."""
+"""Lane reports and the backlog: what an operator watches, without slowing down what is watched."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from posthouse.store import backlog as backlog_store
 from posthouse.store.backlog import COUNTED_MAX, Backlog, BoundedCount, backlog
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
-from posthouse.store.lane_reports import KEPT_FOR, LANES_REPORTED_MAX, LaneReport, LaneState, read, report
+from posthouse.store.lanes import LANES_REPORTED_MAX, REPORTS_KEPT_FOR, LaneReport, ReportedLane, report, reports
 from posthouse.store.postgres import Database
 from tests.support.delivery_steps import LEASE, DeliverySteps
 
@@ -22,8 +22,8 @@ SECOND = timedelta(seconds=1)
 NONE = BoundedCount(0, False)
 
 
-def lane(name: str, waiting: int = 0, last_reply: str | None = None, **more: int) -> LaneState:
-    return LaneState(
+def lane(name: str, waiting: int = 0, last_reply: str | None = None, **more: int) -> ReportedLane:
+    return ReportedLane(
         lane=name,
         waiting=waiting,
         in_flight=more.get("in_flight", 0),
@@ -35,14 +35,14 @@ def lane(name: str, waiting: int = 0, last_reply: str | None = None, **more: int
     )
 
 
-async def reported(database: Database, worker_id: UUID, states: Sequence[LaneState], now: datetime = NOON) -> None:
+async def reported(database: Database, worker_id: UUID, states: Sequence[ReportedLane], now: datetime = NOON) -> None:
     async with database.transaction() as tx:
         await report(tx, worker_id, states, now)
 
 
 async def seen(database: Database, since: datetime = NOON - SECOND) -> list[LaneReport]:
     async with database.connection() as connection:
-        return await read(connection, since)
+        return await reports(connection, since)
 
 
 async def test_a_report_is_read_as_it_was_written(database: Database) -> None:
@@ -82,7 +82,7 @@ async def test_what_the_silent_said_is_not_shown_and_later_forgotten(database: D
     await reported(database, loud, [lane("google", 2)], NOON + 11 * SECOND)
     assert [each.worker_id for each in await seen(database, NOON + SECOND)] == [loud]
     assert len(await seen(database)) == 2
-    await reported(database, loud, [lane("google", 2)], NOON + KEPT_FOR + SECOND)
+    await reported(database, loud, [lane("google", 2)], NOON + REPORTS_KEPT_FOR + SECOND)
     assert [each.worker_id for each in await seen(database)] == [loud]
 
 
@@ -95,7 +95,7 @@ async def test_no_reply_is_too_odd_to_be_reported(database: Database, odd: str) 
 
 
 async def test_workers_report_at_once_without_waiting_for_each_other(database: Database) -> None:
-    await reported(database, uuid4(), [lane(f"{number}.example") for number in range(200)], NOON - 2 * KEPT_FOR)
+    await reported(database, uuid4(), [lane(f"{number}.example") for number in range(200)], NOON - 2 * REPORTS_KEPT_FOR)
     workers = [uuid4() for _ in range(8)]
     states = [lane(f"{number}.example", number) for number in range(50)]
     for second in range(5):
@@ -143,7 +143,7 @@ async def test_every_recipient_that_waits_is_in_one_count(steps: DeliverySteps) 
 
 # A schedule of a few large mailings: half of it due, the rest claimed, held, or postponed.
 LARGE = """
-INSERT INTO schedule
+INSERT INTO delivery_schedule
     (account_id, message_id, position, destination, next_at, fence, worker_id, attempt_count, held_since)
 SELECT $1, gen_random_uuid(), 0, 'example.org', $2::timestamptz + (number - 50000) * interval '0.1 s', 1,
     CASE WHEN number % 4 = 1 THEN $3::uuid END, 1, CASE WHEN number % 4 = 2 THEN $2 END
@@ -155,7 +155,7 @@ async def test_a_large_schedule_is_counted_no_further_than_the_bound(steps: Deli
     now = steps.clock.now()
     async with steps.database.connection() as connection:
         await connection.execute(LARGE, steps.sender.account_id, now, steps.worker_id)
-        await connection.execute("ANALYZE schedule")
+        await connection.execute("ANALYZE delivery_schedule")
         plans = [
             json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *values))[0]["Plan"]
             for query, *values in (

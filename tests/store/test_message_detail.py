@@ -10,18 +10,20 @@ from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.reports import ReportNote
-from posthouse.store import bodies, message_detail, reports, webhooks
+from posthouse.store import message_detail, messages, reports, webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
 from posthouse.store.message_detail import Timeline
 from tests.support.accept_flow import new_id
+from tests.support.context import context
 from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps
 from tests.support.other_events import add_other_events, events_fetched
 from tests.support.query_plans import condition, scans, statements
+from tests.support.webhook_steps import enter_replay, save_webhook
 
 
 async def timeline_of(steps: DeliverySteps, message_id: MessageId) -> Timeline:
-    monitor = Monitor(database=steps.database, clock=steps.clock)
+    monitor = Monitor(context(steps.database, steps.clock))
     return await monitor.timeline(ids.text(ids.MESSAGE, message_id))
 
 
@@ -51,7 +53,7 @@ async def test_a_message_is_found_in_whichever_account_has_it(steps: DeliverySte
 async def test_an_id_that_names_nothing_is_refused_in_words(steps: DeliverySteps, given_id: str, code: Code) -> None:
     await steps.accept()
     with pytest.raises(Refusal) as refused:
-        await Monitor(database=steps.database, clock=steps.clock).timeline(given_id)
+        await Monitor(context(steps.database, steps.clock)).timeline(given_id)
     assert refused.value.code == code
 
 
@@ -78,7 +80,7 @@ async def test_attempts_come_in_their_order_and_the_event_with_the_end(steps: De
     assert [attempt.is_ambiguous for attempt in recipient.attempts] == [True, False]
     assert [attempt.fence for attempt in recipient.attempts] == [first.fence, second.fence]
     last = recipient.attempts[-1]
-    assert (last.exchange, last.address, last.tls, last.code) == ("mx.example.org", "192.0.2.1", "TLSv1.3", 250)
+    assert (last.mx_host, last.remote_ip, last.tls, last.code) == ("mx.example.org", "192.0.2.1", "TLSv1.3", 250)
     assert (recipient.status, recipient.billing_status, recipient.waiting) == ("delivered", "settled", None)
     assert recipient.final_at == steps.clock.now()
     assert delivered.event is not None
@@ -101,7 +103,7 @@ async def test_a_suppressed_recipient_has_an_end_and_an_event_without_an_attempt
     steps.clock.advance(hours=2)
     (suppressed,) = await steps.claimed(["ada@Example.org"])
     assert suppressed.is_suppressed
-    outcome = steps.outcome(suppressed, DeliveryResult.BOUNCED, code=None, response="suppressed", exchange=None)
+    outcome = steps.outcome(suppressed, DeliveryResult.BOUNCED, code=None, response="suppressed", mx_host=None)
     await steps.record(outcome)
     (recipient,) = (await timeline_of(steps, suppressed.message_id)).recipients
     assert recipient.attempts == ()
@@ -149,9 +151,13 @@ async def test_a_hold_is_shown(steps: DeliverySteps) -> None:
     assert found.suspended_at is not None
     assert found.recipients[0].waiting is not None
     assert found.recipients[0].waiting.held_since == now
+    steps.clock.advance(WAIT)
+    found = await timeline_of(steps, message_id)
+    assert found.recipients[0].waiting is not None
+    assert found.recipients[0].waiting.held == WAIT
 
 
-async def test_a_report_is_shown_with_its_recipient_or_apart(steps: DeliverySteps) -> None:
+async def test_a_report_is_shown_with_its_recipient_or_separately(steps: DeliverySteps) -> None:
     other, mine = await steps.accept(2), await steps.accept(["ada@example.org", "bob@example.net"])
     notes = [
         ReportNote("bounce", 1, "bob@example.net", "5.1.1", 550, "5.1.1 unknown", suppress=True),
@@ -159,11 +165,11 @@ async def test_a_report_is_shown_with_its_recipient_or_apart(steps: DeliveryStep
     ]
     async with steps.database.transaction() as tx:
         for message_id in (other, mine):
-            await reports.note(tx, AccountId(steps.sender.account_id), message_id, notes, steps.clock.now())
+            await reports.add_reports(tx, AccountId(steps.sender.account_id), message_id, notes, steps.clock.now())
     steps.clock.advance(hours=1)
     complained = ReportNote("complaint", 1, "abuse", response="stop it", suppress=True)
     async with steps.database.transaction() as tx:
-        await reports.note(tx, AccountId(steps.sender.account_id), mine, [complained], steps.clock.now())
+        await reports.add_reports(tx, AccountId(steps.sender.account_id), mine, [complained], steps.clock.now())
     found = await timeline_of(steps, mine)
     assert [(report.kind, report.detail) for report in found.reports] == [("bounce", "eve@example.net")]
     assert found.recipients[0].reports == ()
@@ -178,19 +184,18 @@ async def sent_by_webhook(steps: DeliverySteps) -> MessageId:
     """A message whose event was sent to its account's webhook."""
     account_id = AccountId(steps.sender.account_id)
     async with steps.database.transaction() as tx:
-        await webhooks.save(tx, account_id, "https://example.com/", ["email.delivered"], True, b"", steps.clock.now())
+        await save_webhook(tx, account_id, "https://example.com/", ["email.delivered"], True, b"", steps.clock.now())
     (claimed,) = await steps.claimed()
-    now = steps.clock.now()
-    await steps.record(steps.outcome(claimed, DeliveryResult.DELIVERED, webhook_delivery_id=new_id(now)))
+    await steps.record(steps.outcome(claimed, DeliveryResult.DELIVERED))
     return claimed.message_id
 
 
 async def replay(steps: DeliverySteps, delivery_id: UUID) -> UUID:
     account_id, now = AccountId(steps.sender.account_id), steps.clock.now()
     async with steps.database.transaction() as tx:
-        original = await webhooks.find_delivery(tx, account_id, delivery_id)
+        original = await webhook_log.find_delivery(tx, account_id, delivery_id)
         assert original is not None
-        entered = await webhooks.enter_replay(tx, original, new_id(now), 7, now, now)
+        entered = await enter_replay(tx, original, new_id(now), 7, now, now)
     assert entered is not None
     return entered.id
 
@@ -232,7 +237,7 @@ async def test_only_the_days_since_the_event_are_read_for_its_deliveries(steps: 
         await connection.execute("RESET plan_cache_mode")
 
 
-async def test_of_very_many_sendings_the_latest_are_shown(steps: DeliverySteps) -> None:
+async def test_of_very_many_webhook_deliveries_the_latest_are_shown(steps: DeliverySteps) -> None:
     message_id = await sent_by_webhook(steps)
     (recipient,) = (await timeline_of(steps, message_id)).recipients
     assert recipient.event is not None
@@ -240,10 +245,10 @@ async def test_of_very_many_sendings_the_latest_are_shown(steps: DeliverySteps) 
     steps.clock.advance(seconds=1)
     last = [await replay(steps, first.id) for _ in range(3)]
     await steps.fetch(
-        "INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, status,"
-        " max_attempts, created_at)"
-        " SELECT account_id, overlay(id::text placing to_hex(number + 4096) from 15)::uuid, event_id, type, message_id,"
-        " position, url, 'failed', 7, created_at"
+        "INSERT INTO webhook_deliveries (account_id, id, event_id, endpoint_id, type, message_id, position, url,"
+        " status, max_attempts, created_at)"
+        " SELECT account_id, overlay(id::text placing to_hex(number + 4096) from 15)::uuid, event_id,"
+        " endpoint_id, type, message_id, position, url, 'failed', 7, created_at"
         " FROM webhook_deliveries, generate_series(1, 500) number WHERE id = $1",
         first.id,
     )
@@ -256,8 +261,8 @@ async def test_of_very_many_sendings_the_latest_are_shown(steps: DeliverySteps) 
 
 
 async def test_nothing_is_read_that_is_not_found_by_its_key(steps: DeliverySteps) -> None:
-    """But for an operator's lookup by the id alone, which goes through the accounts."""
-    for name, statement in statements(bodies, message_detail).items():
-        if name not in ("message_detail._MESSAGE", "message_detail._MESSAGE_OF_ANY"):
+    """Except an operator's lookup by the id alone, which goes through the accounts, and links that have expired."""
+    for name, statement in statements(messages, message_detail).items():
+        if name not in ("message_detail._MESSAGE", "message_detail._MESSAGE_OF_ANY", "messages._ADD_CAPTURE"):
             for scan in await scans(steps.database, statement):
                 assert condition(scan), f"{name} reads all of {scan['Relation Name']}"

@@ -1,10 +1,10 @@
-"""Migrations let the version before run on, and lock no large table for long."""
+"""Migrations let the previous version keep running, and lock no large table for long."""
 
 from pathlib import Path
 
 import pytest
 
-from posthouse.store.revision import DIRECTORY
+from posthouse.store.schema import DIRECTORY
 from tests.support.migration_rules import faults, read
 
 # The baseline makes the tables.
@@ -14,7 +14,7 @@ FILES = sorted((DIRECTORY / "versions").glob("[0-9]*.py"))
 HEAD = 'from alembic import op\n\nrevision = "0002"\ndown_revision = "0001"\n'
 
 
-def test_the_version_before_runs_on_and_no_large_table_is_locked_for_long() -> None:
+def test_the_previous_version_keeps_running_and_no_large_table_is_locked_for_long() -> None:
     checked = [file for file in FILES if file.name >= CHECKED_FROM]
     assert [fault for file in checked for fault in faults(read(file))] == []
 
@@ -30,15 +30,15 @@ def test_migrations_are_numbered_one_after_the_other_and_each_follows_the_one_be
     ("statement", "why"),
     [
         ("CREATE INDEX x ON messages (subject)", "CONCURRENTLY"),
-        ("CREATE UNIQUE INDEX x ON schedule (next_at)", "CONCURRENTLY"),
+        ("CREATE UNIQUE INDEX x ON delivery_schedule (next_at)", "CONCURRENTLY"),
         ("ALTER TABLE messages ADD COLUMN x uuid DEFAULT gen_random_uuid()", "rewrites the table"),
         ("ALTER TABLE accounts ADD COLUMN x timestamptz NOT NULL DEFAULT clock_timestamp()", "rewrites the table"),
-        ("ALTER TABLE schedule ADD COLUMN x text NOT NULL", "give it a default"),
-        ("ALTER TABLE schedule ADD COLUMN y text, ADD COLUMN x text NOT NULL", "give it a default"),
+        ("ALTER TABLE delivery_schedule ADD COLUMN x text NOT NULL", "give it a default"),
+        ("ALTER TABLE delivery_schedule ADD COLUMN y text, ADD COLUMN x text NOT NULL", "give it a default"),
         ("ALTER TABLE attempts ADD COLUMN x integer CHECK (x > 0)", "NOT VALID"),
         ("ALTER TABLE ledger ADD CONSTRAINT x CHECK (amount > 0)", "NOT VALID"),
         ("ALTER TABLE recipients ADD COLUMN x uuid REFERENCES accounts", "NOT VALID"),
-        ("UPDATE calls SET due_at = next_at", "in batches"),
+        ("UPDATE webhook_schedule SET due_at = next_at", "in batches"),
         ("DELETE FROM suppressions WHERE reason = 'x'", "in batches"),
         ("ALTER TABLE accounts DROP COLUMN tier", "CONTRACT"),
         ("ALTER TABLE accounts RENAME COLUMN tier TO level", "CONTRACT"),
@@ -59,8 +59,8 @@ def test_a_migration_that_breaks_a_rule_is_found(statement: str, why: str, tmp_p
     [
         "CREATE TABLE x (id uuid PRIMARY KEY, name text NOT NULL CHECK (name <> ''))",
         "ALTER TABLE messages ADD COLUMN x text",
-        "ALTER TABLE schedule ADD COLUMN x interval NOT NULL DEFAULT '0'",
-        "ALTER TABLE calls ADD COLUMN x timestamptz NOT NULL DEFAULT now()",
+        "ALTER TABLE delivery_schedule ADD COLUMN x interval NOT NULL DEFAULT '0'",
+        "ALTER TABLE webhook_schedule ADD COLUMN x timestamptz NOT NULL DEFAULT now()",
         "ALTER TABLE ledger ADD CONSTRAINT x CHECK (amount > 0) NOT VALID",
         "ALTER TABLE ledger VALIDATE CONSTRAINT x",
         "CREATE INDEX CONCURRENTLY x ON messages (subject)",

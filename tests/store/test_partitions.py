@@ -1,4 +1,4 @@
-"""Partitions: a day each, made apart, taken away without stopping anyone, their sums kept."""
+"""Partitions: one for each day, created separately, dropped without stopping anyone, their sums kept."""
 
 import asyncio
 from datetime import UTC, date, datetime, timedelta
@@ -84,7 +84,7 @@ async def test_a_partition_is_like_its_table(database: Database) -> None:
             assert await connection.fetchval(checks, name) == await connection.fetchval(checks, table)
 
 
-async def test_writers_go_on_while_a_partition_is_made(database: Database) -> None:
+async def test_writers_continue_while_a_partition_is_made(database: Database) -> None:
     async with database.connection() as writer, database.connection() as maker:
         await make(maker, DAY, tables=("messages",))
         async with writer.transaction():
@@ -108,7 +108,7 @@ async def test_a_day_of_the_ledger_leaves_its_sums_behind(database: Database) ->
         assert await partitions.detached(connection) == []
 
 
-async def test_a_drop_that_is_broken_off_leaves_day_and_sums_as_they_were(database: Database) -> None:
+async def test_an_interrupted_drop_leaves_day_and_sums_as_they_were(database: Database) -> None:
     async with database.connection() as connection:
         await make(connection, DAY, tables=("ledger",))
         await insert_ledger(connection, uuid4(), at(DAY), 3)
@@ -122,14 +122,14 @@ async def test_a_drop_that_is_broken_off_leaves_day_and_sums_as_they_were(databa
 
 
 async def break_off_detaching(connection: Any, other: Any, partition: Partition) -> None:
-    """Someone still reads the table, so the detaching waits, and gives up half-way."""
+    """Another session still reads the table, so the detaching waits, and gives up half-way."""
     async with other.transaction():
         await other.fetch(f"SELECT FROM {partition.table} LIMIT 1")
         with pytest.raises(asyncpg.PostgresError):
             await partitions.detach(connection, partition)
 
 
-async def test_a_detaching_that_was_broken_off_can_be_finished(database: Database) -> None:
+async def test_an_interrupted_detach_can_be_finished(database: Database) -> None:
     partition = Partition(DAY, "messages")
     async with database.connection() as connection, database.connection() as other:
         await make(connection, DAY, tables=("messages",))

@@ -6,12 +6,12 @@ from posthouse.store import reports, reputation
 from posthouse.store.postgres import Database
 from tests.support import query_plans
 
-# Once an hour, upkeep goes through the accounts that are not good yet.
+# Once an hour, maintenance goes through the accounts that are not good yet.
 WALKS = "reputation._RAISE"
 STATEMENTS = query_plans.statements(reputation, reports)
 del STATEMENTS[WALKS]
-# What a table's rows may be found by, beside the account and the message.
-INDEXED = {"accounts": ("id = ", "uuid_send("), "suppressions": ("at >= ",), "lifted_suppressions": ("at >= ",)}
+# What a table's rows may be found by, besides the account and the message.
+INDEXED = {"accounts": ("id = ", "uuid_send("), "suppressions": ("at >= ",), "removed_suppressions": ("at >= ",)}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

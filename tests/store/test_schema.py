@@ -11,7 +11,7 @@ from uuid import uuid4
 import asyncpg
 
 from posthouse.rules.ids import lowest_id
-from posthouse.store import revision, schema
+from posthouse.store import schema
 from posthouse.store.postgres import Database
 from tools.private_postgres import PrivatePostgres
 
@@ -19,7 +19,7 @@ from tools.private_postgres import PrivatePostgres
 async def applied(url: str) -> str | None:
     connection = await asyncpg.connect(url)
     try:
-        return await revision.applied(connection)
+        return await schema.applied_revision(connection)
     finally:
         await connection.close()
 
@@ -29,7 +29,7 @@ def test_an_address_with_parameters_is_understood(postgres: PrivatePostgres) -> 
     url = postgres.url("with_parameters") + "?sslmode=disable"
     assert asyncio.run(applied(url)) is None
     schema.migrate(url)
-    assert asyncio.run(applied(url)) == revision.newest()
+    assert asyncio.run(applied(url)) == schema.newest_revision()
 
 
 async def test_two_at_once_take_turns(postgres: PrivatePostgres) -> None:
@@ -38,7 +38,7 @@ async def test_two_at_once_take_turns(postgres: PrivatePostgres) -> None:
     command = "import sys; from posthouse.store import schema; schema.migrate(sys.argv[1])"
     started = [await _python(command, url) for _ in range(2)]
     assert [await process.wait() for process in started] == [0, 0]
-    assert await applied(url) == revision.newest()
+    assert await applied(url) == schema.newest_revision()
 
 
 async def _python(command: str, *arguments: str) -> asyncio.subprocess.Process:
@@ -48,7 +48,7 @@ async def _python(command: str, *arguments: str) -> asyncio.subprocess.Process:
 def test_a_migrated_database_stays_as_it_is(new_database: Callable[[], str]) -> None:
     url = new_database()
     schema.migrate(url)
-    assert asyncio.run(applied(url)) == revision.newest()
+    assert asyncio.run(applied(url)) == schema.newest_revision()
 
 
 async def test_a_credit_follows_its_recipients_status(database: Database) -> None:

@@ -15,12 +15,12 @@ from tests.support.query_plans import condition, scans, statements
 READING = {
     name: text
     for name, text in statements(message_search, search_index).items()
-    if "._" not in name and not any(word in text for word in ("catalogue_progress", "pg_", "INSERT"))
+    if "._" not in name and not any(word in text for word in ("search_index_progress", "pg_", "INSERT"))
 }
 
 
 @pytest.mark.parametrize("name", sorted(READING))
-@pytest.mark.parametrize("analysed", ["", "messages, recipients, events, catalogue, schedule, accounts"])
+@pytest.mark.parametrize("analysed", ["", "messages, recipients, events, search_index, delivery_schedule, accounts"])
 async def test_rows_are_found_by_their_account_and_their_place_in_time(
     name: str, analysed: str, database: Database
 ) -> None:
@@ -33,7 +33,7 @@ async def test_rows_are_found_by_their_account_and_their_place_in_time(
         assert f"{key} " in condition(scan).replace("account_id", ""), scan
 
 
-async def test_entries_are_read_back_newest_first_and_by_their_account_alone(database: Database) -> None:
+async def test_entries_are_read_back_newest_first_and_only_by_their_account(database: Database) -> None:
     clock = SettableClock()
     ours, theirs = AccountId(uuid4()), AccountId(uuid4())
     made = []
@@ -59,7 +59,7 @@ async def test_new_entries_are_added_to_those_that_are_there(database: Database)
     async with database.transaction() as tx:
         for entries in ([], [second, first, second], [second, third], [third]):
             await search_index.enter_new(tx, entries)
-        found = await tx.fetch("SELECT account_id, term, message_id FROM catalogue ORDER BY term")
+        found = await tx.fetch("SELECT account_id, term, message_id FROM search_index ORDER BY term")
     assert [IndexEntry(*row) for row in found] == [first, second, third]
 
 

@@ -4,13 +4,15 @@ import ast
 import importlib
 import inspect
 import pkgutil
-from types import ModuleType
+import typing
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from posthouse import store
-from posthouse.store.day_statement import DayStatement
-from posthouse.store.statement import Statement, statement
+from posthouse.store.statement import DayStatement, Statement, statement
 
 
 def test_names_become_numbers_in_the_order_of_their_first_use() -> None:
@@ -37,7 +39,7 @@ def test_a_statement_without_parameters_is_bound_without_values() -> None:
         "SELECT tags[1:2], tags[1:n], (tags)[low:high]",
     ],
 )
-def test_casts_literals_comments_and_slices_are_left_alone(text: str) -> None:
+def test_casts_literals_comments_and_slices_are_left_unchanged(text: str) -> None:
     found = statement(text)
     assert found.text == text
     assert found.names == ()
@@ -54,11 +56,11 @@ def test_a_parameter_may_be_cast_and_may_be_an_array() -> None:
     "text", ["SELECT $1", "SELECT :a, $2", "SELECT $$:a$$", "SELECT $tag$ :a $tag$", "SELECT : a", "/* :a */"]
 )
 def test_numbered_parameters_block_comments_and_stray_colons_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="has :name parameters and line comments only"):
+    with pytest.raises(ValueError, match="may only have :name parameters and line comments"):
         statement(text)
 
 
-def test_a_keyword_is_no_name() -> None:
+def test_a_keyword_is_not_a_name() -> None:
     with pytest.raises(SyntaxError):
         statement("SELECT :from")
 
@@ -76,25 +78,63 @@ def test_a_missing_and_an_unknown_name_are_refused() -> None:
 MODULES = [importlib.import_module(f"posthouse.store.{name}") for _, name, _ in pkgutil.iter_modules(store.__path__)]
 
 
+def _calls(module: ModuleType) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, ast.Call]]:
+    for function in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                called = node.func if isinstance(node, ast.Call) else None
+                if (
+                    isinstance(called, ast.Attribute)
+                    and called.attr in ("bind", "bind_row")
+                    and ast.unparse(called) != "self.bind"
+                ):
+                    yield function, typing.cast(ast.Call, node)
+
+
+def _type(row: ast.expr, hints: dict[str, Any]) -> type:
+    if isinstance(row, ast.Attribute):
+        return typing.cast(type, typing.get_type_hints(_type(row.value, hints))[row.attr])
+    assert isinstance(row, ast.Name), ast.unparse(row)
+    return typing.cast(type, hints[row.id])
+
+
+def _names(row: type) -> set[str]:
+    """Its fields and properties."""
+    return {*typing.get_type_hints(row), *[name for name, value in vars(row).items() if isinstance(value, property)]}
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_every_call_gives_its_statement_the_names_that_it_has(module: ModuleType) -> None:
     statements = {
-        name: value.of(None) if isinstance(value, DayStatement) else value
+        name: value.for_days(None) if isinstance(value, DayStatement) else value
         for name, value in vars(module).items()
         if isinstance(value, Statement | DayStatement)
     }
     bound = set()
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "bind":
-            named = node.func.value
-            if isinstance(named, ast.Call) and isinstance(named.func, ast.Attribute) and named.func.attr == "of":
-                named = named.func.value  # `STATEMENT.of(day).bind(…)`
-            # `(ONE if … else ANOTHER).bind(…)`
-            either = [named.body, named.orelse] if isinstance(named, ast.IfExp) else [named]
-            given = [keyword.arg or "**" for keyword in node.keywords]
-            for one in either:
-                assert isinstance(one, ast.Name), ast.unparse(node)
-                if "**" not in given:
-                    assert sorted(given) == sorted(statements[one.id].names), f"{one.id}, line {node.lineno}"
-                bound.add(one.id)
+    for function, node in _calls(module):
+        assert isinstance(node.func, ast.Attribute)
+        named = node.func.value
+        if isinstance(named, ast.Call) and isinstance(named.func, ast.Attribute) and named.func.attr == "for_days":
+            named = named.func.value  # `STATEMENT.for_days(day).bind(…)`
+        # `(ONE if … else ANOTHER).bind(…)`
+        either = [named.body, named.orelse] if isinstance(named, ast.IfExp) else [named]
+        given = [keyword.arg or "**" for keyword in node.keywords]
+        for one in either:
+            assert isinstance(one, ast.Name), ast.unparse(node)
+            names = set(statements[one.id].names)
+            if node.func.attr == "bind_row":
+                names -= _names(_type(node.args[0], typing.get_type_hints(getattr(module, function.name)))) - {*given}
+            if "**" not in given:
+                assert sorted(given) == sorted(names), f"{one.id}, line {node.lineno}"
+            bound.add(one.id)
     assert statements.keys() == bound, "a statement that is never bound"
+
+
+def test_a_row_gives_the_values_that_are_not_named() -> None:
+    insert = statement("INSERT INTO t (a, b, c) VALUES (:a, :b, :c)")
+    row = SimpleNamespace(a=1, b=2, other=3)
+    assert insert.bind_row(row, b=4, c=5)[1:] == (1, 4, 5)
+    with pytest.raises(AttributeError):
+        insert.bind_row(row)
+    with pytest.raises(TypeError):
+        insert.bind_row(row, c=5, other=3)

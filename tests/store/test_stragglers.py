@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 
 from posthouse.rules.ids import new_message_id
-from posthouse.store import partitions, stragglers
+from posthouse.store import maintenance, partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import LOCK_MILLISECONDS_MAX, Connection, Database
 
 # Far from the days that a fresh database has partitions for.
 DAY = date(2040, 2, 29)
 START = datetime(2040, 2, 29, tzinfo=UTC)
-MESSAGE_TABLES = ("recipients", "ledger", "attempts", "reports", "catalogue")
+MESSAGE_TABLES = ("recipients", "ledger", "attempts", "reports", "search_index")
 NUMBERS: Iterator[int] = count(1)
 
 
@@ -27,14 +27,16 @@ def new_id(days: int = 0) -> UUID:
 
 async def schedule(connection: Connection, account_id: UUID, message_id: UUID) -> None:
     await connection.execute(
-        "INSERT INTO schedule (account_id, message_id, position, destination, next_at) VALUES ($1, $2, 1, '', $3)",
+        "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)"
+        " VALUES ($1, $2, 1, '', $3)",
         account_id, message_id, START,
     )  # fmt: skip
 
 
 async def call(connection: Connection, account_id: UUID, row_id: UUID, event_id: UUID) -> None:
     await connection.execute(
-        "INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts) VALUES ($1, $2, $3, $4, $4, 7)",
+        "INSERT INTO webhook_schedule (account_id, id, event_id, endpoint_id, next_at, due_at, max_attempts)"
+        " VALUES ($1, $2, $3, $1, $4, $4, 7)",
         account_id, row_id, event_id, START,
     )  # fmt: skip
 
@@ -65,7 +67,7 @@ async def insert_message(connection: Connection, account_id: UUID, days: int = 0
             "INSERT INTO reports (account_id, message_id, id, kind, detail, suppressed, shared, at)"
             " VALUES ($1, $2, $2, 'bounce', '', false, false, now())"
         ),
-        "INSERT INTO catalogue (account_id, term, message_id) VALUES ($1, 1, $2), ($1, 2, $2)",
+        "INSERT INTO search_index (account_id, term, message_id) VALUES ($1, 1, $2), ($1, 2, $2)",
     ):
         await connection.execute(statement, account_id, message_id)
     return message_id
@@ -90,17 +92,17 @@ async def make(connection: Any, *days: int) -> None:
 
 async def is_needed(connection: Connection, table: str, days: int = 0) -> bool:
     async with connection.transaction():
-        return await stragglers.is_needed(connection, Partition(DAY + timedelta(days=days), table))
+        return await maintenance.is_needed(connection, Partition(DAY + timedelta(days=days), table))
 
 
 async def reduce(connection: Connection, table: str, days: int = 0) -> Partition:
-    """As upkeep does it."""
+    """As maintenance does it."""
     async with connection.transaction():
-        reduced = await stragglers.reduce(connection, Partition(DAY + timedelta(days=days), table))
+        reduced = await maintenance.reduce(connection, Partition(DAY + timedelta(days=days), table))
     page: int | None = 0
     while page is not None:
         async with connection.transaction():
-            page = await stragglers.forget_final(connection, reduced, page)
+            page = await maintenance.forget_final(connection, reduced, page)
     return reduced
 
 
@@ -117,7 +119,7 @@ async def test_open_mail_needs_the_messages_and_bodies_of_its_own_day(days: int,
         assert not await is_needed(connection, "webhook_deliveries")
 
 
-async def test_a_message_that_is_kept_needs_its_day_of_every_table(database: Database) -> None:
+async def test_a_message_that_is_retained_needs_its_day_of_every_table(database: Database) -> None:
     async with database.connection() as connection:
         await make(connection, 0, 1)
         await insert_message(connection, uuid4(), 1)
@@ -142,7 +144,7 @@ async def test_a_pending_webhook_delivery_needs_its_log_and_its_event_of_another
         assert found == [("events", 0), ("webhook_deliveries", 1)]
 
 
-async def test_a_message_that_is_kept_needs_its_events_of_later_days(database: Database) -> None:
+async def test_a_message_that_is_retained_needs_its_events_of_later_days(database: Database) -> None:
     account_id = uuid4()
     async with database.connection() as connection:
         await make(connection, 0, 1, 2)
@@ -197,7 +199,7 @@ async def test_a_reduced_day_is_like_its_table(table: str, database: Database) -
             assert await connection.fetchval(question, reduced.name) == whole
 
 
-async def test_look_ups_by_id_open_the_reduced_day_alone(database: Database) -> None:
+async def test_look_ups_by_id_open_only_the_reduced_day(database: Database) -> None:
     account_id = uuid4()
     async with database.connection() as connection:
         await make(connection, 0, 1)
@@ -225,10 +227,10 @@ async def test_the_ledgers_sums_are_whole_however_many_parts_its_day_goes_in(dat
         await reduce(connection, "messages")
         reduced = await reduce(connection, "ledger")
         seen.append({tuple(row) for row in await connection.fetch("SELECT account_id, reserved FROM ledger_days")})
-        await connection.execute("DELETE FROM schedule WHERE message_id = $1", messages[2])
+        await connection.execute("DELETE FROM delivery_schedule WHERE message_id = $1", messages[2])
         async with connection.transaction():
-            await stragglers.forget_final(connection, Partition(DAY, "messages", is_reduced=True), 0)
-            await stragglers.forget_final(connection, reduced, 0)
+            await maintenance.forget_final(connection, Partition(DAY, "messages", is_reduced=True), 0)
+            await maintenance.forget_final(connection, reduced, 0)
         seen.append({tuple(row) for row in await connection.fetch("SELECT account_id, reserved FROM ledger_days")})
         await partitions.detach(connection, reduced)
         async with connection.transaction():
@@ -238,13 +240,13 @@ async def test_the_ledgers_sums_are_whole_however_many_parts_its_day_goes_in(dat
 
 
 @pytest.mark.parametrize("table", ["messages", "bodies"])
-async def test_a_reduction_that_is_broken_off_leaves_the_day_as_it_was(table: str, database: Database) -> None:
+async def test_an_interrupted_reduction_leaves_the_day_as_it_was(table: str, database: Database) -> None:
     async with database.connection() as connection:
         await make(connection, 0)
         message_id = await insert_message(connection, uuid4())
         transaction = connection.transaction()
         await transaction.start()
-        await stragglers.reduce(connection, Partition(DAY, table))
+        await maintenance.reduce(connection, Partition(DAY, table))
         await transaction.rollback()
         assert Partition(DAY, table) in await partitions.attached(connection)
         assert await partitions.detached(connection) == []
@@ -252,14 +254,14 @@ async def test_a_reduction_that_is_broken_off_leaves_the_day_as_it_was(table: st
 
 
 @pytest.mark.parametrize("table", ["messages", "bodies"])
-async def test_a_table_in_use_is_left_alone_before_others_lose_patience(table: str, database: Database) -> None:
-    assert stragglers._LOCK_MILLISECONDS_MAX * 2 < LOCK_MILLISECONDS_MAX
+async def test_a_table_in_use_is_left_untouched_before_others_time_out(table: str, database: Database) -> None:
+    assert maintenance._LOCK_MILLISECONDS_MAX * 2 < LOCK_MILLISECONDS_MAX
     async with database.connection() as connection, database.connection() as reader:
         await make(connection, 0)
         message_id = await insert_message(connection, uuid4())
         async with reader.transaction():
             await reader.fetch(f"SELECT FROM {table} LIMIT 1")
-            with pytest.raises(stragglers.TableInUse):
+            with pytest.raises(maintenance.TableInUse):
                 await reduce(connection, table)
         assert await keys(connection, table) == {message_id}
         await reduce(connection, table)
@@ -283,13 +285,13 @@ async def test_a_day_that_is_held_is_not_replaced(database: Database) -> None:
         await make(connection, 0)
         async with reader.transaction(isolation="repeatable_read", readonly=True):
             await partitions.hold(reader)
-            with pytest.raises(stragglers.TableInUse):
+            with pytest.raises(maintenance.TableInUse):
                 await reduce(connection, "events")
         await reduce(connection, "events")
 
 
 async def test_many_pages_are_deleted_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stragglers, "_PAGES_AT_ONCE", 2)
+    monkeypatch.setattr(maintenance, "_PAGES_BATCH", 2)
     account_id = uuid4()
     async with database.connection() as connection:
         await make(connection, 0)
@@ -304,7 +306,7 @@ async def test_many_pages_are_deleted_in_batches(database: Database, monkeypatch
 
 
 async def test_there_is_no_default_partition(database: Database) -> None:
-    """With it PostgreSQL detaches no day beside readers and writers."""
+    """With it PostgreSQL can't detach a day while there are readers and writers."""
     async with database.connection() as connection:
         await connection.execute("CREATE TABLE bodies_rest PARTITION OF bodies DEFAULT")
         await make(connection, 0)

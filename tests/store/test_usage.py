@@ -1,4 +1,4 @@
-"""Use and ledger in the database: every statement finds its rows by their keys, whatever there was when planned."""
+"""Usage and ledger in the database: every statement finds its rows by keys, whatever was there when planned."""
 
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
@@ -111,20 +111,6 @@ async def test_what_is_added_adds_up(database: Database) -> None:
         assert await usage.days(connection, AccountId(uuid4()), DAY, DAY) == {}
 
 
-async def test_a_provider_that_an_older_version_counted_goes_on(database: Database) -> None:
-    account_id = AccountId(uuid4())
-    async with database.transaction() as tx:
-        await tx.execute(
-            "INSERT INTO usage_latency (account_id, day, provider, counts) VALUES ($1, $2, 'google', $3)",
-            account_id, DAY, histogram(b3=1),
-        )  # fmt: skip
-        more = ProviderCounts(Counter(delivered=1), histogram(b3=1), histogram(b3=1))
-        await usage.add(tx, {}, {(account_id, DAY, "google"): more})
-        assert await usage.providers(tx, account_id, DAY, DAY) == [
-            (DAY, "google", histogram(b3=2), 1, 0, 0, histogram(b3=1))
-        ]
-
-
 async def test_only_one_counts_at_a_time(database: Database) -> None:
     async with database.transaction() as tx:
         assert await usage.lock(tx) is None, "it hasn't begun"
@@ -159,17 +145,17 @@ async def test_counting_begins_now_where_there_is_no_mail(database: Database) ->
 async def test_what_waits_is_counted_along_the_key_however_much_it_is(database: Database) -> None:
     async with database.transaction() as tx:
         await tx.execute(
-            """INSERT INTO schedule (account_id, message_id, position, destination, next_at)
+            """INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)
                SELECT $1, md5(number::text)::uuid, 0, 'example.org', now() FROM generate_series(1, 2000) number""",
             uuid4(),
         )
     async with database.connection() as connection:
-        await connection.execute("ANALYZE schedule")
+        await connection.execute("ANALYZE delivery_schedule")
         async with connection.transaction():
             await connection.execute(backlog._WALK_THE_KEY)
             await connection.execute(f"PREPARE shown AS {backlog._WAITING}")
             rows = await connection.fetch(f"EXPLAIN EXECUTE shown('{uuid4()}')")
             await connection.execute("DEALLOCATE shown")
     plan = "\n".join(row[0] for row in rows)
-    assert "Index Scan using schedule_pkey" in plan, plan
+    assert "Index Scan using delivery_schedule_pkey" in plan, plan
     assert "Sort" not in plan, plan

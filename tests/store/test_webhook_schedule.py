@@ -13,15 +13,15 @@ import pytest
 from posthouse.rules.ids import AccountId
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import delivery_outcomes, webhook_schedule, webhooks
+from posthouse.store import delivery_outcomes, endpoint_events, endpoints, webhook_log, webhook_schedule
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.postgres import SETTINGS, Database
-from posthouse.store.webhook_schedule import DELETED, DISABLED, WebhookOutcome, WebhookPostponement, WebhookResult
+from posthouse.store.webhook_schedule import DELETED, DISABLED, WebhookOutcome, WebhookResult
 from tests.support import query_plans
 from tests.support.database_checks import database_faults
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, record_on
 from tests.support.eventually import eventually
-from tests.support.webhook_steps import LONGEST_CALL, URL, WebhookSteps
+from tests.support.webhook_steps import LONGEST_CALL, URL, WebhookSteps, save_webhook
 
 MOMENT = timedelta(milliseconds=1)
 DELIVERED, BOUNCED, FAILED = MailResult.DELIVERED, MailResult.BOUNCED, MailResult.FAILED
@@ -29,7 +29,7 @@ LOG = "SELECT status, attempt, http_status, error FROM webhook_deliveries"
 
 
 async def state(steps: DeliverySteps) -> list[Any]:
-    tables = ("calls", "webhook_deliveries", "webhook_endpoints", "events", "accounts")
+    tables = ("webhook_schedule", "webhook_deliveries", "endpoints", "events", "accounts")
     return [await steps.fetch(f"SELECT xmin::text, ctid::text, t::text FROM {table} t ORDER BY 3") for table in tables]
 
 
@@ -45,27 +45,25 @@ async def test_an_event_of_a_subscribed_type_gets_a_webhook_delivery_and_a_ticke
     async with steps.database.transaction() as tx:
         recorded = await delivery_outcomes.record(tx, outcomes, now, ticket_lease=LEASE)
     assert outcome.event is not None
-    delivery_ids = {
-        outcome.event.webhook_delivery_id
-        for outcome in outcomes
-        if outcome.event and outcome.event.type != "email.delivered"
+    assert len({ticket.webhook_delivery_id for ticket in recorded.tickets}) == 2
+    account_id = webhook_steps.account_id
+    assert {(ticket.account_id, ticket.fence, ticket.endpoint_id) for ticket in recorded.tickets} == {
+        (account_id, 0, account_id)
     }
-    assert {ticket.webhook_delivery_id for ticket in recorded.tickets} == delivery_ids
-    assert {(ticket.account_id, ticket.fence) for ticket in recorded.tickets} == {(webhook_steps.account_id, 0)}
     assert await steps.fetch(
         """
         SELECT event_id, type, message_id, position, url, status, attempt, max_attempts, created_at,
             last_attempt_at, next_attempt_at, replay_of
-        FROM webhook_deliveries WHERE id = $1
+        FROM webhook_deliveries WHERE event_id = $1
         """,
-        outcome.event.webhook_delivery_id,
+        outcome.event.id,
     ) == [(outcome.event.id, "email.bounced", outcome.message_id, 0, URL, "pending", 0, 7, now, None, now, None)]
     assert await steps.fetch(
-        "SELECT event_id, next_at, fence, worker_id, attempt_count, max_attempts FROM calls WHERE id = $1",
-        outcome.event.webhook_delivery_id,
-    ) == [(outcome.event.id, now + LEASE, 0, None, 0, WEBHOOK.attempts_max)]
+        "SELECT next_at, fence, worker_id, attempt_count, max_attempts FROM webhook_schedule WHERE event_id = $1",
+        outcome.event.id,
+    ) == [(now + LEASE, 0, None, 0, WEBHOOK.attempts_max)]
     assert await steps.value("SELECT count(*) FROM events") == 3
-    assert await steps.value("SELECT count(*) FROM calls") == 2
+    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 2
 
 
 async def test_without_a_lease_it_is_due_at_once(webhook_steps: WebhookSteps) -> None:
@@ -85,16 +83,7 @@ async def test_an_account_without_an_enabled_endpoint_is_sent_nothing(
         await webhook_steps.save(account_id=AccountId(other.account_id))
     assert await webhook_steps.add_events(DELIVERED, BOUNCED) == []
     assert await steps.value("SELECT count(*) FROM events") == 2
-    assert await steps.fetch("SELECT FROM webhook_deliveries UNION ALL SELECT FROM calls") == []
-
-
-async def test_an_event_that_has_no_id_for_its_sending_is_not_sent(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    (claimed,) = await steps.claimed()
-    assert (await steps.record(steps.outcome(claimed, DELIVERED))).tickets == ()
-    assert await steps.value("SELECT count(*) FROM calls") == 0
+    assert await steps.fetch("SELECT FROM webhook_deliveries UNION ALL SELECT FROM webhook_schedule") == []
 
 
 async def test_in_one_batch_each_account_gets_its_own_events(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
@@ -131,13 +120,13 @@ async def test_recording_a_second_time_or_late_sends_nothing_more(
 async def test_recording_mail_only_reads_endpoints(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     outcomes = await webhook_steps.outcomes(DELIVERED, FAILED)
-    row = "SELECT xmin::text, xmax::text, ctid::text FROM webhook_endpoints"
+    row = "SELECT xmin::text, xmax::text, ctid::text FROM endpoints"
     before = await steps.fetch(row)
     first, second = outcomes
     assert len((await steps.record(first)).tickets) == 1
     assert await steps.fetch(row) == before
     async with steps.database.transaction() as changing:
-        await changing.execute("UPDATE webhook_endpoints SET url = url")
+        await changing.execute("UPDATE endpoints SET url = url")
         # Recording doesn't wait for a change of the endpoint.
         assert len((await asyncio.wait_for(steps.record(second), 2)).tickets) == 1
 
@@ -191,15 +180,15 @@ async def test_a_claim_has_all_that_an_attempt_needs(steps: DeliverySteps, webho
         b"the sealed secret",
         b"delivered r0@example.org",
     )
-    assert (claimed.attempt_count, claimed.max_attempts, claimed.is_over, claimed.is_cancelled) == (1, 7, False, False)
+    assert (claimed.attempt_count, claimed.max_attempts, claimed.is_over, claimed.cancelled) == (1, 7, False, None)
     assert claimed.event_id == await steps.value("SELECT id FROM events")
     assert "sealed" not in repr(claimed)
-    assert await steps.fetch("SELECT fence, worker_id, attempt_count, next_at FROM calls") == [
+    assert await steps.fetch("SELECT fence, worker_id, attempt_count, next_at FROM webhook_schedule") == [
         (1, steps.worker_id, 1, steps.clock.now() + LONGEST_CALL)
     ]
 
 
-async def test_of_two_tickets_for_one_call_one_is_worth_something(webhook_steps: WebhookSteps) -> None:
+async def test_of_two_tickets_for_one_call_only_one_is_valid(webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     tickets = await webhook_steps.add_events(DELIVERED, FAILED)
     assert len(await webhook_steps.claim([*tickets, *tickets])) == 2
@@ -220,17 +209,18 @@ async def test_workers_with_the_same_tickets_share_them_out(webhook_steps: Webho
 async def test_a_ticket_of_another_account_finds_nothing(webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     (ticket,) = await webhook_steps.add_events(DELIVERED)
-    assert await webhook_steps.claim([WebhookTicket(AccountId(uuid4()), ticket.webhook_delivery_id, 0)]) == []
+    of_another = WebhookTicket(AccountId(uuid4()), ticket.webhook_delivery_id, 0, ticket.endpoint_id)
+    assert await webhook_steps.claim([of_another]) == []
 
 
-async def test_a_new_url_and_secret_are_good_for_what_is_pending(
-    webhook_steps: WebhookSteps, steps: DeliverySteps
-) -> None:
+async def test_a_new_url_and_secret_apply_to_what_is_pending(webhook_steps: WebhookSteps, steps: DeliverySteps) -> None:
     await webhook_steps.save()
     (ticket,) = await webhook_steps.add_events(DELIVERED)
     await webhook_steps.save("https://new.example.com/")
     async with steps.database.transaction() as tx:
-        await webhooks.rotate_secret(tx, webhook_steps.account_id, b"another", steps.clock.now())
+        await endpoints.rotate_secret(
+            tx, webhook_steps.account_id, webhook_steps.account_id, b"another", steps.clock.now()
+        )
     (claimed,) = await webhook_steps.claim([ticket])
     assert (claimed.url, claimed.secret_sealed) == ("https://new.example.com/", b"another")
 
@@ -252,7 +242,7 @@ async def test_attempts_of_a_dead_worker_count_and_the_seventh_is_the_last(
     end = WebhookOutcome(*over.key, WebhookResult.FAILED, error="not every attempt was reported")
     assert await webhook_steps.record(end) == ((end,), ())
     assert await steps.fetch(LOG) == [("failed", 7, None, "not every attempt was reported")]
-    assert await steps.value("SELECT count(*) FROM calls") == 0
+    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
 
 
 @pytest.mark.parametrize("how", ["disabled", "deleted"])
@@ -263,9 +253,10 @@ async def test_what_has_nowhere_to_go_any_more_is_cancelled_and_not_counted(
     (ticket,) = await webhook_steps.add_events(DELIVERED)
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        await (webhooks.disable if how == "disabled" else webhooks.delete)(tx, webhook_steps.account_id, now)
+        change = endpoints.disable if how == "disabled" else endpoints.delete
+        await change(tx, webhook_steps.account_id, webhook_steps.account_id, now)
     (claimed,) = await webhook_steps.claim([ticket])
-    assert claimed.is_cancelled
+    assert claimed.cancelled is not None
     assert claimed.cancelled == (DISABLED if how == "disabled" else DELETED)
     assert (claimed.attempt_count, claimed.url, claimed.secret_sealed, claimed.body) == (0, None, None, None)
     await webhook_steps.record(WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled))
@@ -285,7 +276,7 @@ async def test_a_claim_that_ends_before_it_begins_can_not_be_made(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     now = steps.clock.now()
-    with pytest.raises(ValueError, match="beyond now"):
+    with pytest.raises(ValueError, match="must end in the future"):
         async with steps.database.transaction() as tx:
             await webhook_schedule.claim(tx, steps.worker_id, [], now, now)
 
@@ -299,7 +290,7 @@ async def test_a_claim_lasts_until_its_end_and_is_due_again_then(
     assert await webhook_steps.lease() == []
     steps.clock.advance(MOMENT)
     assert [ticket.fence for ticket in await webhook_steps.lease()] == [claimed.fence]
-    assert await steps.value("SELECT worker_id FROM calls") is None
+    assert await steps.value("SELECT worker_id FROM webhook_schedule") is None
 
 
 # Overdue
@@ -322,7 +313,7 @@ async def test_what_was_due_for_too_long_ends_on_record_however_often_it_was_lea
     log = await steps.fetch(LOG + " ORDER BY id")
     assert [row[:2] for row in log] == [("failed", 0), ("failed", 0), ("pending", 0)]
     assert log[0][3] == webhook_schedule.OVERDUE
-    assert await steps.value("SELECT id FROM calls") == claimed.id
+    assert await steps.value("SELECT id FROM webhook_schedule") == claimed.id
 
 
 async def test_postponements_do_not_extend_the_three_days_and_a_deferral_does(
@@ -332,15 +323,14 @@ async def test_postponements_do_not_extend_the_three_days_and_a_deferral_does(
     began_at = steps.clock.now()
     postponed, given_back, deferred = await webhook_steps.add_events(DELIVERED, BOUNCED, FAILED)
     async with steps.database.transaction() as tx:
-        later = WebhookPostponement(*postponed.key, steps.clock.now() + timedelta(days=2))
-        assert await webhook_schedule.postpone(tx, [later]) == 1
+        assert await webhook_schedule.postpone(tx, {postponed.key: steps.clock.now() + timedelta(days=2)}) == 1
     for claimed in await webhook_steps.claim([given_back, deferred]):
         is_deferred = claimed.id == deferred.webhook_delivery_id
         result = WebhookResult.DEFERRED if is_deferred else WebhookResult.POSTPONED
         await webhook_steps.record(webhook_steps.result(claimed, result))
     async with steps.database.transaction() as tx:
         assert await webhook_schedule.end_overdue(tx, began_at + MOMENT, 10) == 2
-    assert await steps.value("SELECT id FROM calls") == deferred.webhook_delivery_id
+    assert await steps.value("SELECT id FROM webhook_schedule") == deferred.webhook_delivery_id
     log = await steps.fetch("SELECT status, error FROM webhook_deliveries ORDER BY position")
     assert log[:2] == [("failed", webhook_schedule.OVERDUE)] * 2
 
@@ -348,7 +338,7 @@ async def test_postponements_do_not_extend_the_three_days_and_a_deferral_does(
 # Dead workers, and claims whose answer was lost
 
 
-async def test_what_a_dead_worker_had_claimed_is_due_at_once_and_a_living_ones_is_not(
+async def test_what_a_dead_worker_had_claimed_is_due_immediately_and_a_living_ones_is_not(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -389,7 +379,7 @@ async def test_reclaiming_takes_its_limit_and_does_not_wait_for_recording(
     assert await webhook_steps.reclaim() == 1
 
 
-async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(
+async def test_claims_that_a_worker_does_not_know_are_released(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -409,7 +399,7 @@ async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(
     assert [(ticket.webhook_delivery_id, ticket.fence) for ticket in await webhook_steps.lease()] == [
         (unheard.id, unheard.fence)
     ]
-    assert await steps.fetch("SELECT id FROM calls WHERE worker_id = $1", other) == [(theirs.id,)]
+    assert await steps.fetch("SELECT id FROM webhook_schedule WHERE worker_id = $1", other) == [(theirs.id,)]
     assert await let_go() == 1
 
 
@@ -425,14 +415,10 @@ async def test_a_postponement_counts_no_attempt_and_its_ticket_never_matches_aga
     later = steps.clock.now() + WAIT
 
     async def postpone(*tickets: WebhookTicket) -> int:
-        postponements = [
-            WebhookPostponement(ticket.account_id, ticket.webhook_delivery_id, ticket.fence, later)
-            for ticket in tickets
-        ]
         async with steps.database.transaction() as tx:
-            return await webhook_schedule.postpone(tx, postponements)
+            return await webhook_schedule.postpone(tx, {ticket.key: later for ticket in tickets})
 
-    assert await postpone(old, old, claimed_meanwhile) == 1
+    assert await postpone(old, claimed_meanwhile) == 1
     assert await postpone() == 0
     # The log shows when the postponed delivery will be tried; that of the other is unchanged.
     log = "SELECT next_attempt_at, attempt FROM webhook_deliveries ORDER BY position"
@@ -446,7 +432,7 @@ async def test_a_postponement_counts_no_attempt_and_its_ticket_never_matches_aga
 # Results
 
 
-async def test_a_success_fills_the_log_and_strikes_the_call(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_a_success_fills_the_log_and_removes_the_call(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     (claimed,) = await webhook_steps.claimed(DELIVERED)
     steps.clock.advance(seconds=3)
@@ -459,7 +445,7 @@ async def test_a_success_fills_the_log_and_strikes_the_call(steps: DeliverySteps
         FROM webhook_deliveries
         """
     ) == [("succeeded", 1, URL, 204, None, 12, b"well", False, steps.clock.now(), None)]
-    assert await steps.value("SELECT count(*) FROM calls") == 0
+    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
     assert await steps.value("SELECT count(*) FROM events") == 1
 
 
@@ -472,7 +458,9 @@ async def test_a_failure_waits_and_the_next_attempt_writes_over_it(
     await webhook_steps.record(webhook_steps.result(claimed, WebhookResult.DEFERRED))
     assert await steps.fetch(LOG) == [("pending", 1, 500, "it answered 500")]
     assert await steps.fetch("SELECT last_attempt_at, next_attempt_at FROM webhook_deliveries") == [(now, now + WAIT)]
-    assert await steps.fetch("SELECT next_at, fence, worker_id, attempt_count FROM calls") == [(now + WAIT, 2, None, 1)]
+    assert await steps.fetch("SELECT next_at, fence, worker_id, attempt_count FROM webhook_schedule") == [
+        (now + WAIT, 2, None, 1)
+    ]
     await webhook_steps.save("https://new.example.com/")
     steps.clock.advance(WAIT - MOMENT)
     assert await webhook_steps.lease() == []
@@ -490,7 +478,7 @@ async def test_a_failure_waits_and_the_next_attempt_writes_over_it(
     ]
 
 
-async def test_an_end_without_an_attempt_keeps_what_the_last_attempt_said(
+async def test_an_end_without_an_attempt_keeps_the_last_attempts_result(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -519,7 +507,7 @@ async def test_an_attempt_that_came_to_nothing_is_not_counted(
     assert await steps.fetch("SELECT last_attempt_at, next_attempt_at FROM webhook_deliveries") == [
         (None, outcome.next_at)
     ]
-    assert await steps.fetch("SELECT attempt_count, fence, worker_id FROM calls") == [(0, 2, None)]
+    assert await steps.fetch("SELECT attempt_count, fence, worker_id FROM webhook_schedule") == [(0, 2, None)]
     assert await webhook_steps.claim([ticket]) == []
 
 
@@ -595,7 +583,7 @@ async def test_of_two_results_of_one_claim_in_one_batch_the_first_counts(
     assert await steps.fetch(LOG) == [("failed", 1, 500, "it answered 500")]
 
 
-async def test_what_a_receiver_says_can_not_fail_a_batch_and_is_cut_to_what_is_kept(
+async def test_a_receivers_answer_can_not_fail_a_batch_and_is_truncated(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -612,7 +600,7 @@ async def test_what_a_receiver_says_can_not_fail_a_batch_and_is_cut_to_what_is_k
     assert sorted(rows) == [("ab?c", 2_048, True), ("e" * webhook_schedule.ERROR_CHARACTERS_MAX, 2_048, False)]
 
 
-async def test_a_result_whose_log_was_deleted_ends_the_call_all_the_same(
+async def test_a_result_whose_log_was_deleted_still_ends_the_call(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -621,10 +609,10 @@ async def test_a_result_whose_log_was_deleted_ends_the_call_all_the_same(
         await tx.execute("DELETE FROM webhook_deliveries")
     results = webhook_steps.result(first, WebhookResult.SUCCEEDED), webhook_steps.result(second, WebhookResult.DEFERRED)
     assert set((await webhook_steps.record(*results)).counted) == set(results)
-    assert await steps.fetch("SELECT id, worker_id FROM calls") == [(second.id, None)]
+    assert await steps.fetch("SELECT id, worker_id FROM webhook_schedule") == [(second.id, None)]
 
 
-async def test_the_log_is_found_on_whatever_day_it_lies(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_the_log_is_found_on_any_day(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     """What is pending may be a day older than what is claimed and recorded together with it."""
     await webhook_steps.save()
     yesterday = await webhook_steps.add_events(DELIVERED)
@@ -658,8 +646,8 @@ def test_a_result_that_makes_no_sense_can_not_be_made(given: dict[str, Any]) -> 
 async def test_nothing_to_do_is_nothing_done(database: Database) -> None:
     now = datetime.now(UTC)
     async with database.transaction() as tx:
-        assert await webhook_schedule.enter(tx, [], now, now, 7) == []
-        assert await webhook_schedule.postpone(tx, []) == 0
+        assert await endpoint_events.enter_mail(tx, [], now, now) == []
+        assert await webhook_schedule.postpone(tx, {}) == 0
         assert await webhook_schedule.record(tx, [], now) == ((), ())
 
 
@@ -669,7 +657,7 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
     """Events come in, calls are claimed, recorded and reclaimed, the endpoint is disabled, enabled and emptied."""
     seed = random.randrange(2**32)
     print(f"{seed=}")
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     senders = [steps.sender, await steps.another_sender("second"), await steps.another_sender("third")]
     accounts = [AccountId(call.account_id) for call in senders]
     for account_id in accounts:
@@ -677,7 +665,7 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
     outcomes = []
     for number in range(24):
         outcomes += await webhook_steps.outcomes(*[BOUNCED, DELIVERED, FAILED] * 10, sender=senders[number % 3])
-    chance.shuffle(outcomes)
+    randomness.shuffle(outcomes)
     settings = {**SETTINGS, "lock_timeout": "20000", "deadlock_timeout": "50"}
     connections = [await asyncpg.connect(steps.url, server_settings=settings) for _ in range(7)]
     batches = [outcomes[start : start + 20] for start in range(0, len(outcomes), 20)]
@@ -695,27 +683,27 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
                 leased = await webhook_schedule.lease_due(connection, now, now, 30)
                 claimed = await webhook_schedule.claim(connection, steps.worker_id, leased, now, now + LONGEST_CALL)
             results = [
-                webhook_steps.result(claim, chance.choice([WebhookResult.SUCCEEDED, WebhookResult.FAILED]))
+                webhook_steps.result(claim, randomness.choice([WebhookResult.SUCCEEDED, WebhookResult.FAILED]))
                 if claim.url
                 else WebhookOutcome(*claim.key, WebhookResult.FAILED, error=claim.cancelled or "over")
                 for claim in claimed
             ]
-            chance.shuffle(results)
+            randomness.shuffle(results)
             async with connection.transaction():
                 await webhook_schedule.record(connection, results, now)
             await asyncio.sleep(0)
 
     async def rule(connection: Any) -> None:
         while not is_over:
-            account_id = chance.choice(accounts)
+            account_id = randomness.choice(accounts)
             for enabled in (False, True):
                 async with connection.transaction():
-                    await webhooks.save(
+                    await save_webhook(
                         connection, account_id, URL, ["email.bounced"], enabled, b"sealed", steps.clock.now()
                     )
-                for change in (webhooks.cancel_pending, webhooks.forget):
+                for change in (webhook_log.cancel_pending, webhook_log.forget):
                     async with connection.transaction():
-                        await change(connection, account_id, 10)
+                        await change(connection, account_id, account_id, 10)
             await asyncio.sleep(0.01)
 
     try:
@@ -725,7 +713,10 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
         ]
         await asyncio.gather(*map(mail, connections[:2]))
         await eventually(
-            lambda: steps.value("SELECT count(*) FROM calls"), lambda number: number == 0, within=30, every=0.05
+            lambda: steps.value("SELECT count(*) FROM webhook_schedule"),
+            lambda number: number == 0,
+            within=30,
+            every=0.05,
         )
         is_over = True
         await asyncio.gather(*others)
@@ -734,14 +725,14 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
         for connection in connections:
             await connection.close()
     assert tickets
-    assert await steps.value("SELECT count(*) FROM calls") == 0
+    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
     assert await steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
     assert await steps.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
     assert await database_faults(steps.url) == {}
 
 
 STATEMENTS = query_plans.statements(webhook_schedule)
-# Upkeep reads the whole schedule, every few minutes.
+# Maintenance reads the whole schedule, every few minutes.
 del STATEMENTS["webhook_schedule._END_OVERDUE"]
 
 
@@ -752,7 +743,7 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
         match scan["Relation Name"]:
             case "workers":
                 continue
-            case "webhook_endpoints":
+            case "endpoints":
                 assert "account_id = " in condition, scan
             case _ if "account_id" in condition:
                 assert condition.count(" = ") >= 2, scan

@@ -1,4 +1,4 @@
-"""Endpoints and their log: one an account, pinged not too often, replayed, cancelled, forgotten, never another's."""
+"""Endpoints and their log: one per account, pinged at a limited rate, replayed, cancelled, forgotten, isolated."""
 
 import asyncio
 from datetime import timedelta
@@ -9,15 +9,16 @@ import asyncpg
 import pytest
 
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.store import accounts, webhook_log, webhook_schedule, webhooks
+from posthouse.store import accounts, endpoints, webhook_log, webhook_schedule
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.endpoints import PING_COOLDOWN
 from posthouse.store.postgres import Database
+from posthouse.store.webhook_log import WebhookDelivery
 from posthouse.store.webhook_schedule import DISABLED, WebhookOutcome, WebhookResult
-from posthouse.store.webhooks import PING_COOLDOWN, WebhookDelivery
 from tests.support import query_plans
 from tests.support.accept_flow import new_id
 from tests.support.delivery_steps import LEASE, DeliverySteps
-from tests.support.webhook_steps import ALL_EVENTS, URL, WebhookSteps
+from tests.support.webhook_steps import ALL_EVENTS, URL, WebhookSteps, enter_ping, enter_replay, save_webhook
 
 MOMENT = timedelta(milliseconds=1)
 DELIVERED, BOUNCED, FAILED = MailResult.DELIVERED, MailResult.BOUNCED, MailResult.FAILED
@@ -29,7 +30,7 @@ async def changed_at(steps: DeliverySteps) -> Any:
 
 async def found(webhook_steps: WebhookSteps, delivery_id: UUID) -> WebhookDelivery:
     async with webhook_steps.steps.database.connection() as connection:
-        delivery = await webhooks.find_delivery(connection, webhook_steps.account_id, delivery_id)
+        delivery = await webhook_log.find_delivery(connection, webhook_steps.account_id, delivery_id)
     assert delivery is not None
     return delivery
 
@@ -43,11 +44,11 @@ async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(
     steps.clock.advance(hours=1)
     created_at = steps.clock.now()
     async with steps.database.transaction() as tx:
-        assert await webhooks.find(tx, webhook_steps.account_id) is None
-        row, is_new = await webhooks.save(tx, webhook_steps.account_id, URL, ALL_EVENTS, True, b"first", created_at)
+        assert await endpoints.find(tx, webhook_steps.account_id, webhook_steps.account_id) is None
+        row, is_new = await save_webhook(tx, webhook_steps.account_id, URL, ALL_EVENTS, True, b"first", created_at)
         assert is_new
-        assert await webhooks.find(tx, webhook_steps.account_id) == row
-    assert (row.url, row.events, row.enabled, row.secret_sealed, row.pinged_at) == (
+        assert await endpoints.find(tx, webhook_steps.account_id, webhook_steps.account_id) == row
+    assert (row.url, row.filters.types, row.enabled, row.secret_sealed, row.pinged_at) == (
         URL,
         ALL_EVENTS,
         True,
@@ -60,11 +61,11 @@ async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(
     steps.clock.advance(seconds=1)
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        again, is_new = await webhooks.save(
+        again, is_new = await save_webhook(
             tx, webhook_steps.account_id, "https://new.example.com/", ["email.failed"], False, b"second", now
         )
     assert not is_new
-    assert (again.url, again.events, again.enabled) == ("https://new.example.com/", ("email.failed",), False)
+    assert (again.url, again.filters.types, again.enabled) == ("https://new.example.com/", ("email.failed",), False)
     assert (again.secret_sealed, again.created_at, again.updated_at) == (b"first", created_at, now)
     assert await changed_at(steps) == now
 
@@ -75,12 +76,12 @@ async def test_of_two_who_save_the_first_endpoint_one_has_made_it(
     async def save(secret: bytes) -> bool:
         async with steps.database.transaction() as tx:
             now = steps.clock.now()
-            _, is_new = await webhooks.save(tx, webhook_steps.account_id, URL, ALL_EVENTS, True, secret, now)
+            _, is_new = await save_webhook(tx, webhook_steps.account_id, URL, ALL_EVENTS, True, secret, now)
             return is_new
 
     made = await asyncio.gather(*(save(str(number).encode()) for number in range(5)))
     assert sum(made) == 1
-    assert await steps.value("SELECT secret_sealed FROM webhook_endpoints") == str(made.index(True)).encode()
+    assert await steps.value("SELECT secret_sealed FROM endpoints") == str(made.index(True)).encode()
 
 
 @pytest.mark.parametrize("events", [[], ["webhook.test"], ["email.delivered", "email.opened"]])
@@ -94,30 +95,32 @@ async def test_an_endpoint_subscribes_to_known_types_and_at_least_one(
 async def test_a_new_secret_replaces_the_old_one_at_once(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     async def rotate(account_id: AccountId) -> bool:
         async with steps.database.transaction() as tx:
-            return await webhooks.rotate_secret(tx, account_id, b"new", steps.clock.now())
+            return await endpoints.rotate_secret(tx, account_id, account_id, b"new", steps.clock.now())
 
     assert not await rotate(webhook_steps.account_id)
     await webhook_steps.save()
     assert not await rotate(AccountId(uuid4()))
     steps.clock.advance(hours=1)
     assert await rotate(webhook_steps.account_id)
-    assert await steps.fetch("SELECT secret_sealed, updated_at FROM webhook_endpoints") == [(b"new", steps.clock.now())]
+    assert await steps.fetch("SELECT secret_sealed, updated_at FROM endpoints") == [(b"new", steps.clock.now())]
     assert await changed_at(steps) == steps.clock.now()
 
 
-async def test_a_secret_is_sealed_anew_unless_it_was_rotated_meanwhile(
+async def test_a_secret_is_sealed_again_unless_it_was_rotated_meanwhile(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     row = await webhook_steps.save(secret=b"\x01\x03old sealed")
     async with steps.database.transaction() as tx:
-        assert await webhooks.sealed_with(tx, ["new", "other"], 10) == []
-        assert await webhooks.sealed_with(tx, ["old"], 10) == [row]
-        await webhooks.rotate_secret(tx, webhook_steps.account_id, b"\x01\x03new rotated", steps.clock.now())
-        await webhooks.reseal(tx, row, b"\x01\x03new resealed")
-        (kept,) = await webhooks.sealed_with(tx, ["new"], 10)
+        assert await endpoints.sealed_with(tx, ["new", "other"], 10) == []
+        assert await endpoints.sealed_with(tx, ["old"], 10) == [row]
+        await endpoints.rotate_secret(
+            tx, webhook_steps.account_id, webhook_steps.account_id, b"\x01\x03new rotated", steps.clock.now()
+        )
+        await endpoints.reseal(tx, row, [b"\x01\x03new resealed", None, None])
+        (kept,) = await endpoints.sealed_with(tx, ["new"], 10)
         assert kept.secret_sealed == b"\x01\x03new rotated"
-        await webhooks.reseal(tx, kept, b"\x01\x05newer again")
-        assert [delivery.secret_sealed for delivery in await webhooks.sealed_with(tx, ["newer"], 10)] == [
+        await endpoints.reseal(tx, kept, [b"\x01\x05newer again", None, None])
+        assert [delivery.secret_sealed for delivery in await endpoints.sealed_with(tx, ["newer"], 10)] == [
             b"\x01\x05newer again"
         ]
 
@@ -127,19 +130,18 @@ async def test_a_secret_is_sealed_anew_unless_it_was_rotated_meanwhile(
 
 async def mark_pinged(steps: DeliverySteps, account_id: AccountId) -> bool:
     async with steps.database.transaction() as tx:
-        return await webhooks.mark_pinged(tx, account_id, steps.clock.now())
+        return await endpoints.mark_pinged(tx, account_id, account_id, steps.clock.now()) is None
 
 
 async def test_a_ping_is_followed_by_a_cooldown_to_the_second(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
-    assert not await mark_pinged(steps, webhook_steps.account_id)
     await webhook_steps.save()
     pinged_at = steps.clock.now()
     assert await mark_pinged(steps, webhook_steps.account_id)
     steps.clock.advance(PING_COOLDOWN - MOMENT)
     assert not await mark_pinged(steps, webhook_steps.account_id)
-    assert await steps.value("SELECT pinged_at FROM webhook_endpoints") == pinged_at
+    assert await steps.value("SELECT pinged_at FROM endpoints") == pinged_at
     # Neither a new URL nor a new secret makes it shorter.
     await webhook_steps.save("https://new.example.com/")
     assert not await mark_pinged(steps, webhook_steps.account_id)
@@ -147,7 +149,7 @@ async def test_a_ping_is_followed_by_a_cooldown_to_the_second(
     assert await mark_pinged(steps, webhook_steps.account_id)
 
 
-async def test_of_many_who_ping_at_once_one_does(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_of_many_simultaneous_pings_one_is_sent(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     assert sum(await asyncio.gather(*(mark_pinged(steps, webhook_steps.account_id) for _ in range(8)))) == 1
 
@@ -159,20 +161,16 @@ async def test_a_ping_that_came_to_nothing_leaves_no_cooldown(
     async with steps.database.connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        assert await webhooks.mark_pinged(connection, webhook_steps.account_id, steps.clock.now())
+        account_id = webhook_steps.account_id
+        assert await endpoints.mark_pinged(connection, account_id, account_id, steps.clock.now()) is None
         await transaction.rollback()
     assert await mark_pinged(steps, webhook_steps.account_id)
 
 
-async def test_what_is_disabled_is_not_pinged(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save(enabled=False)
-    assert not await mark_pinged(steps, webhook_steps.account_id)
-
-
-async def ping(steps: DeliverySteps, webhook_steps: WebhookSteps, body: bytes = b"{}") -> WebhookDelivery | None:
+async def ping(steps: DeliverySteps, webhook_steps: WebhookSteps, body: bytes = b"{}") -> WebhookDelivery:
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        return await webhooks.enter_ping(tx, webhook_steps.account_id, new_id(now), new_id(now), body, now, now + LEASE)
+        return await enter_ping(tx, webhook_steps.account_id, new_id(now), new_id(now), body, now, now + LEASE)
 
 
 async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
@@ -197,25 +195,6 @@ async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, we
     assert over.is_over
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-async def test_nothing_is_entered_when_there_is_no_enabled_endpoint(
-    is_there: bool, steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
-    original = await found(webhook_steps, ticket.webhook_delivery_id)
-    await webhook_steps.save(enabled=False)
-    if not is_there:
-        async with steps.database.transaction() as tx:
-            assert await webhooks.delete(tx, webhook_steps.account_id, steps.clock.now())
-    before = await steps.fetch("SELECT id FROM calls UNION ALL SELECT id FROM events")
-    assert await ping(steps, webhook_steps) is None
-    now = steps.clock.now()
-    async with steps.database.transaction() as tx:
-        assert await webhooks.enter_replay(tx, original, new_id(now), 7, now, now) is None
-    assert await steps.fetch("SELECT id FROM calls UNION ALL SELECT id FROM events") == before
-
-
 # Replays
 
 
@@ -231,7 +210,7 @@ async def test_a_replay_sends_the_same_event_with_all_its_attempts(
     await steps.renew()
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        entered = await webhooks.enter_replay(tx, original, new_id(now), 7, now, now)
+        entered = await enter_replay(tx, original, new_id(now), 7, now, now)
     assert entered is not None
     assert (entered.event_id, entered.type) == (original.event_id, "email.bounced")
     assert (entered.message_id, entered.position) == (original.message_id, 0)
@@ -251,11 +230,10 @@ async def test_what_is_no_longer_stored_can_not_be_replayed(steps: DeliverySteps
     (ticket,) = await webhook_steps.add_events(DELIVERED)
     async with steps.database.transaction() as tx:
         await tx.execute("DELETE FROM events")
-        original = await webhooks.find_delivery(tx, webhook_steps.account_id, ticket.webhook_delivery_id)
+        original = await webhook_log.find_delivery(tx, webhook_steps.account_id, ticket.webhook_delivery_id)
         assert original is not None
         assert original.request_body is None
-        now = steps.clock.now()
-        assert await webhooks.enter_replay(tx, original, new_id(now), 7, now, now) is None
+        assert not original.is_stored
 
 
 # The log
@@ -280,7 +258,7 @@ async def test_the_log_is_read_newest_first_page_by_page(steps: DeliverySteps, w
     }
 
 
-async def test_the_log_of_one_message_holds_its_recipients_and_their_replays(
+async def test_the_log_of_one_message_contains_its_recipients_and_their_replays(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -290,7 +268,7 @@ async def test_the_log_of_one_message_holds_its_recipients_and_their_replays(
     steps.clock.advance(days=1)
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        replay = await webhooks.enter_replay(tx, original, new_id(now), 7, now, now)
+        replay = await enter_replay(tx, original, new_id(now), 7, now, now)
     assert replay is not None
     assert original.message_id is not None
     listed = await webhook_steps.log(message_id=original.message_id)
@@ -301,7 +279,7 @@ async def test_the_log_of_one_message_holds_its_recipients_and_their_replays(
     assert await webhook_steps.log(message_id=MessageId(uuid4())) == []
 
 
-async def test_a_long_body_is_shown_to_two_kilobytes_and_kept_whole(
+async def test_a_long_body_is_shown_to_two_kilobytes_and_stored_whole(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -314,22 +292,20 @@ async def test_a_long_body_is_shown_to_two_kilobytes_and_kept_whole(
     assert await steps.value("SELECT max(octet_length(body)) FROM events") == 2_049
 
 
-async def test_another_accounts_log_is_as_if_it_were_not_there(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
+async def test_another_accounts_log_is_not_found(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     (ticket,) = await webhook_steps.add_events(DELIVERED)
     original = await found(webhook_steps, ticket.webhook_delivery_id)
     other = AccountId((await steps.another_sender("other")).account_id)
     await webhook_steps.save(account_id=other, enabled=False)
     async with steps.database.transaction() as tx:
-        assert await webhooks.find_delivery(tx, other, original.id) is None
-        assert await webhooks.cancel_pending(tx, other) == await webhooks.forget(tx, other) == 0
-        assert await webhooks.delete(tx, other, steps.clock.now())
+        assert await webhook_log.find_delivery(tx, other, original.id) is None
+        assert await webhook_log.cancel_pending(tx, other, other) == await webhook_log.forget(tx, other, other) == 0
+        assert await endpoints.delete(tx, other, other, steps.clock.now())
     assert await webhook_steps.log(account_id=other) == []
     assert await webhook_steps.log(account_id=other, message_id=original.message_id) == []
     assert await found(webhook_steps, original.id) == original
-    assert await steps.value("SELECT count(*) FROM calls") == 1
+    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 1
 
 
 # Disabling and deleting
@@ -337,7 +313,7 @@ async def test_another_accounts_log_is_as_if_it_were_not_there(
 
 async def cancel(steps: DeliverySteps, webhook_steps: WebhookSteps, limit: int = 1_000) -> int:
     async with steps.database.transaction() as tx:
-        return await webhooks.cancel_pending(tx, webhook_steps.account_id, limit)
+        return await webhook_log.cancel_pending(tx, webhook_steps.account_id, webhook_steps.account_id, limit)
 
 
 async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
@@ -362,12 +338,12 @@ async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliveryStep
         waiting.webhook_delivery_id: ("failed", 0, None, DISABLED),
     }
     assert {delivery.next_attempt_at for delivery in await webhook_steps.log()} == {None}
-    assert await steps.value("SELECT count(*) FROM calls") == 0
+    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
     await webhook_steps.save()
     assert await webhook_steps.claim([tried, waiting]) == []
 
 
-async def test_many_are_cancelled_as_many_at_once_as_are_asked_for(
+async def test_many_are_cancelled_in_batches_of_the_given_size(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -410,21 +386,21 @@ async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
 
     async def forget() -> int:
         async with steps.database.transaction() as tx:
-            return await webhooks.forget(tx, webhook_steps.account_id, 2)
+            return await webhook_log.forget(tx, webhook_steps.account_id, webhook_steps.account_id, 2)
 
     assert await forget() == 0, "the endpoint is enabled"
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        assert await webhooks.disable(tx, webhook_steps.account_id, now)
+        assert await endpoints.disable(tx, webhook_steps.account_id, webhook_steps.account_id, now)
     numbers = []
     while number := await forget():
         numbers.append(number)
     assert numbers == [2, 2, 2, 1]
     async with steps.database.transaction() as tx:
-        assert await webhooks.delete(tx, webhook_steps.account_id, now)
-        assert not await webhooks.delete(tx, webhook_steps.account_id, now)
-        assert not await webhooks.disable(tx, webhook_steps.account_id, now)
-        assert await webhooks.find(tx, webhook_steps.account_id) is None
+        assert await endpoints.delete(tx, webhook_steps.account_id, webhook_steps.account_id, now)
+        assert not await endpoints.delete(tx, webhook_steps.account_id, webhook_steps.account_id, now)
+        assert not await endpoints.disable(tx, webhook_steps.account_id, webhook_steps.account_id, now)
+        assert await endpoints.find(tx, webhook_steps.account_id, webhook_steps.account_id) is None
     assert await changed_at(steps) == now
     assert await webhook_steps.log() == []
     # What was being sent meanwhile comes too late, and what waited is not there.
@@ -434,7 +410,9 @@ async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
     assert await steps.fetch("SELECT id FROM webhook_deliveries") == [
         (delivery.webhook_delivery_id,) for delivery in kept
     ]
-    assert await steps.fetch("SELECT id FROM calls") == [(delivery.webhook_delivery_id,) for delivery in kept]
+    assert await steps.fetch("SELECT id FROM webhook_schedule") == [
+        (delivery.webhook_delivery_id,) for delivery in kept
+    ]
     assert await steps.value("SELECT count(*) FROM events") == 8, "events are the messages', not the endpoint's"
 
 
@@ -444,24 +422,24 @@ async def test_an_event_entered_during_a_deletion_is_cancelled_at_its_claim(
     await webhook_steps.save()
     tickets = await webhook_steps.add_events(DELIVERED)
     async with steps.database.transaction() as tx:
-        await webhooks.delete(tx, webhook_steps.account_id, steps.clock.now())
+        await endpoints.delete(tx, webhook_steps.account_id, webhook_steps.account_id, steps.clock.now())
     (claimed,) = await webhook_steps.claim(tickets)
     await webhook_steps.record(WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled))
-    assert await steps.value("SELECT count(*) FROM calls") == 0
+    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
     assert [delivery.error for delivery in await webhook_steps.log()] == [webhook_schedule.DELETED]
 
 
-async def test_an_account_that_is_not_there_has_no_endpoint(database: Database, steps: DeliverySteps) -> None:
+async def test_an_unknown_account_has_no_endpoint(database: Database, steps: DeliverySteps) -> None:
     async with database.transaction() as tx:
         unknown = AccountId(uuid4())
         assert await accounts.find_by_id(tx, unknown) is None
         with pytest.raises(asyncpg.ForeignKeyViolationError):
-            await webhooks.save(tx, unknown, URL, ALL_EVENTS, True, b"sealed", steps.clock.now())
+            await save_webhook(tx, unknown, URL, ALL_EVENTS, True, b"sealed", steps.clock.now())
 
 
 # All endpoints are read when a seal key is retired, and only then.
 STATEMENTS = {
-    name: text for name, text in query_plans.statements(webhooks, webhook_log).items() if "SEALED_WITH" not in name
+    name: text for name, text in query_plans.statements(endpoints, webhook_log).items() if "SEALED_WITH" not in name
 }
 
 
@@ -476,5 +454,5 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
         assert ("message_id = " in condition) is is_of_one_message, scan
         if scan["Alias"].startswith("other"):
             continue  # by its message: deliveries of one event may be of several days
-        if scan["Relation Name"].startswith(("webhook_deliveries", "events")) and name != "webhooks._OLDEST":
+        if scan["Relation Name"].startswith(("webhook_deliveries", "events")) and name != "webhook_log._OLDEST":
             assert " id " in condition.replace(".id ", " id ").replace("(id ", "( id "), scan

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from posthouse.chance import SystemChance
 from posthouse.clock import Clock
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.principal import Principal
+from posthouse.randomness import SystemRandomness
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, compose
@@ -20,6 +20,7 @@ from posthouse.rules.ids import AccountId, CredentialId, RequestId
 from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
+from tests.support.context import context
 from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.operator_client import Operator
 
@@ -53,14 +54,14 @@ class AcceptFlow:
     async def accept(
         self, sender: Sender, key: str, draft: Draft | None = None, *, body: bytes = b"body", mode: Mode = Mode.LIVE
     ) -> AcceptedMessage:
-        """`body` stands for the request: two requests are the same when their bodies are."""
+        """`body` represents the request: two requests are the same when their bodies are."""
         request_id = RequestId(new_id(self.clock.now()))
         given = draft or sender.draft()
         return await self.intake.accept(sender.principal(mode), key, given, self.intake.fingerprint(body), request_id)
 
 
 def new_id(now: datetime) -> UUID:
-    return ids.new_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
+    return ids.new_id(now, SystemRandomness().bytes(ids.RANDOM_BYTES))
 
 
 @asynccontextmanager
@@ -68,7 +69,7 @@ async def open_accept_flow(
     database_url: str, clock: Clock, *, connections_max: int = 10, storage: DiskSpace | None = None
 ) -> AsyncIterator[AcceptFlow]:
     """The accept flow of one process. Its cache is fresh; `forget_changes` keeps it so."""
-    async with open_database(database_url, connections_max=connections_max, patience=PATIENCE) as database:
+    async with open_database(database_url, connections_max=connections_max, timeout_factor=PATIENCE) as database:
         control_cache = ControlCache(database, clock.monotonic)
         await control_cache.forget_changes()
         intake = new_intake(database, control_cache, clock, offers_one_click=True, disk_space=storage)
@@ -77,14 +78,13 @@ async def open_accept_flow(
 
 
 def new_intake(database: Database, control_cache: ControlCache, clock: Clock, **given: Any) -> Intake:
+    of_context = {name: given.pop(name) for name in ("randomness", "peppers") if name in given}
     usual: dict[str, Any] = {
-        "chance": SystemChance(),
         "defaults": Defaults(rate=RATE, warmup_limits=None),
         "hostname": "posthouse.test",
-        "fingerprint_keys": [b"a key of the tests, thirty-two bytes or more"],
         "simulator_domain": SIMULATOR,
     }
-    return Intake(database=database, control_cache=control_cache, clock=clock, **{**usual, **given})
+    return Intake(context(database, clock, **of_context), control_cache=control_cache, **{**usual, **given})
 
 
 async def new_sender(operator: Operator, name: str, *, credits: int = 1_000_000) -> Sender:  # noqa: A002

@@ -9,23 +9,21 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.chance import SeededChance
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.account.domains import Domains, DomainView
 from posthouse.flows.operate.accounts import Accounts
-from posthouse.flows.operate.nearest_limits import NearestLimits
 from posthouse.flows.shared.account_limits import Defaults
-from posthouse.rules.actor import Actor
+from posthouse.randomness import SeededRandomness
+from posthouse.rules.credential import Actor
 from posthouse.rules.ids import AccountId, UserId
-from posthouse.rules.pepper import FIRST, Pepper, Peppers
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
+from tests.support.context import context
 from tests.support.nameserver import Nameserver
 
-PEPPERS: Final = Peppers(Pepper(FIRST, b"pepper of the tests"))
 NOON: Final = datetime(2026, 11, 15, 12, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 DEFAULTS: Final = Defaults(rate=Rate(20, 40), warmup_limits=(200, 300, 500))
@@ -50,7 +48,6 @@ class TickingClock:
 @dataclass
 class AccountFlows:
     accounts: Accounts
-    nearest_limits: NearestLimits
     domains: Domains
     credentials: Credentials
     database: Database
@@ -78,7 +75,7 @@ class AccountFlows:
         return [(row["action"], row["actor"]) for row in rows]
 
     def publish(self, view: DomainView) -> None:
-        """Publish all records that the domain's owner is asked for."""
+        """Publishes all records that the domain's owner is asked for."""
         for line in view.lines:
             if line.record.value:
                 self.nameserver.zone[line.record.name] = [line.record.value]
@@ -96,21 +93,17 @@ class AccountFlows:
 async def open_account_flows(
     database: Database, warmup_limits: tuple[int, ...] | None = DEFAULTS.warmup_limits
 ) -> AsyncIterator[AccountFlows]:
-    clock, chance, sealer = TickingClock(), SeededChance(7), Sealer({"1": b"k" * 32}, "1")
+    clock, randomness, sealer = TickingClock(), SeededRandomness(7), Sealer({"1": b"k" * 32}, "1")
     async with Nameserver() as nameserver:
-        credentials = Credentials(database=database, clock=clock, chance=chance, peppers=PEPPERS)
+        credentials = Credentials(context(database, clock, randomness))
         domains = Domains(
-            database=database,
-            clock=clock,
-            chance=chance,
-            sealer=sealer,
+            context(database, clock, randomness, sealer=sealer),
             resolver=Resolver([nameserver.endpoint], lookup_seconds_max=1.0),
             return_path=RETURN_PATH,
         )
         defaults = replace(DEFAULTS, warmup_limits=warmup_limits)
-        accounts = Accounts(database=database, clock=clock, chance=chance, peppers=PEPPERS)
-        nearest_limits = NearestLimits(database=database, clock=clock, defaults=defaults)
-        yield AccountFlows(accounts, nearest_limits, domains, credentials, database, nameserver, clock, sealer)
+        accounts = Accounts(context(database, clock, randomness), defaults=defaults)
+        yield AccountFlows(accounts, domains, credentials, database, nameserver, clock, sealer)
 
 
 async def assert_refused(act: Awaitable[object], code: Code, said: str = "") -> Refusal:

@@ -3,13 +3,14 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from posthouse.chance import SystemChance
+from posthouse.randomness import SystemRandomness
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import webhook_schedule
-from posthouse.store.webhook_schedule import NewWebhookDelivery, WebhookOutcome
+from posthouse.store import endpoint_events, webhook_schedule
+from posthouse.store.endpoint_events import MailEvent
+from posthouse.store.webhook_schedule import WebhookOutcome
 from tests.support.accept_flow import new_id
 from tests.support.http_answer import Answer
 from tests.support.service import Tenant, uuid
@@ -35,10 +36,10 @@ async def log_of(tenant: Tenant, query: str = "") -> list[dict[str, Any]]:
 async def add_event(
     tenant: Tenant, message_id: str | None = None, type_: EventType = EventType.DELIVERED, *, at: datetime | None = None
 ) -> tuple[str, str]:
-    """Creates a message's event and its delivery, like a delivery worker; returns their ids."""
+    """Creates a message's event and, with a webhook, its delivery, like a delivery worker; returns their ids."""
     at = at or datetime.now(UTC) - AGO
-    event_id, delivery_id = new_id(at), new_id(at)
-    about = MessageId(uuid(message_id)) if message_id else ids.new_message_id(at, SystemChance().bytes(10))
+    event_id = new_id(at)
+    about = MessageId(uuid(message_id)) if message_id else ids.new_message_id(at, SystemRandomness().bytes(10))
     body = event.body(
         event_id=event_id,
         type=type_,
@@ -57,9 +58,10 @@ async def add_event(
             " VALUES ($1, $2, $3, 0, $4, $5, $6)",
             tenant.id, event_id, about, type_, at, body,
         )  # fmt: skip
-        notification = NewWebhookDelivery(AccountId(tenant.id), delivery_id, event_id, about, 0, type_)
-        await webhook_schedule.enter(connection, [notification], at, at, 7)
-    return ids.text(ids.EVENT, event_id), ids.text(ids.WEBHOOK_DELIVERY, delivery_id)
+        made = MailEvent(AccountId(tenant.id), event_id, type_, about, 0, body)
+        tickets = await endpoint_events.enter_mail(connection, [made], at, at)
+    deliveries = [ids.text(ids.WEBHOOK_DELIVERY, ticket.webhook_delivery_id) for ticket in tickets]
+    return ids.text(ids.EVENT, event_id), deliveries[0] if deliveries else ""
 
 
 async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
@@ -69,6 +71,6 @@ async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
     now = datetime.now(UTC)
     worker_id = new_id(now)
     async with tenant.service.pool.acquire() as connection, connection.transaction():
-        ticket = WebhookTicket(AccountId(tenant.id), value, 0)
+        ticket = WebhookTicket(AccountId(tenant.id), value, 0, tenant.id)
         (claimed,) = await webhook_schedule.claim(connection, worker_id, [ticket], now, now + AGO)
         await webhook_schedule.record(connection, [WebhookOutcome(*claimed.key, url=claimed.url, **result)], now)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# A module of the standard library that has no name of its own in the stubs.
+# A module of the standard library that has no separate name in the stubs.
 _parser: Final[Any] = importlib.import_module("re._parser")
 _compiler: Final[Any] = importlib.import_module("re._compiler")
 
@@ -56,7 +56,7 @@ class Automaton:
     twice: set[tuple[int, int]] = field(default_factory=set)
     reads: dict[int, Symbols] = field(default_factory=dict)
     whole: Piece = field(default_factory=Piece)
-    # What is inside a lookaround or something possessive is a pattern of its own as well.
+    # What is inside a lookaround or something possessive is a separate pattern as well.
     inner: list["Automaton"] = field(default_factory=list)
 
     def state(self, reads: Symbols) -> int:
@@ -246,7 +246,7 @@ def faults(made: Automaton) -> list[str]:
     found = [fault for inner in made.inner for fault in faults(inner)]
     reach = {state: made.reachable(state) for state in made.reads}
     looping = [state for state in made.reads if state in reach[state]]
-    # Where the pattern goes on or may end, whatever comes next, it never fails, and nothing is tried again.
+    # Where the pattern continues or may end, whatever comes next, it never fails, and nothing is tried again.
     at_will = {
         state for state, ends in made.whole.last.items() if ends.union(*made.edges[state].values()) == made.universe
     }
@@ -299,10 +299,10 @@ def _shares_word(made: Automaton, loop: int, other: int, reach: dict[int, set[in
     return False
 
 
-def _steps(made: Automaton, states: tuple[int, ...], rooms: tuple[set[int], ...]) -> Iterator[tuple[int, ...]]:
+def _steps(made: Automaton, states: tuple[int, ...], reachable: tuple[set[int], ...]) -> Iterator[tuple[int, ...]]:
     ways = [
-        [(target, symbols) for target, symbols in made.edges[state].items() if target in room]
-        for state, room in zip(states, rooms, strict=True)
+        [(target, symbols) for target, symbols in made.edges[state].items() if target in allowed]
+        for state, allowed in zip(states, reachable, strict=True)
     ]
     for chosen in itertools.product(*ways):
         if frozenset.intersection(*(symbols for _, symbols in chosen)):

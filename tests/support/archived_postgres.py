@@ -1,4 +1,5 @@
-"""A PostgreSQL with backups and a WAL archive, restored to a point in time: by pgBackRest, or by its own means.
+"""A PostgreSQL with backups and a WAL archive, restored to a point in time: with pgBackRest, or with PostgreSQL's own
+tools.
 
 The commands are those of docs/howto/backup.md.
 """
@@ -22,7 +23,7 @@ from tools.private_postgres import PrivatePostgres, find_binaries, free_port
 
 STANZA: Final = "posthouse"
 PROMOTED_SECONDS_MAX: Final = 120.0
-# A segment is archived every second: so much is lost with the machine.
+# A segment is archived every second: that much is lost with the machine.
 SETTINGS: Final = {
     "shared_buffers": "64MB",
     "wal_level": "replica",
@@ -73,7 +74,7 @@ class ArchivedPostgres:
         self.server = PrivatePostgres.start(self.directory / "cluster", self.port, settings)
 
     def prepare(self) -> None:
-        """Start it, with an empty migrated database and a first backup."""
+        """Starts it, with an empty migrated database and a first backup."""
         for each in (self.archive, self.base, self.directory / "repository", self.directory / "log"):
             each.mkdir(mode=0o700)
             self._give(each)

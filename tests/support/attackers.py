@@ -1,4 +1,4 @@
-"""Attackers of the noisy-neighbour suite, each in a process of its own: `python -m tests.support.attackers NAME JSON`.
+"""Attackers of the noisy-neighbour suite, each in its own process: `python -m tests.support.attackers NAME JSON`.
 
 Each does its worst until it is killed, from addresses other than the victim's. It prints a line once it is at work.
 """
@@ -22,7 +22,7 @@ PAUSE_SECONDS: Final = 0.05
 # The domains below it have mail servers.
 ANSWERING: Final = "answering.example.net"
 LEAD_SECONDS: Final = 2.0
-# The slowest that the server bears: 1 KiB a second, or a little more.
+# The slowest that the server tolerates: 1 KiB a second, or a little more.
 DRIP_SECONDS: Final = 2.0
 DRIP_LINES: Final = 40
 
@@ -42,7 +42,7 @@ class Target:
     domain: str
     email: str
     inbound_recipient: str
-    # Of every attacking account, which act together: its domain, an API key of its own and a test key.
+    # Of every attacking account, which act together: its domain, its API key and a test key.
     accounts: Sequence[tuple[str, str, str]] = ()
 
     @property
@@ -106,7 +106,7 @@ async def flood(port: int, requests: Sequence[Requests], addresses: int = 1) -> 
     await asyncio.gather(*(again(lambda own=own: send_on(own)) for own in requests))  # type: ignore[misc]
 
 
-def mails(target: Target, body: bytes) -> Requests:
+def messages(target: Target, body: bytes) -> Requests:
     while True:
         yield request("POST", "/emails", body, Authorization=target.basic, Idempotency_Key=uuid.uuid4().hex)
 
@@ -115,10 +115,10 @@ def calls(target: Target, method: str, path: str, body: bytes = b"") -> Requests
     return itertools.repeat(request(method, path, body, Authorization=target.token))
 
 
-def large_mails(text_bytes: int) -> Attack:
+def large_messages(text_bytes: int) -> Attack:
     async def attack(target: Target) -> None:
         body = target.mail("y" * text_bytes)
-        await flood(target.http, [mails(target, body) for _ in range(64)])
+        await flood(target.http, [messages(target, body) for _ in range(64)])
 
     return attack
 
@@ -178,9 +178,9 @@ async def searches(target: Target) -> None:
 
 
 async def large_reads(target: Target) -> None:
-    """The content of a mail of 5 MiB, again and again."""
+    """The content of a message of 5 MiB, again and again."""
     reader, writer = await asyncio.open_connection(HOST, target.http, local_addr=("127.0.1.1", 0))
-    writer.write(next(mails(target, target.mail("y" * 5 * MIB))))
+    writer.write(next(messages(target, target.mail("y" * 5 * MIB))))
     sent = json.loads(await read_response(reader))
     writer.close()
     await flood(target.http, [calls(target, "GET", f"/v1/messages/{sent['id']}/content") for _ in range(16)])
@@ -236,11 +236,11 @@ async def domains(target: Target) -> None:
 async def keys(target: Target) -> None:
     create = json.dumps({"name": "x"}).encode()
     requests = [calls(target, "POST", "/v1/keys", create) for _ in range(8)]
-    await flood(target.http, [*requests, *(mails(target, target.mail()) for _ in range(8))])
+    await flood(target.http, [*requests, *(messages(target, target.mail()) for _ in range(8))])
 
 
 async def steady_mail(target: Target) -> None:
-    await flood(target.http, [mails(target, target.mail()) for _ in range(8)])
+    await flood(target.http, [messages(target, target.mail()) for _ in range(8)])
 
 
 async def slow_bodies(target: Target) -> None:
@@ -276,7 +276,7 @@ async def idle_connections(target: Target) -> None:
 
 
 async def nothing(_: Target) -> None:
-    """What was prepared before is the attack."""
+    """The prepared requests are the attack."""
     await asyncio.Event().wait()
 
 
@@ -311,7 +311,7 @@ class SmtpClient:
 
 
 async def submission_content(target: Target) -> None:
-    """Sessions of one account that send mails of 10 MiB on and on."""
+    """Sessions of one account that send messages of 10 MiB without a pause."""
     source = sources(2)
     login = base64.b64encode(f"\0{target.username}\0{target.password}".encode()).decode()
     text = b"Subject: x\r\nFrom: <news@" + target.domain.encode() + b">\r\n\r\n" + LINE * (9 * MIB // len(LINE))
@@ -346,7 +346,7 @@ def connections_before_auth(networks: int) -> Attack:
 
 
 def inbound_content(networks: int) -> Attack:
-    """Messages to port 25 that come as slowly as the server bears, from several networks."""
+    """Messages to port 25 that come as slowly as the server tolerates, from several networks."""
 
     async def attack(target: Target) -> None:
         source = sources(networks)
@@ -371,9 +371,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     "batches of test mail": batches(20, 50, is_test=True),
     "batches of single recipients": batches(500, 1, is_test=False),
     "stored test mail": stored_test_mail,
-    "small mails": large_mails(1_000),
-    "mails of 200 KB": large_mails(200 * 1024),
-    "mails of 1 MiB": large_mails(MIB),
+    "small messages": large_messages(1_000),
+    "messages of 200 KB": large_messages(200 * 1024),
+    "messages of 1 MiB": large_messages(MIB),
     "template versions": templates,
     "searches": searches,
     "large reads": large_reads,

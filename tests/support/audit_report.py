@@ -16,7 +16,7 @@ async def audit_result(whole_service: WholeService) -> dict[str, Any]:
     """The audit and the figures of an idle service."""
     report = await whole_service.audit()
     service = whole_service.processes.service
-    report["mails"] = await service.value("SELECT count(*) FROM messages")
+    report["messages"] = await service.value("SELECT count(*) FROM messages")
     report["recipients"] = await service.value("SELECT count(*) FROM recipients")
     report["attempts"] = await service.value("SELECT count(*) FROM attempts")
     report["orphans"] = await whole_service.processes.orphans()
@@ -35,7 +35,7 @@ def figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     copies, later = report["copies"], report["later"]
     by_death = copies["orphaned"] + copies["unexplained"]
     return [
-        ("mails", f"{report['mails']:,}"),
+        ("messages", f"{report['messages']:,}"),
         ("recipients", f"{report['recipients']:,}"),
         ("attempts", f"{report['attempts']:,}"),
         ("attempts left without an outcome", f"{report['orphans']:,}"),
@@ -50,14 +50,14 @@ def figures(report: dict[str, Any]) -> list[tuple[str, str]]:
             "**duplicates of a worker that lost its lease ≤ recipients in sessions open then**",
             f"**{_held_against(copies['late'], copies['in_flight_at_losses'])}**",
         ),
-        ("duplicates that nothing on record explains", f"{copies['unexplained']:,}"),
-        ("besides: copies after a server took the mail and closed the connection", f"{copies['ambiguous']:,}"),
-        ("mails with `send_at`", f"{later['mails']:,}"),
+        ("duplicates that nothing in the database explains", f"{copies['unexplained']:,}"),
+        ("also: copies after a server accepted the message and closed the connection", f"{copies['ambiguous']:,}"),
+        ("messages with `send_at`", f"{later['messages']:,}"),
         ("**recipients that got one before `send_at`**", f"**{later['early']:,}**"),
-        ("mails that were cancelled", f"{later['cancelled']:,}"),
+        ("messages that were cancelled", f"{later['cancelled']:,}"),
         ("**recipients that got a cancelled one**", f"**{later['cancelled_arrived']:,}**"),
         ("cancellations that were refused", f"{later['refused']:,}"),
-        ("**of them of a mail that was never tried**", f"**{later['refused_untried']:,}**"),
+        ("**of these, of a message that was never tried**", f"**{later['refused_untried']:,}**"),
     ]
 
 
@@ -78,7 +78,7 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 def write(report: dict[str, Any], title: str, to: Path) -> None:
-    """Write a section of Markdown."""
+    """Writes a section of Markdown."""
     lines = [f"### {title}", ""]
     for caption, header, rows in _tables(report):
         sides = ["---" if number < _left(header) else "---:" for number in range(len(header))]
@@ -108,7 +108,7 @@ def _counts(counts: dict[str, int]) -> list[Sequence[str]]:
 
 
 def _left(header: Sequence[str]) -> int:
-    """How many columns hold words."""
+    """How many columns contain words."""
     return 2 if "promise" in header else 1
 
 

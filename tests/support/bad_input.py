@@ -69,7 +69,7 @@ def _put(draw: some.DrawFn, samples: Sequence[bytes], pieces: Sequence[bytes]) -
             return draw(some.sampled_from(pieces))
 
 
-# Of pytest's own: tests/conftest.py has them by these names.
+# pytest's own: tests/conftest.py defines them under these names.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import trustme
 
-from posthouse.entrypoints.smtp.tls import TlsFiles
+from posthouse.entrypoints.smtp.server import TlsFiles
 
 # Of the SMTP receiver.
 NAME: Final = "receiver.example.com"
@@ -27,7 +27,7 @@ class Certificates:
         servers = {}
         for word, issuer, owner in (
             ("sound", authority, name),
-            ("stranger", trustme.CA(), name),
+            ("untrusted", trustme.CA(), name),
             ("othername", authority, "other.example.net"),
         ):
             servers[word] = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -1,4 +1,4 @@
-"""The operator of another version: creates accounts by the commands of its `posthouse`, whose tables it knows."""
+"""The operator of another version: creates accounts with the commands of its `posthouse`, which knows its tables."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ class CommandOperator:
         )
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """It has nothing to close."""
 
     async def _run(self, *words: str) -> Any:
         def run() -> Any:

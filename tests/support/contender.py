@@ -16,14 +16,14 @@ from tests.support.accept_flow import Sender, open_accept_flow
 
 async def contend(url: str, seed: int, rounds: int, senders: list[Sender], descending: bool) -> dict[str, int]:
     """Each round is one batch of 2 to 5 accounts, in ascending or descending order of their ids."""
-    chance = random.Random(f"{seed} {descending}")
+    randomness = random.Random(f"{seed} {descending}")
     outcome: dict[str, int] = {}
     async with (
         open_accept_flow(url, DatabaseClock(), connections_max=3) as accept_flow,
         repeated(accept_flow.control_cache.forget_changes, pause_seconds=1),
     ):
         for number in range(rounds):
-            chosen = chance.sample(senders, chance.randint(2, min(5, len(senders))))
+            chosen = randomness.sample(senders, randomness.randint(2, min(5, len(senders))))
             chosen.sort(key=lambda sender: sender.account_id, reverse=descending)
             answers = await asyncio.gather(
                 *(accept_flow.accept(sender, f"{seed} {descending} {number}") for sender in chosen),

@@ -44,7 +44,7 @@ def _json(value: Any) -> bytes:
 
 
 def odd_bodies(mail: Mapping[str, Any]) -> Iterator[Input]:
-    """A valid mail with one odd value: every value in every field."""
+    """A valid message with one odd value: every value in every field."""
     for field in FIELDS:
         for number, value in enumerate(ODD_VALUES):
             yield Input(f"{field} = value {number}", _json({**mail, field: value}))
@@ -62,7 +62,7 @@ def odd_bodies(mail: Mapping[str, Any]) -> Iterator[Input]:
 
 
 def broken_json(mail: Mapping[str, Any]) -> Iterator[Input]:
-    """What is no JSON, or JSON that readers disagree about."""
+    """What is not JSON, or JSON that parsers disagree about."""
     whole = _json(mail)
     inside = whole[:-1] + b","
     yield Input("empty", b"")
@@ -104,12 +104,12 @@ def broken_json(mail: Mapping[str, Any]) -> Iterator[Input]:
 
 
 def large_bodies(mail: Mapping[str, Any]) -> Iterator[Input]:
-    """At the limits and beyond them; what is slow or large inside must not show outside."""
+    """At the limits and beyond them; what is slow or large inside must not be noticeable outside."""
     whole = _json(mail)
     for size in (BODY_BYTES_MAX, BODY_BYTES_MAX + 1):
         yield Input(f"{size} bytes, white space", whole + b" " * (size - len(whole)))
-        room = size - len(_json({**mail, "text": ""}))
-        yield Input(f"{size} bytes, one long text", _json({**mail, "text": "x" * room}))
+        capacity = size - len(_json({**mail, "text": ""}))
+        yield Input(f"{size} bytes, one long text", _json({**mail, "text": "x" * capacity}))
         yield Input(f"{size} bytes, one long name", _named("x", size, whole))
     for count in range(-2, 3):
         yield Input(f"a text of 10 MiB {count:+}", _json({**mail, "text": "x" * (10 * MIB + count)}))
@@ -158,7 +158,7 @@ def _listed(whole: bytes, field: str, items: bytes) -> bytes:
 
 
 def authorizations(username: str, password: str, token: str) -> list[bytes]:
-    """Values of the Authorization header that open nothing; none holds a byte that HTTP forbids."""
+    """Values of the Authorization header that open nothing; none contains a byte that HTTP forbids."""
 
     def basic(user: bytes, secret: bytes = password.encode()) -> bytes:
         return b"Basic " + base64.b64encode(user + b":" + secret)

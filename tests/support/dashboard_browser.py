@@ -25,7 +25,7 @@ from playwright.async_api import (
 from tests.support.browser import chromium
 from tests.support.service import PASSWORD, Tenant
 
-# Chromium starts and loads slowly on a machine that others use too.
+# Chromium starts and loads slowly on a busy machine.
 PATIENCE_MILLISECONDS: Final = 60_000
 ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 WIDTHS: Final = {390: 844, 820: 1180, 1440: 900}
@@ -77,7 +77,7 @@ class Watch:
             self._add(message.text if message.text.startswith(_VIOLATION) else f"console: {message.text}")
 
     async def _on_dialog(self, dialog: Dialog) -> None:
-        # The dashboard has dialogs of its own; this kind comes from a script that was injected.
+        # The dashboard has its own dialogs; this kind comes from a script that was injected.
         self._add(f"dialog: {dialog.message}")
         await dialog.dismiss()
 
@@ -92,13 +92,13 @@ class Watch:
 
 
 def _is_frame(url: str) -> bool:
-    """What the frame refuses to a mail is its purpose; a listener shows that it is refused."""
+    """Refusals by the frame around a message are its purpose; a listener shows that they happen."""
     return urlsplit(url).path == FRAME
 
 
 @dataclass(slots=True)
 class Pages:
-    """Signed-in pages of one service; each context is a browser profile of its own."""
+    """Signed-in pages of one service; each context is its own browser profile."""
 
     browser: Browser
     url: str
@@ -135,7 +135,7 @@ class Pages:
         page = await context.new_page()
         # Any page of the origin may ask; this one loads nothing else.
         await page.goto(f"{self.url}/healthz")
-        answer = await page.evaluate(_LOGIN, {"email": email, "password": password, "keep": True})
+        answer = await page.evaluate(_LOGIN, {"email": email, "password": password, "remember": True})
         assert answer["status"] == 200, json.dumps(answer)
         await page.goto(f"{self.url}/dashboard/{path}")
         return page

@@ -1,4 +1,4 @@
-"""Two ways to use a page: by mouse, and by keyboard alone. A journey is written once and done in both ways."""
+"""Two ways to use a page: by mouse, and by keyboard only. A journey is written once and done in both ways."""
 
 from typing import Final, Protocol
 
@@ -66,7 +66,7 @@ class Keyboard:
         await self.page.keyboard.press("Enter")
 
     async def go(self, name: str) -> None:
-        """By the palette."""
+        """Through the command palette."""
         palette = self.page.get_by_role("dialog", name="Commands")
         await self.page.keyboard.press("Control+k")
         await expect(palette.get_by_role("textbox")).to_be_focused()

@@ -1,4 +1,4 @@
-"""The dashboard's pages, as its sources list them, and what a page must have done before a test looks at it."""
+"""The dashboard's pages, as its sources list them, and what a page must have finished before a test looks at it."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from playwright.async_api import Page, TimeoutError  # noqa: A004 (as Playwright names it)
 
-from posthouse.rules.role import FOR_OPERATORS
 from tests.support.dashboard_browser import Pages, account_path
+from tests.support.declared_access import FOR_OPERATORS
 from tests.support.eventually import eventually
 from tests.support.operator_login import add_second_factor, set_operator
 from tests.support.service import Tenant
@@ -25,7 +25,7 @@ _AXE_OPTIONS: Final[dict[str, Any]] = {
     "resultTypes": ["violations"],
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"],
 }
-# Colours that fade from one theme to the other are of neither.
+# Colours that fade from one theme to the other belong to neither.
 _AXE_RUN: Final = """async (options) => {
   await new Promise(requestAnimationFrame);
   const fading = document.getAnimations().filter(({ effect }) => effect.getComputedTiming().endTime !== Infinity);
@@ -36,7 +36,7 @@ _AXE_RUN: Final = """async (options) => {
       `${id}: ${target.join(" ")} ${html.slice(0, 200)} ${any.map(({ message }) => message).join("; ")}`));
 }"""
 
-# What a closed part of the page has is not read before it is opened.
+# A closed part of the page is not read before it is opened.
 NOTHING_LOADS: Final = (
     "() => [...document.querySelectorAll('[data-state=loading]')].every((part) => !part.checkVisibility())"
 )
@@ -53,7 +53,7 @@ def page_table() -> dict[str, str]:
 
 
 def operator_pages(tenant: Tenant, message_id: str) -> dict[str, str]:
-    """The path of each page that is for operators alone, its parameters filled, by its entry in the table."""
+    """The path of each page that is only for operators, its parameters filled, by its entry in the table."""
     return {
         path: path.replace("$lane", "google").replace("$id", message_id if "message" in path else account_path(tenant))
         for path, needs in _all_pages().items()
@@ -90,22 +90,23 @@ async def page_paths(tenant: Tenant) -> dict[str, str]:
         ("messages/$id", "/v1/messages", "id"),
         ("templates/$alias", "/v1/templates", "alias"),
         ("domains/$name", "/v1/domains", "name"),
-        ("webhook/$id", "/v1/webhook/deliveries", "id"),
-        ("endpoints/$id", "/v1/endpoints", "id"),
+        ("webhooks/$id", "/v1/endpoints", "id"),
     ]:
         answer = await tenant.call("GET", listed)
         items = next(value for value in answer.body.values() if isinstance(value, list))
         if items:
             values[name] = f"{name.partition('$')[0]}{items[0][field]}"
-    endpoint = values["endpoints/$id"]
+    endpoint = values["webhooks/$id"].removeprefix("webhooks/")
 
     async def deliveries() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await tenant.call("GET", f"/v1/{endpoint}/deliveries")).body["deliveries"]
+        found: list[dict[str, Any]] = (await tenant.call("GET", f"/v1/endpoints/{endpoint}/deliveries")).body[
+            "deliveries"
+        ]
         return found
 
-    # Of the mail that the account sent.
+    # For the message that the account sent.
     of_endpoint = await eventually(deliveries, within=DELIVERY_SECONDS_MAX)
-    values["endpoints/$id/$delivery"] = f"{endpoint}/{of_endpoint[0]['id']}"
+    values["webhooks/$id/$delivery"] = f"webhooks/{endpoint}/{of_endpoint[0]['id']}"
     table = page_table()
     unknown = [path for path in table if "$" in path and path not in values]
     assert not unknown, f"the account has nothing for {unknown}"
@@ -150,7 +151,7 @@ async def visited(page: Page, tenant: Tenant, path: str) -> None:
 async def axe_faults(page: Page) -> list[str]:
     """What axe finds: the rule, the element."""
     if not await page.evaluate("() => 'axe' in window"):
-        # By the debugging protocol, which the page's policy doesn't concern.
+        # Over the debugging protocol, which the page's policy doesn't affect.
         assert AXE.is_file(), "axe is missing: make dashboard-setup"
         await page.evaluate(f"{AXE.read_text()}\n;0")
     faults: list[str] = await page.evaluate(_AXE_RUN, _AXE_OPTIONS)

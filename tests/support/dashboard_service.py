@@ -16,7 +16,7 @@ from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import WebhookReceiver
 from tools.private_postgres import free_port
 
-PARTS: Final = ("http", "dispatch", "delivery", "notification", "upkeep")
+PARTS: Final = ("http", "dispatch", "delivery", "notification", "maintenance")
 # A domain whose mail arrives; the local part says how, as `smtp_receiver` lists it.
 DESTINATION: Final = "customers.example"
 

@@ -10,7 +10,7 @@ import asyncpg
 PROMISES: Final = {
     "available is what was granted, less what is reserved, plus what was released": """
         SELECT a.id, a.available, g.granted, l.reserved, l.released FROM accounts a
-        CROSS JOIN LATERAL (SELECT coalesce(sum(amount), 0) AS granted FROM grants WHERE account_id = a.id) g
+        CROSS JOIN LATERAL (SELECT coalesce(sum(amount), 0) AS granted FROM credit_grants WHERE account_id = a.id) g
         CROSS JOIN LATERAL (
             SELECT coalesce(sum(amount) FILTER (WHERE kind = 'reserve'), 0)
                        + (SELECT coalesce(sum(reserved), 0) FROM ledger_days d WHERE d.account_id = a.id) AS reserved,
@@ -37,12 +37,12 @@ PROMISES: Final = {
     "what is not final is in the schedule": """
         SELECT m.id, m.open_count FROM messages m
         WHERE open_count <> (
-            SELECT count(*) FROM schedule s WHERE s.account_id = m.account_id AND s.message_id = m.id)
+            SELECT count(*) FROM delivery_schedule s WHERE s.account_id = m.account_id AND s.message_id = m.id)
     """,
     "a recipient is in the schedule exactly while it is not final": """
         SELECT coalesce(r.message_id, s.message_id), coalesce(r.position, s.position), r.status
         FROM (SELECT * FROM recipients WHERE status IN ('queued', 'deferred')) r
-        FULL JOIN schedule s USING (account_id, message_id, position)
+        FULL JOIN delivery_schedule s USING (account_id, message_id, position)
         WHERE r.message_id IS NULL OR s.message_id IS NULL
     """,
     "a message's counts are its recipients', and its state follows from them": """
@@ -89,7 +89,7 @@ PROMISES: Final = {
             WHERE account_id = r.account_id AND message_id = r.message_id AND position = r.position) a
         WHERE r.status IN ('delivered', 'bounced', 'failed') AND r.attempt_count NOT BETWEEN a.counted AND a.written
     """,
-    # The first of a bulk request has the request's key too.
+    # The first of a batch request has the request's key too.
     "a message has one key, and one that came over SMTP or is sent again has none": """
         SELECT m.id, m.source, i.keys FROM messages m LEFT JOIN (
             SELECT account_id, credential_id, message_id,
@@ -103,7 +103,7 @@ PROMISES: Final = {
             SELECT t.account_id, t.message_id FROM {table} t
             WHERE NOT EXISTS (SELECT FROM messages m WHERE m.account_id = t.account_id AND m.id = t.message_id)
         """
-        for table in ("recipients", "bodies", "ledger", "schedule", "attempts", "idempotency")
+        for table in ("recipients", "bodies", "ledger", "delivery_schedule", "attempts", "idempotency")
     },
     "a message has an account and a credential": """
         SELECT m.id FROM messages m WHERE NOT EXISTS (

@@ -4,16 +4,17 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
 
-from posthouse.chance import SeededChance
-from posthouse.flows.deliver.delivery import Delivery
-from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.deliver.delivery import Delivery, DeliveryContext, DeliverySettings
+from posthouse.flows.deliver.dispatch import DISPATCH_BATCH_MIN, Dispatch
 from posthouse.flows.deliver.dkim_signing import DkimSigning
+from posthouse.flows.deliver.lane_table import LaneSettings
 from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
 from posthouse.flows.shared.tickets import Tickets
+from posthouse.randomness import SeededRandomness
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.public_address import Address
 from posthouse.rules.ticket import unpack
@@ -28,11 +29,12 @@ from tests.support import smtp_sessions
 from tests.support.accept_flow import SIMULATOR
 from tests.support.certificates import Certificates
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.maintenance import new_maintenance
 from tests.support.nameserver import Nameserver
 from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
-from tests.support.upkeep import new_upkeep
 
 SHARDS: Final = 4
 SEED: Final = 2026
@@ -65,25 +67,25 @@ class DeliveryFlow:
     def serve(self, *domains: str, host: str = "", address: str = "127.0.0.1") -> None:
         """These domains' mail goes to the receiver."""
         for domain in domains:
-            exchange = host or f"mx.{domain}"
-            self.nameserver.records[domain, "MX"] = [f"10 {exchange}."]
-            self.nameserver.records[exchange, "A"] = [address]
+            mx_host = host or f"mx.{domain}"
+            self.nameserver.records[domain, "MX"] = [f"10 {mx_host}."]
+            self.nameserver.records[mx_host, "A"] = [address]
 
     async def pass_days(self, days: float) -> None:
-        """So many days later, the tables have the partitions of then."""
+        """This many days later, with the partitions of that day."""
         self.clock.advance(days=days)
-        await new_upkeep(self.steps.database, self.clock).make_partitions()
+        await new_maintenance(self.steps.database, self.clock).make_partitions()
 
     async def run_due(self) -> int:
-        """Dispatch what is due and deliver it; how many tickets there were."""
+        """Dispatches what is due and delivers it; returns how many tickets there were."""
         await self.steps.accept_flow.control_cache.forget_changes()
         await self.delivery.renew()
-        while await self.dispatch.step() >= DISPATCHED_AT_ONCE_MIN:
+        while await self.dispatch.step() >= DISPATCH_BATCH_MIN:
             pass
         return await self.deliver_fetched()
 
     async def deliver_fetched(self) -> int:
-        """Deliver what the stream holds."""
+        """Delivers what is in the stream."""
         found = await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
         await self.delivery.offer(found)
         await self.delivery.settle()
@@ -110,7 +112,7 @@ class DeliveryFlow:
 class PausingCarrier:
     """A carrier that pauses before it connects, or before it returns the result.
 
-    `at_the_dot` happens when all is sent but the final dot.
+    `at_the_dot` is called when all is sent but the final dot.
     """
 
     carrier: Carrier
@@ -119,12 +121,12 @@ class PausingCarrier:
     at_the_dot: Callable[[], None] = lambda: None
     claimed: asyncio.Event = field(default_factory=asyncio.Event)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    resume: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         self.claimed.set()
         if not self.sets_out:
-            await self.goes_on.wait()
+            await self.resume.wait()
 
         def asked() -> bool:
             self.at_the_dot()
@@ -133,8 +135,20 @@ class PausingCarrier:
         carriage = await self.carrier.carry(destination, parcel, asked)
         self.arrived.set()
         if not self.comes_back:
-            await self.goes_on.wait()
+            await self.resume.wait()
         return carriage
+
+
+def new_delivery(kind: type[Delivery] = Delivery, **given: Any) -> Delivery:
+    """A delivery worker, from the parts of its context and its settings under their own names."""
+
+    def made_of(cls: Any) -> Any:
+        return cls(**{part.name: given.pop(part.name) for part in fields(cls) if part.name in given})
+
+    given.setdefault("simulator_domain", SIMULATOR)
+    given["lanes"] = made_of(LaneSettings)
+    given["keys"] = context(given["database"], **given.pop("keys_derived", {})).keys
+    return kind(made_of(DeliveryContext), made_of(DeliverySettings), **given)
 
 
 @asynccontextmanager
@@ -160,11 +174,11 @@ async def open_delivery_flow(
             SmtpReceiver(behaviour, behaviours=behaviours, certificates=certificates)
         )
         clock = steps.clock
-        chance = SeededChance(seed)
+        randomness = SeededRandomness(seed)
         resolver = Resolver([nameserver.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic)
         carrier = SmtpCarrier(
             resolver=resolver,
-            chance=chance,
+            randomness=randomness,
             hostname="out.posthouse.test",
             tls=TlsPolicy(TlsUse.OPPORTUNISTIC, _unverifying()),
             may_connect=may_connect,
@@ -191,15 +205,14 @@ async def open_delivery_flow(
                 "database": steps.database,
                 "control_cache": steps.accept_flow.control_cache,
                 "clock": clock,
-                "chance": chance,
+                "randomness": randomness,
                 "resolver": resolver,
                 "carrier": carrier,
                 "outgoing_mail": outgoing_mail,
-                "simulator_domain": SIMULATOR,
-                "lane_limits": lane_limits,
-                "sealer": sealer,
+                "limits": lane_limits,
+                "keys_derived": {"sealer": sealer},
             }
-            workers.append(Delivery(**{**made, **delivery, **given}))
+            workers.append(new_delivery(**{**made, **delivery, **given}))
             return workers[-1]
 
         delivery_worker = worker()

@@ -1,8 +1,8 @@
 """How much one customer's or one destination's trouble delays other mail, at any size.
 
 Two experiments. In the first, part of the mail goes to one destination, which is alive or dead, and the rest to
-many that are alive. In the second, two accounts share a slow lane: one has a backlog there, the other
-sends a mail now and then. The result is how long each mail took from acceptance to delivery.
+many that are alive. In the second, two accounts share a slow lane: one has a backlog there, the other sends an
+occasional message. The result is how long each message took from acceptance to delivery.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ WHERE r.email LIKE $1 ORDER BY m.created_at
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """When a mail was accepted, in seconds from the start of the experiment, and how long it then took."""
+    """When a message was accepted, in seconds from the start of the experiment, and how long it then took."""
 
     at: float
     seconds: float
@@ -48,7 +48,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OthersMail:
-    """The mail to the many destinations; `to_the_one` is how many mails went to the single one."""
+    """The mail to the many destinations; `to_the_one` is how many messages went to the single one."""
 
     waits: list[Wait]
     accepted: SentRequests
@@ -60,7 +60,7 @@ class OthersMail:
 
 @dataclass(frozen=True, slots=True)
 class FairShares:
-    """How long the small sender's mails took, and how much the lane delivered in all meanwhile."""
+    """How long the small sender's messages took, and how much the lane delivered in all meanwhile."""
 
     waits: list[Wait]
     backlog_waits: list[Wait]
@@ -107,31 +107,31 @@ class Experiment:
             request,
         )
 
-    async def capacity(self, mails: int, seconds_max: float) -> float:
-        """Mails a second from the first POST to the last outcome on record, sent as fast as they are taken."""
+    async def capacity(self, messages: int, seconds_max: float) -> float:
+        """Messages a second from the first POST to the last outcome on record, sent as fast as they are taken."""
         begin = time.time()
-        await self._post(self._mails("fast", mails))
+        await self._post(self._messages("fast", messages))
         waits = await self._all_delivered("fast", seconds_max, begin)
-        return mails / max(wait.at + wait.seconds for wait in waits)
+        return messages / max(wait.at + wait.seconds for wait in waits)
 
     async def warm(self, per_second: float, seconds_max: float) -> None:
-        """One mail to each destination, so that lookups and slow first requests are done."""
-        await self._post(self._mails("warm", len(self.domains)), per_second)
+        """One message to each destination, so that lookups and slow first requests are done."""
+        await self._post(self._messages("warm", len(self.domains)), per_second)
         await self._all_delivered("warm", seconds_max)
 
     async def one_among_many(
         self, one_address: str, *, every: int, per_second: float, seconds: float, late_seconds_max: float
     ) -> OthersMail:
-        """Every `every`-th mail goes to the single destination, at `one_address`; the rest to all others."""
+        """Every `every`-th message goes to the single destination, at `one_address`; the rest to all others."""
         self.processes.destination(ONE, one_address)
-        mails = int(per_second * seconds)
+        messages = int(per_second * seconds)
         begin = time.time()
-        sent = await self._post(self._mixed(mails, every), per_second)
+        sent = await self._post(self._mixed(messages, every), per_second)
         waits = await self._all_delivered("others", late_seconds_max, begin)
-        return OthersMail(waits, sent, len(range(0, mails, every)))
+        return OthersMail(waits, sent, len(range(0, messages, every)))
 
     async def fair_turns(self, *, backlog: int, seconds: float, late_seconds_max: float) -> FairShares:
-        """The small sender starts together with the backlog, so that its first mails meet all of it."""
+        """The small sender starts together with the backlog, so that its first messages meet all of it."""
         big, small = self.senders[:2]
         # A new worker claims nothing for some seconds.
         await self._post(self.request(sender, f"warm+0@{SLOW}") for sender in (big, small))
@@ -147,14 +147,14 @@ class Experiment:
         waits = await self._all_delivered("small", late_seconds_max, begin)
         return FairShares(waits, carried, flooded.seconds, (len(carried) + trickled.answers.total()) / passed)
 
-    def _mails(self, part: str, count: int) -> Iterator[bytes]:
+    def _messages(self, part: str, count: int) -> Iterator[bytes]:
         pairs = zip(itertools.cycle(self.senders), itertools.cycle(self.domains), range(count), strict=False)
         return (self.request(sender, f"{part}+{number}@{domain}") for sender, domain, number in pairs)
 
     def _mixed(self, count: int, every: int) -> Iterator[bytes]:
         domains = itertools.cycle(self.domains)
         for number in range(count):
-            # A sender's turn takes one mail to the one, and those to the others in between.
+            # A sender's turn takes one message to the single destination, and those to the others in between.
             sender = self.senders[number // every % len(self.senders)]
             to = f"others+{number}@{next(domains)}" if number % every else f"one+{number}@{ONE}"
             yield self.request(sender, to)
@@ -172,12 +172,12 @@ class Experiment:
         while still_open := await self.processes.service.value(_OPEN, f"{part}+%"):
             self.processes.check()
             if time.monotonic() > deadline:
-                raise NotDeliveredError(f"{still_open} mails ({part}) are open after {seconds_max:.0f} s")
+                raise NotDeliveredError(f"{still_open} messages ({part}) are open after {seconds_max:.0f} s")
             await asyncio.sleep(POLL_SECONDS)
         waits = await self._delivered(part, begin)
         number = await self.processes.service.value("SELECT count(*) FROM recipients WHERE email LIKE $1", f"{part}+%")
         if len(waits) != number:
-            raise NotDeliveredError(f"{len(waits)} of {number} mails ({part}) were delivered")
+            raise NotDeliveredError(f"{len(waits)} of {number} messages ({part}) were delivered")
         return waits
 
     async def _delivered(self, part: str, begin: float) -> list[Wait]:

@@ -107,14 +107,12 @@ def outcome(
     claimed: ClaimedRecipient,
     result: DeliveryResult,
     now: datetime,
-    *,
-    webhook_delivery_id: UUID | None = None,
     **given: Any,
 ) -> DeliveryOutcome:
-    """The outcome of a short reply. Without a webhook delivery id it causes no webhook."""
+    """The outcome of a short reply."""
     about: dict[str, Any] = {
-        "exchange": "mx.example.org",
-        "address": "192.0.2.1",
+        "mx_host": "mx.example.org",
+        "remote_ip": "192.0.2.1",
         "tls": "TLSv1.3",
         "stage": "dot",
         "code": {DeliveryResult.DELIVERED: 250, DeliveryResult.BOUNCED: 550}.get(result, 451),
@@ -122,7 +120,7 @@ def outcome(
     }
     if result.is_final:
         body = f"{result} {claimed.email}".encode()
-        about["event"] = NewEvent(new_id(now), f"email.{result}", body, webhook_delivery_id)
+        about["event"] = NewEvent(new_id(now), f"email.{result}", body)
     else:
         about["next_at"] = now + WAIT
     return DeliveryOutcome(

@@ -53,7 +53,7 @@ class DevCommand:
         return self.process
 
     def start(self, *words: str) -> str:
-        """Start it, and wait until it is ready; the panel."""
+        """Starts it, and waits until it is ready; returns the panel."""
         process = self.spawn(*words)
         deadline = time.monotonic() + READY_SECONDS_MAX
         while READY not in (printed := self.output.read_text()):
@@ -121,7 +121,7 @@ class DevCommand:
         return account
 
     def read(self, link: str, *paths: str) -> str:
-        """What a browser shows that opens the link, and then these pages."""
+        """What a browser shows after opening the link, and then these pages."""
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         pages = [link, *(f"{self.demo()['DEMO_URL']}{path}" for path in paths)]
         return "\n".join([browser.open(page).read().decode() for page in pages])

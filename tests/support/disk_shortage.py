@@ -19,7 +19,7 @@ ADA: Final = f"ada@{DESTINATION}"
 # Disk space is checked every three seconds; the machine may be busy.
 NOTICED_SECONDS_MAX: Final = 20.0
 FINAL_SECONDS_MAX: Final = 30.0
-NO_ROOM: Final = "452 4.3.1 The service's storage is nearly full: try again later."
+NO_CAPACITY: Final = "452 4.3.1 The service's storage is nearly full: try again later."
 
 Act = Callable[[], Awaitable[object]]
 
@@ -40,14 +40,14 @@ async def check_disk_shortage(
         return await tenant.send(tenant.mail(to=[ADA]))
 
     async def report() -> str:
-        """The reply to another server that returns a mail."""
+        """The reply to another server that returns a message."""
         return await asyncio.to_thread(returned_bounce, listeners, processes.receiver.accepted[0].sender)
 
     async with listeners.session(tenant) as line:
         await use_up()
         await eventually(send, lambda answer: answer.status == 503, within=NOTICED_SECONDS_MAX)
         await _mail_is_refused_for_nothing(tenant)
-        assert await submit(line, raw_mail(tenant, "Meanwhile"), [ADA], sender="news@example.com") == NO_ROOM
+        assert await submit(line, raw_mail(tenant, "Meanwhile"), [ADA], sender="news@example.com") == NO_CAPACITY
         replay = await tenant.send(tenant.mail(to=[ADA]), key=key)
         assert (replay.status, replay.body["id"]) == (202, sent["id"]), replay.raw
         assert replay.headers["Idempotent-Replayed"] == "true"
@@ -55,8 +55,8 @@ async def check_disk_shortage(
         processes.start("dispatch", "delivery")
         (message,) = await processes.wait_until_final(tenant, [sent["id"]], FINAL_SECONDS_MAX)
         assert message["status"] == "delivered"
-        assert await report() == NO_ROOM
-        assert await asyncio.to_thread(returned_bounce, listeners, f"postmaster@{RETURN_PATH_DOMAIN}") == NO_ROOM
+        assert await report() == NO_CAPACITY
+        assert await asyncio.to_thread(returned_bounce, listeners, f"postmaster@{RETURN_PATH_DOMAIN}") == NO_CAPACITY
         assert (await send()).status == 503, "the shortage ended too early to show anything"
 
         await give_back()
@@ -72,14 +72,14 @@ async def check_disk_shortage(
     await processes.wait_until_all_final(FINAL_SECONDS_MAX)
     assert await database_faults(processes.database_url) == {}
     log = part.log.read_text()
-    assert 0 < log.index("storage_is_low") < log.index("storage_has_room"), "the log doesn't report the shortage"
+    assert 0 < log.index("storage_is_low") < log.index("storage_has_space"), "the log doesn't report the shortage"
 
 
 async def _mail_is_refused_for_nothing(tenant: Tenant) -> None:
     refused = await tenant.refuses(tenant.mail(to=[ADA]), 503, "service_unavailable", "storage", "try again later")
     assert refused.headers["Retry-After"] == "30"
-    rehearsed = await tenant.send(authorization=await tenant.key("test"))
-    assert rehearsed.is_refusal(503, "service_unavailable")
+    in_test_mode = await tenant.send(authorization=await tenant.key("test"))
+    assert in_test_mode.is_refusal(503, "service_unavailable")
     templates = await tenant.call("POST", "/v1/templates", {"alias": "other", "subject": "Other", "text": "No."})
     assert templates.is_refusal(503, "service_unavailable")
     headers = {"Authorization": await tenant.jwt(), "Content-Type": "text/csv"}

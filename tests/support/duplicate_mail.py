@@ -21,7 +21,9 @@ from tests.support.service import Service
 DATABASE_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 DATABASE_AWAY_SECONDS_MAX: Final = 30.0
 # What a worker has claimed and not yet recorded: from before it connects until the commit.
-CLAIMED: Final = "SELECT worker_id, count(*) AS held FROM schedule WHERE worker_id IS NOT NULL GROUP BY worker_id"
+CLAIMED: Final = (
+    "SELECT worker_id, count(*) AS held FROM delivery_schedule WHERE worker_id IS NOT NULL GROUP BY worker_id"
+)
 # An outcome is late when the recipient was claimed again before it was recorded.
 CAUSES: Final = """
 SELECT r.email,

@@ -1,4 +1,4 @@
-"""The one way to wait for what gives no signal."""
+"""The one way to wait for something that gives no signal."""
 
 import asyncio
 import os

@@ -10,13 +10,13 @@ import dkim
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from posthouse.flows.inbound.complaint_check import ComplaintCheck
+from posthouse.flows.inbound.reports import ComplaintCheck
 from posthouse.mail.dkim import public_of, record_text
 from posthouse.rules.feedback_loops import FeedbackLoops
 from posthouse.wire.dns import Resolver
 
 SIGNED: Final = ("From", "To", "Subject")
-# A peer that tests trust without a signature.
+# A network that tests trust without a signature.
 TRUSTED: Final = "192.0.2.99"
 
 

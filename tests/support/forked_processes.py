@@ -29,7 +29,7 @@ class ForkedProcesses:
             process.wait()
 
     def start(self, *words: str) -> int:
-        """Run `posthouse` with these words; the process id, after which its log is named."""
+        """Runs `posthouse` with these words; returns the process id, after which its log is named."""
         unnamed = self._directory / f"starting-{len(self._processes)}.log"
         with unnamed.open("wb") as log:
             process = preloaded.start(

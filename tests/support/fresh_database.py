@@ -11,10 +11,10 @@ from typing import Any, Final
 import asyncpg
 
 from posthouse.clock import DatabaseClock
-from posthouse.store import revision
+from posthouse.store import schema
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
-from tests.support.upkeep import new_upkeep
+from tests.support.maintenance import new_maintenance
 from tools.private_postgres import PrivatePostgres
 
 # A machine that stands still for seconds is no reason to fail: tests with real processes show how long the service
@@ -37,9 +37,9 @@ def prepare(url: str) -> None:
 
 
 async def make_older_than_1_0(url: str) -> None:
-    """As far as a process sees: the revision is where versions before 1.0 had it."""
+    """Enough for a process to notice: the revision is stored where versions before 1.0 stored it."""
     connection = await asyncpg.connect(url)
-    await connection.execute(f"ALTER TABLE {revision.TABLE} RENAME TO alembic_version")
+    await connection.execute(f"ALTER TABLE {schema.TABLE} RENAME TO alembic_version")
     await connection.execute("UPDATE alembic_version SET version_num = '0056'")
     await connection.close()
 
@@ -66,7 +66,7 @@ def stoppable_cluster(name: str) -> Iterator[PrivatePostgres]:
 
 @asynccontextmanager
 async def open_database(url: str, **how: Any) -> AsyncIterator[Database]:
-    """A pool of connections; by default with the service's own patience."""
+    """A pool of connections; by default with the service's own timeouts."""
     database = await Database.open(url, **how)
     try:
         yield database
@@ -75,5 +75,5 @@ async def open_database(url: str, **how: Any) -> AsyncIterator[Database]:
 
 
 async def _make_partitions(url: str) -> None:
-    async with open_database(url, connections_max=1, patience=PATIENCE) as database:
-        await new_upkeep(database, DatabaseClock()).make_partitions()
+    async with open_database(url, connections_max=1, timeout_factor=PATIENCE) as database:
+        await new_maintenance(database, DatabaseClock()).make_partitions()

@@ -1,4 +1,4 @@
-"""HTML that wants to run, to load or to leave its frame. `{trap}` is a listener's address, which must see nothing."""
+"""HTML that tries to run, to load or to leave its frame. `{trap}` is a listener's address, which must see nothing."""
 
 # ruff: noqa: E501 (a table of values reads better unbroken)
 

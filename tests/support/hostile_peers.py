@@ -1,4 +1,4 @@
-"""Servers of strangers whose every answer is hostile text: a mail server that refuses, and answers to webhooks."""
+"""Foreign servers whose every answer is hostile text: a mail server that refuses, and answers to webhooks."""
 
 import asyncio
 import itertools

@@ -22,17 +22,17 @@ _CLOSED: Final = {
     "endpoints": "mode types",
     "erasures": "phase",
     "events": "type",
-    "grants": "key",
+    "credit_grants": "key",
     "idempotency": "key",
     "invitations": "role",
     "ledger": "kind",
-    "lifted_suppressions": "reason",
+    "removed_suppressions": "reason",
     "memberships": "role",
     "messages": "billing_status source status",
     "recipients": "billing_status field status",
     "reports": "kind",
     "resends": "status",
-    "schedule": "destination",
+    "delivery_schedule": "destination",
     "suppressions": "reason",
     "template_versions": "alias engine",
     "templates": "alias former_alias",
@@ -40,11 +40,10 @@ _CLOSED: Final = {
     "usage_reasons": "result",
     # The receivers' answers in `failed_attempts` are written in base64.
     "webhook_deliveries": "failed_attempts status type",
-    "webhook_endpoints": "events",
 }
 CLOSED: Final = frozenset(f"{table}.{column}" for table, columns in _CLOSED.items() for column in columns.split())
-# What a text begins with where a rule of the table wants it.
-_PREFIXES: Final = dict.fromkeys(("endpoints.url", "webhook_endpoints.url"), "https://hooks.example/")
+# What a text begins with where a constraint of the table requires it.
+_PREFIXES: Final = {"endpoints.url": "https://hooks.example/"}
 
 _COLUMNS: Final = """
 SELECT columns.table_name || '.' || columns.column_name AS name, columns.udt_name AS type
@@ -70,7 +69,7 @@ _COPIES: Final = (
     """INSERT INTO accounts SELECT (jsonb_populate_record(accounts, jsonb_build_object(
            'id', gen_random_uuid(), 'name', 'hostile-' || number, 'display_name', left(text, 100)))).*
        FROM unnest($2::text[]) WITH ORDINALITY given(text, number), accounts WHERE id = $1""",
-    """INSERT INTO grants SELECT $1, gen_random_uuid(), 1, text, now() FROM unnest($2::text[]) text""",
+    """INSERT INTO credit_grants SELECT $1, gen_random_uuid(), 1, text, now() FROM unnest($2::text[]) text""",
     """INSERT INTO invitations (account_id, id, email, role, token_hash, inviter, created_at, expires_at)
        SELECT $1, gen_random_uuid(), lower(text) || number, 'viewer', sha256(convert_to(text || number, 'UTF8')), text,
            now(), now() + interval '1 day'
@@ -79,11 +78,12 @@ _COPIES: Final = (
            shared, at)
        SELECT account_id, id, gen_random_uuid(), 0, 'bounce', '', '', 550, '', false, false, now()
        FROM messages WHERE account_id = $1""",
-    # Mail that waits: some of it by an operator's will, some for a block of our address.
+    # Waiting mail: some held by an operator, some because of a block of our address.
     """UPDATE recipients SET status = 'queued', billing_status = 'reserved', delivered_at = NULL, bounced_at = NULL,
            failed_at = NULL
        WHERE account_id = $1 AND position = 1""",
-    """INSERT INTO schedule (account_id, message_id, position, destination, next_at, held_since, bounce_at, first_code,
+    """INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at, held_since, bounce_at,
+    first_code,
            first_response, held_by)
        SELECT account_id, message_id, position, 'hostile.example', now() + interval '1 year',
            CASE WHEN hashtext(message_id::text) > 0 THEN now() END, now() + interval '1 year', 550, '', ''
@@ -92,7 +92,7 @@ _COPIES: Final = (
        SELECT $1, gen_random_uuid(), '', sha256(convert_to(text, 'UTF8')), gen_random_uuid(), now() + interval '1 year',
            now()
        FROM unnest($2::text[]) text""",
-    """INSERT INTO rescues (at, lane, from_ip, to_ip, account_id, message_id, position)
+    """INSERT INTO reroutes (at, lane, from_ip, to_ip, account_id, message_id, position)
        SELECT now(), '', '', '', account_id, id, 0 FROM messages WHERE account_id = $1""",
 )
 

@@ -1,4 +1,4 @@
-"""Texts that want to be more than texts, where a page shows them. `{trap}` is a listener's address."""
+"""Texts that try to be more than text where a page shows them. `{trap}` is a listener's address."""
 
 from typing import Final
 
@@ -66,7 +66,7 @@ _ENDS: Final = (
     "//{host}/path",
     "\\\\{host}\\path",
 )
-# Texts that disturb what is beside them, or a spreadsheet, a terminal, a log.
+# Texts that disturb what is next to them, or a spreadsheet, a terminal, a log.
 _OTHERS: Final = (
     "\u202eexe.gpj\u202c",
     "a\u200b\u200d\ufeffb",

@@ -45,7 +45,7 @@ class Answer:
 
 
 def check_every_answer(method: str, path: str, answer: Answer) -> None:
-    """What holds for every answer, whatever was asked: the request id, the error object, the statuses."""
+    """What holds for every answer to any request: the request id, the error object, the statuses."""
     request_id = answer.headers.get("X-Request-ID")
     assert request_id, f"{method} {path}: no X-Request-ID on {answer.status}"
     assert answer.headers.get("Content-Type", "").split(";")[0] == "application/json", answer.headers

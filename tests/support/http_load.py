@@ -30,7 +30,7 @@ class Request:
 
     @property
     def is_open(self) -> bool:
-        """Tried, and no answer that says whether it was accepted."""
+        """Tried, but no answer says whether it was accepted."""
         return self.tries > 0 and self.message_id is None and self.refusal is None
 
 
@@ -53,29 +53,29 @@ class HttpLoad:
         self._is_stopping = True
 
     async def accepts(self, more: int) -> None:
-        """Return when this many more requests were accepted."""
+        """Returns when this many more requests were accepted."""
         wanted = self.answers.get("202", 0) + more
         await eventually(lambda: self.answers.get("202", 0), lambda number: number >= wanted, within=MORE_SECONDS_MAX)
 
-    async def _send_on(self, chance: random.Random, number: int) -> None:
+    async def _send_on(self, randomness: random.Random, number: int) -> None:
         count = 0
         while not self._is_stopping:
             count += 1
-            request = self._new_request(chance, f"{self.seed}-{number}-{count}")
+            request = self._new_request(randomness, f"{self.seed}-{number}-{count}")
             self.requests.append(request)
             while request.tries == 0 and not self._is_stopping:
-                if await self.attempt(request, chance.choice(self.services)) is None:
+                if await self.attempt(request, randomness.choice(self.services)) is None:
                     await asyncio.sleep(PAUSE_SECONDS)
             # Some senders retry at once, as a client library does; others later.
-            while request.is_open and chance.random() < 0.5 and not self._is_stopping:
+            while request.is_open and randomness.random() < 0.5 and not self._is_stopping:
                 await asyncio.sleep(PAUSE_SECONDS)
-                await self.attempt(request, chance.choice(self.services))
-            await asyncio.sleep(chance.random() * PAUSE_SECONDS)
+                await self.attempt(request, randomness.choice(self.services))
+            await asyncio.sleep(randomness.random() * PAUSE_SECONDS)
 
-    def _new_request(self, chance: random.Random, key: str) -> Request:
-        tenant = chance.choice(self.tenants)
-        recipients = [f"r{number}@example.org" for number in range(chance.randint(1, 5))]
-        text = "Good morning. " * chance.choice([1, 1, 1, 100, 3_000])
+    def _new_request(self, randomness: random.Random, key: str) -> Request:
+        tenant = randomness.choice(self.tenants)
+        recipients = [f"r{number}@example.org" for number in range(randomness.randint(1, 5))]
+        text = "Good morning. " * randomness.choice([1, 1, 1, 100, 3_000])
         return Request(tenant, key, tenant.mail(subject=key, to=recipients, text=text))
 
     async def attempt(self, request: Request, service: Service) -> Answer | None:
@@ -96,13 +96,13 @@ class HttpLoad:
             request.message_id = answer.body["id"]
             request.refusal = None
         elif answer.status == 503 or answer.code == IN_PROGRESS:
-            pass  # try again, it says
+            pass  # the answer says to try again
         else:
             request.refusal = answer.code
         return answer
 
     async def settle(self, request: Request, service: Service, *, tries: int = 100) -> None:
-        """Tries until there is an answer that stays."""
+        """Tries until there is a final answer."""
         for _ in range(tries):
             answer = await self.attempt(request, service)
             if answer is not None and (answer.status == 202 or request.refusal is not None):

@@ -22,7 +22,7 @@ class NoAnswer(AssertionError):  # noqa: N818 (reads as what it says)
 
 @dataclass(slots=True)
 class Tally:
-    """What was asked and answered, over all tests of a module."""
+    """Requests and answers of all tests of a module."""
 
     inputs: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class HttpProbe:
         *,
         chunked: bool = False,
     ) -> Answer:
-        """One request on a kept connection; the answer has passed every check."""
+        """One request on a persistent connection; the answer has passed every check."""
         started = time.monotonic()
         answer = self._exchange(method, target, headers, body, chunked)
         self.check(kind, name, method, target, answer, time.monotonic() - started)
@@ -168,5 +168,5 @@ def declared_statuses(method: str, path: str) -> set[int]:
 
 
 def is_parsers_own(answer: Answer) -> bool:
-    """The HTTP parser's own refusal of what is no HTTP message, without our error object."""
+    """The HTTP parser's own refusal of what is not an HTTP message, without our error object."""
     return answer.status == 400 and answer.raw == PARSERS_OWN

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 # More at once would fill the kernel's accept queue and wait a second.
-OPENED_AT_ONCE: Final = 100
+OPENED_BATCH: Final = 100
 OPEN_SECONDS_MAX: Final = 30.0
 # Per source address, because the server limits connections by address; the loopback has many.
 PER_SOURCE: Final = 1_000
@@ -20,7 +20,7 @@ TICKS_PER_SECOND: Final = 100
 
 @dataclass(slots=True)
 class IdleClient(asyncio.Protocol):
-    """Sends its words one by one, each after an answer; then nothing but what `drip` sends."""
+    """Sends its commands one by one, each after an answer; then only what `drip` sends."""
 
     words: Sequence[bytes] = ()
     heard: bytearray = field(default_factory=bytearray)
@@ -67,11 +67,11 @@ async def open_clients(
     context: ssl.SSLContext | None = None,
     client: type[IdleClient] = IdleClient,
 ) -> list[IdleClient]:
-    """This many clients, from as many loopback addresses as needed; all have sent their words."""
+    """This many clients, from as many loopback addresses as needed; all have sent their commands."""
     loop = asyncio.get_running_loop()
     clients: list[IdleClient] = []
-    for begin in range(0, count, OPENED_AT_ONCE):
-        numbers = range(begin, min(count, begin + OPENED_AT_ONCE))
+    for begin in range(0, count, OPENED_BATCH):
+        numbers = range(begin, min(count, begin + OPENED_BATCH))
         async with asyncio.timeout(OPEN_SECONDS_MAX):
             made = await asyncio.gather(
                 *(
@@ -96,7 +96,7 @@ def source_address(number: int) -> str:
 
 
 def may_open(count: int) -> None:
-    """Raise the limit of open files for this many connections, also for processes started later."""
+    """Raises the limit of open files for this many connections, also for processes started later."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 1_000
     if soft < wanted:

@@ -1,8 +1,8 @@
 """What idle SMTP sessions cost the server, and whether new clients are served as well as without them, at any size.
 
-The idle come from several addresses of the loopback: first in the clear, greeted and no more; then, on a new server,
-within TLS and with their password checked. New clients come before them, beside them and after them, each for a
-session and a mail.
+The idle come from several addresses of the loopback: first in cleartext, greeted and no more; then, on a new server,
+within TLS and with their password checked. New clients come before, during and after them, each for a session and a
+message.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from tests.support.service_processes import prepare_processes
 from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, plain, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection
 
-# Room for those who come while the idle are there; the others are too many.
-ROOM: Final = 10
+# Capacity for those who come while the idle are there; the others are too many.
+MORE_SESSIONS: Final = 10
 TOO_MANY: Final = 100
-VISITS_FEW: Final = 20
+NEW_SESSIONS_FEW: Final = 20
 # The first look up what the server then knows.
-WARM_VISITS: Final = 10
+WARM_SESSIONS: Final = 10
 GONE_SECONDS_MAX: Final = 30.0
 EHLO: Final = "EHLO idle.example"
-# Of those who are being turned away, and of connections to PostgreSQL that came or went meanwhile.
+# Of clients being refused, and of connections to PostgreSQL that opened or closed meanwhile.
 DESCRIPTORS_MORE_MAX: Final = 20
 TEXT: Final = "Your parcel has left our warehouse and should reach you within two working days.\r\n" * 12
 
 
-class Visit(NamedTuple):
-    """How long the session took to open, from the first packet to the accepted password; and then a mail."""
+class NewSession(NamedTuple):
+    """How long the session took to open, from the first packet to the accepted password; and then a message."""
 
     session_seconds: float
-    mail_seconds: float
+    message_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Findings:
     full: Cost
     left: Cost
     descriptors_max: int
-    visits_before: Sequence[Visit]
-    visits_beside: Sequence[Visit]
-    visits_after: Sequence[Visit]
+    sessions_before: Sequence[NewSession]
+    sessions_during: Sequence[NewSession]
+    sessions_after: Sequence[NewSession]
     replies: Sequence[str]
 
     @property
@@ -68,12 +68,12 @@ class Findings:
     @property
     def answer_seconds(self) -> list[float]:
         """Of new clients while the idle were there."""
-        return [sum(visit) for visit in self.visits_beside]
+        return [sum(session) for session in self.sessions_during]
 
     @property
-    def visit_ratio(self) -> float:
-        """Of a session and its mail beside the idle, to those before and after them."""
-        without = median(sum(visit) for visit in (*self.visits_before, *self.visits_after))
+    def new_session_ratio(self) -> float:
+        """The ratio of a session and its message during the idle sessions to those before and after."""
+        without = median(sum(session) for session in (*self.sessions_before, *self.sessions_after))
         return median(self.answer_seconds) / without
 
     @property
@@ -85,17 +85,17 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Visitors:
-    """Clients that come one after the other, each for a session and a mail, all within TLS."""
+class NewClients:
+    """Clients that come one after the other, each for a session and a message, all over TLS."""
 
     listeners: SmtpListeners
     tenant: Tenant
     context: ssl.SSLContext
 
-    async def come(self, count: int) -> list[Visit]:
-        return [await self._visit() for _ in range(count)]
+    async def open_sessions(self, count: int) -> list[NewSession]:
+        return [await self._open_session() for _ in range(count)]
 
-    async def _visit(self) -> Visit:
+    async def _open_session(self) -> NewSession:
         content = raw_mail(self.tenant, "Your order 48213 is on its way", body=TEXT)
         begun = time.monotonic()
         async with self.line(self.listeners.tls_port, self.context) as line:
@@ -105,7 +105,7 @@ class Visitors:
             admitted = time.monotonic()
             reply = await submit(line, content, ["ada@example.org"], sender=f"news@{self.tenant.domain}")
             assert reply.startswith("250 "), f"a new client's mail was not accepted: {reply or 'hung up'}"
-            return Visit(admitted - begun, time.monotonic() - admitted)
+            return NewSession(admitted - begun, time.monotonic() - admitted)
 
     async def turned_away(self, count: int, *, is_secure: bool) -> list[str]:
         """The reply to each; none within TLS from the first byte on: a handshake would cost what is short.
@@ -136,44 +136,44 @@ class Visitors:
 
 
 async def measure(
-    visitors: Visitors, process: int, sessions: int, seconds: float, visits: int, *, is_secure: bool
+    new_clients: NewClients, process: int, sessions: int, seconds: float, new_sessions: int, *, is_secure: bool
 ) -> Findings:
-    tenant = visitors.tenant
+    tenant = new_clients.tenant
     words = [EHLO, plain(tenant.username, tenant.password)] if is_secure else [EHLO]
-    context = visitors.context if is_secure else None
-    port = visitors.listeners.tls_port if is_secure else visitors.listeners.port
+    context = new_clients.context if is_secure else None
+    port = new_clients.listeners.tls_port if is_secure else new_clients.listeners.port
 
     async def come(count: int) -> list[IdleClient]:
         return await open_clients(count, port, [f"{word}\r\n".encode() for word in words], context=context)
 
-    await visitors.come(WARM_VISITS)
-    visits_before = await visitors.come(visits)
+    await new_clients.open_sessions(WARM_SESSIONS)
+    sessions_before = await new_clients.open_sessions(new_sessions)
     before = Cost.of(process)
     started = time.monotonic()
     clients = await come(sessions)
     opening_seconds = time.monotonic() - started
-    # What they are made of here is not to be looked through while new clients are timed.
+    # The garbage collector must not scan their objects while new clients are timed.
     gc.collect()
     gc.freeze()
     idle = Cost.of(process)
     await asyncio.sleep(seconds)
     after = Cost.of(process)
-    visits_beside = await visitors.come(visits)
-    # The server may still be busy with the visitors' leaving, and then has not the room that it should.
+    sessions_during = await new_clients.open_sessions(new_sessions)
+    # The server may still be closing the clients' connections, and then has less capacity than it should.
     await _left(process, after.descriptors)
-    further = await come(ROOM)
-    replies = await visitors.turned_away(TOO_MANY, is_secure=is_secure)
+    further = await come(MORE_SESSIONS)
+    replies = await new_clients.turned_away(TOO_MANY, is_secure=is_secure)
     full = Cost.of(process)
     lost = sum(client.closed_at is not None for client in (*clients, *further))
-    assert not lost, f"{lost} of {sessions + ROOM} sessions were disconnected"
+    assert not lost, f"{lost} of {sessions + MORE_SESSIONS} sessions were disconnected"
     for client in (*clients, *further):
         reset(client)
     gc.unfreeze()
     left = await _left(process, before.descriptors)
     return Findings(
-        kind="TLS, authenticated" if is_secure else "in the clear, greeted",
+        kind="TLS, authenticated" if is_secure else "cleartext, greeted",
         sessions=sessions,
-        sessions_max=sessions + ROOM,
+        sessions_max=sessions + MORE_SESSIONS,
         opening_seconds=opening_seconds,
         processor_part=(after.processor_seconds - idle.processor_seconds) / seconds,
         before=before,
@@ -181,15 +181,15 @@ async def measure(
         full=full,
         left=left,
         descriptors_max=_descriptors_max(process),
-        visits_before=visits_before,
-        visits_beside=visits_beside,
-        visits_after=await visitors.come(visits),
+        sessions_before=sessions_before,
+        sessions_during=sessions_during,
+        sessions_after=await new_clients.open_sessions(new_sessions),
         replies=replies,
     )
 
 
 async def _left(process: int, descriptors: int) -> Cost:
-    """What the server has once those who were there have left, or when it has had time enough to see it."""
+    """What the server has once the clients have left, or after it had enough time to notice."""
     deadline = time.monotonic() + GONE_SECONDS_MAX
     while (cost := Cost.of(process)).descriptors > descriptors and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
@@ -203,13 +203,13 @@ def _descriptors_max(process: int) -> int:
 
 
 async def measure_both(
-    url: str, workplace: Path, sessions: int, seconds: float, visits: int = VISITS_FEW
+    url: str, workplace: Path, sessions: int, seconds: float, new_sessions: int = NEW_SESSIONS_FEW
 ) -> list[Findings]:
     listeners = SmtpListeners.make(workplace)
     settings = {
         **listeners.settings,
-        "SMTP__CONNECTIONS_MAX": str(sessions + ROOM),
-        "SMTP__CONNECTIONS_PER_ADDRESS_MAX": str(PER_SOURCE + ROOM),
+        "SMTP__CONNECTIONS_MAX": str(sessions + MORE_SESSIONS),
+        "SMTP__CONNECTIONS_PER_ADDRESS_MAX": str(PER_SOURCE + MORE_SESSIONS),
     }
     async with prepare_processes(url, workplace, stream="memory", **settings) as processes:
         found = []
@@ -217,8 +217,10 @@ async def measure_both(
             part = processes.start("submission")
             await listeners.open(part)
             processes.clients.append(await part.open_client())
-            visitors = Visitors(listeners, await processes.clients[-1].account(), listeners.trusting())
-            found.append(await measure(visitors, part.running.pid, sessions, seconds, visits, is_secure=is_secure))
+            new_clients = NewClients(listeners, await processes.clients[-1].account(), listeners.trusting())
+            found.append(
+                await measure(new_clients, part.running.pid, sessions, seconds, new_sessions, is_secure=is_secure)
+            )
             part.kill()
         return found
 

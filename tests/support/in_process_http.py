@@ -5,15 +5,14 @@ from typing import Final
 
 from starlette.types import Message
 
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.http.app import create_router
-from posthouse.entrypoints.http.at_once import AtOnce
-from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.request_ids import RequestIds
+from posthouse.entrypoints.http.request_head import RequestIds
+from posthouse.entrypoints.http.request_limits import ConcurrencyLimit, UnauthenticatedLimit
+from posthouse.entrypoints.http.request_middleware import RequestMiddleware
 from posthouse.entrypoints.http.send_email import SendEndpoint
-from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
+from posthouse.randomness import SystemRandomness
 from posthouse.rules.rate_limit import Rate
 
 
@@ -34,11 +33,13 @@ class Reply:
 _READER: Final = BodyReader()
 _SEND_ENDPOINT: Final = SendEndpoint(_READER)
 _CLOCK: Final = DatabaseClock()
-_ROUTER: Final = create_router(_SEND_ENDPOINT)
+_ROUTER: Final = create_router()
 _ROUTER.state.reader = _READER
-# A module of tests asks more often than strangers may.
+# A module of tests asks more often than unauthenticated clients may.
 _LIMIT: Final = UnauthenticatedLimit(_CLOCK, Rate(100_000, 100_000))
-APPLICATION: Final = Frame(_ROUTER, _SEND_ENDPOINT, RequestIds(_CLOCK, SystemChance()), _LIMIT, AtOnce())
+APPLICATION: Final = RequestMiddleware(
+    _ROUTER, _SEND_ENDPOINT, RequestIds(_CLOCK, SystemRandomness()), _LIMIT, ConcurrencyLimit()
+)
 
 
 async def get(address: str, **headers: str) -> Reply:

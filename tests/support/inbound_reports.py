@@ -92,7 +92,7 @@ def complaint(
     author: str = "feedback@provider.example",
     to: str = "complaints@example.com",
 ) -> bytes:
-    """About a mail with these header fields."""
+    """About a message with these header fields."""
     named = f"Original-Rcpt-To: <{recipient}>\n" if recipient else ""
     head = "".join(f"{field}\n" for field in fields)
     original = ORIGINAL.format(head=head)

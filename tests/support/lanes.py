@@ -1,22 +1,43 @@
 """The lanes' queues without PostgreSQL and without a network: what starts, and what is postponed."""
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from unittest.mock import create_autospec
 from uuid import UUID
 
-from posthouse.chance import SeededChance
-from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue, LaneQueues
+from posthouse.flows.deliver import lanes as deliver_lanes
+from posthouse.flows.deliver.address_quotas import AddressQuotas
+from posthouse.flows.deliver.lane_lookup import LaneLookup
+from posthouse.flows.deliver.lane_queue import (
+    Decision,
+    Forwarded,
+    LaneQueue,
+    LookUp,
+    Postponed,
+    Returned,
+    Turn,
+    Unasked,
+    Wait,
+)
+from posthouse.flows.deliver.lane_table import LaneSettings
+from posthouse.flows.deliver.learned_limits import LearnedLimitsSync
+from posthouse.flows.deliver.routes import Routes
 from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.flows.shared.tickets import Item
+from posthouse.randomness import SeededRandomness
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import LaneLimits, Limits, Served, Slot
+from posthouse.rules.lane import DeliveryFeedback, LaneLimits, Limits
+from posthouse.rules.learned_limits import Refused
 from posthouse.rules.route import Route
-from posthouse.rules.standing import Refused
 from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store.postgres import Database
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases
 from posthouse.wire.stream.memory import AllShards
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.nameserver import Nameserver
 
 ONE, TWO, THREE = (AccountId(UUID(int=number)) for number in (1, 2, 3))
@@ -39,11 +60,21 @@ class Message:
     async def release(self, delay_seconds: float = 0.0) -> None: ...
 
 
-@dataclass
-class Turn:
-    queue: LaneQueue
-    slot: Slot
-    bundle: Bundle
+NO_DATABASE: Final = create_autospec(Database)
+
+
+class FixedRoutes(Routes):
+    """Every account's mail leaves from the addresses of these lanes."""
+
+    def __init__(self, lanes: "Lanes") -> None:
+        super().__init__(context(NO_DATABASE))
+        self._lanes = lanes
+
+    def routes_of(self, _: AccountId) -> tuple[tuple[Route, ...], ...] | None:
+        routes = self._lanes.routes
+        if routes is None:
+            return None
+        return (routes,) if routes else ()
 
 
 @dataclass
@@ -59,54 +90,80 @@ class Lanes:
     leases: Leases = field(default_factory=lambda: AllShards(1))
     given_back: list[Item[DeliveryTicket]] = field(default_factory=list)
     forwarded: list[tuple[Item[DeliveryTicket], str, int]] = field(default_factory=list)
-    # By which the mail of every account leaves.
+    # The address that every account's mail leaves from.
     routes: tuple[Route, ...] | None = ()
 
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
     def __post_init__(self) -> None:
-        self.queues = LaneQueues(
+        self._lookup = LaneLookup(
             clock=self.clock,
-            chance=SeededChance(1),
             resolver=Resolver([self.names.endpoint], lookup_seconds_max=1.0, monotonic=self.clock.monotonic),
-            lane_limits=self.limits,
-            sessions_max=self.sessions_max,
-            own_lane="simulator.invalid",
-            own_limits=WIDE,
+            simulator_domain="simulator.invalid",
+        )
+        given, routes = context(NO_DATABASE, self.clock, SeededRandomness(1)), FixedRoutes(self)
+        self.flow = deliver_lanes.Lanes(
+            LaneSettings(self.limits, "simulator.invalid", self.sessions_max),
+            given,
             leases=self.leases,
-            start=self._start,
-            tasks=self.tasks,
-            postpone=self.postponed.extend,
-            give_back=self.given_back.extend,
-            forward=self._forward,
-            routes_of=lambda _: (self.routes,) if self.routes else None if self.routes is None else (),
+            routes=routes,
+            address_quotas=AddressQuotas(given, bound_of=routes.bound_of),
+            learned_limits=LearnedLimitsSync(given),
+            lookup=self._lookup,
         )
 
-    def _forward(self, items: list[Item[DeliveryTicket]], lane: str, shard: int) -> None:
-        self.forwarded += [(item, lane, shard) for item in items]
+    def carry_out(self, decisions: Iterable[Decision]) -> None:
+        """As delivery does, but no bundle is sent, and no address is suppressed."""
+        for decision in decisions:
+            match decision:
+                case Turn():
+                    self.turns.append(decision)
+                case Postponed(late):
+                    self.postponed += late
+                case Returned(items):
+                    self.given_back += items
+                case Forwarded(items, lane, shard):
+                    self.forwarded += [(item, lane, shard) for item in items]
+                case Unasked(items):
+                    self.carry_out(self.flow.sort(items, is_asked=True))
+                case LookUp():
+                    self.tasks.spawn(self._look_up(decision))
+                case Wait():
+                    asyncio.get_running_loop().call_later(decision.seconds, self._resume, decision)
+                case _:
+                    pass
 
-    async def _start(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
-        self.turns.append(Turn(queue, slot, bundle))
+    async def _look_up(self, wanted: LookUp) -> None:
+        self.carry_out(self.flow.sort(await self._lookup.look_up(*wanted)))
+
+    def _resume(self, wait: Wait) -> None:
+        self.carry_out(self.flow.resume(wait))
+
+    def sort_now(self, items: list[Item[DeliveryTicket]]) -> None:
+        self.carry_out(self.flow.sort(items))
 
     async def sort(self, *items: Item[DeliveryTicket] | list[Item[DeliveryTicket]]) -> None:
         """Sort tickets, and wait until every look-up is done."""
         given: list[Item[DeliveryTicket]] = []
         for item in items:
             given += item if isinstance(item, list) else [item]
-        self.queues.sort(given)
+        self.sort_now(given)
         await self.settle()
 
     async def settle(self) -> None:
         await self.tasks.settle()
 
-    async def finish(self, turn: Turn, served: Served = Served.WELL, refused: Refused | None = None) -> None:
+    async def finish(
+        self, turn: Turn, served: DeliveryFeedback = DeliveryFeedback.WELL, refused: Refused | None = None
+    ) -> None:
         self.turns.remove(turn)
-        self.queues.release_slot(turn.queue, turn.slot, turn.bundle, served, refused)
-        self.queues.end_session(turn.bundle)
+        _, decisions = self.flow.release_slot(turn, served, refused)
+        self.carry_out(decisions)
+        self.carry_out(self.flow.end_session(turn.bundle))
         await self.settle()
 
     def lane(self, name: str) -> LaneQueue:
-        (queue,) = [queue for queue in self.queues.queues if queue.name == name and queue.branch is None]
+        (queue,) = [queue for queue in self.flow.queues if queue.name == name and queue.branch is None]
         return queue
 
     @property
@@ -121,7 +178,7 @@ _serial = iter(range(64, 1 << 40, 64))
 def ticket(
     destination: str, account: AccountId = ONE, *, message: int = 0, position: int = 0, lane: str | None = None
 ) -> Item[DeliveryTicket]:
-    """For a message of its own, unless one is given. With its lane, no name is looked up."""
+    """For a new message, unless one is given. With its lane, no name is looked up."""
     message_id = MessageId(UUID(int=message or next(_serial)))
     return Item(DeliveryTicket(account, message_id, position, 0, destination, lane=lane), Message())
 
@@ -131,7 +188,7 @@ def tickets(count: int, destination: str, account: AccountId = ONE) -> list[Item
 
 
 def names_of_lanes(names: Nameserver) -> None:
-    """Three domains with servers of their own, and two whose mail Google takes."""
+    """Three domains with their own servers, and two whose mail Google accepts."""
     for domain in ("one.example", "two.example", "three.example"):
         names.records[domain, "MX"] = [f"10 mx.{domain}."]
     for domain in ("gmail.com", "customer.example"):

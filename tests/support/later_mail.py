@@ -1,4 +1,4 @@
-"""Mail for later, as its senders know it, compared with the receiving server's log and the attempts on record."""
+"""Scheduled mail, as its senders know it, compared with the receiving server's log and the attempts on record."""
 
 import json
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class LaterCounts:
     `refused_untried` are messages whose cancellation was refused, and which were never tried.
     """
 
-    mails: int
+    messages: int
     early: int
     cancelled: int
     cancelled_arrived: int

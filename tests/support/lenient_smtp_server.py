@@ -1,6 +1,6 @@
-"""A lenient receiving mail server: lines end with CR, LF or both, and any line of a single dot ends a mail.
+"""A lenient receiving mail server: lines end with CR, LF or both, and any line of a single dot ends a message.
 
-Because of such servers a mail must never contain what they would read as two mails (SMTP smuggling). It also ignores
+Because of such servers a message must never contain what they would read as two (SMTP smuggling). It also ignores
 NUL, white space after the dot and a dot doubled too often.
 """
 
@@ -28,7 +28,7 @@ class LenientSmtpServer:
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self.host = host
         self.port = port
-        self.mails: list[Mail] = []
+        self.messages: list[Mail] = []
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()
 
@@ -50,7 +50,7 @@ class LenientSmtpServer:
         assert task is not None
         self._talks.add(task)
         task.add_done_callback(self._talks.discard)
-        talk = _Talk(self.mails)
+        talk = _Talk(self.messages)
         try:
             writer.write(b"220 lenient.example.com\r\n")
             while data := await reader.read(65_536):
@@ -63,8 +63,8 @@ class LenientSmtpServer:
 
 
 class _Talk:
-    def __init__(self, mails: list[Mail]) -> None:
-        self._mails = mails
+    def __init__(self, messages: list[Mail]) -> None:
+        self._messages = messages
         self._buffer = b""
         self._mail: Mail | None = None
         self._is_content = False
@@ -81,7 +81,7 @@ class _Talk:
     def _content(self, line: bytes) -> bytes:
         assert self._mail is not None
         if line.replace(b"\0", b"").rstrip() == b".":
-            self._mails.append(self._mail)
+            self._messages.append(self._mail)
             self._mail, self._is_content = None, False
             return b"250 taken\r\n"
         self._mail.lines.append(line.removeprefix(b"."))

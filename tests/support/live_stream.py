@@ -24,7 +24,7 @@ class LiveStream:
             return await self.response.content.readuntil(b"\n\n")
 
     async def event(self) -> tuple[str, dict[str, Any]]:
-        """The next event's name and content; comments are passed over."""
+        """The next event's name and content; comments are skipped."""
         while True:
             async with asyncio.timeout(EVENT_SECONDS_MAX):
                 lines = (await self.response.content.readuntil(b"\n\n")).decode().splitlines()

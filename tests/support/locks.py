@@ -16,7 +16,7 @@ _HELD_SECONDS: Final = 0.3
 
 
 async def lock_waits(connection: Any, sessions: int = 1, *, unless: asyncio.Future[Any] | None = None) -> None:
-    """Return once this many sessions wait for a lock, or `unless` is done."""
+    """Returns once this many sessions wait for a lock, or `unless` is done."""
     await eventually(
         lambda: connection.fetchval(_WAITING),
         lambda number: bool(number >= sessions or (unless and unless.done())),
@@ -25,9 +25,9 @@ async def lock_waits(connection: Any, sessions: int = 1, *, unless: asyncio.Futu
 
 @asynccontextmanager
 async def locked_account(tenant: Tenant) -> AsyncIterator[Any]:
-    """Hold the lock on an account's row, so that its requests wait; the connection that holds it.
+    """Holds the lock on an account's row, so that its requests wait; returns the connection that holds it.
 
-    A request that waits gives up after half a second of the service's own patience.
+    A request that waits gives up after the service's own timeout of half a second.
     """
     async with tenant.service.pool.acquire() as connection, connection.transaction():
         await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", tenant.id)
@@ -36,7 +36,7 @@ async def locked_account(tenant: Tenant) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def briefly_locked_account(tenant: Tenant) -> AsyncIterator[None]:
-    """Hold the lock on an account's row for a moment, by PostgreSQL's clock: no pause of the test makes it longer."""
+    """Holds the lock on an account's row for a moment, by PostgreSQL's clock: no pause of the test makes it longer."""
     async with tenant.service.pool.acquire() as connection:
         await connection.execute("BEGIN")
         await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", tenant.id)

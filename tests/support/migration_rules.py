@@ -17,8 +17,25 @@ from alembic.operations import Operations
 # Tables that grow with the mail, and that accepting, delivery or webhooks write.
 LARGE: Final = frozenset(
     [
-        *("attempts", "bodies", "calls", "catalogue", "endpoint_events", "events", "idempotency", "ledger"),
-        *("messages", "recipients", "reports", "schedule", "suppressions", "unsubscriptions", "webhook_deliveries"),
+        *(
+            "attempts",
+            "bodies",
+            "webhook_schedule",
+            "search_index",
+            "endpoint_events",
+            "events",
+            "idempotency",
+            "ledger",
+        ),
+        *(
+            "messages",
+            "recipients",
+            "reports",
+            "delivery_schedule",
+            "suppressions",
+            "unsubscriptions",
+            "webhook_deliveries",
+        ),
     ]
 )
 _TABLE: Final = r"(?:IF (?:NOT )?EXISTS )?(?:ONLY )?(?P<table>\w+)"
@@ -75,7 +92,7 @@ def _of_statement(statement: str, new: set[str]) -> Iterator[str]:
     if index and index["table"] in LARGE - new and not index["concurrently"]:
         yield "an index of a large table is made CONCURRENTLY, with create_indexes"
     if write and write["table"] in LARGE - new:
-        yield "rows of a large table are changed in batches by upkeep, not by a migration"
+        yield "rows of a large table are changed in batches by maintenance, not by a migration"
     if alter and alter["table"] not in new:
         yield from _of_alter(alter["rest"], is_large=alter["table"] in LARGE)
 

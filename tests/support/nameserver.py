@@ -25,7 +25,7 @@ ALIAS: Final = "alias:"  # and the name it stands for
 class Nameserver:
     """`zone` maps names to the texts of their TXT records; `script` names to what else happens there.
 
-    `records` holds records of any other kind, as (name, kind) and their texts in master-file form.
+    `records` are records of any other kind, as (name, kind) and their texts in master-file form.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ class PrivateNats(private_nats.PrivateNats):
         self.running.send_signal(signal.SIGCONT)
 
     def wipe(self) -> None:
-        """Delete the data, whether or not the server runs."""
+        """Deletes the data, whether or not the server runs."""
         shutil.rmtree(self.data, ignore_errors=True)
 
     def restart(self) -> None:

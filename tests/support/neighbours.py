@@ -1,6 +1,6 @@
-"""A victim's requests beside an attacker: how long they take alone and during the attack.
+"""A victim's requests next to an attacker: how long they take without and during the attack.
 
-The attacker is a process of its own, so that its work doesn't slow the victim's client.
+The attacker is a separate process, so that its work doesn't slow the victim's client.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TIMES_MAX: Final = 3.0
-# On a machine that has other things to do; every attack shown here took more than a second without its bound.
+# On a machine that is busy with other work; every attack shown here took more than a second without its bound.
 FLOOR_SECONDS: Final = 0.5
 START_SECONDS_MAX: Final = 30.0
 
@@ -35,15 +35,17 @@ async def measure(call: Callable[[], Awaitable[object]], count: int, pause_secon
 
 
 def require_undisturbed(alone: Sequence[float], during: Sequence[float]) -> None:
-    """The p99 during the attack is at most three times the p99 alone."""
-    before, beside = percentile(alone, 0.99), percentile(during, 0.99)
+    """The p99 during the attack is at most three times the p99 without it."""
+    before, during_p99 = percentile(alone, 0.99), percentile(during, 0.99)
     print(f"p50 {percentile(alone, 0.5) * 1e3:.0f} -> {percentile(during, 0.5) * 1e3:.0f} ms", end="; ")
-    print(f"p99 {before * 1e3:.0f} -> {beside * 1e3:.0f} ms")
-    assert beside <= max(TIMES_MAX * before, FLOOR_SECONDS), f"p99 {before:.3f} s alone, {beside:.3f} s beside"
+    print(f"p99 {before * 1e3:.0f} -> {during_p99 * 1e3:.0f} ms")
+    assert during_p99 <= max(TIMES_MAX * before, FLOOR_SECONDS), (
+        f"p99 {before:.3f} s without, {during_p99:.3f} s during it"
+    )
 
 
 def attack(script: str, *arguments: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    """Python code in a process of its own."""
+    """Python code in its own process."""
     return run_attacker("-c", script, *arguments)
 
 

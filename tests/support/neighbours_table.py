@@ -16,7 +16,7 @@ HEAD: Final = ("Shared", "The attack", "Installation", *ACTIONS, "Refused", "Pro
 
 @dataclass(slots=True)
 class Measured:
-    """The victim's times in each window, alone and during the attack."""
+    """The victim's times in each window, without and during the attack."""
 
     alone: list[Times] = field(default_factory=list)
     attacked: list[Times] = field(default_factory=list)

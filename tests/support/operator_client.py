@@ -9,12 +9,11 @@ from uuid import UUID
 from argon2 import PasswordHasher
 
 from posthouse.clock import Clock
-from posthouse.compose.operator import OperatorServices, operator_services
+from posthouse.compose.flows import Flows, open_flows
 from posthouse.config import Settings
 from posthouse.flows.operate.accounts import KNOWN_EVERYWHERE
 from posthouse.rules import ids
-from posthouse.rules.actor import OPERATOR
-from posthouse.rules.credential import Mode, Role, Scope
+from posthouse.rules.credential import OPERATOR, Mode, Role, Scope
 from posthouse.rules.ids import AccountId
 from tests.support.clock import SettableClock
 
@@ -43,15 +42,15 @@ class MadeKey:
 
 
 class Operator:
-    """The operator services, with accounts, credentials and keys named by UUID."""
+    """The flows of commands, with accounts, credentials and keys named by UUID."""
 
-    def __init__(self, services: OperatorServices, stack: AsyncExitStack, clock: Clock | None = None) -> None:
-        self._services = services
-        self._accounts = services.accounts
-        self.domains = services.domains
-        self.credentials = services.credentials
-        self.upkeep = services.upkeep
-        self.alert_check = services.alert_check
+    def __init__(self, flows: Flows, stack: AsyncExitStack, clock: Clock | None = None) -> None:
+        self._flows = flows
+        self._accounts = flows.accounts
+        self.domains = flows.domains
+        self.credentials = flows.credentials
+        self.maintenance = flows.maintenance
+        self.alert_check = flows.alert_check
         self._stack = stack
         self._clock = clock
 
@@ -59,11 +58,11 @@ class Operator:
     async def open(cls, settings: Settings, clock: Clock | None = None) -> "Operator":
         """With the test's own clock, if it has one; the database's otherwise."""
         stack = AsyncExitStack()
-        services = await stack.enter_async_context(operator_services(settings))
-        services._passwords._hasher = CHEAP_HASHER
+        flows = await stack.enter_async_context(open_flows(settings))
+        flows.passwords._hasher = CHEAP_HASHER
         if clock is not None:
-            services.accounts._clock = services.domains._clock = services.credentials._clock = clock
-        return cls(services, stack, clock)
+            flows.accounts._clock = flows.domains._clock = flows.credentials._clock = clock
+        return cls(flows, stack, clock)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -76,10 +75,10 @@ class Operator:
 
     async def login_link(self, email: str) -> str:
         """The token of a link."""
-        return (await self._services.login_links.new_link(email)).partition("#link=")[2]
+        return (await self._flows.login_links.new_link(email)).partition("#link=")[2]
 
     async def end_sessions(self, email: str) -> None:
-        await self._services.sessions.end_of(email, None)
+        await self._flows.sessions.end_of(email, None)
 
     async def grant_credits(self, account: UUID, amount: int) -> None:
         await self._accounts.grant_credits(_account(account), amount, WHY)
@@ -144,11 +143,11 @@ class Operator:
         await self.credentials.revoke_key(AccountId(account), ids.text(ids.API_KEY, key), OPERATOR)
 
     async def create_user(self, account: UUID, email: str, password: str, role: str) -> None:
-        await self._services.team.create_user(AccountId(account), email, password, Role(role), OPERATOR)
+        await self._flows.team.create_user(AccountId(account), email, password, Role(role), OPERATOR)
 
     async def invite(self, account: UUID, email: str, role: str) -> str:
         """The invitation's token."""
-        return (await self._services.team.invite(AccountId(account), email, Role(role), OPERATOR)).token
+        return (await self._flows.team.invite(AccountId(account), email, Role(role), OPERATOR)).token
 
 
 def _account(account: UUID) -> str:

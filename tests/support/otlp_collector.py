@@ -1,4 +1,4 @@
-"""A collector of traces: takes OTLP over HTTP, as a real one does, and keeps what it was sent."""
+"""A collector of traces: accepts OTLP over HTTP, as a real one does, and stores what it was sent."""
 
 import gzip
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""`posthouse` as a process of its own, without the 1.6 s of CPU that importing it takes at each start.
+"""`posthouse` as a separate process, without the 1.6 s of CPU that importing it takes at each start.
 
 A helper process has imported the command, and forks once for each start. The forked process runs `posthouse` as
 `python -m posthouse` does, in its own directory, environment and session, and is a child of the tests' process, so
@@ -43,7 +43,7 @@ def start(
     given: IO[bytes] | None = None,
     new_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """`posthouse` with those words. Errors go where the output goes, and nothing is given, unless it is said."""
+    """`posthouse` with those words. By default errors go where the output goes, and there is no input."""
     return _helper().fork(words, environment, directory, (given, output, errors or output), new_session)
 
 

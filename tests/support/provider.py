@@ -1,6 +1,7 @@
-"""Mailbox providers with hidden limits and a memory, to learn from: on sockets, or as a carrier under a virtual clock.
+"""Mailbox providers with hidden limits and a memory for lanes to learn from: on sockets, or as a carrier with a virtual
+clock.
 
-A provider remembers each source address and each DKIM domain. Its numbers are drawn by seed, and no sender knows
+A provider remembers each source address and each DKIM domain. Its numbers are drawn from a seed, and no sender knows
 them. `scale` divides volumes: a provider of scale 60 takes a sixtieth of the mail.
 """
 
@@ -20,7 +21,7 @@ HOUR: Final = 3600.0
 TAKEN: Final = Reply(250, "2.0.0", "OK")
 # A DKIM domain may send this many times what one address may.
 DOMAIN_FACTOR: Final = 4.0
-# Bursts and counts of tries shrink less than rates do: otherwise they would be below one mail.
+# Bursts and counts of tries shrink less than rates do: otherwise they would be below one message.
 SMALL: Final = 5.0
 
 PTR, SPF, DKIM, DMARC, TLS = "ptr", "spf", "dkim", "dmarc", "tls"
@@ -30,7 +31,7 @@ _signed_by: Final = re.compile(rb"^dkim-signature:.*?[;\s]d=([^;\s]+)", re.IGNOR
 
 @dataclass(slots=True)
 class Connection:
-    """One SMTP connection from a source address; `taken` counts its mails."""
+    """One SMTP connection from a source address; `taken` counts its messages."""
 
     source: str
     has_tls: bool = True
@@ -40,7 +41,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What a provider sees of a mail. `proofs` are what holds of PTR, SPF and DMARC."""
+    """What a provider sees of a message. `proofs` are what holds of PTR, SPF and DMARC."""
 
     sender: str
     recipient: str
@@ -50,16 +51,16 @@ class Mail:
 
 @dataclass(slots=True)
 class Tally:
-    """What a provider did, by its own log."""
+    """What a provider did, according to its own log."""
 
     taken: list[tuple[float, str]] = field(default_factory=list)
     refused: list[tuple[float, str, int, str]] = field(default_factory=list)
-    # Times at which a sender that went on was punished.
+    # Times at which a sender that continued was punished.
     punished: int = 0
 
 
 class Provider(ABC):
-    """`at_mail` and `at_dot` give the refusal, or None when the mail may go on."""
+    """`at_mail` and `at_dot` give the refusal, or None when the message may continue."""
 
     name: str = ""
 
@@ -166,7 +167,7 @@ class _Buckets(Provider):
 
 
 class Google(_Buckets):
-    """Over its rate 4.7.28 for ten minutes, begun anew by each knock; trust falls, and slowly returns."""
+    """Over its rate 4.7.28 for ten minutes, restarted by each attempt; trust falls, and slowly returns."""
 
     name = "google"
     REST: Final = 600.0
@@ -210,7 +211,7 @@ class Google(_Buckets):
 
 
 class Microsoft(Provider):
-    """A budget for each window; over it 4.7.650 for a while; who goes on knocking is blocked for hours."""
+    """A budget for each window; over it 4.7.650 for a while; a sender that keeps trying is blocked for hours."""
 
     name = "microsoft"
 
@@ -279,7 +280,7 @@ class _Window:
 
 
 class Yahoo(_Buckets):
-    """Twenty mails a connection; over its rate TSS04 for a while, and four hours for a sender that goes on."""
+    """Twenty messages per connection; over its rate TSS04 for a while, and four hours for a sender that continues."""
 
     name = "yahoo"
     PER_CONNECTION: Final = 20
@@ -362,7 +363,7 @@ def dkim_domain_of(content: bytes) -> str | None:
 
 @dataclass(slots=True)
 class ProviderCarrier:
-    """A carrier to providers by destination, with connections that are kept and reused as on sockets.
+    """A carrier to providers by destination, with connections that are cached and reused as on sockets.
 
     `now` are the virtual clock's seconds.
     """

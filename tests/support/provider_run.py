@@ -1,6 +1,6 @@
 """Hours of mail to providers with hidden limits: real flows and PostgreSQL.
 
-By a clock that leaps from work to work, to a carrier that stands for the network; or on sockets, by a clock that runs
+With a clock that leaps from work to work and a carrier in place of the network; or on sockets, with a clock that runs
 sixty times as fast as the real one.
 """
 
@@ -24,10 +24,10 @@ from tests.support.provider_server import ProviderServer
 
 SCALE: Final = 60.0
 HOURS: Final = 8.0
-# Mail goes on this grid, and arrives and falls due on the wider one: many providers' work shares a step.
+# Mail is sent on this grid, and arrives and falls due on the wider one: many providers' work shares a step.
 GRID_SECONDS: Final = 2.0
 DUE_SECONDS: Final = 10.0
-# While mail waits in lanes, leases are renewed so often.
+# While mail waits in lanes, leases are renewed this often.
 WAITING_SECONDS_MAX: Final = 20.0
 DESTINATIONS: Final[Mapping[str, type[Provider]]] = {
     "gmail.com": Google,
@@ -36,12 +36,12 @@ DESTINATIONS: Final[Mapping[str, type[Provider]]] = {
     "polite.example": Polite,
 }
 SOCKET_DEADLINES: Final = smtp_sessions.deadlines(10, 20, 30)
-_NEXT: Final = "SELECT min(next_at) FROM schedule"
+_NEXT: Final = "SELECT min(next_at) FROM delivery_schedule"
 
 
 class Policy(StrEnum):
     LEARNING = "learning"
-    # Only a 421 slows a lane down, as before lanes learnt.
+    # Only a 421 slows a lane down, as before lanes learned.
     BY_CODE = "by_code"
     # Nothing slows it down.
     FIXED = "fixed"
@@ -49,7 +49,7 @@ class Policy(StrEnum):
 
 @dataclass(slots=True)
 class WordlessCarrier:
-    """A carrier whose refusals say nothing but their code; for lanes that heed nothing, no 421 either."""
+    """A carrier whose refusals say nothing but their code; for lanes that obey nothing, no 421 either."""
 
     inner: ProviderCarrier
     has_push_back: bool
@@ -72,7 +72,7 @@ class ProviderResult:
     refused: int
     punished: int
     waits: list[float] = field(default_factory=list)
-    # When mail was taken, and how much a second the provider takes at most.
+    # When mail was accepted, and how much a second the provider accepts at most.
     taken_at: list[float] = field(default_factory=list)
     per_second: float = 0.0
 
@@ -81,7 +81,7 @@ class ProviderResult:
         return self.delivered / self.sent
 
     @property
-    def refusals_a_mail(self) -> float:
+    def refusals_per_message(self) -> float:
         return self.refused / self.sent
 
     def wait(self, part: float) -> float:
@@ -95,20 +95,20 @@ def limits(policy: Policy) -> LaneLimits:
     return LaneLimits(Limits(per_second, burst=2, connections_start=2, per_second_start=start))
 
 
-# Mails a second before volumes are divided: from when on, and for how long. The most at any time is their sum.
+# Messages a second before volumes are divided: from when on, and for how long. The most at any time is their sum.
 ARRIVALS: Final = ((2.0, 0.0, 2 * HOUR), (12.0, HOUR / 2, HOUR / 4))
 PEAK_PER_SECOND: Final = sum(per_second for per_second, *_ in ARRIVALS)
 
 
 def arrivals(seed: int, destination: str) -> list[float]:
     """Two a second for two hours, and twelve for a quarter of an hour in between; a sixtieth of them."""
-    chance = random.Random(f"arrivals/{destination}/{seed}")
+    randomness = random.Random(f"arrivals/{destination}/{seed}")
     times = []
     for per_second, begin, seconds in ARRIVALS:
-        at = begin + chance.expovariate(per_second / SCALE)
+        at = begin + randomness.expovariate(per_second / SCALE)
         while at < begin + seconds:
             times.append(at)
-            at += chance.expovariate(per_second / SCALE)
+            at += randomness.expovariate(per_second / SCALE)
     return sorted(times)
 
 
@@ -121,9 +121,9 @@ async def run_providers(
     destinations: Mapping[str, type[Provider]] = DESTINATIONS,
     part: float = 1.0,
 ) -> dict[str, ProviderResult]:
-    """What each provider took within the hours. `part` of the mail, from the beginning."""
+    """What each provider accepted within the hours. `part` of the mail, from the beginning."""
     providers = {name: kind(seed, SCALE) for name, kind in destinations.items()}
-    born = mails(seed, providers, part)
+    born = messages(seed, providers, part)
     began = 0.0
     carrier = ProviderCarrier(providers, lambda: flow.clock.monotonic() - began)
     used = carrier if policy is Policy.LEARNING else WordlessCarrier(carrier, policy is Policy.BY_CODE)
@@ -141,7 +141,7 @@ async def run_on_sockets(
     loop = asyncio.get_running_loop()
     began = loop.time()
     providers = {name: kind(seed, SCALE) for name, kind in destinations.items()}
-    born = mails(seed, providers, part)
+    born = messages(seed, providers, part)
 
     def now() -> float:
         return (loop.time() - began) * SCALE
@@ -159,7 +159,7 @@ async def run_on_sockets(
     return {name: result_of(provider, born, name) for name, provider in providers.items()}
 
 
-def mails(seed: int, destinations: Iterable[str], part: float) -> dict[str, float]:
+def messages(seed: int, destinations: Iterable[str], part: float) -> dict[str, float]:
     """Each recipient, and when its mail is sent."""
     born: dict[str, float] = {}
     for name in destinations:
@@ -170,7 +170,7 @@ def mails(seed: int, destinations: Iterable[str], part: float) -> dict[str, floa
 
 async def _drive(flow: DeliveryFlow, born: Mapping[str, float], seconds: float, began: float) -> None:
     coming = deque(sorted(born, key=lambda to: born[to]))
-    lanes = flow.delivery._lane_queues
+    lanes = flow.delivery._lanes
     while (now := flow.clock.monotonic() - began) < seconds:
         await _step(flow, _due(coming, born, now))
         # Until there is something to fetch, only the lanes have to be asked.
@@ -209,17 +209,17 @@ def _due(coming: deque[str], born: Mapping[str, float], now: float) -> list[str]
 
 
 async def _step(flow: DeliveryFlow, due: Iterable[str]) -> None:
-    """Accept these mails, and deliver what may go now."""
+    """Accepts these messages, and delivers what may be sent now."""
     await asyncio.gather(*[flow.steps.accept([to]) for to in due])
     await flow.run_due()
-    await flow.delivery.synchronize_standings()
+    await flow.delivery.synchronize_learned_limits()
     await _advance(flow)
 
 
 async def _advance(flow: DeliveryFlow) -> None:
-    lanes = flow.delivery._lane_queues
-    for queue in list(lanes.queues):
-        lanes.advance(queue)
+    delivery = flow.delivery
+    for queue in list(delivery._lanes.queues):
+        delivery._carry_out(delivery._lanes.advance(queue))
     await flow.delivery.settle()
 
 

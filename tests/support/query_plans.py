@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from posthouse.rules.ids import lowest_id
-from posthouse.store.day_statement import DayStatement
 from posthouse.store.postgres import Connection, Database
-from posthouse.store.statement import Statement
+from posthouse.store.statement import DayStatement, Statement
 
 
 def statements(*modules: ModuleType) -> dict[str, str]:
@@ -33,7 +32,7 @@ def _texts(value: object) -> list[tuple[str, object]]:
         case Statement():
             return [("", value.text)]
         case DayStatement():
-            return [("", value.of(None).text), (", one day", value.of(datetime.now(UTC).date()).text)]
+            return [("", value.for_days(None).text), (", one day", value.for_days(datetime.now(UTC).date()).text)]
         case _:
             return [("", value)]
 

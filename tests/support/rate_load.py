@@ -1,6 +1,6 @@
-"""Load at a fixed rate: POST /emails so many times a second, however long the answers take.
+"""Load at a fixed rate: POST /emails at a fixed number of times a second, however long the answers take.
 
-Requests are written without an HTTP library, so that the sender takes little of the machine it measures.
+Requests are written without an HTTP library, so that the sender uses little of the machine it measures.
 """
 
 import asyncio

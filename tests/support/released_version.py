@@ -16,9 +16,13 @@ class Release(NamedTuple):
     name: str
     commit: str
 
+    @property
+    def is_tagged(self) -> bool:
+        return self.name.startswith("v")
+
 
 class ReleaseError(Exception):
-    """The repository has neither a tag of a release nor the commit that upgrades start from until there is one."""
+    """Without a release tag, the repository must have the commit that upgrades start from."""
 
 
 def newest_release() -> Release:
@@ -35,6 +39,11 @@ def newest_release() -> Release:
     return Release("the commit that upgrades start from", commit)
 
 
+def released_text(release: Release, path: str) -> str:
+    """A file of the release."""
+    return _git("show", f"{release.commit}:{path}")
+
+
 def newest_revision(release: Release) -> str:
     """Of its schema."""
     files = _git("ls-tree", "--name-only", release.commit, "src/posthouse/store/migrations/versions/").split()
@@ -42,7 +51,7 @@ def newest_revision(release: Release) -> str:
 
 
 def installed(release: Release) -> Path:
-    """Its `posthouse`, in an environment of its own, kept for the next time; needs uv and the package index."""
+    """Its `posthouse`, in its own environment, kept for the next run; needs uv and the package index."""
     directory = _KEPT / release.commit
     program = directory / "bin" / "posthouse"
     if program.exists():

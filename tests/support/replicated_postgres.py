@@ -105,7 +105,7 @@ class Node:
 
 @dataclass(slots=True)
 class Way:
-    """A TCP proxy in a process of its own, which costs the test's loop nothing."""
+    """A TCP proxy in its own process, which costs the test's event loop nothing."""
 
     server_port: int
     port: int = field(default_factory=free_port)
@@ -120,7 +120,7 @@ class Way:
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
@@ -137,7 +137,7 @@ class ReplicatedPostgres:
     primary: Node
 
     def url(self, database: str) -> str:
-        """Of all nodes, in an order that says nothing about which is the primary."""
+        """Of all nodes, in an order that does not reveal which is the primary."""
         hosts = ",".join(f"127.0.0.1:{node.address_port}" for node in self.nodes)
         return f"postgresql://postgres@{hosts}/{database}"
 
@@ -146,7 +146,7 @@ class ReplicatedPostgres:
         return [node for node in self.nodes if node is not self.primary and not node.has_failed]
 
     async def promote(self) -> float:
-        """The standby that received most takes over, and the other follows it; when it took writes.
+        """Promotes the standby that received most, and the other follows it; returns when it accepted writes.
 
         They stop receiving first: a commit that the old primary still gets confirmed is then at one that was compared.
         """

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from posthouse.chance import SystemChance
 from posthouse.flows.account.erasures import Erasures
 from posthouse.flows.inbound.reports import Reports
 from posthouse.flows.inbound.reputation import Reputation, ReputationRun
@@ -20,22 +19,21 @@ from posthouse.store import reputation
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from tests.support.accept_flow import Sender, new_id
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.feedback_loop import TRUSTED, complaint_check
-from tests.support.upkeep import new_upkeep
+from tests.support.maintenance import new_maintenance
 
 ERASURE_KEYS: Final = (ErasureKey(b"", b"k" * 32),)
 UNKNOWN: Final[dict[str, Any]] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
 
 
 class ReputationFlow:
-    """Sends many mails at once, and lets a part of them bounce."""
+    """Sends many messages at once, and lets a part of them bounce."""
 
     def __init__(self, steps: DeliverySteps, service_account: str = "") -> None:
         self.steps = steps
-        self.reputation = Reputation(
-            database=steps.database, clock=steps.clock, chance=SystemChance(), service_account=service_account
-        )
+        self.reputation = Reputation(context(steps.database, steps.clock), service_account=service_account)
         self._number = 0
 
     def addresses(self, count: int) -> list[str]:
@@ -45,7 +43,7 @@ class ReputationFlow:
     async def send(
         self, delivered: int, unknown: int = 0, sender: Sender | None = None, **bounced: Any
     ) -> list[ClaimedRecipient]:
-        """So many results of each kind, the delivered ones first; they have events."""
+        """This many results of each kind, the delivered ones first; they have events."""
         results = [DeliveryResult.DELIVERED] * delivered + [DeliveryResult.BOUNCED] * unknown
         claimed: list[ClaimedRecipient] = []
         while len(claimed) < len(results):
@@ -57,10 +55,10 @@ class ReputationFlow:
         return claimed
 
     def outcome(self, claim: ClaimedRecipient, result: DeliveryResult, **bounced: Any) -> DeliveryOutcome:
-        """Its event has a body that an erasure can read; what bounced has an unknown address, unless told otherwise."""
+        """Its event has a body that an erasure can read; what bounced has an unknown address by default."""
         kind = f"email.{result}"
         body = json.dumps({"id": "evt_1", "type": kind, "created_at": "", "data": {"to": claim.email}}).encode()
-        event = NewEvent(new_id(self.steps.clock.now()), kind, body, None)
+        event = NewEvent(new_id(self.steps.clock.now()), kind, body)
         about = {**UNKNOWN, **bounced} if result is DeliveryResult.BOUNCED else {}
         return self.steps.outcome(claim, result, event=event, **about)
 
@@ -68,11 +66,8 @@ class ReputationFlow:
         self, mail: bytes, *claimed: ClaimedRecipient, is_shared: bool = False, peer: str = TRUSTED
     ) -> None:
         feedback = Reports(
-            database=self.steps.database,
-            clock=self.steps.clock,
-            chance=SystemChance(),
+            context(self.steps.database, self.steps.clock, return_path=(b"k",)),
             return_path_domain="bounce.example.com",
-            keys=(b"k",),
             complaint_check=complaint_check(),
         )
         for row in claimed:
@@ -82,16 +77,16 @@ class ReputationFlow:
     async def erase(self, *claimed: ClaimedRecipient) -> None:
         """Their accounts erase their addresses, completely."""
         steps = self.steps
-        erasures = Erasures(database=steps.database, clock=steps.clock, chance=SystemChance(), keys=ERASURE_KEYS)
+        erasures = Erasures(context(steps.database, steps.clock, erasure=ERASURE_KEYS))
         for row in claimed:
             await erasures.begin(Program(row.account_id, ApiKeyId(uuid4())), row.email)
-        erasing = Erasing(database=steps.database, clock=steps.clock)
-        indexer = SearchIndexer(database=steps.database, clock=steps.clock)
+        erasing = Erasing(context(steps.database, steps.clock))
+        indexer = SearchIndexer(context(steps.database, steps.clock))
         while not erasing.is_idle():
             steps.clock.advance(seconds=30)
             await indexer.run()
             await erasing.step()
-        await new_upkeep(steps.database, steps.clock).forget_contents()
+        await new_maintenance(steps.database, steps.clock).forget_contents()
 
     async def run(self) -> ReputationRun:
         self.steps.clock.advance(seconds=30)

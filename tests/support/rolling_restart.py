@@ -12,7 +12,7 @@ from tests.support.whole_service import WholeService
 from tools.private_postgres import free_port
 
 BESIDE_SECONDS: Final = 3.0
-# Workers first; these work beside one another on one machine.
+# Workers first; old and new ones run at the same time on one machine.
 BESIDE: Final = ("delivery", "notification", "dispatch", "inbound", "submission")
 # Two machines that take requests.
 HTTP: Final = ("http", "second http")
@@ -26,16 +26,16 @@ async def start_second_http(whole_service: WholeService) -> None:
 
 
 async def replace_all(whole_service: WholeService) -> None:
-    """Each process is replaced by one with the settings of now."""
+    """Each process is replaced by one with the current settings."""
     for name in BESIDE:
-        await replace_beside(whole_service, name)
+        await replace_overlapping(whole_service, name)
     for name in HTTP:
-        await replace_in_turn(whole_service, name)
+        await replace_one_by_one(whole_service, name)
     whole_service.processes.check()
 
 
-async def replace_beside(whole_service: WholeService, name: str) -> None:
-    """The new process works beside the old one, at the same ports, before the old one gets SIGTERM."""
+async def replace_overlapping(whole_service: WholeService, name: str) -> None:
+    """The new process starts at the same ports before the old one gets SIGTERM."""
     old = whole_service.running[name]
     new = whole_service.running[name] = _start(whole_service, name)
     await _ready(new)
@@ -44,12 +44,12 @@ async def replace_beside(whole_service: WholeService, name: str) -> None:
 
 
 async def _stop(whole_service: WholeService, old: ServerProcess) -> None:
-    # The HTTP server ends by the signal itself, after it has answered all requests.
+    # The signal ends the HTTP server after it has answered all requests.
     assert await old.terminate() in (0, -signal.SIGTERM), old.said()
     whole_service.processes.parts.remove(old)
 
 
-async def replace_in_turn(whole_service: WholeService, name: str) -> None:
+async def replace_one_by_one(whole_service: WholeService, name: str) -> None:
     """The other machine takes the requests meanwhile."""
     old = whole_service.running[name]
     await _stop(whole_service, old)

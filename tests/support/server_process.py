@@ -22,8 +22,8 @@ from tools.private_postgres import free_port
 
 READY_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 30.0
-# The service's own patience with PostgreSQL; other tests wait longer, because their machine may stand still.
-USUAL_PATIENCE: Final = {"DATABASE__PATIENCE": "1"}
+# The service's own timeouts with PostgreSQL; other tests wait longer, because their machine may stand still.
+USUAL_PATIENCE: Final = {"DATABASE__TIMEOUT_FACTOR": "1"}
 LOG_CHARACTERS_SHOWN: Final = 4_000
 # Modules are compiled once for all processes that tests start, whatever the environment says about bytecode.
 _COMPILED: Final = Path(tempfile.gettempdir()) / f"posthouse-compiled-{os.getuid()}"

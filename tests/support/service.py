@@ -155,7 +155,7 @@ class Service:
         rate: tuple[int, int] | None = (10_000, 10_000),
         warmup: Sequence[int] | None = (),
     ) -> "Tenant":
-        """A fresh account with one SMTP credential and one verified domain of its own.
+        """A fresh account with one SMTP credential and one verified domain.
 
         Its rate is out of the way unless `rate` is None (the service's own), and so is warm-up unless
         `warmup` is None (the service's own) or has numbers.
@@ -172,7 +172,7 @@ class Service:
         return Tenant(self, made.id, unique, name, first.id, first.username, first.password)
 
     async def prepare_sender(self) -> None:
-        """Create the account that sends the service's own mail."""
+        """Creates the account that sends the service's own mail."""
         made = await self.operator.create_account(SENDER_ACCOUNT)
         await self.operator.grant_credits(made.id, 100_000)
         await self.operator.add_verified_domain(made.id, SENDER_DOMAIN)
@@ -188,7 +188,7 @@ class Service:
         return [found for text in texts for found in re.findall(r"^([0-9A-Za-z]{43})\s*$", text, re.MULTILINE)]
 
     async def mailed_token(self, email: str) -> str:
-        """The token in the newest of the service's own mails to the address."""
+        """The token in the newest of the service's own emails to the address."""
         return (await self.mailed_tokens(email))[0]
 
     async def login(self, email: str, password: str) -> Answer:
@@ -221,7 +221,7 @@ class Tenant:
         return f"Bearer {made.secret}"
 
     async def scoped_key(self, *scopes: Scope, sender_domains: tuple[str, ...] = ()) -> str:
-        """The same, with these scopes alone."""
+        """The same, with only these scopes."""
         made = await self.service.operator.create_key(
             self.id, self.credential_id, scopes=scopes, sender_domains=sender_domains
         )
@@ -248,7 +248,7 @@ class Tenant:
         return self._tokens[role]
 
     async def forged(self, *, secret: str = JWT_SECRET, algorithm: str = "", **claims: object) -> str:
-        """A token like the real one but for the claims given; ABSENT takes one away."""
+        """A token like the real one except for the given claims; ABSENT takes one away."""
         real = (await self.jwt()).removeprefix("Bearer ")
         header = jwt.get_unverified_header(real)
         payload = jwt.decode(real, options={"verify_signature": False}) | claims
@@ -323,7 +323,7 @@ class Tenant:
         return dict(row)
 
     async def state(self) -> dict[str, Any]:
-        """The account's row and what hangs on it, whole: equal before and after a refusal."""
+        """The account's whole row and everything that belongs to it: equal before and after a refusal."""
         (row,) = await self.service.sql(_STATE, self.id)
         return {**dict(row), **await self.counts()}
 
@@ -373,10 +373,10 @@ _COUNTS: Final = """
 SELECT (SELECT count(*) FROM messages WHERE account_id = $1) AS messages,
        (SELECT count(*) FROM recipients WHERE account_id = $1) AS recipients,
        (SELECT count(*) FROM bodies WHERE account_id = $1) AS bodies,
-       (SELECT count(*) FROM schedule WHERE account_id = $1) AS schedule,
+       (SELECT count(*) FROM delivery_schedule WHERE account_id = $1) AS delivery_schedule,
        (SELECT count(*) FROM idempotency WHERE account_id = $1) AS keys,
        (SELECT coalesce(sum(amount), 0) FROM ledger WHERE account_id = $1 AND kind = 'reserve') AS reserved,
-       (SELECT coalesce(sum(amount), 0) FROM grants WHERE account_id = $1) AS granted
+       (SELECT coalesce(sum(amount), 0) FROM credit_grants WHERE account_id = $1) AS granted
 """
 
 _STATE: Final = """
@@ -394,7 +394,7 @@ def settings_for(database_url: str, **settings: str) -> dict[str, str]:
         "SECRETS__SEAL_KEY_ACTIVE": "first",
         "HTTP__HOST": "127.0.0.1",
         # A machine that stands still for seconds is no reason to fail.
-        "DATABASE__PATIENCE": "10",
+        "DATABASE__TIMEOUT_FACTOR": "10",
         # Every client of the tests has the same address.
         "HTTP__UNAUTHENTICATED_PER_SECOND": "100000",
         "HTTP__UNAUTHENTICATED_BURST": "100000",

@@ -108,7 +108,7 @@ class ServiceProcesses:
         return {row["id"] for row in await self.service.sql("SELECT id FROM workers")}
 
     def check(self, but: Iterable[ServerProcess] = ()) -> None:
-        """Fails if a process ended by itself."""
+        """Fails if a process ended on its own."""
         for part in self.parts:
             if part not in but and part.process is not None and part.process.poll() not in (None, -9, 0):
                 raise AssertionError(f"{part.words} ended with {part.process.returncode}:\n{part.said()}")
@@ -135,7 +135,7 @@ class ServiceProcesses:
         return await eventually(read, are_final, within=seconds, every=0.1, or_say=self._open)
 
     async def wait_until_all_final(self, seconds: float) -> float:
-        """Wait until every message is final; how many seconds it took."""
+        """Waits until every message is final; returns how many seconds it took."""
         started = time.monotonic()
 
         async def open_messages() -> int:
@@ -150,7 +150,7 @@ class ServiceProcesses:
         rows = await self.service.sql(
             """SELECT r.email, r.status, s.attempt_count, s.fence, s.next_at - now() AS due_in, s.worker_id,
                       w.expires_at - now() AS lease_ends_in, r.last_smtp_response
-               FROM recipients r LEFT JOIN schedule s USING (account_id, message_id, position)
+               FROM recipients r LEFT JOIN delivery_schedule s USING (account_id, message_id, position)
                LEFT JOIN workers w ON w.id = s.worker_id
                WHERE r.status IN ('queued', 'deferred') LIMIT 10"""
         )
@@ -233,7 +233,7 @@ class Senders:
     processes: ServiceProcesses
     tenant: Tenant
     domains: Sequence[str]
-    # How the receiver treats them, in turns: the local parts of the addresses begin with these.
+    # How the receiver treats them, in turn: the local parts of the addresses begin with these.
     behaviours: Sequence[str] = ("taken", "taken", "taken", "550-rcpt", "greylist")
     recipients: int = 3
     pause_seconds: float = 0.03
@@ -254,7 +254,7 @@ class Senders:
                 self._is_stopping = True
 
     async def accepts(self, more: int) -> None:
-        """Return when this many more messages were accepted."""
+        """Returns when this many more messages were accepted."""
         wanted = self.answers[202] + more
         await eventually(lambda: self.answers[202], lambda number: number >= wanted, within=MORE_SECONDS_MAX)
 
@@ -284,7 +284,7 @@ async def prepare_processes(
     program: Path | None = None,
     **settings: str,
 ) -> AsyncIterator[ServiceProcesses]:
-    """Without any process yet; `behaviours` are those of further addresses that the receiver listens on.
+    """No process has been started yet; `behaviours` are those of further addresses that the receiver listens on.
 
     With `stream="memory"` there is no NATS, so a process that dispatches must also deliver.
     """

@@ -21,7 +21,7 @@ from tools.private_postgres import free_port
 START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 20.0
 
-# It verifies our certificate, waits a second between tries, and sends to up to 500 recipients at once.
+# It verifies our certificate, waits a second between attempts, and sends to up to 500 recipients at once.
 _MAIN: Final = """\
 compatibility_level = 3.6
 queue_directory = {directory}/queue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
-STARTTLS: Final = ("refused", "broken", "hang", "injected", "half", "stranger", "othername")
+STARTTLS: Final = ("refused", "broken", "hang", "injected", "half", "untrusted", "othername")
 
 _act_word: Final = re.compile(
     r"([245][0-9]{2}|blocked|drop|hang|drip|endless|flood|overlong|garbage|twice|lose)"

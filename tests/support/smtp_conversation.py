@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GREYLISTED_TRIES: Final = 2
 DRIP_SECONDS: Final = 0.05
 LINE_BYTES_MAX: Final = 2_048
-# At the dot these accept the mail, in an odd way.
+# At the dot these accept the message, in an odd way.
 TAKEN: Final = ("lose", "drip", "endless", "flood", "overlong", "twice")
 
 _path: Final = re.compile(rb"(MAIL FROM|RCPT TO):<([^<>\r\n]*)>((?: [!-~]+)*)\Z", re.IGNORECASE).match
@@ -36,7 +36,7 @@ TEXTS: Final = {
     552: "5.2.2 mailbox full",
     554: "5.7.1 not wanted",
 }
-# As Microsoft says it.
+# As Microsoft words it.
 BLOCKED: Final = (
     "550 5.7.1 Unfortunately, messages from [{}] weren't sent. Please contact your Internet service provider since "
     "part of their network is on our block list (S3150)."

@@ -61,7 +61,7 @@ class SmtpListeners:
         return ssl.create_default_context(cafile=self.authority.authority_file)
 
     async def open(self, part: ServerProcess, *ports: int) -> None:
-        """Wait until the process listens at these ports; by default at both submission ports."""
+        """Waits until the process listens at these ports; by default at both submission ports."""
 
         async def listens(port: int) -> bool:
             assert part.running.poll() is None, f"{part.words} ended:\n{part.said()}"
@@ -157,7 +157,7 @@ def plain(username: str, password: str) -> str:
 
 
 def queued_id(reply: str) -> str:
-    """The message id in the reply to an accepted mail."""
+    """The message id in the reply to an accepted message."""
     found = _queued(reply)
     assert found, reply
     return found[1]
@@ -166,7 +166,7 @@ def queued_id(reply: str) -> str:
 def raw_mail(
     tenant: Tenant, subject: str, *fields: str, to: str = "ada@example.org", body: str = "Good morning."
 ) -> bytes:
-    """A mail without a date, an id or a version, as careless programs write it."""
+    """A message without a date, an id or a version, as careless programs write it."""
     head = [f"From: News <news@{tenant.domain}>", f"To: {to}", f"Subject: {subject}", *fields]
     return "\r\n".join([*head, "", body, ""]).encode()
 

@@ -25,7 +25,7 @@ TO: Final = ("delivered@simulator.invalid", "ada@example.org", "bob@example.org"
 
 @dataclass(slots=True)
 class Mail:
-    """A mail as its sender knows it; its subject is unique, so that copies can be counted.
+    """A message as its sender knows it; its subject is unique, so that copies can be counted.
 
     After 4xx or no answer the sender submits it again; SMTP has no key that identifies the first try.
     """
@@ -43,7 +43,7 @@ class SmtpLoad:
     listeners: SmtpListeners
     tenants: list[Tenant]
     seed: int
-    mails: list[Mail] = field(default_factory=list)
+    messages: list[Mail] = field(default_factory=list)
     answers: Counter[str] = field(default_factory=Counter)
     _is_stopping: bool = False
 
@@ -55,19 +55,19 @@ class SmtpLoad:
         self._is_stopping = True
 
     async def answered(self, reply: str, more: int) -> None:
-        """Return when there were this many more such replies."""
+        """Returns when there were this many more such replies."""
         wanted = self.answers[reply] + more
         await eventually(lambda: self.answers[reply], lambda number: number >= wanted, within=MORE_SECONDS_MAX)
 
     @property
     def accepted(self) -> list[Mail]:
-        return [mail for mail in self.mails if mail.ids]
+        return [mail for mail in self.messages if mail.ids]
 
     async def faults(self, service: Service) -> list[str]:
         """Answers that the database contradicts."""
         there = await self._stored(service)
         found = []
-        for mail in self.mails:
+        for mail in self.messages:
             stored = there.pop(mail.subject, [])
             known = [uuid(message_id) for message_id in mail.ids]
             if len(set(known)) != len(known) or not set(known) <= set(stored):
@@ -80,7 +80,7 @@ class SmtpLoad:
         """How many messages are stored without a 250."""
         there = await self._stored(service)
         kept: Counter[str] = Counter()
-        for mail in self.mails:
+        for mail in self.messages:
             kept["unanswered" if mail.unanswered else "deferred"] += len(there.get(mail.subject, [])) - len(mail.ids)
         return +kept
 
@@ -91,7 +91,7 @@ class SmtpLoad:
             there.setdefault(row["subject"], []).append(row["id"])
         return there
 
-    async def _send_on(self, chance: random.Random, number: int) -> None:
+    async def _send_on(self, randomness: random.Random, number: int) -> None:
         tenant = self.tenants[number % len(self.tenants)]
         numbers = itertools.count(1)
         mail: Mail | None = None
@@ -103,22 +103,22 @@ class SmtpLoad:
                     if not replies[1].startswith("235 "):
                         await asyncio.sleep(PAUSE_SECONDS * 5)
                         continue
-                    for _ in range(chance.randint(1, 20)):
+                    for _ in range(randomness.randint(1, 20)):
                         if self._is_stopping:
                             return
                         if mail is None or mail.ids:
-                            mail = Mail(tenant, f"{self.seed}-{number}-{next(numbers)}", chance.randint(1, 3))
-                            self.mails.append(mail)
-                        if not await self._submit(line, mail, chance):
+                            mail = Mail(tenant, f"{self.seed}-{number}-{next(numbers)}", randomness.randint(1, 3))
+                            self.messages.append(mail)
+                        if not await self._submit(line, mail, randomness):
                             break
-                        await asyncio.sleep(chance.random() * PAUSE_SECONDS)
+                        await asyncio.sleep(randomness.random() * PAUSE_SECONDS)
             except (OSError, ssl.SSLError):
                 self.answers["no connection"] += 1
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _submit(self, line: SmtpConnection, mail: Mail, chance: random.Random) -> bool:
-        """Whether the session goes on."""
-        body = "Good morning. " * chance.choice([1, 1, 1, 100, 10_000])
+    async def _submit(self, line: SmtpConnection, mail: Mail, randomness: random.Random) -> bool:
+        """Whether the session continues."""
+        body = "Good morning. " * randomness.choice([1, 1, 1, 100, 10_000])
         # A connection lost before the end of the data submitted nothing, but the client cannot know that.
         try:
             reply = await submit(line, raw_mail(mail.tenant, mail.subject, body=body), TO[: mail.recipients], sender="")
@@ -131,7 +131,7 @@ class SmtpLoad:
             case "":
                 mail.unanswered += 1
             case "421":
-                pass  # the mail was not taken
+                pass  # the message was not accepted
             case _:
                 mail.deferred += 1
                 await asyncio.sleep(PAUSE_SECONDS)

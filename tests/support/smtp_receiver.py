@@ -11,7 +11,7 @@ of its domain, or in the `behaviour` of the listening address (the only place fo
     no-pipelining, chunking, size-<bytes>, delay-<milliseconds>
     data-anyway        354 though no recipient was taken
     starttls           offered and sound; or starttls-refused, -broken, -hang, -injected, -half (half a reply
-                       injected), -stranger (unknown issuer), -othername (another name's certificate)
+                       injected), -untrusted (unknown issuer), -othername (another name's certificate)
 
     auth-plain, -login AUTH is offered over TLS, and needed before MAIL; -refused: no password is right
 
@@ -106,7 +106,7 @@ class SmtpReceiver:
         return next(self._numbers)
 
     def accept(self, delivered: list[Delivered], then: Callable[[], None]) -> None:
-        """Log the mail, then call `then`. Mail of one turn of the event loop shares one fsync."""
+        """Logs the mail, then calls `then`. Mail of one turn of the event loop shares one fsync."""
         if self.keeps_mail:
             self.accepted += delivered
         if self._file < 0:

@@ -1,4 +1,4 @@
-"""A service behind our SMTP server that records what it is given, and the server around it."""
+"""A service behind our SMTP server that records what it receives, and the server around it."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,8 @@ from uuid import UUID
 
 from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
 from posthouse.entrypoints.smtp.replies import ServerReply
-from posthouse.entrypoints.smtp.server import Listener, SmtpServer
+from posthouse.entrypoints.smtp.server import Listener, SmtpServer, TlsFiles
 from posthouse.entrypoints.smtp.service import Envelope, Policy
-from posthouse.entrypoints.smtp.tls import TlsFiles
 from posthouse.flows.shared.principal import Principal
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, CredentialId
@@ -132,13 +131,13 @@ class SmtpConnection:
                     return text.rstrip("\r\n")
 
     async def say(self, *commands: str | bytes, replies: int | None = None) -> list[str]:
-        """Write all at once; one reply to each command unless `replies` differs."""
+        """Writes all at once; one reply to each command unless `replies` differs."""
         for command in commands:
             self.writer.write(command if isinstance(command, bytes) else command.encode() + b"\r\n")
         return [await self.reply() for _ in range(len(commands) if replies is None else replies)]
 
     async def say_until_refused(self, command: str) -> str:
-        """Say it again while the answer is 250; the first other answer."""
+        """Repeats it while the answer is 250; returns the first other answer."""
         while True:
             (reply,) = await self.say(command)
             if not reply.startswith("250"):

@@ -1,4 +1,4 @@
-"""Shared by tests of SMTP sessions: a mail, deadlines, transfer modes, and a server with canned replies."""
+"""Shared by tests of SMTP sessions: a message, deadlines, transfer modes, and a server with canned replies."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from posthouse.rules.outcome import Stage
+from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.smtp import ClientDeadlines, SmtpAccepted, SmtpFailure, SmtpSession, SmtpTransaction
-from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support.certificates import NAME
 from tests.support.smtp_receiver import SmtpReceiver
@@ -32,12 +32,12 @@ def deadlines(each: float, opening: float, transaction: float) -> ClientDeadline
     )
 
 
-PATIENT = deadlines(5, 10, 20)
+PATIENT = deadlines(60, 60, 120)
 SHORT = 0.2
 HASTY_COMMAND = replace(PATIENT, command_seconds=SHORT, block_seconds=SHORT)
 HASTY_DOT = replace(PATIENT, dot_seconds=SHORT)
 
-# The four ways in which a mail can travel.
+# The four ways in which a message can be transferred.
 TRANSFER_MODES = ["", "no-pipelining", "chunking", "chunking--no-pipelining"]
 
 
@@ -75,7 +75,7 @@ async def deliver(
 async def result_of(
     words: str, recipient: str, *, deadlines: ClientDeadlines = PATIENT, message: SmtpContent = MESSAGE
 ) -> tuple[SmtpAccepted | SmtpFailure, SmtpReceiver, bool]:
-    """The one recipient's result, the server as it then is, and whether the session could go on."""
+    """The one recipient's result, the server afterwards, and whether the session could continue."""
     async with SmtpReceiver(words) as receiver, session_with(receiver, deadlines=deadlines) as session:
         transaction = await deliver(session, recipient, message=message)
         (result,) = transaction.results
@@ -92,9 +92,9 @@ EHLO_PIPELINING = "250-mx.example.com\r\n250 PIPELINING"
 
 
 class CannedServer:
-    """Says the first thing at once and each further one to whatever it hears; then hangs up or stays silent.
+    """Sends the first reply immediately and each further one in answer to anything; then hangs up or stays silent.
 
-    Bytes are said as they are. With `hear_seconds` it goes on by itself when it hears nothing for so long.
+    Bytes are sent unchanged. With `hear_seconds` it continues on its own after hearing nothing for this long.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Ends of data that some server takes for one and another doesn't, and a second mail behind each."""
+"""Ends of data that one server recognises and another doesn't, and a second message behind each."""
 
 import itertools
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-# What may pass for a line end, and what may pass for nothing.
+# What may be taken for a line end, and what may be ignored.
 PIECES: Final = {
     "crlf": b"\r\n",
     "lf": b"\n",
@@ -16,7 +16,7 @@ PIECES: Final = {
     "crnul-lf": b"\r\0\n",
 }
 END: Final = b"\r\n.\r\n"
-# With line ends that are right, but a dot that isn't alone; only some servers see a dot in these.
+# With correct line ends, but a dot that isn't the whole line; only some servers see a dot in these.
 DOTS: Final = {
     "dot-space": b"\r\n. \r\n",
     "dot-tab": b"\r\n.\t\r\n",
@@ -59,7 +59,7 @@ def _forms() -> Iterator[Form]:
 
 
 def smuggled(form: Form, victim: str) -> bytes:
-    """What a server says next that has taken the form for an end."""
+    """What a server answers next if it has taken the form for an end."""
     lines = [
         b"MAIL FROM:<mallory@example.com>",
         f"RCPT TO:<{victim}>".encode(),

@@ -31,7 +31,7 @@ class TcpProxy:
         self._copying: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        await self.mend()
+        await self.restore()
         return self
 
     async def __aexit__(
@@ -44,25 +44,25 @@ class TcpProxy:
         await asyncio.gather(*self._copying, return_exceptions=True)
 
     async def cut(self) -> None:
-        """Refuse new connections and reset those that are open."""
+        """Refuses new connections and resets those that are open."""
         self._stop_listening()
         self.reset()
         await asyncio.gather(*self._copying, return_exceptions=True)
 
-    async def mend(self) -> None:
-        """Listen again, at the same port."""
+    async def restore(self) -> None:
+        """Listens again, at the same port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def pause(self) -> None:
-        """Copy nothing; connections stay open, and new ones are accepted."""
+        """Copies nothing; connections stay open, and new ones are accepted."""
         self._is_open.clear()
 
     def resume(self) -> None:
         self._is_open.set()
 
     def reset(self) -> None:
-        """Reset every connection."""
+        """Resets every connection."""
         for writer in tuple(self._writers):
             writer.transport.abort()
 
@@ -128,7 +128,7 @@ class FarDatabase(Database):
             raise
 
     async def refuses(self, times: int = 1) -> None:
-        """Return when it could not be reached this many times more."""
+        """Returns when it could not be reached this many times more."""
         wanted = self.refusals + times
         await eventually(lambda: self.refusals, lambda number: number >= wanted, within=times * 5.0)
 
@@ -143,7 +143,7 @@ async def open_far_database(proxy: DatabaseProxy) -> AsyncIterator[FarDatabase]:
         await far.close()
 
 
-async def _copy_for_ever(port: int, server_port: int) -> None:
+async def _copy_forever(port: int, server_port: int) -> None:
     proxy = TcpProxy(server_port)
     proxy.port = port
     async with proxy:
@@ -151,4 +151,4 @@ async def _copy_for_ever(port: int, server_port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_copy_for_ever(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(_copy_forever(int(sys.argv[1]), int(sys.argv[2])))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from posthouse.chance import SystemChance
+from posthouse.randomness import SystemRandomness
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId
 from posthouse.rules.ticket import DeliveryTicket
@@ -28,7 +28,7 @@ class TenantWorker:
     async def claim(self, message_id: str) -> list[ClaimedRecipient]:
         now = datetime.now(UTC)
         rows = await self.service.sql(
-            "SELECT account_id, message_id, position, fence, destination FROM schedule"
+            "SELECT account_id, message_id, position, fence, destination FROM delivery_schedule"
             " WHERE account_id = $1 AND message_id = $2",
             self.account_id,
             uuid(message_id),
@@ -41,7 +41,7 @@ class TenantWorker:
 
     async def record(self, claimed: ClaimedRecipient, result: DeliveryResult, **said: Any) -> None:
         now = datetime.now(UTC)
-        recorded = outcome(claimed, result, now, webhook_delivery_id=new_id(), **{"tls": TLS, **said})
+        recorded = outcome(claimed, result, now, **{"tls": TLS, **said})
         async with self.service.pool.acquire() as connection, connection.transaction():
             await delivery_outcomes.record(connection, [recorded], now)
 
@@ -51,4 +51,4 @@ class TenantWorker:
 
 
 def new_id() -> UUID:
-    return ids.new_id(datetime.now(UTC), SystemChance().bytes(ids.RANDOM_BYTES))
+    return ids.new_id(datetime.now(UTC), SystemRandomness().bytes(ids.RANDOM_BYTES))

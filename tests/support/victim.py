@@ -1,4 +1,4 @@
-"""A tenant of the running service beside an attacker: how long everything it does takes, and what is refused.
+"""A tenant of the running service next to an attacker: how long everything it does takes, and what is refused.
 
 It sends over HTTP and SMTP, logs in, reads, and a peer sends it a report on port 25; its mail goes to a real receiver,
 and its webhook is called.
@@ -19,7 +19,7 @@ import aiohttp
 
 from posthouse.rules import event
 from posthouse.rules.ids import AccountId
-from posthouse.store import webhooks
+from posthouse.store import endpoints
 from posthouse.store.seal import Sealer
 from tests.support import webhook_accounts
 from tests.support.attackers import ANSWERING, Target
@@ -31,7 +31,7 @@ from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import FEEDBACK_ADDRESS, SmtpListeners, raw_mail, submit
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
-from tests.support.webhook_steps import ALL_EVENTS
+from tests.support.webhook_steps import ALL_EVENTS, save_webhook
 
 ACTIONS: Final = ("send", "login", "read", "delivery", "webhook", "submission", "port 25")
 DESTINATION: Final = "known.example.net"
@@ -41,7 +41,7 @@ ARRIVAL_SECONDS_MAX: Final = 20.0
 PARTS: Final = ("submission", "inbound", "dispatch", "delivery", "notification")
 # The parts of a fleet's processes, the first with HTTP.
 FLEET: Final = (("submission", "inbound"), ("dispatch",), ("delivery",), ("delivery",), ("notification",))
-# The service's own, which other tests set out of the way.
+# The service's default, which other tests set out of the way.
 ORDINARY: Final = {
     "HTTP__UNAUTHENTICATED_PER_SECOND": "50",
     "HTTP__UNAUTHENTICATED_BURST": "200",
@@ -77,10 +77,12 @@ class Stage:
         given = service_settings(self.processes.database_url)
         account_id = AccountId(tenant.id)
         sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
-        sealed = sealer.seal(f"{event.SECRET_PREFIX}of-the-tests".encode(), webhooks.secret_purpose(account_id))
+        sealed = sealer.seal(
+            f"{event.SECRET_PREFIX}of-the-tests".encode(), endpoints.secret_purpose(account_id, account_id)
+        )
         url = f"https://{NAME}:{self.endpoints.port}{path}"
         async with self.processes.service.pool.acquire() as connection, connection.transaction():
-            await webhooks.save(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
+            await save_webhook(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
 
     async def target(self, attackers: Sequence[Tenant]) -> Target:
         attacker = attackers[0]
@@ -102,7 +104,7 @@ class Stage:
     async def forget(self, attackers: Sequence[Tenant]) -> None:
         """The rest of an attack is not sent."""
         ids = [attacker.id for attacker in attackers]
-        for table in ("schedule", "calls"):
+        for table in ("delivery_schedule", "webhook_schedule"):
             await self.processes.service.sql(f"DELETE FROM {table} WHERE account_id = ANY($1::uuid[])", ids)
 
 
@@ -156,7 +158,7 @@ class Victim:
         return victim
 
     async def live(self, seconds: float) -> Times:
-        """Everything at its own pace for so long, and until all mail sent meanwhile has arrived."""
+        """Everything at its own pace for this long, and until all mail sent meanwhile has arrived."""
         times = Times()
         until = time.monotonic() + seconds
         self._sent_at.clear()

@@ -1,4 +1,4 @@
-"""Days of mail from a new address through real flows and PostgreSQL, volumes 1 : 60, by a clock that leaps.
+"""Days of mail from a new address through real flows and PostgreSQL, volumes 1 : 60, with a clock that leaps.
 
 The provider is hidden behind a carrier: it takes a multiple of the best day that it has seen from an address, and
 refuses the rest of the day. Its log says what came when, from which address or over which relay.
@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from posthouse.chance import SystemChance
-from posthouse.flows.operate.addresses import Addresses
 from posthouse.flows.operate.relays import Relays
+from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.mail.reply import Reply
 from posthouse.rules.address_warm_up import VOLUMES, Volumes
 from posthouse.rules.outcome import AttemptResult, NoReply, Replied, Stage
 from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import CarrierRequest, CarrierResult
+from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.maintenance import new_maintenance
 from tests.support.service import service_settings
-from tests.support.upkeep import new_upkeep
 
 SCALE: Final = 60
 SMALL: Final = Volumes(VOLUMES.first_of_providers // SCALE, VOLUMES.first // SCALE + 1, VOLUMES.warm // SCALE)
@@ -39,7 +39,7 @@ SLOW: Final = Reply(
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A mail that was taken: from our address, or over the relay."""
+    """A message that was accepted: from our address, or over the relay."""
 
     at: datetime
     recipient: str
@@ -48,7 +48,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class TrustingProvider:
-    """Takes `from_anyone` a day, or `growth` times the best day; all from an address that it knows."""
+    """Accepts `from_anyone` a day, or `growth` times the best day; everything from an address that it knows."""
 
     from_anyone: float
     growth: float
@@ -92,17 +92,17 @@ class LoggingCarrier:
                 self.log.append(Arrival(self.now(), recipient, over))
         host = relay.host if relay is not None else f"mx.{destination}"
         return CarrierResult(
-            tuple(results), host, "192.0.2.25", source=source, relay=None if relay is None else relay.name
+            tuple(results), host, "192.0.2.25", source_ip=source, relay=None if relay is None else relay.name
         )
 
 
 @dataclass(slots=True)
 class WarmUpRun:
-    """What was sent, what arrived, and each day's allowance as it was in force."""
+    """What was sent, what arrived, and each day's quota as it was in force."""
 
     sent: dict[str, datetime]
     arrivals: list[Arrival]
-    allowances: dict[date, int]
+    address_quotas: dict[date, int]
     refused: int
     open_at_end: int
 
@@ -119,15 +119,15 @@ class WarmUpRun:
     @property
     def days_over(self) -> int:
         """Days on which more arrived from the new address than was allowed."""
-        return sum(count > self.allowances[day] for day, count in self.days(NEW).items())
+        return sum(count > self.address_quotas[day] for day, count in self.days(NEW).items())
 
     @property
     def hours_over(self) -> int:
-        return sum(count > -(-self.allowances[day] // 12) for (day, _), count in self.hours(NEW).items())
+        return sum(count > -(-self.address_quotas[day] // 12) for (day, _), count in self.hours(NEW).items())
 
     @property
     def lost(self) -> int:
-        """Mails that neither arrived nor wait."""
+        """Messages that neither arrived nor wait."""
         return len(self.sent) - len({arrival.recipient for arrival in self.arrivals}) - self.open_at_end
 
 
@@ -136,7 +136,7 @@ async def run_warm_up(
     seed: int,
     *,
     days: int = 30,
-    mails_a_day: int = 240,
+    messages_a_day: int = 240,
     has_overflow: bool = True,
     has_relay: bool = False,
     relay_down: tuple[int, int] = (0, 0),
@@ -144,10 +144,10 @@ async def run_warm_up(
 ) -> WarmUpRun:
     """From a new address, and over a known one in the overflow or a relay, which is down between two days.
 
-    Mail comes, and what is due goes, once in each step.
+    Mail arrives, and what is due is sent, once in each step.
     """
-    chance = random.Random(f"warm-up/{seed}")
-    provider = TrustingProvider(chance.uniform(100, 1_500) / SCALE, chance.uniform(1.45, 2.2))
+    randomness = random.Random(f"warm-up/{seed}")
+    provider = TrustingProvider(randomness.uniform(100, 1_500) / SCALE, randomness.uniform(1.45, 2.2))
     began = datetime.min.replace(tzinfo=UTC)
     carrier = LoggingCarrier(
         lambda: flow.clock.now(),
@@ -158,24 +158,24 @@ async def run_warm_up(
         began = _to_midnight(flow)
         await _set_up(flow, url, has_overflow=has_overflow, has_relay=has_relay)
         sent: dict[str, datetime] = {}
-        allowances: dict[date, int] = {}
+        address_quotas: dict[date, int] = {}
         steps_a_day = timedelta(days=1) // step
-        upkeep = new_upkeep(flow.steps.database, flow.clock)
+        maintenance = new_maintenance(flow.steps.database, flow.clock)
         for number in range(days * steps_a_day):
             if number % steps_a_day == 0:
-                await upkeep.make_partitions()
-            expected = mails_a_day * (number + 1) // steps_a_day - mails_a_day * number // steps_a_day
-            count = sum(chance.random() < 0.5 for _ in range(2 * expected)) if expected else 0
+                await maintenance.make_partitions()
+            expected = messages_a_day * (number + 1) // steps_a_day - messages_a_day * number // steps_a_day
+            count = sum(randomness.random() < 0.5 for _ in range(2 * expected)) if expected else 0
             new = [f"u{len(sent) + place}@{DESTINATION}" for place in range(count)]
             sent |= dict.fromkeys(new, flow.clock.now())
             await asyncio.gather(*[flow.steps.accept([recipient]) for recipient in new])
             await flow.run_due()
-            await flow.delivery.synchronize_standings()
-            if (allowed := await _allowance(flow)) is not None:
-                allowances[flow.clock.now().date()] = allowed
+            await flow.delivery.synchronize_learned_limits()
+            if (allowed := await _quota(flow)) is not None:
+                address_quotas[flow.clock.now().date()] = allowed
             flow.clock.advance(step)
-        open_at_end = await flow.steps.value("SELECT count(*) FROM schedule")
-    return WarmUpRun(sent, carrier.log, allowances, provider.refused, open_at_end)
+        open_at_end = await flow.steps.value("SELECT count(*) FROM delivery_schedule")
+    return WarmUpRun(sent, carrier.log, address_quotas, provider.refused, open_at_end)
 
 
 def _to_midnight(flow: DeliveryFlow) -> datetime:
@@ -186,7 +186,7 @@ def _to_midnight(flow: DeliveryFlow) -> datetime:
 
 
 async def _set_up(flow: DeliveryFlow, url: str, *, has_overflow: bool, has_relay: bool) -> None:
-    addresses = Addresses(database=flow.steps.database, clock=flow.clock, chance=SystemChance())
+    addresses = SendingAddresses(context(flow.steps.database, flow.clock))
     await addresses.add_pool("known")
     await addresses.add_pool("default", overflow="known")
     await addresses.add(NEW, "mta7.example.com")
@@ -195,16 +195,16 @@ async def _set_up(flow: DeliveryFlow, url: str, *, has_overflow: bool, has_relay
     if has_relay:
         secrets = service_settings(url).secrets
         sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
-        relays = Relays(database=flow.steps.database, clock=flow.clock, chance=SystemChance(), sealer=sealer)
+        relays = Relays(context(flow.steps.database, flow.clock, sealer=sealer))
         await relays.add(RELAY, "smtp.example.com", port=587, username="us", password="secret", per_second=10)
         await relays.set_pool_relay("default", RELAY)
     await flow.delivery.read_routes()
 
 
-async def _allowance(flow: DeliveryFlow) -> int | None:
+async def _quota(flow: DeliveryFlow) -> int | None:
     """Today's, if anything was sent today."""
     found: int | None = await flow.steps.value(
-        "SELECT (warm_up ->> 'allowance')::integer FROM allowances WHERE ip = $1 AND lane = $2 AND day = $3",
+        "SELECT (warm_up ->> 'quota')::integer FROM address_quotas WHERE ip = $1 AND lane = $2 AND day = $3",
         NEW,
         LANE,
         flow.clock.now().date(),

@@ -14,14 +14,14 @@ from posthouse.rules.address_warm_up import AddressWarmUp, WarmUpDay
 
 BAD_DAYS_MAX: Final = 3
 BLOCKED_DAYS: Final = 3
-# A sender tries no more than half of what it has over again on a day, and asks now and then when it is blocked.
+# A sender retries no more than half of what it has on a day, and tries now and then when it is blocked.
 REFUSED_SHARE_MAX: Final = 0.5
 REFUSED_WHEN_BLOCKED_MAX: Final = 50
 
 
 @dataclass(slots=True)
 class WarmingProvider:
-    """`from_anyone` mails a day, `growth` times the best day; `memory` of that is left after a bad day."""
+    """`from_anyone` messages a day, `growth` times the best day; `memory` of that is left after a bad day."""
 
     from_anyone: float
     growth: float
@@ -33,20 +33,20 @@ class WarmingProvider:
     def __post_init__(self) -> None:
         self.best = self.from_anyone / self.growth
 
-    def receive(self, mails: int) -> WarmUpDay:
+    def receive(self, messages: int) -> WarmUpDay:
         if self.blocked_days:
             self.blocked_days -= 1
-            return WarmUpDay(0, min(mails, REFUSED_WHEN_BLOCKED_MAX), was_blocked=True)
+            return WarmUpDay(0, min(messages, REFUSED_WHEN_BLOCKED_MAX), was_blocked=True)
         limit = int(max(self.from_anyone, self.best * self.growth))
-        if mails <= limit:
-            self.best = max(self.best, mails)
+        if messages <= limit:
+            self.best = max(self.best, messages)
             self.bad_days = 0
-            return WarmUpDay(mails)
+            return WarmUpDay(messages)
         self.best *= self.memory
         self.bad_days += 1
         if self.bad_days == BAD_DAYS_MAX:
             self.bad_days, self.blocked_days = 0, BLOCKED_DAYS
-        return WarmUpDay(limit, min(mails - limit, int(mails * REFUSED_SHARE_MAX)))
+        return WarmUpDay(limit, min(messages - limit, int(messages * REFUSED_SHARE_MAX)))
 
 
 def drawn(random: Random) -> WarmingProvider:
@@ -54,7 +54,7 @@ def drawn(random: Random) -> WarmingProvider:
 
 
 Plan = Callable[[list[WarmUpDay]], int]
-"""The allowance of the day after these."""
+"""The quota of the day after these."""
 
 
 def sendgrid(days: list[WarmUpDay]) -> int:
@@ -73,7 +73,7 @@ def autopilot() -> Plan:
     def plan(days: list[WarmUpDay]) -> int:
         if days:
             state[0] = address_warm_up.next_day(state[0], days[-1])
-        return state[0].allowance
+        return state[0].quota
 
     return plan
 
@@ -88,11 +88,11 @@ class WarmingRun:
     blocked_days: int
 
 
-def run(provider: WarmingProvider, plan: Plan, *, mails_a_day: int, days: int) -> WarmingRun:
+def run(provider: WarmingProvider, plan: Plan, *, messages_a_day: int, days: int) -> WarmingRun:
     done: list[WarmUpDay] = []
     for _ in range(days):
-        done.append(provider.receive(min(plan(done), mails_a_day)))
-    full = (number for number, day in enumerate(done, 1) if day.taken >= mails_a_day)
+        done.append(provider.receive(min(plan(done), messages_a_day)))
+    full = (number for number, day in enumerate(done, 1) if day.taken >= messages_a_day)
     return WarmingRun(
         tuple(done), next(full, days + 1), sum(day.slow for day in done), sum(day.was_blocked for day in done)
     )

@@ -1,4 +1,4 @@
-"""Many accounts with a webhook each, inserted at once; and events of theirs, as delivery would have recorded them."""
+"""Many accounts with a webhook each, inserted at once; and their events, as delivery would have recorded them."""
 
 import json
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from posthouse.chance import SystemChance
 from posthouse.config import Settings
+from posthouse.randomness import SystemRandomness
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import webhook_schedule
+from posthouse.store import endpoint_events
+from posthouse.store.endpoint_events import MailEvent
+from posthouse.store.endpoints import secret_purpose
 from posthouse.store.seal import Sealer
-from posthouse.store.webhook_schedule import NewWebhookDelivery
-from posthouse.store.webhooks import secret_purpose
 from tests.support.accept_flow import new_id
 from tests.support.service import basic
 from tests.support.webhook_flow import NAME, is_signed
@@ -67,15 +67,15 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
     then = datetime.now(UTC) - timedelta(hours=1)
     made = []
     for path in paths:
-        unique = SystemChance().bytes(6).hex()
+        unique = SystemRandomness().bytes(6).hex()
         made.append(
             WebhookAccount(
                 account_id=AccountId(new_id(then)),
                 path=path,
-                secret=event.SECRET_PREFIX + SystemChance().bytes(20).hex(),
+                secret=event.SECRET_PREFIX + SystemRandomness().bytes(20).hex(),
                 domain=f"{unique}.example.com",
                 username=f"smtp_{unique}",
-                password=SystemChance().bytes(20).hex(),
+                password=SystemRandomness().bytes(20).hex(),
             )
         )
     rows: dict[str, tuple[str, list[tuple[object, ...]]]] = {
@@ -83,7 +83,7 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
             "id name created_at changed_at available",
             [(account.account_id, account.domain, then, then, CREDITS) for account in made],
         ),
-        "grants": (
+        "credit_grants": (
             "account_id id amount reason at",
             [(account.account_id, account.account_id, CREDITS, "test", then) for account in made],
         ),
@@ -101,15 +101,16 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
                 for account in made
             ],
         ),
-        "webhook_endpoints": (
-            "account_id url events enabled secret_sealed created_at updated_at",
+        "endpoints": (
+            "account_id id url types enabled secret_sealed created_at updated_at",
             [
                 (
+                    account.account_id,
                     account.account_id,
                     f"https://{NAME}:{port}{account.path}",
                     list(ALL_EVENTS),
                     True,
-                    sealer.seal(account.secret.encode(), secret_purpose(account.account_id)),
+                    sealer.seal(account.secret.encode(), secret_purpose(account.account_id, account.account_id)),
                     then,
                     then,
                 )
@@ -130,12 +131,12 @@ def _hash(account: WebhookAccount, given: Settings) -> bytes:
 async def add_events(
     pool: Any, accounts: Sequence[WebhookAccount], each: int = 1, *, lease: timedelta = timedelta(0)
 ) -> list[WebhookTicket]:
-    """So many events for each account, in turns: held by their tickets until the lease ends, then due."""
+    """This many events for each account, in turn: held by their tickets until the lease ends, then due."""
     now = datetime.now(UTC)
-    events, deliveries = [], []
+    events, made = [], []
     for _ in range(each):
         for account in accounts:
-            event_id, message_id = new_id(now), ids.new_message_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
+            event_id, message_id = new_id(now), ids.new_message_id(now, SystemRandomness().bytes(ids.RANDOM_BYTES))
             body = event.body(
                 event_id=event_id,
                 type=EventType.DELIVERED,
@@ -149,15 +150,11 @@ async def add_events(
                 smtp_response="2.0.0 Ok: queued as 4C1F52A04F",
             )
             events.append((account.account_id, event_id, message_id, 0, EventType.DELIVERED, now, body))
-            deliveries.append(
-                NewWebhookDelivery(
-                    account.account_id, new_id(now), event_id, MessageId(message_id), 0, EventType.DELIVERED
-                )
-            )
+            made.append(MailEvent(account.account_id, event_id, EventType.DELIVERED, MessageId(message_id), 0, body))
     async with pool.acquire() as connection, connection.transaction():
         names = ["account_id", "id", "message_id", "position", "type", "created_at", "body"]
         await connection.copy_records_to_table("events", columns=names, records=events)
-        return await webhook_schedule.enter(connection, deliveries, now, now + lease, ATTEMPTS_MAX)
+        return await endpoint_events.enter_mail(connection, made, now, now + lease, ATTEMPTS_MAX)
 
 
 def signed_at(request: Request, secret: str) -> int | None:

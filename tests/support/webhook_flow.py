@@ -10,18 +10,19 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from posthouse.chance import SeededChance
-from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.deliver.dispatch import DISPATCH_BATCH_MIN, Dispatch
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.flows.webhooks.sender import WebhookSender
+from posthouse.flows.webhooks.sender import WebhookPolicy, WebhookSender
+from posthouse.randomness import SeededRandomness
 from posthouse.rules.ids import AccountId
 from posthouse.rules.public_address import Address
 from posthouse.rules.ticket import unpack
 from posthouse.rules.webhook_url import WebhookTarget, check_url
-from posthouse.store import webhooks
+from posthouse.store import webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.endpoints import secret_purpose
 from posthouse.store.seal import Sealer
-from posthouse.store.webhooks import WebhookDelivery, secret_purpose
+from posthouse.store.webhook_log import WebhookDelivery
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
@@ -29,6 +30,7 @@ from posthouse.wire.webhook_client import HttpWebhookClient, WebhookCallResult, 
 from tests.support.accept_flow import Sender
 from tests.support.certificates import Certificates
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.nameserver import Nameserver
 from tests.support.webhook_receiver import Request, WebhookReceiver
@@ -84,7 +86,8 @@ class WebhookFlow:
         return f"https://{host}:{port or self.webhook_receiver.port}{path}"
 
     def sealed(self, secret: str = SECRET, account_id: AccountId | None = None) -> bytes:
-        return self.sealer.seal(secret.encode(), secret_purpose(account_id or self.account_id))
+        to = account_id or self.account_id
+        return self.sealer.seal(secret.encode(), secret_purpose(to, to))
 
     async def subscribe(
         self,
@@ -96,13 +99,13 @@ class WebhookFlow:
         sender: Sender | None = None,
         is_answering: bool = True,
     ) -> None:
-        """Make or change an account's endpoint; its secret is SECRET when it is new. It has answered before, or not."""
+        """Creates or changes an account's endpoint, which has answered before or not; a new one's secret is SECRET."""
         account_id = AccountId(sender.account_id) if sender else self.account_id
         await self.store.save(
             url or self.url(path), events, enabled, account_id=account_id, secret=self.sealed(account_id=account_id)
         )
         await self.steps.fetch(
-            "UPDATE webhook_endpoints SET answered_at = $2 WHERE account_id = $1",
+            "UPDATE endpoints SET answered_at = $2 WHERE account_id = $1",
             account_id,
             self.clock.now() if is_answering else None,
         )
@@ -121,30 +124,30 @@ class WebhookFlow:
         return delivery_id
 
     async def run_due(self) -> int:
-        """Dispatch what is due and send it; how many tickets there were."""
+        """Dispatches what is due and sends it; returns how many tickets there were."""
         await self.notification.renew()
         await self.dispatch_due()
         return await self.send_fetched()
 
     async def dispatch_due(self) -> None:
-        while await self.dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
+        while await self.dispatch.step_calls() >= DISPATCH_BATCH_MIN:
             pass
 
     async def send_fetched(self) -> int:
-        """Send what the stream holds."""
+        """Sends what is in the stream."""
         number = await self.offer()
         await self.notification.settle()
         return number
 
     async def offer(self) -> int:
-        """Give the sender what the stream holds, without waiting for the calls."""
+        """Gives the sender what is in the stream, without waiting for the calls."""
         found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 10_000, 0)
         await self.notification.offer(found)
         return sum(len(unpack(message.payload)) for message in found)
 
     async def log(self, delivery_id: UUID, account_id: AccountId | None = None) -> WebhookDelivery:
         async with self.steps.database.connection() as connection:
-            found = await webhooks.find_delivery(connection, account_id or self.account_id, delivery_id)
+            found = await webhook_log.find_delivery(connection, account_id or self.account_id, delivery_id)
         assert found is not None
         return found
 
@@ -155,7 +158,7 @@ class WebhookFlow:
 
     async def schedule(self) -> list[tuple[Any, ...]]:
         """What is pending: attempts, fence, and the seconds until it is due."""
-        rows = await self.steps.fetch("SELECT attempt_count, fence, next_at FROM calls ORDER BY next_at, id")
+        rows = await self.steps.fetch("SELECT attempt_count, fence, next_at FROM webhook_schedule ORDER BY next_at, id")
         return [(count, fence, (at - self.clock.now()).total_seconds()) for count, fence, at in rows]
 
     def requests_to(self, path: str) -> list[Request]:
@@ -173,17 +176,17 @@ class PausingClient:
     begun: list[str] = field(default_factory=list)
     claimed: asyncio.Event = field(default_factory=asyncio.Event)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    resume: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
         self.begun.append(target.path_and_query)
         self.claimed.set()
         if not self.sets_out:
-            await self.goes_on.wait()
+            await self.resume.wait()
         answer = await self.caller.call(target, body, headers)
         self.arrived.set()
         if not self.comes_back:
-            await self.goes_on.wait()
+            await self.resume.wait()
         return answer
 
 
@@ -223,19 +226,22 @@ async def open_webhook_flow(
         tickets = Tickets(stream, SHARDS)
         sealer = Sealer({"1": bytes(32)}, "1")
         ports = {443, webhook_receiver.port}
-        chance = SeededChance(SEED)
+        randomness = SeededRandomness(SEED)
         workers: list[WebhookSender] = []
 
         def worker(**other: Any) -> WebhookSender:
             made: dict[str, Any] = {
                 "database": steps.database,
                 "clock": clock,
-                "chance": chance,
+                "randomness": randomness,
                 "client": caller,
                 "sealer": sealer,
                 "target_of": lambda url: check_url(url, ports=ports),
             }
-            workers.append(WebhookSender(**{**made, **given, **other}))
+            made |= given | other
+            policy = {name: made.pop(name) for name in WebhookPolicy.__dataclass_fields__ if name in made}
+            own = context(made.pop("database"), made.pop("clock"), made.pop("randomness"), sealer=made.pop("sealer"))
+            workers.append(WebhookSender(own, **made, policy=WebhookPolicy(**policy)))
             return workers[-1]
 
         sender = worker()

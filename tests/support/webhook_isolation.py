@@ -61,9 +61,7 @@ async def measure_waits(
         processes.service.pool, service_settings(processes.database_url), load_receiver.port, paths
     )
     # An endpoint that answered before it hangs: a new one would get a single call at a time.
-    await processes.service.sql(
-        "UPDATE webhook_endpoints SET answered_at = now() WHERE account_id = $1", made[0].account_id
-    )
+    await processes.service.sql("UPDATE endpoints SET answered_at = now() WHERE account_id = $1", made[0].account_id)
     # A new worker holds no shards for some seconds, and first requests are slow.
     await _post(processes, made[1:], (len(made) - 1) * RECIPIENTS, per_second * 2)
     await _wait_until_sent(processes, (len(made) - 1) * RECIPIENTS, seconds_max)

@@ -33,7 +33,7 @@ class Arrival:
     body: bytes
 
     def is_signed(self, secret: str) -> bool:
-        """Checked by the contract, with the standard library."""
+        """Checked according to the contract, with the standard library."""
         t, _, v1 = self.signature.partition(",")
         signed = t.removeprefix("t=").encode() + b"." + self.body
         return v1 == "v1=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()

@@ -2,24 +2,69 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from posthouse.rules.endpoint import Filters
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_filters import WebhookFilters
-from posthouse.store import delivery_outcomes, webhook_log, webhook_schedule, webhooks
+from posthouse.store import delivery_outcomes, endpoint_events, endpoints, webhook_log, webhook_schedule
 from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.endpoints import Endpoint
+from posthouse.store.postgres import Connection
+from posthouse.store.webhook_log import WebhookDelivery
 from posthouse.store.webhook_schedule import ClaimedWebhook, RecordedWebhooks, WebhookOutcome, WebhookResult
-from posthouse.store.webhooks import EndpointRow, WebhookDelivery
-from tests.support.accept_flow import Sender, new_id
+from tests.support.accept_flow import Sender
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps
 
 URL: Final = "https://hooks.example.com/posthouse"
 ALL_EVENTS: Final = ("email.delivered", "email.bounced", "email.failed")
 LONGEST_CALL: Final = timedelta(minutes=1)
+
+
+async def save_webhook(
+    tx: Connection,
+    account_id: AccountId,
+    url: str,
+    events: Sequence[str],
+    enabled: bool,
+    secret_sealed: bytes,
+    now: datetime,
+) -> tuple[Endpoint, bool]:
+    return await endpoints.save(tx, account_id, account_id, url, Filters(tuple(events)), enabled, secret_sealed, now)
+
+
+async def enter_ping(
+    tx: Connection,
+    account_id: AccountId,
+    event_id: UUID,
+    delivery_id: UUID,
+    body: bytes,
+    now: datetime,
+    next_at: datetime,
+) -> WebhookDelivery:
+    to = await endpoints.find(tx, account_id, account_id)
+    assert to is not None
+    await endpoint_events.enter_ping(tx, to, event_id, delivery_id, body, now, next_at)
+    return await _delivery(tx, account_id, delivery_id)
+
+
+async def enter_replay(
+    tx: Connection, original: WebhookDelivery, delivery_id: UUID, max_attempts: int, now: datetime, next_at: datetime
+) -> WebhookDelivery:
+    to = await endpoints.find(tx, original.account_id, original.endpoint_id)
+    assert to is not None
+    await endpoint_events.enter_replays(tx, to, [(delivery_id, original)], now, next_at, max_attempts)
+    return await _delivery(tx, original.account_id, delivery_id)
+
+
+async def _delivery(tx: Connection, account_id: AccountId, delivery_id: UUID) -> WebhookDelivery:
+    found = await webhook_log.find_delivery(tx, account_id, delivery_id)
+    assert found is not None
+    return found
 
 
 @dataclass(slots=True)
@@ -38,10 +83,10 @@ class WebhookSteps:
         *,
         account_id: AccountId | None = None,
         secret: bytes = b"sealed",
-    ) -> EndpointRow:
+    ) -> Endpoint:
         async with self.steps.database.transaction() as tx:
             now = self.steps.clock.now()
-            row, _ = await webhooks.save(tx, account_id or self.account_id, url, events, enabled, secret, now)
+            row, _ = await save_webhook(tx, account_id or self.account_id, url, events, enabled, secret, now)
         return row
 
     async def add_events(
@@ -55,11 +100,7 @@ class WebhookSteps:
 
     async def outcomes(self, *results: MailResult, sender: Sender | None = None) -> list[DeliveryOutcome]:
         claimed = await self.steps.claimed(len(results), sender=sender)
-        now = self.steps.clock.now()
-        return [
-            self.steps.outcome(claim, result, webhook_delivery_id=new_id(now))
-            for claim, result in zip(claimed, results, strict=True)
-        ]
+        return [self.steps.outcome(claim, result) for claim, result in zip(claimed, results, strict=True)]
 
     async def log(
         self,
@@ -74,9 +115,9 @@ class WebhookSteps:
         filters = WebhookFilters() if before is None else WebhookFilters(before=before)
         async with self.steps.database.connection() as connection:
             if message_id is None:
-                found: Sequence[UUID] = (await webhook_log.search(connection, asked, filters, limit)).ids
+                found: Sequence[UUID] = (await webhook_log.search(connection, asked, filters, limit, asked)).ids
             else:
-                found = await webhook_log.of_message(connection, asked, message_id, filters, limit)
+                found = await webhook_log.of_message(connection, asked, message_id, filters, limit, asked)
             return await webhook_log.by_ids(connection, asked, found)
 
     async def lease(self, limit: int = 1_000) -> list[WebhookTicket]:

@@ -28,7 +28,7 @@ from posthouse import crash
 from posthouse.rules import event
 from posthouse.rules.ids import AccountId
 from posthouse.rules.route import Route, ranked
-from posthouse.store import webhooks
+from posthouse.store import endpoints
 from posthouse.store.seal import Sealer
 from tests.support import preloaded, webhook_accounts
 from tests.support.duplicate_mail import DATABASE_ERRORS, InFlight
@@ -41,17 +41,17 @@ from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
-from tests.support.webhook_steps import ALL_EVENTS
+from tests.support.webhook_steps import ALL_EVENTS, save_webhook
 
 TENANTS: Final = 3
 DESTINATIONS: Final = 24
 SLOW: Final = "127.0.0.2"
-# Takes no mail from our address.
+# Accepts no mail from our address.
 BLOCKED: Final = "127.0.0.4"
 # What it refuses is held for some seconds.
-RESCUE_HOURS: Final = 0.002
-# A rescue is a twentieth of the second address's mail.
-ENOUGH_FOR_A_RESCUE: Final = 30
+REROUTE_HOURS: Final = 0.002
+# A reroute is a twentieth of the second address's mail.
+ENOUGH_FOR_A_REROUTE: Final = 30
 ENOUGH_SECONDS_MAX: Final = 300.0
 # How the receiver treats them: the local parts of the addresses begin with these.
 BEHAVIOURS: Final = (*["taken"] * 72, *["550-rcpt"] * 4, *["greylist"] * 3, "lose-dot")
@@ -59,27 +59,29 @@ PARTS: Final = ("http", "submission", "inbound", "dispatch", "delivery", "notifi
 PAUSE_SECONDS: Final = 0.05
 # Most mail has one recipient.
 RECIPIENT_COUNTS: Final = (*[1] * 13, 2, 3)
-# Emails of a bulk request, and the share of such requests.
-BULK_COUNTS: Final = (2, 5, 20, 60)
-BULK_SHARE: Final = 0.02
-# Mail for later: how far ahead, the shares of bulk requests and of cancelled messages.
+# Emails of a batch request, and the share of such requests.
+BATCH_COUNTS: Final = (2, 5, 20, 60)
+BATCH_SHARE: Final = 0.02
+# Scheduled mail: how far ahead, the shares of batch requests and of cancelled messages.
 LATER_SECONDS: Final = (1.0, 6.0)
-LATER_BULK_SHARE: Final = 0.25
+LATER_BATCH_SHARE: Final = 0.25
 CANCELLED_SHARE: Final = 0.5
 BODY_REPEATS: Final = (*[1] * 8, 10, 1_000)
-MAILS_A_CONNECTION: Final = 100
+MESSAGES_A_CONNECTION: Final = 100
 # Clients pause while more than this waits, so that the service is idle soon after they stop.
 WAITING_MAX: Final = 5_000
 WAITING_POLL_SECONDS: Final = 0.5
 ANSWER_SECONDS_MAX: Final = 60.0
 AUDIT_SECONDS_MAX: Final = 1_800.0
-WAITING: Final = "SELECT (SELECT count(*) FROM schedule) AS mail, (SELECT count(*) FROM calls) AS calls"
+WAITING: Final = (
+    "SELECT (SELECT count(*) FROM delivery_schedule) AS mail, (SELECT count(*) FROM webhook_schedule) AS calls"
+)
 NOTHING_WAITS: Final = {"mail": 0, "calls": 0}
 
 
 @dataclass(slots=True)
 class SendRate:
-    """So many sends a second on average: those that a fault delayed follow afterwards."""
+    """This many sends a second on average: those that a fault delayed follow afterwards."""
 
     per_second: float
     started: float = field(default_factory=time.monotonic)
@@ -101,24 +103,24 @@ class WholeService:
     running: dict[str, ServerProcess]
     sender_log: IO[str]
     webhook_log: IO[str]
-    chance: random.Random
+    randomness: random.Random
     in_flight: InFlight
     behaviours: Sequence[str] = BEHAVIOURS
-    # Of the HTTP requests; zero where a release takes part that has no bulk requests.
-    bulk_share: float = BULK_SHARE
+    # Of the HTTP requests; zero where a release takes part that has no batch requests.
+    batch_share: float = BATCH_SHARE
     answers: Counter[str] = field(default_factory=Counter)
-    # By the answers to all tries of a mail; over SMTP, of the mails of one client in a row.
+    # According to the answers to all attempts of a message; over SMTP, of the messages of one client in a row.
     tries: Counter[tuple[str, ...]] = field(default_factory=Counter)
     later: LaterMail = field(default_factory=LaterMail)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     # Recipients and webhooks that waited at the last check.
     waiting: tuple[int, int] = (0, 0)
-    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+    _has_capacity: asyncio.Event = field(default_factory=asyncio.Event)
     _is_stopping: bool = False
 
     @property
     def accepted(self) -> int:
-        """Mails, as counted by the clients."""
+        """Messages, as counted by the clients."""
         return self.answers["http: 202"] + self.answers["smtp: 250"]
 
     # Processes
@@ -148,12 +150,12 @@ class WholeService:
             await part.terminate()
         return self.start(name, crash_at)
 
-    def upkeep(self, crash_at: str | None = None) -> int:
+    def maintenance(self, crash_at: str | None = None) -> int:
         """One run of it; the exit status."""
         own = environment(self.processes.database_url, **self.processes.settings)
         if crash_at is not None:
             own[crash.ENVIRONMENT] = crash_at
-        return preloaded.run("upkeep", environment=own, directory=self.processes.directory).returncode
+        return preloaded.run("maintenance", environment=own, directory=self.processes.directory).returncode
 
     # Clients
 
@@ -188,41 +190,41 @@ class WholeService:
                     (row,) = await self.processes.service.sql(WAITING)
                     self.waiting = row["mail"], row["calls"]
             if max(self.waiting) > waiting_max:
-                self._has_room.clear()
+                self._has_capacity.clear()
             else:
-                self._has_room.set()
+                self._has_capacity.set()
             await asyncio.sleep(WAITING_POLL_SECONDS)
-        self._has_room.set()
+        self._has_capacity.set()
 
     async def _turn(self, pace: SendRate) -> bool:
         """Whether to send."""
-        await self._has_room.wait()
+        await self._has_capacity.wait()
         await pace.turn()
         return not self._is_stopping
 
     async def _send_by_http(self, tenant: Tenant, pace: SendRate) -> None:
         while await self._turn(pace):
-            if self.chance.random() < self.bulk_share:
-                await self.post_bulk(tenant)
+            if self.randomness.random() < self.batch_share:
+                await self.post_batch(tenant)
             else:
                 await self.post(tenant)
 
     async def _send_for_later(self, tenant: Tenant, pace: SendRate) -> None:
         """Some is cancelled at once, and some as it becomes due."""
         while await self._turn(pace):
-            seconds = self.chance.uniform(*LATER_SECONDS)
+            seconds = self.randomness.uniform(*LATER_SECONDS)
             send_at = datetime.now(UTC) + timedelta(seconds=seconds)
-            if self.chance.random() < LATER_BULK_SHARE:
-                accepted = await self.post_bulk(tenant, send_at)
+            if self.randomness.random() < LATER_BATCH_SHARE:
+                accepted = await self.post_batch(tenant, send_at)
             else:
                 accepted = await self.post(tenant, send_at=send_at)
-            await asyncio.sleep(self.chance.uniform(0, seconds * 1.2))
+            await asyncio.sleep(self.randomness.uniform(0, seconds * 1.2))
             for message_id in accepted:
-                if self.chance.random() < CANCELLED_SHARE:
+                if self.randomness.random() < CANCELLED_SHARE:
                     await self._cancel(tenant, message_id)
 
     async def _cancel(self, tenant: Tenant, message_id: str) -> None:
-        """Retry until there is an answer."""
+        """Retries until there is an answer."""
         give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
         while time.monotonic() < give_up_at:
             try:
@@ -241,7 +243,7 @@ class WholeService:
             await asyncio.sleep(PAUSE_SECONDS * 4)
 
     async def send_to_blocked(self) -> None:
-        """A mail to a destination of its own that refuses our address."""
+        """A message to its own destination, which refuses our address."""
         destination = self.processes.destination(f"blocked{next(self._numbers)}.example.net", BLOCKED)
         await self.post(self.tenants[0], [f"ada@{destination}", f"bob@{destination}"])
 
@@ -253,15 +255,15 @@ class WholeService:
         await service.sql("INSERT INTO pools (name, created_at) VALUES ('default', now()) ON CONFLICT DO NOTHING")
         for ip in (first, second):
             await service.sql(
-                "INSERT INTO addresses (ip, hostname, pool, state, created_at, changed_at)"
+                "INSERT INTO sending_addresses (ip, hostname, pool, state, created_at, changed_at)"
                 f" VALUES ('{ip}', 'mta.example.com', 'default', 'active', now(), now()) ON CONFLICT DO NOTHING"
             )
         destination = self.processes.destination(f"far{next(self._numbers)}.example.net")
-        brought = f"SELECT count(*) FROM attempts WHERE source = '{second}' AND exchange = 'mx.{destination}'"
+        brought = f"SELECT count(*) FROM attempts WHERE source_ip = '{second}' AND mx_host = 'mx.{destination}'"
         async with asyncio.timeout(ENOUGH_SECONDS_MAX):
             # A worker learns of new addresses within seconds; what it sent before doesn't count.
-            while await service.value(brought) < ENOUGH_FOR_A_RESCUE:
-                # An address that gets two mails would count as a duplicate.
+            while await service.value(brought) < ENOUGH_FOR_A_REROUTE:
+                # An address that gets two messages would count as a duplicate.
                 await self.post(self.tenants[1], [f"taken+{next(self._numbers)}@{destination}"])
                 await asyncio.sleep(PAUSE_SECONDS * 4)
         self.processes.receiver.blocked = {first}
@@ -270,8 +272,8 @@ class WholeService:
     async def post(
         self, tenant: Tenant, to: list[str] | None = None, *, send_at: datetime | None = None
     ) -> Sequence[str]:
-        """Retry with the same key until there is an answer; the id, if it was accepted."""
-        to = to or self._addresses(self.chance.choice(RECIPIENT_COUNTS))
+        """Retries with the same key until there is an answer; returns the id, if it was accepted."""
+        to = to or self._addresses(self.randomness.choice(RECIPIENT_COUNTS))
         fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
         body = tenant.mail(**fields, **_later(send_at))
         ids: list[str] = []
@@ -285,9 +287,9 @@ class WholeService:
         await self._post(lambda key, machine: tenant.send(body, key=key, service=machine), tenant, taken)
         return ids
 
-    async def post_bulk(self, tenant: Tenant, send_at: datetime | None = None) -> Sequence[str]:
+    async def post_batch(self, tenant: Tenant, send_at: datetime | None = None) -> Sequence[str]:
         """The same, of many emails; each is remembered by the key and its index."""
-        emails = [{"to": address} for address in self._addresses(self.chance.choice(BULK_COUNTS))]
+        emails = [{"to": address} for address in self._addresses(self.randomness.choice(BATCH_COUNTS))]
         body = {"defaults": tenant.mail(to=ABSENT, **_later(send_at)), "emails": emails}
         ids: dict[str, None] = {}
 
@@ -347,7 +349,7 @@ class WholeService:
                     replies = await line.say("EHLO load.example", plain(tenant.username, tenant.password))
                     if not replies[1].startswith("235 "):
                         raise ConnectionResetError("no login")
-                    for _ in range(MAILS_A_CONNECTION):
+                    for _ in range(MESSAGES_A_CONNECTION):
                         if not await self._turn(pace):
                             break
                         is_accepted = await self._submit(line, tenant)
@@ -363,10 +365,10 @@ class WholeService:
     async def _submit(self, line: Any, tenant: Tenant) -> bool:
         """Whether the mail was accepted."""
         number = next(self._numbers)
-        raw = raw_mail(tenant, f"Number {number}", body="Good morning. " * self.chance.choice(BODY_REPEATS))
+        raw = raw_mail(tenant, f"Number {number}", body="Good morning. " * self.randomness.choice(BODY_REPEATS))
         reply = ""
         try:
-            to = self._addresses(self.chance.choice(RECIPIENT_COUNTS))
+            to = self._addresses(self.randomness.choice(RECIPIENT_COUNTS))
             reply = await submit(line, raw, to, sender=f"news@{tenant.domain}")
         finally:
             self.answers[f"smtp: {reply[:3] or 'none'}"] += 1
@@ -380,7 +382,7 @@ class WholeService:
 
     def _addresses(self, count: int) -> list[str]:
         return [
-            f"{self.chance.choice(self.behaviours)}+{next(self._numbers)}@{self.chance.choice(self.domains)}"
+            f"{self.randomness.choice(self.behaviours)}+{next(self._numbers)}@{self.randomness.choice(self.domains)}"
             for _ in range(count)
         ]
 
@@ -480,7 +482,7 @@ async def start_whole_service(
             **USUAL_PATIENCE,
             **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
             **listeners.settings,
-            **({} if program else {"DELIVERY__RESCUE": "pool", "DELIVERY__RESCUE_HOURS": str(RESCUE_HOURS)}),
+            **({} if program else {"DELIVERY__REROUTE": "pool", "DELIVERY__REROUTE_HOURS": str(REROUTE_HOURS)}),
             **settings,
         }
         behaviours = {SLOW: "delay-30", BLOCKED: "blocked-mail"}
@@ -506,10 +508,19 @@ async def start_whole_service(
                 (directory / "sent.jsonl").open("w", buffering=1) as sent,
                 (directory / "webhooks.jsonl").open("w", buffering=1) as received,
             ):
-                chance = random.Random(seed)
+                randomness = random.Random(seed)
                 in_flight = InFlight(processes.service)
                 whole_service = WholeService(
-                    processes, listeners, webhook_receiver, tenants, domains, running, sent, received, chance, in_flight
+                    processes,
+                    listeners,
+                    webhook_receiver,
+                    tenants,
+                    domains,
+                    running,
+                    sent,
+                    received,
+                    randomness,
+                    in_flight,
                 )
                 webhook_receiver.when_answered = whole_service.log_webhook
                 for name in PARTS:
@@ -525,10 +536,10 @@ async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], 
     for number, tenant in enumerate(tenants):
         secret = f"{event.SECRET_PREFIX}{number}-of-the-tests"
         account_id = AccountId(tenant.id)
-        sealed = sealer.seal(secret.encode(), webhooks.secret_purpose(account_id))
+        sealed = sealer.seal(secret.encode(), endpoints.secret_purpose(account_id, account_id))
         url = f"https://{NAME}:{port}/events?{number}"
         async with processes.service.pool.acquire() as connection, connection.transaction():
-            await webhooks.save(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
+            await save_webhook(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))
 
 
 def _codes(answer: Answer) -> str:

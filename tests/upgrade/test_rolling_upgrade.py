@@ -1,4 +1,4 @@
-"""The processes of the newest release on this version's tables, and both side by side, under load.
+"""The processes of the newest release on this version's tables, and both at the same time, under load.
 
 `make test-upgrade`. The release's own wheel makes its tables and runs every part. Under load the tables are migrated,
 then each part is replaced: the new process starts at the same ports, both work, the old one gets SIGTERM. At the end
@@ -15,12 +15,19 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from posthouse.store.revision import applied
+from posthouse.store.schema import applied_revision as applied
 from tests.support import preloaded
 from tests.support.audit_report import audit_result, is_failed
 from tests.support.eventually import eventually
 from tests.support.released_version import ReleaseError, installed, newest_release
-from tests.support.rolling_restart import BESIDE, HTTP, LONG_LEASES, replace_beside, replace_in_turn, start_second_http
+from tests.support.rolling_restart import (
+    BESIDE,
+    HTTP,
+    LONG_LEASES,
+    replace_one_by_one,
+    replace_overlapping,
+    start_second_http,
+)
 from tests.support.server_process import environment
 from tests.support.whole_service import WholeService, start_whole_service
 from tools.private_postgres import PrivatePostgres
@@ -62,7 +69,7 @@ async def test_every_part_is_replaced_under_load_without_a_failed_request(
     print(f"seed {seed}")
     async with start_whole_service(old_tables, tmp_path, seed, program=old_program, **LONG_LEASES) as whole_service:
         processes = whole_service.processes
-        whole_service.bulk_share = 0.0
+        whole_service.batch_share = 0.0
         await start_second_http(whole_service)
         async with whole_service.busy(8, 4, PER_SECOND):
             await _show(whole_service, "old processes, old tables")
@@ -70,17 +77,17 @@ async def test_every_part_is_replaced_under_load_without_a_failed_request(
             await _show(whole_service, "old processes, new tables")
             processes.program = None
             for name in BESIDE:
-                await replace_beside(whole_service, name)
+                await replace_overlapping(whole_service, name)
                 await _show(whole_service, f"new {name}")
             for name in HTTP:
-                await replace_in_turn(whole_service, name)
+                await replace_one_by_one(whole_service, name)
                 await _show(whole_service, f"new {name}")
         await whole_service.wait_until_idle(IDLE_SECONDS_MAX)
         report = await audit_result(whole_service)
         print(report["answers"], "tries:", dict(whole_service.tries), "copies:", report["copies"])
         assert not is_failed(report), report["findings"]
         assert report["copies"]["unexplained"] == 0
-        assert max(map(len, whole_service.tries)) <= 2, "a mail needed more than one retry"
+        assert max(map(len, whole_service.tries)) <= 2, "a message needed more than one retry"
         assert whole_service.answers["http: 500"] == 0
         assert await processes.broken_promises() == {}
 
@@ -103,7 +110,7 @@ async def _revision(url: str) -> str:
 
 
 async def _show(whole_service: WholeService, stage: str) -> None:
-    """Some seconds under load, in which mail was accepted by both ways, delivered, and reported by webhooks."""
+    """Some seconds under load, in which mail was accepted over both protocols, delivered, and reported by webhooks."""
     whole_service.processes.check()
     before = await _counts(whole_service)
     await asyncio.sleep(STEADY_SECONDS)

@@ -103,7 +103,7 @@ async def test_all_secrets_are_replaced_under_load_without_a_failed_request(url:
                 await replace_all(whole_service)
                 await before.check(whole_service)
                 print(step, dict(whole_service.tries), dict(whole_service.answers))
-            assert await asyncio.to_thread(whole_service.upkeep) == 0
+            assert await asyncio.to_thread(whole_service.maintenance) == 0
             listed = await eventually(
                 lambda: _secrets(whole_service),
                 lambda rows: not rows["pepper", "first"]["used_by"] and not rows["seal key", "first"]["used_by"],
@@ -122,18 +122,18 @@ async def test_all_secrets_are_replaced_under_load_without_a_failed_request(url:
         assert _selectors_that_verify(processes.lines(), tenant, zone) == {
             name.split(b".")[0].decode() for name in zone if b"_domainkey" in name
         }
-        # Return paths of before the rotation are verified by its key, which the audit needs.
+        # Return paths from before the rotation are verified with its key, which the audit needs.
         processes.settings |= ACTIVE
         report = await audit_result(whole_service)
         print(report["answers"], "tries:", dict(whole_service.tries))
         assert not is_failed(report), report["findings"]
-        assert max(map(len, whole_service.tries)) <= 2, "a mail needed more than one retry"
+        assert max(map(len, whole_service.tries)) <= 2, "a message needed more than one retry"
         assert await processes.broken_promises() == {}
 
 
 async def _command(whole_service: WholeService, *words: str) -> Any:
     processes = whole_service.processes
-    # The name server and the clients go on meanwhile.
+    # The name server and the clients keep running meanwhile.
     done = await asyncio.to_thread(
         preloaded.run,
         *words,
@@ -150,7 +150,7 @@ async def _secrets(whole_service: WholeService) -> dict[tuple[str, str], dict[st
 
 
 async def _rotate_dkim(whole_service: WholeService, tenant: Tenant) -> dict[bytes, bytes]:
-    """New DKIM keys, published beside the old ones, sign from now on; the old records."""
+    """New DKIM keys, published next to the old ones, sign from now on; returns the old records."""
     old = await _zone(whole_service, tenant)
     rotated = await _command(whole_service, "domain", "rotate", tenant.unique, tenant.domain)
     for record in rotated["records"]:
@@ -166,7 +166,7 @@ async def _zone(whole_service: WholeService, tenant: Tenant) -> dict[bytes, byte
 
 
 def _selectors_that_verify(lines: list[dict[str, Any]], tenant: Tenant, zone: Mapping[bytes, bytes]) -> set[str]:
-    """Every mail of the tenant has signatures, and each is checked; the selectors."""
+    """Every message of the tenant has signatures, and each is checked; returns the selectors."""
     found: set[str] = set()
     for line in lines:
         message = base64.b64decode(line["message"])

@@ -1,4 +1,4 @@
-"""Certificates; and both event loops for protocols of our own: they differ in when they write, pause and raise."""
+"""Certificates; and both event loops for our own protocols: they differ in when they write, pause and raise."""
 
 import asyncio
 import ssl

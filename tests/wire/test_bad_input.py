@@ -1,4 +1,4 @@
-"""Strangers that answer nonsense, over real sockets: a value every time, within its time, and never a wrong yes."""
+"""Servers that answer nonsense, over real sockets: a result every time, in time, and never a false success."""
 
 # ruff: noqa: E501 (a table of bytes reads better unbroken)
 
@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from posthouse.mail.address import AddressError, parse_mailbox
-from posthouse.mail.exchange import exchanges
+from posthouse.mail.mx_host import mx_hosts
 from posthouse.rules.domain import NoTxtRecord, TxtUnknown, TxtValues
 from posthouse.rules.public_address import Address, is_public
 from posthouse.rules.webhook_url import WebhookTarget
@@ -107,7 +107,7 @@ class Liar(Nameserver):
 async def looked_up(said: Sequence[bytes], kind: str, *, over_tcp: bool) -> list[object]:
     async with Liar(said, over_tcp=over_tcp) as server:
         resolver = Resolver([server.endpoint], lookup_seconds_max=LOOKUP_SECONDS_MAX)
-        ask = {"MX": resolver.exchanges, "TXT": resolver.texts}.get(kind, resolver.addresses)
+        ask = {"MX": resolver.mx_hosts, "TXT": resolver.texts}.get(kind, resolver.addresses)
         return list(await asyncio.gather(*(ask(f"{number:02}.example.com") for number in range(len(said)))))
 
 
@@ -123,7 +123,7 @@ def test_any_dns_answer_is_found_absent_or_unknown(data: some.DataObject, kind: 
             case MxRecords(records):
                 assert len(records) <= RECORDS_MAX
                 assert all(0 <= record.preference <= 65_535 for record in records)
-                exchanges("example.com", records, b"")
+                mx_hosts("example.com", records, b"")
             case HostAddresses(addresses):
                 assert all(isinstance(address, IPv4Address | IPv6Address) for address in addresses)
             case TxtValues(values):
@@ -156,7 +156,7 @@ SAYINGS: Final = [
     b"x" * 3_000, b"250-x\r\n" * 120, b"5.1.1", b"\x1b[2J", b"250 PIPELINING\r\n", b"SIZE 99999999999999999999\r\n", b"\xe2\x80\xa8",
 ]  # fmt: skip
 RECIPIENTS: Final = ("ada@example.com", "bob@example.com")
-# So long it waits to hear something before it goes on by itself.
+# How long it waits to hear something before it continues on its own.
 PATIENCE_SECONDS: Final = 0.05
 
 
@@ -172,7 +172,7 @@ async def delivered_to(says: Sequence[bytes]) -> tuple[list[SmtpAccepted | SmtpF
 
 
 def some_of(samples: Sequence[bytes]) -> some.SearchStrategy[bytes]:
-    """Mostly as it should be, so that the conversation comes to the next stage too."""
+    """Mostly correct, so that the session reaches the next stage too."""
     return some.sampled_from(samples) | some.sampled_from(samples) | spoiled(samples, SAYINGS)
 
 
@@ -184,7 +184,7 @@ def test_any_server_replies_give_each_recipient_a_result(says: tuple[bytes, ...]
         if isinstance(result, SmtpAccepted):
             assert 200 <= result.reply.code < 300
             assert all(line.isprintable() for line in result.reply.lines)
-            # The whole of the mail was there, with its end, before it was called delivered.
+            # The whole message was there, with its end, before it was called delivered.
             assert MESSAGE.stuffed + b".\r\n" in heard or MESSAGE.content + b"BDAT 0 LAST\r\n" in heard
         else:
             assert result.reason.isprintable()
@@ -241,7 +241,7 @@ leads: Final = some.lists(some.ip_addresses() | disguised | inward, max_size=4)
 
 
 async def opened(ways: Sequence[Sequence[Address]], authority: Certificates) -> tuple[list[Address], list[object]]:
-    """Where a socket was opened to, while the name led to each of these in turn; and the results of the calls."""
+    """The addresses of opened sockets, while the name resolved to each of these in turn; and the results of the calls."""
     async with Nameserver() as names:
         flow = ClientFlow(names, authority)
         flow.sockets.unreachable = True
@@ -269,6 +269,6 @@ def test_no_socket_is_opened_to_a_forbidden_address(certificates: Certificates, 
 
 
 def test_a_session_with_valid_replies_is_opened() -> None:
-    """Otherwise the test of replies would show nothing."""
+    """Otherwise the test of replies would prove nothing."""
     results, _ = asyncio.run(delivered_to((GREETING[0], OFFERS[0], ENVELOPE[0], END[0])))
     assert [isinstance(result, SmtpAccepted) for result in results] == [True, True]

@@ -1,4 +1,4 @@
-"""Carrying mail over real sockets, by a real name server, to servers that behave as their addresses say."""
+"""Carrying mail over real sockets, with a real name server, to servers that behave as their addresses say."""
 
 import asyncio
 import ssl
@@ -8,15 +8,15 @@ from ipaddress import IPv4Address, ip_address
 
 import pytest
 
-from posthouse.chance import SeededChance
+from posthouse.randomness import SeededRandomness
 from posthouse.rules import outcome
 from posthouse.rules.outcome import Forbidden, LookupFailure, OutcomeKind, Unresolved, judge
 from posthouse.rules.public_address import Address, is_public
 from posthouse.rules.route import Route
 from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult, LaneConnections, SmtpCarrier
+from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
-from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support import smtp_sessions
 from tests.support.eventually import eventually
@@ -56,7 +56,7 @@ class CarrierFlow:
     ) -> SmtpCarrier:
         return SmtpCarrier(
             resolver=Resolver([self.nameserver.endpoint], lookup_seconds_max=1.0),
-            chance=SeededChance(1),
+            randomness=SeededRandomness(1),
             hostname="posthouse.example.com",
             tls=tls,
             may_connect=may_connect,
@@ -64,7 +64,7 @@ class CarrierFlow:
             port=port,
         )
 
-    def exchange(self, preference: int, host: str, *addresses: str) -> None:
+    def mx_host(self, preference: int, host: str, *addresses: str) -> None:
         known = self.nameserver.records.get((DOMAIN, "MX"), ())
         self.nameserver.records[DOMAIN, "MX"] = [*known, f"{preference} {host}."]
         if addresses:
@@ -93,13 +93,13 @@ def kinds(carried: CarrierResult) -> list[OutcomeKind]:
     return [judge(result).kind for result in carried.results]
 
 
-async def test_a_mail_reaches_the_most_preferred_server(flow: CarrierFlow) -> None:
-    flow.exchange(20, "mx2.example.com", "127.0.0.3")
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+async def test_a_message_reaches_the_most_preferred_server(flow: CarrierFlow) -> None:
+    flow.mx_host(20, "mx2.example.com", "127.0.0.3")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carried = await carry(flow.carrier(receiver.port), "ada@example.com", "bob@example.com")
         assert kinds(carried) == [OutcomeKind.DELIVERED] * 2
-        assert (carried.exchange, carried.address, carried.tls) == ("mx1.example.com", "127.0.0.2", None)
+        assert (carried.mx_host, carried.remote_ip, carried.tls) == ("mx1.example.com", "127.0.0.2", None)
         assert [received.recipient for received in receiver.accepted] == ["ada@example.com", "bob@example.com"]
 
 
@@ -107,17 +107,17 @@ async def test_a_mail_reaches_the_most_preferred_server(flow: CarrierFlow) -> No
     "behaviour", ["554-connect", "421-connect", "drop-connect", "hang-connect", "421-ehlo", "530-mail"]
 )
 async def test_a_failure_before_mail_tries_the_next_server(flow: CarrierFlow, behaviour: str) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
-    flow.exchange(20, "mx2.example.com", "127.0.0.3")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carried = await carry(flow.carrier(receiver.port))
     assert kinds(carried) == [OutcomeKind.DELIVERED]
-    assert carried.exchange == "mx2.example.com"
+    assert carried.mx_host == "mx2.example.com"
 
 
 async def test_an_unreachable_server_leads_to_the_next(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
-    flow.exchange(20, "mx2.example.com", "127.0.0.3")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(host="127.0.0.3") as receiver:
         carried = await carry(flow.carrier(receiver.port))
     assert kinds(carried) == [OutcomeKind.DELIVERED]
@@ -125,11 +125,11 @@ async def test_an_unreachable_server_leads_to_the_next(flow: CarrierFlow) -> Non
 
 @pytest.mark.parametrize("behaviour", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
 async def test_a_reply_about_the_mail_is_final_for_the_attempt(flow: CarrierFlow, behaviour: str) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
-    flow.exchange(20, "mx2.example.com", "127.0.0.3")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carried = await carry(flow.carrier(receiver.port))
-        assert carried.exchange == "mx1.example.com"
+        assert carried.mx_host == "mx1.example.com"
         assert receiver.connections == 1
     verdict = judge(carried.results[0])
     assert verdict.kind is (OutcomeKind.BOUNCED if behaviour == "550-mail" else OutcomeKind.DEFERRED)
@@ -137,8 +137,8 @@ async def test_a_reply_about_the_mail_is_final_for_the_attempt(flow: CarrierFlow
 
 
 async def test_all_servers_failing_defers_with_the_last_reply(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
-    flow.exchange(20, "mx2.example.com", "127.0.0.3")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": "421-connect"}) as receiver:
         carried = await carry(flow.carrier(receiver.port))
     verdict = judge(carried.results[0])
@@ -146,14 +146,14 @@ async def test_all_servers_failing_defers_with_the_last_reply(flow: CarrierFlow)
 
 
 async def test_each_recipient_has_its_own_result(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carried = await carry(flow.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
     assert kinds(carried) == [OutcomeKind.DELIVERED, OutcomeKind.BOUNCED, OutcomeKind.DEFERRED]
 
 
-async def test_a_withdrawn_mail_is_not_sent(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+async def test_a_withdrawn_message_is_not_sent(flow: CarrierFlow) -> None:
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carried = await carry(flow.carrier(receiver.port), may_send=False)
         assert receiver.accepted == []
@@ -161,7 +161,7 @@ async def test_a_withdrawn_mail_is_not_sent(flow: CarrierFlow) -> None:
     assert (verdict.kind, verdict.ambiguous) == (OutcomeKind.DEFERRED, False)
 
 
-async def test_a_domain_without_exchanges_is_its_own_server(flow: CarrierFlow) -> None:
+async def test_a_domain_without_mx_hosts_is_its_own_server(flow: CarrierFlow) -> None:
     flow.nameserver.records[DOMAIN, "A"] = ["127.0.0.2"]
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         assert kinds(await carry(flow.carrier(receiver.port))) == [OutcomeKind.DELIVERED]
@@ -189,7 +189,7 @@ async def test_each_dns_failure_has_its_own_result(flow: CarrierFlow) -> None:
 
 
 async def test_a_private_address_is_never_connected_to(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carried = await carry(flow.carrier(receiver.port, may_connect=is_public))
         assert carried.results == (Forbidden(),)
@@ -197,7 +197,7 @@ async def test_a_private_address_is_never_connected_to(flow: CarrierFlow) -> Non
 
 
 async def test_the_allowed_address_of_several_is_used(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
     async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carrier = flow.carrier(receiver.port, may_connect=lambda received: received == IPv4Address("127.0.0.3"))
         assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
@@ -205,7 +205,7 @@ async def test_the_allowed_address_of_several_is_used(flow: CarrierFlow) -> None
 
 
 async def test_a_connection_is_reused_and_closed_when_idle(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port)
         for _ in range(5):
@@ -233,7 +233,7 @@ def requested(connections: LaneConnections) -> CarrierRequest:
 
 
 async def test_a_lanes_connections_are_closed_those_in_use_once_they_are_idle(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port)
         lane, other = LaneConnections(lambda: 10), LaneConnections(lambda: 10)
@@ -258,7 +258,7 @@ async def test_a_lanes_connections_are_closed_those_in_use_once_they_are_idle(fl
 
 
 async def test_a_lane_that_opens_a_connection_at_its_limit_closes_an_idle_one_elsewhere(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     flow.nameserver.records["other.example", "MX"] = ["10 mx.other.example."]
     flow.nameserver.records["mx.other.example", "A"] = ["127.0.0.3"]
     async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
@@ -279,7 +279,7 @@ async def test_a_lane_that_opens_a_connection_at_its_limit_closes_an_idle_one_el
 async def test_a_server_never_sees_more_connections_than_the_lane_may_have(
     flow: CarrierFlow, per_connection_max: int
 ) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     flow.nameserver.records["other.example", "MX"] = ["10 mx.other.example."]
     flow.nameserver.records["mx.other.example", "A"] = ["127.0.0.3"]
     async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
@@ -300,7 +300,7 @@ async def test_a_server_never_sees_more_connections_than_the_lane_may_have(
 
 
 async def test_a_server_that_ignores_quit_is_waited_for_only_a_little(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver("hang-quit", host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port)
         request = replace(requested(LaneConnections(lambda: 1)), per_connection_max=1)
@@ -310,7 +310,7 @@ async def test_a_server_that_ignores_quit_is_waited_for_only_a_little(flow: Carr
 
 
 async def test_a_stale_connection_is_not_an_attempt(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port)
         await carry(carrier)
@@ -322,18 +322,18 @@ async def test_a_stale_connection_is_not_an_attempt(flow: CarrierFlow) -> None:
 
 
 async def test_refused_starttls_leads_to_the_next_server(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
-    flow.exchange(20, "mx2.example.com", "127.0.0.3")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("starttls-refused", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carrier = flow.carrier(receiver.port, tls=opportunistic())
         carried = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
-    assert (kinds(carried), carried.exchange) == ([OutcomeKind.DELIVERED], "mx2.example.com")
+    assert (kinds(carried), carried.mx_host) == ([OutcomeKind.DELIVERED], "mx2.example.com")
 
 
 @pytest.mark.parametrize("behaviour", ["", "starttls-broken"])
 async def test_broken_opportunistic_tls_falls_back_to_cleartext(flow: CarrierFlow, behaviour: str) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(behaviour, host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port, tls=opportunistic())
         carried = await carry(carrier)
@@ -349,7 +349,7 @@ SILENT = [f"127.0.0.{number}" for number in range(2, 8)]
 def silent_servers(flow: CarrierFlow) -> SmtpReceiver:
     """The domain's six servers accept connections and say nothing."""
     for number, address in enumerate(SILENT):
-        flow.exchange(number, f"mx{number}.example.com", address)
+        flow.mx_host(number, f"mx{number}.example.com", address)
     return SmtpReceiver("hang-connect", host=SILENT[0], behaviours=dict.fromkeys(SILENT[1:], "hang-connect"))
 
 
@@ -362,15 +362,15 @@ async def test_all_servers_of_a_destination_share_one_deadline(flow: CarrierFlow
 
 
 async def test_a_first_attempt_at_silent_servers_is_short_and_tries_each(flow: CarrierFlow) -> None:
-    deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, first_seconds_total=0.6)
-    async with silent_servers(flow) as receiver, asyncio.timeout(10):
+    deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, first_seconds_total=3.0)
+    async with silent_servers(flow) as receiver, asyncio.timeout(60):
         carried = await carry(flow.carrier(receiver.port, deadlines=deadlines), is_first_attempt=True)
         assert receiver.connections == len(SILENT)
     assert kinds(carried) == [OutcomeKind.DEFERRED]
 
 
 async def test_a_server_that_answered_before_has_the_full_time(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx.example.com", "127.0.0.2")
     deadlines = replace(QUICK, first_seconds_total=0.001)
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port, deadlines=deadlines)
@@ -390,15 +390,15 @@ async def carry_by(carrier: SmtpCarrier, *routes: Route) -> CarrierResult:
 
 
 async def test_mail_leaves_from_its_routes_address_and_greets_with_its_name(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carried = await carry_by(flow.carrier(receiver.port), route("127.0.0.7", "mta7.example.com"))
-        assert (kinds(carried), carried.source) == ([OutcomeKind.DELIVERED], "127.0.0.7")
+        assert (kinds(carried), carried.source_ip) == ([OutcomeKind.DELIVERED], "127.0.0.7")
         assert [(mail.source, mail.greeting) for mail in receiver.accepted] == [("127.0.0.7", "mta7.example.com")]
 
 
-async def test_idle_sessions_are_kept_apart_by_route(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+async def test_idle_sessions_are_separate_by_route(flow: CarrierFlow) -> None:
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
     seven, eight = route("127.0.0.7", "mta7.example.com"), route("127.0.0.8", "mta8.example.com")
     renamed = route("127.0.0.7", "new7.example.com")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
@@ -419,22 +419,22 @@ async def test_idle_sessions_are_kept_apart_by_route(flow: CarrierFlow) -> None:
 
 
 async def test_a_route_leads_only_to_servers_of_its_family(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
     flow.nameserver.records["mx1.example.com", "AAAA"] = ["::1"]
     six = route("::1", "six.example.com")
     async with SmtpReceiver(host="::1", behaviours={"127.0.0.2": "554-connect"}) as receiver:
         carrier = flow.carrier(receiver.port)
         carried = await carry_by(carrier, six)
-        assert (carried.address, carried.source, receiver.connections) == ("::1", "::1", 1)
+        assert (carried.remote_ip, carried.source_ip, receiver.connections) == ("::1", "::1", 1)
         carrier.close_idle(asyncio.get_running_loop().time(), all_of_them=True)
-        # With a route of each family both are tried, each server by its own.
+        # With a route of each family both are tried, each server over its own.
         carried = await carry_by(carrier, route("127.0.0.7", "mta7.example.com"), six)
-        assert (carried.address, carried.source, receiver.connections) == ("::1", "::1", 3)
+        assert (carried.remote_ip, carried.source_ip, receiver.connections) == ("::1", "::1", 3)
         assert [mail.greeting for mail in receiver.accepted] == ["six.example.com"] * 2
 
 
 async def test_a_destination_that_no_route_leads_to_is_deferred(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carried = await carry_by(flow.carrier(receiver.port), route("::1", "six.example.com"))
     (verdict,) = [judge(result) for result in carried.results]
@@ -443,7 +443,7 @@ async def test_a_destination_that_no_route_leads_to_is_deferred(flow: CarrierFlo
 
 
 async def test_a_route_from_another_machines_address_fails_before_the_server_is_reached(flow: CarrierFlow) -> None:
-    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.mx_host(10, "mx1.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carried = await carry_by(flow.carrier(receiver.port), route("192.0.2.1", "mta.example.com"))
-    assert (kinds(carried), carried.source, receiver.connections) == ([OutcomeKind.DEFERRED], "192.0.2.1", 0)
+    assert (kinds(carried), carried.source_ip, receiver.connections) == ([OutcomeKind.DEFERRED], "192.0.2.1", 0)

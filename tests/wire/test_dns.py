@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from posthouse.mail.exchange import MxRecord
+from posthouse.mail.mx_host import MxRecord
 from posthouse.rules.domain import NoTxtRecord, TxtUnknown, TxtValues
 from posthouse.wire.dns import (
     ABSENT_SECONDS,
@@ -35,7 +35,7 @@ async def test_texts_are_found_and_their_strings_joined() -> None:
     assert sorted(answer.values) == ["one", long]
 
 
-async def test_bytes_that_are_no_text_do_not_break_the_look_up() -> None:
+async def test_bytes_that_are_not_text_do_not_break_the_look_up() -> None:
     async with Nameserver({NAME: ["grün “quoted” \\ ;"]}) as server:
         assert await ask(server) == TxtValues(("grün “quoted” \\ ;",))
 
@@ -117,7 +117,7 @@ class Hands:
 async def test_mx_records_have_their_preferences() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["20 mx2.example.com.", "10 MX1.example.com."]
-        found = await Resolver([server.endpoint]).exchanges("example.com")
+        found = await Resolver([server.endpoint]).mx_hosts("example.com")
     assert isinstance(found, MxRecords)
     assert {(item.preference, item.host.lower()) for item in found.records} == {
         (10, "mx1.example.com."),
@@ -128,16 +128,16 @@ async def test_mx_records_have_their_preferences() -> None:
 async def test_a_null_mx_is_an_ordinary_record() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["0 ."]
-        assert await Resolver([server.endpoint]).exchanges("example.com") == MxRecords((MxRecord(0, "."),))
+        assert await Resolver([server.endpoint]).mx_hosts("example.com") == MxRecords((MxRecord(0, "."),))
 
 
 async def test_no_mx_no_name_and_no_answer_differ() -> None:
     async with Nameserver(script={"broken.example": SERVFAIL}) as server:
         server.records["example.com", "A"] = ["192.0.2.1"]
         resolver = Resolver([server.endpoint], lookup_seconds_max=1.0)
-        assert await resolver.exchanges("example.com") == MxRecords(())
-        assert await resolver.exchanges("nowhere.example") == NoName()
-        assert isinstance(await resolver.exchanges("broken.example"), NoAnswer)
+        assert await resolver.mx_hosts("example.com") == MxRecords(())
+        assert await resolver.mx_hosts("nowhere.example") == NoName()
+        assert isinstance(await resolver.mx_hosts("broken.example"), NoAnswer)
 
 
 async def test_addresses_of_both_families_are_found_through_an_alias() -> None:
@@ -163,12 +163,12 @@ async def test_an_answer_is_cached_for_its_ttl_within_bounds(ttl: int, known_sec
         server.ttl = ttl
         server.records["example.com", "MX"] = ["10 mx.example.com."]
         resolver = Resolver([server.endpoint], monotonic=hands)
-        await resolver.exchanges("example.com")
+        await resolver.mx_hosts("example.com")
         hands.seconds += known_seconds - 1
-        await resolver.exchanges("example.com")
+        await resolver.mx_hosts("example.com")
         assert len(server.asked) == 1
         hands.seconds += 2
-        await resolver.exchanges("example.com")
+        await resolver.mx_hosts("example.com")
         assert len(server.asked) == 2
 
 
@@ -176,16 +176,16 @@ async def test_absence_is_cached_for_a_while() -> None:
     hands = Hands()
     async with Nameserver() as server:
         resolver = Resolver([server.endpoint], monotonic=hands)
-        assert await resolver.exchanges("example.com") == NoName()
+        assert await resolver.mx_hosts("example.com") == NoName()
         server.records["example.com", "MX"] = ["10 mx.example.com."]
-        assert await resolver.exchanges("example.com") == NoName()
+        assert await resolver.mx_hosts("example.com") == NoName()
         hands.seconds += ABSENT_SECONDS + 1
-        assert isinstance(await resolver.exchanges("example.com"), MxRecords)
+        assert isinstance(await resolver.mx_hosts("example.com"), MxRecords)
 
 
 async def test_concurrent_queries_share_a_request() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["10 mx.example.com."]
         resolver = Resolver([server.endpoint])
-        await asyncio.gather(*(resolver.exchanges("example.com") for _ in range(50)))
+        await asyncio.gather(*(resolver.mx_hosts("example.com") for _ in range(50)))
         assert len(server.asked) == 1

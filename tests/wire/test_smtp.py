@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posthouse.rules.outcome import Stage
-from posthouse.wire.dialogue import BLOCK_BYTES_MAX
+from posthouse.wire.dialogue import BLOCK_BYTES_MAX, SmtpContent, dot_stuffed
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
-from posthouse.wire.smtp_content import SmtpContent, dot_stuffed
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support.certificates import Certificates
 from tests.support.eventually import eventually
@@ -41,7 +40,7 @@ from tests.support.smtp_sessions import (
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_a_mail_arrives_as_it_was_given(way: str) -> None:
+async def test_a_message_arrives_as_it_was_given(way: str) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session)).results
         assert isinstance(result, SmtpAccepted)
@@ -52,7 +51,7 @@ async def test_a_mail_arrives_as_it_was_given(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_a_large_mail_arrives_as_it_was_given(way: str) -> None:
+async def test_a_large_message_arrives_as_it_was_given(way: str) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         assert isinstance((await deliver(session, message=LARGE)).results[0], SmtpAccepted)
     assert receiver.accepted[0].message == LARGE.content
@@ -68,7 +67,7 @@ async def test_block_boundaries_do_not_change_the_content(way: str, size: int) -
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_many_mails_share_a_connection_without_rset(way: str) -> None:
+async def test_many_messages_share_a_connection_without_rset(way: str) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         for number in range(5):
             assert isinstance((await deliver(session, f"r{number}@example.com")).results[0], SmtpAccepted)
@@ -86,7 +85,7 @@ async def test_the_null_return_path_is_written_as_such() -> None:
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_each_recipient_has_a_result_of_its_own(way: str) -> None:
+async def test_each_recipient_has_its_own_result(way: str) -> None:
     recipients = ["a@example.com", "550-rcpt+1@example.com", "452-rcpt+1@example.com", "b@example.com"]
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         first, second, third, fourth = (await deliver(session, *recipients)).results
@@ -418,7 +417,7 @@ async def test_a_connection_closed_while_idle_is_noticed() -> None:
     ("closing_reply", "code"),
     [("421 4.4.2 idle too long", 421), ("451 4.4.2 idle too long", 451), ("554 5.4.7 idle too long", None)],
 )
-async def test_a_refusal_while_idle_is_never_final_for_the_next_mail(closing_reply: str, code: int | None) -> None:
+async def test_a_refusal_while_idle_is_never_final_for_the_next_message(closing_reply: str, code: int | None) -> None:
     async with CannedServer(220, (EHLO_PIPELINING, closing_reply), pause_seconds=0.02) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -437,19 +436,19 @@ async def test_a_partial_reply_while_idle_ends_the_session() -> None:
     assert b"MAIL" not in b"".join(server.heard)
 
 
-async def test_a_recipient_after_a_refused_sender_gets_no_empty_mail() -> None:
+async def test_a_recipient_after_a_refused_sender_gets_no_empty_message() -> None:
     async with CannedServer(220, EHLO_PIPELINING, "550 no\r\n250 yes\r\n354 go on") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
-        # Not at MAIL: a recipient was taken, and the mail must not be sent to them again.
+        # Not at MAIL: a recipient was accepted, and the message must not be sent to them again.
         assert failure_of(result) == (Stage.DATA, 550, False)
         assert not session.is_reusable
         await asyncio.sleep(0.02)
     assert server.heard[2:] == []
 
 
-async def test_a_server_that_wants_a_login_is_about_no_recipient_though_it_took_one() -> None:
+async def test_a_reply_that_asks_for_a_login_is_about_no_recipient_though_one_was_accepted() -> None:
     async with CannedServer(220, EHLO_PIPELINING, "530 5.7.0 log in first\r\n250 yes\r\n554 no") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -552,8 +551,8 @@ def test_dot_stuffing_is_reversible(lines: Sequence[bytes]) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(LINES, min_size=1, max_size=4), st.sampled_from(TRANSFER_MODES))
-def test_a_transaction_is_exactly_one_message(mails: Sequence[Sequence[bytes]], way: str) -> None:
-    contents = [b"".join(line + b"\r\n" for line in lines) for lines in mails]
+def test_a_transaction_is_exactly_one_message(messages: Sequence[Sequence[bytes]], way: str) -> None:
+    contents = [b"".join(line + b"\r\n" for line in lines) for lines in messages]
 
     async def carry() -> list[bytes]:
         async with SmtpReceiver(way) as receiver, session_with(receiver) as session:

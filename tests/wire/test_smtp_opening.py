@@ -157,7 +157,7 @@ async def test_silence_after_the_dot_is_ambiguous_under_tls_too(
         assert not session.is_reusable
 
 
-@pytest.mark.parametrize("words", ["starttls", "starttls-stranger", "starttls-othername"])
+@pytest.mark.parametrize("words", ["starttls", "starttls-untrusted", "starttls-othername"])
 async def test_opportunistic_tls_accepts_any_certificate(
     words: str, certificates: Certificates, opportunistic: TlsPolicy
 ) -> None:
@@ -170,7 +170,7 @@ async def test_opportunistic_tls_accepts_any_certificate(
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
 
 
-@pytest.mark.parametrize("words", ["starttls-stranger", "starttls-othername"])
+@pytest.mark.parametrize("words", ["starttls-untrusted", "starttls-othername"])
 async def test_an_invalid_certificate_fails_a_verified_session(
     words: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
@@ -281,7 +281,7 @@ async def test_a_wrong_password_is_a_refusal_at_auth(certificates: Certificates,
 
 async def test_a_login_is_never_sent_without_verified_tls(opportunistic: TlsPolicy) -> None:
     for policy in (CLEARTEXT, opportunistic):
-        with pytest.raises(ValueError, match="verified TLS only"):
+        with pytest.raises(ValueError, match="only over verified TLS"):
             await log_in(9, policy)
 
 
@@ -302,7 +302,7 @@ async def test_tls_can_begin_before_the_greeting(certificates: Certificates, ver
             tls=verified,
             server_name=NAME,
             deadlines=PATIENT,
-            is_tls_at_once=True,
+            is_implicit_tls=True,
         )
         assert isinstance(session, SmtpSession)
         assert session.tls is not None

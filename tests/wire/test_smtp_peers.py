@@ -159,7 +159,7 @@ needs_smtp_sink = pytest.mark.skipif(SMTP_SINK is None, reason="smtp-sink is mis
 
 @contextlib.contextmanager
 def smtp_sink(directory: Path, *options: str) -> Iterator[int]:
-    """Postfix's test server; it writes each mail to a file in the directory."""
+    """Postfix's test server; it writes each message to a file in the directory."""
     assert SMTP_SINK is not None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -195,7 +195,7 @@ def contents_of(directory: Path) -> list[bytes]:
 
 @needs_smtp_sink
 @pytest.mark.parametrize("options", [(), ("-p",), ("-e",)], ids=["pipelining", "no pipelining", "no ESMTP"])
-async def test_postfix_reads_the_mails_as_they_were_given(open_directory: Path, options: Sequence[str]) -> None:
+async def test_postfix_reads_the_messages_as_they_were_given(open_directory: Path, options: Sequence[str]) -> None:
     with smtp_sink(open_directory, *options) as port:
         session = await open_to(port)
         assert isinstance(session, SmtpSession)
@@ -204,8 +204,10 @@ async def test_postfix_reads_the_mails_as_they_were_given(open_directory: Path, 
             results = (await deliver(session, "a@example.com", "b@example.com", message=message)).results
             assert all(isinstance(result, SmtpAccepted) for result in results)
         session.quit()
-        mails = await eventually(lambda: sorted(contents_of(open_directory), key=len), lambda mails: len(mails) == 3)
-    for mail, message in zip(mails, (MESSAGE, MESSAGE, LARGE), strict=True):
+        messages = await eventually(
+            lambda: sorted(contents_of(open_directory), key=len), lambda messages: len(messages) == 3
+        )
+    for mail, message in zip(messages, (MESSAGE, MESSAGE, LARGE), strict=True):
         assert mail.rstrip(b"\n").endswith(message.content.replace(b"\r\n", b"\n").rstrip(b"\n"))
         assert mail.count(b"X-Rcpt-Args: <") == 2
 

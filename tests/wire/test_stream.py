@@ -68,7 +68,7 @@ async def fetched(
     kind: TicketKind = TicketKind.DELIVER,
     seconds: float = 8.0,
 ) -> list[StreamMessage]:
-    """Exactly so many, however many fetches it takes."""
+    """Exactly this many, however many fetches it takes."""
     deadline = time.monotonic() + seconds
     deliveries: list[StreamMessage] = []
     while len(deliveries) < count:
@@ -260,7 +260,7 @@ async def test_publishing_to_a_closed_stream_is_dropped_and_counted(open_stream:
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.1) == []
 
 
-# -- memory alone ----------------------------------------------------------------------------------------
+# -- memory only -----------------------------------------------------------------------------------------
 
 
 async def test_the_memory_stream_uses_the_given_clock() -> None:
@@ -276,7 +276,7 @@ async def test_the_memory_stream_uses_the_given_clock() -> None:
     assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0)) == [b"ticket"]
 
 
-async def test_the_memory_stream_has_room_after_acknowledgements() -> None:
+async def test_the_memory_stream_has_space_after_acknowledgements() -> None:
     stream = MemoryStream(StreamSettings(waiting_max=2))
     for _ in range(3):
         stream.publish(TicketKind.DELIVER, 7, b"ticket")

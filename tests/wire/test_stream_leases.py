@@ -40,7 +40,7 @@ def nats() -> Iterator[PrivateNats]:
 
 
 class Fleet:
-    """Workers in this process, watched all the time: no shard is ever believed in by two of them."""
+    """Workers in this process, watched all the time: no shard is ever claimed by two of them."""
 
     def __init__(self, server: PrivateNats) -> None:
         self._server = server

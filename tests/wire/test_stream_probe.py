@@ -1,10 +1,10 @@
-"""Servers of the stream are asked once whether they can be used: real ones, well and unwell."""
+"""Servers of the stream are asked once whether they can be used: real ones, healthy and faulty."""
 
 import pytest
 from nats import connect
 
-from posthouse.rules.stream_check import StreamReplicas
-from posthouse.wire.stream.probe import probe
+from posthouse.rules.check_up import StreamReplicas
+from posthouse.wire.stream.jetstream import probe
 from tests.support.nats import PrivateNats
 from tools.private_postgres import free_port
 

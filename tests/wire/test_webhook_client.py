@@ -1,4 +1,4 @@
-"""Calling webhooks over real sockets, TLS and DNS; and never a socket to where none may go."""
+"""Calling webhooks over real sockets, TLS and DNS; and never a socket to a forbidden address."""
 
 import asyncio
 import contextlib
@@ -397,7 +397,7 @@ async def test_the_whole_call_times_out(flow: ClientFlow) -> None:
         with within(SHORT_SECONDS_MAX):
             answers = await asyncio.gather(*(unanswered(caller, target(webhook_receiver, path)) for path in stages))
         for answer, stage in zip(answers, stages.values(), strict=True):
-            assert answer.reason == f"no whole answer within 3 seconds: time ran out while {stage}"
+            assert answer.reason == f"no complete answer within 3 seconds: time ran out while {stage}"
             assert answer.duration_ms >= SHORT_SECONDS_MAX * 1000 - 1
         assert await webhook_receiver.all_closed(GRACE_SECONDS), (
             "the connections are cut, whatever the other side wants"
@@ -422,7 +422,7 @@ async def test_a_silent_server_times_out(flow: ClientFlow) -> None:
 
 @pytest.fixture
 def full_queue() -> Iterator[int]:
-    """A port at which connections are neither taken nor refused: so many wait already."""
+    """A port at which connections are neither accepted nor refused: too many wait already."""
     with UnresponsiveServer("127.0.0.1") as server:
         yield server.port
 
@@ -465,7 +465,7 @@ async def test_a_cancelled_call_leaves_no_connection(flow: ClientFlow) -> None:
 # TLS and connections
 
 
-@pytest.mark.parametrize("certificate", ["stranger", "othername"])
+@pytest.mark.parametrize("certificate", ["untrusted", "othername"])
 async def test_a_certificate_must_be_trusted_and_match_the_name(flow: ClientFlow, certificate: str) -> None:
     async with flow.webhook_receiver(certificate) as webhook_receiver:
         answer = await unanswered(flow.caller(), target(webhook_receiver))
@@ -485,7 +485,7 @@ async def test_a_private_authority_is_not_trusted_by_default(flow: ClientFlow) -
 async def test_plain_http_is_not_used(flow: ClientFlow) -> None:
     async with flow.webhook_receiver(behaviour="plain") as webhook_receiver:
         answer = await unanswered(flow.caller(seconds_max=SHORT_SECONDS_MAX), target(webhook_receiver))
-        assert answer.reason.startswith(("TLS failed: ", "could not connect: ", "no whole answer within"))
+        assert answer.reason.startswith(("TLS failed: ", "could not connect: ", "no complete answer within"))
         assert webhook_receiver.requests == []
 
 
@@ -550,7 +550,7 @@ async def test_an_address_in_the_url_is_checked_like_any_other(flow: ClientFlow)
     async with flow.webhook_receiver() as webhook_receiver:
         for host in ("127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1"):
             answer = await unanswered(flow.caller(may_connect=is_public), target(webhook_receiver, host=host))
-            assert answer.reason == f"{host} leads to an address that is not public"
+            assert answer.reason == f"{host} resolves to an address that is not public"
         assert (flow.sockets.opened, flow.nameserver.asked, webhook_receiver.connections) == ([], [], 0)
 
 
@@ -559,7 +559,7 @@ async def test_dns_that_leads_nowhere_is_reported_as_what_it_is(flow: ClientFlow
     flow.nameserver.zone["bare.example.com"] = []
     caller = flow.caller()
     reasons = {
-        "unknown.example.com": "there is no unknown.example.com in DNS",
+        "unknown.example.com": "unknown.example.com does not exist in DNS",
         "bare.example.com": "bare.example.com has no address in DNS",
         "broken.example.com": "broken.example.com could not be looked up: the name servers could not answer",
     }
@@ -582,12 +582,12 @@ async def test_no_socket_is_opened_to_a_forbidden_address(flow: ClientFlow) -> N
     ):
         caller = flow.caller(may_connect=is_public)
         for address in FORBIDDEN:
-            # Alone, and beside a public one, in either order and family.
+            # By itself, and next to a public one, in either order and family.
             for others in ((), ("8.8.8.8",), ("2606:4700::1111",), ("8.8.8.8", "2606:4700::1111")):
                 for addresses in ((address, *others), (*others, address)):
                     flow.leads(*addresses)
                     answer = await unanswered(caller, target(webhook_receiver))
-                    assert answer.reason == f"{NAME} leads to an address that is not public", addresses
+                    assert answer.reason == f"{NAME} resolves to an address that is not public", addresses
         assert flow.sockets.opened == []
         assert (webhook_receiver.connections, other.connections) == (0, 0)
 
@@ -662,7 +662,7 @@ async def test_a_connection_is_not_shared_between_names(flow: ClientFlow) -> Non
 
 
 async def test_the_address_is_checked_again_when_the_socket_opens(flow: ClientFlow) -> None:
-    """Were the look-up ever to be passed by: the judgement changes between the two."""
+    """If the look-up were ever bypassed: the judgement changes between the two."""
     verdicts = {IPv4Address("127.0.0.1"): True, IPv6Address("::1"): False}
     caller = flow.caller(may_connect=verdicts.__getitem__)
     info = (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", 443, 0, 0))
@@ -677,7 +677,7 @@ async def test_the_address_is_checked_again_when_the_socket_opens(flow: ClientFl
 @pytest.mark.fuzz("Webhook answers")
 async def test_any_response_is_an_answer_or_a_failure(flow: ClientFlow, caplog: pytest.LogCaptureFixture) -> None:
     seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     pieces = [
         b"HTTP/1.1 ", b"HTTP/1.0 ", b"200", b"100", b"204", b"999", b" ", b"OK", b"\r\n", b"\r\n", b"\n", b"\r", b"\0",
         b"Content-Length: ", b"5", b"-1", b"99999999999999999999", b"Transfer-Encoding: chunked", b"chunked, gzip",
@@ -688,8 +688,8 @@ async def test_any_response_is_an_answer_or_a_failure(flow: ClientFlow, caplog: 
     ]  # fmt: skip
     said = {}
     for number in range(inputs(150)):
-        head = b"HTTP/1.1 200 OK\r\n" if chance.random() < 0.6 else b""
-        said[f"/{number}"] = head + b"".join(chance.choices(pieces, k=chance.randrange(12)))
+        head = b"HTTP/1.1 200 OK\r\n" if randomness.random() < 0.6 else b""
+        said[f"/{number}"] = head + b"".join(randomness.choices(pieces, k=randomness.randrange(12)))
     caller = flow.caller()
     async with WebhookReceiver(flow.authority.servers["sound"], said=said) as webhook_receiver:
         for path, text in said.items():

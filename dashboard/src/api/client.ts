@@ -1,4 +1,4 @@
-/** The only place that makes requests: adds the token, records what was asked, waits for sign-in after a 401. */
+/** The only place that makes requests: adds the token, records the requests, waits for sign-in after a 401. */
 import createClient from 'openapi-fetch'
 import { hidesBody, type MadeRequest } from '../rules/by-api'
 import { Refusal } from '../rules/refusal'
@@ -9,11 +9,11 @@ import { Store } from './store'
 /** How requests are authorized; session.ts sets it. */
 export const access: {
   token: string | null
-  /** The account that an operator visits. */
-  visited: string | null
+  /** The account that an operator impersonates. */
+  impersonated: string | null
   /** Resolves when there is a new token; rejects if the user leaves instead. */
   renew: () => Promise<void>
-} = { token: null, visited: null, renew: () => Promise.reject(new Error('There is no session.')) }
+} = { token: null, impersonated: null, renew: () => Promise.reject(new Error('There is no session.')) }
 
 /** Whether the service answered the last request. */
 export const reachable = new Store(true)
@@ -30,13 +30,13 @@ async function send(request: Request): Promise<Response> {
   const isPublic = WITHOUT_TOKEN.test(pathname)
   const again = request.clone()
   const body = await request.clone().text()
-  const { token, visited } = access
+  const { token, impersonated } = access
   let response = await attempt(request, isPublic ? null : token)
   if (response.status === 401 && !isPublic) {
     // Another request may have renewed the token meanwhile.
     if (access.token === token) await access.renew()
-    // A customer's pages must not show what the operator's own token reads.
-    if (access.visited === visited) response = await attempt(again, access.token)
+    // A customer's pages must not show responses to the operator's own token.
+    if (access.impersonated === impersonated) response = await attempt(again, access.token)
   }
   record(request, body, response)
   return response
@@ -82,7 +82,7 @@ interface Answer<T> {
   readonly response: Response
 }
 
-/** What the request answered; a refusal is thrown. */
+/** Returns the body of the response; throws a refusal. */
 export async function answered<T>(asked: Promise<Answer<T>>): Promise<T> {
   const { data, error, response } = await asked
   if (!response.ok) throw refusal(response, error)
@@ -102,7 +102,7 @@ function refusal(response: Response, error: unknown): Refusal {
   )
 }
 
-/** A file (CSV, raw mail, attachment) for the user to keep. */
+/** A file (CSV, raw mail, attachment) for the user to save. */
 export async function download(path: string, name: string): Promise<void> {
   const response = await send(new Request(new URL(path, location.origin)))
   if (!response.ok) throw refusal(response, await response.json().catch(() => null))
@@ -114,7 +114,7 @@ export async function download(path: string, name: string): Promise<void> {
   URL.revokeObjectURL(url)
 }
 
-/** Text of any kind, as raw mail. */
+/** Text of any kind, for example a raw message. */
 export async function readText(path: string): Promise<string> {
   const response = await send(new Request(new URL(path, location.origin)))
   if (!response.ok) throw refusal(response, await response.json().catch(() => null))
@@ -131,7 +131,7 @@ export async function readDataUrl(path: string, type: string): Promise<string> {
   return `data:${type};base64,${btoa(text)}`
 }
 
-/** Sends a file and reads the answer piece by piece. The file is not kept for "by API". */
+/** Sends a file and reads the answer piece by piece. The file is not recorded for "by API". */
 export async function* upload(path: string, file: File, type: string, signal: AbortSignal): AsyncGenerator<string> {
   const request = () => new Request(new URL(path, location.origin), { method: 'POST', headers: { 'Content-Type': type }, body: file, signal })
   let response = await attempt(request(), access.token)

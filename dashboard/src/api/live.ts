@@ -12,11 +12,11 @@ import { Store } from './store'
 export const live = new Store<'connecting' | 'live' | 'polling'>('connecting')
 
 const WAIT_MS_MAX = 30_000
-// A service that can't be reached is asked this often, as the banner says; the answer reads everything anew.
+// A service that can't be reached is asked this often, as the banner says; after an answer, everything is read again.
 const UNREACHABLE_MS = 3_000
-// Others learn within this time that a tab whose stream failed has none.
+// Within this time, other tabs learn that the tab whose stream failed has none.
 const STATE_MS = 5_000
-// A hint may come before its row can be read by a filter, and many come at once: they are collected this long.
+// A hint may arrive before a filter can read its row, and many arrive at the same time: they are collected for this long.
 const COLLECT_MS = 150
 
 type Note = { readonly kind: 'hint'; readonly hint: Hint } | { readonly kind: 'state'; readonly isLive: boolean }
@@ -26,7 +26,7 @@ const CHANGED: Readonly<Record<'accepted' | 'final', readonly Key[0][]>> = {
   final: ['messages', 'account', 'ledger', 'events', 'usage', 'reasons', 'progress', 'deliveries', 'suppressions'],
 }
 
-/** Until the returned function is called. */
+/** Runs until the returned function is called. */
 export function watch(account: string): () => void {
   const leaving = new AbortController()
   const channel = new BroadcastChannel(`posthouse-live-${account}`)
@@ -73,7 +73,7 @@ async function readOn(signal: AbortSignal, pass: (hint: Hint) => void): Promise<
       }
     } catch (error) {
       if (signal.aborted) return
-      // A stream that breaks off is no refusal: the next try says whether the service is there.
+      // A stream that breaks off is not a refusal: the next try shows whether the service can be reached.
       if (error instanceof Refusal && !isTemporary(error)) waitMs = WAIT_MS_MAX
     }
     live.set('polling')

@@ -8,7 +8,7 @@ import { answered, api, type Api } from './client'
 import { session, type Me } from './session'
 import { useStore } from './store'
 
-/** The truth is a GET, repeated this often; hints of the stream make it sooner. */
+/** Every GET is repeated this often; hints of the stream make it sooner. */
 export const POLL_MS = 30_000
 const TRIES_MAX = 2
 
@@ -21,7 +21,7 @@ export const client = new QueryClient({
       retry: (tries, error) => tries < TRIES_MAX && isTemporary(error),
       retryDelay: (tries, error) =>
         error instanceof Refusal && error.retryAfterSeconds !== null ? Math.min(error.retryAfterSeconds, 30) * 1000 : 500 * 2 ** tries,
-      // A service that is back is asked at once, whatever the browser says of its network.
+      // The service is asked as soon as it is back, whatever the browser says about its network.
       networkMode: 'always',
     },
     mutations: { networkMode: 'always', retry: false },
@@ -37,7 +37,7 @@ export type Key = readonly [
   ...rest: unknown[],
 ]
 
-/** Read anew what begins with this key. Long lists stay as they are: each of their pages would be asked again. */
+/** Reads the queries again whose keys begin with this one. Long lists stay as they are: each of their pages would be requested again. */
 export function invalidate(account: string, ...key: readonly unknown[]): void {
   void client.invalidateQueries({
     queryKey: [account, ...key],
@@ -52,10 +52,10 @@ interface Answer<T> {
 }
 
 interface ReadOptions {
-  /** Milliseconds until it is asked again; false for never. 30 s unless given. */
+  /** Milliseconds between requests; false for no repetition. 30 s unless given. */
   readonly every?: number | false
   readonly enabled?: boolean
-  /** Keep what is shown while other filters load. */
+  /** Keep the present content while other filters load. */
   readonly keep?: boolean
 }
 
@@ -109,7 +109,7 @@ export function useList<P extends Page, Item>(
   return { ...query, items: all }
 }
 
-/** A change; `changes` are the kinds to be read anew: `useWrite((api, name: string) => api.POST(…), ['domains'])` */
+/** A change; `changes` are the kinds to be read again: `useWrite((api, name: string) => api.POST(…), ['domains'])` */
 export function useWrite<T, Given = void>(
   write: (api: Api, given: Given) => Promise<Answer<T>>,
   changes: readonly Key[0][] = [],
@@ -128,5 +128,5 @@ export function useWrite<T, Given = void>(
 export function useMe(): Me {
   const present = useStore(session)
   if (present.state === 'signed in' || present.state === 'ended') return present.me
-  throw new Error('Pages are shown to a signed-in user alone.')
+  throw new Error('Pages are shown only to a signed-in user.')
 }

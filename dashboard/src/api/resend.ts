@@ -1,4 +1,4 @@
-/** A resend from its count to its end, of the account that is shown or of one that an operator helps. */
+/** A resend from its count to its end, of the account on the page or of one that an operator helps. */
 import { useState } from 'react'
 import type { Api } from './client'
 import { newKey } from './new-key'
@@ -39,7 +39,7 @@ export function useResend(calls: ResendCalls = OWN) {
     errors: [begin.error, read.error, stop.error].filter((error) => error !== null),
     begin: (asked: Asked) => begin.mutate(asked, { onSuccess: (answer) => setId(answer.resend.id) }),
     stop: (stopped: string) => stop.mutate(stopped),
-    /** Another choice: what was counted counts no more. */
+    /** The choice changed: the count no longer holds. */
     forget: () => setId(null),
   }
 }

@@ -1,4 +1,4 @@
-/** The session: its token is in memory alone. A kept session is renewed by a cookie that scripts can't read. */
+/** The session: its token is only in memory. A remembered session is renewed by a cookie that scripts can't read. */
 import { again } from '../rules/again'
 import { isTemporary, Refusal } from '../rules/refusal'
 import { access, answered, api } from './client'
@@ -10,7 +10,7 @@ export type SignIn = components['schemas']['LoginRequest']
 type Token = components['schemas']['LoginResponse']
 
 export type Session =
-  /** At load, until the cookie was tried. */
+  /** At load, until the cookie has been tried. */
   | { readonly state: 'unknown' }
   | { readonly state: 'signed out' }
   | { readonly state: 'signed in'; readonly me: Me }
@@ -19,17 +19,17 @@ export type Session =
 
 export const session = new Store<Session>({ state: 'unknown' })
 
-// A kept token ends after 15 minutes; it is renewed this long before.
+// The token of a remembered session ends after 15 minutes; it is renewed this long before.
 const RENEW_BEFORE_SECONDS = 90
 const RENEW_LOCK = 'posthouse-renew'
-// A service that is away for a moment must not sign the user out.
+// A service that is briefly unreachable must not sign the user out.
 const AGAIN_MS = 3_000
 
 let account: string | null = null
 let timer: ReturnType<typeof setTimeout> | undefined
 let waiting: { readonly resolve: () => void; readonly reject: (error: Error) => void }[] = []
 let renewal: Promise<boolean> | null = null
-/** The operator's own session, during a visit. */
+/** The operator's own session, during an impersonation. */
 let own: { readonly token: string | null; readonly me: Me } | null = null
 
 /** Try the cookie, for the account that the address names. */
@@ -40,52 +40,52 @@ export async function open(wanted: string | null): Promise<void> {
 }
 
 export async function signIn(given: SignIn): Promise<void> {
-  await take(await answered(api.POST('/v1/auth/login', { body: given })), given.keep ?? false)
+  await take(await answered(api.POST('/v1/auth/login', { body: given })), given.remember ?? false)
 }
 
 /** With the one-time link of `posthouse dev` or of an operator. */
 export async function signInByLink(token: string, code: string | null): Promise<void> {
-  await take(await answered(api.POST('/v1/auth/link', { body: { token, code, keep: true } })), true)
+  await take(await answered(api.POST('/v1/auth/link', { body: { token, code, remember: true } })), true)
 }
 
-/** Look at a customer's account, with a token that can change nothing; in this tab alone. */
-export async function visit(wanted: string): Promise<string> {
+/** View a customer's account, with a read-only token; only in this tab. */
+export async function impersonate(wanted: string): Promise<string> {
   const present = session.get()
-  const { token, account_id: visited } = await answered(api.POST('/v1/operator/accounts/{account}/visit', { params: { path: { account: wanted } } }))
+  const { token, account_id: impersonated } = await answered(api.POST('/v1/operator/accounts/{account}/impersonation', { params: { path: { account: wanted } } }))
   const me = await answered(api.GET('/v1/auth/me', { headers: { Authorization: `Bearer ${token}` } }))
   await renewal
   if (present.state !== 'signed in') throw new Refusal('', 401, 'unauthorized', null)
   own = { token: access.token, me: present.me }
-  // The own token is not to take the visit's place.
+  // The operator's own token must not replace that of the impersonation.
   clearTimeout(timer)
   access.token = token
-  access.visited = visited
+  access.impersonated = impersonated
   session.set({ state: 'signed in', me })
-  return visited
+  return impersonated
 }
 
-/** The account that the operator came from. */
-export async function endVisit(): Promise<string> {
+/** Returns the account that the operator came from. */
+export async function endImpersonation(): Promise<string> {
   if (own === null) return ''
   const { token, me } = own
   own = null
   access.token = token
-  access.visited = null
+  access.impersonated = null
   session.set({ state: 'signed in', me })
-  // A kept session's token may have ended meanwhile.
+  // The token of a remembered session may have ended meanwhile.
   await renewed()
   return me.account_id
 }
 
 export async function signOut(): Promise<void> {
   if (own !== null) access.token = own.token
-  access.visited = null
+  access.impersonated = null
   await answered(api.POST('/v1/auth/logout')).catch(() => undefined)
   forget()
   broadcast?.postMessage('signed out')
 }
 
-/** A token for another account of the user, in this tab alone. */
+/** Gets a token for another account of the user, only in this tab. */
 export async function switchTo(wanted: string): Promise<void> {
   const answer = await answered(api.POST('/v1/auth/switch', { body: { account_id: wanted } }))
   account = wanted
@@ -93,24 +93,24 @@ export async function switchTo(wanted: string): Promise<void> {
   await load()
 }
 
-/** Read the user anew, as after a change of the second factor. */
+/** Reads the user again, for example after a change of the second factor. */
 export async function load(): Promise<void> {
   const me = await answered(api.GET('/v1/auth/me'))
   session.set({ state: 'signed in', me })
 }
 
-/** The user would rather leave than sign in again. */
+/** The user chose to leave instead of signing in again. */
 export function leave(): void {
   forget()
 }
 
-async function take(answer: Token, isKept: boolean): Promise<void> {
+async function take(answer: Token, isRemembered: boolean): Promise<void> {
   const before = session.get()
   hold(answer)
   if (account !== null) await toAccount(account)
   const me = await answered(api.GET('/v1/auth/me'))
   account = me.account_id
-  if (isKept) broadcast?.postMessage(me.user.id)
+  if (isRemembered) broadcast?.postMessage(me.user.id)
   if (before.state === 'ended' && before.me.user.id !== me.user.id) {
     location.reload()
     return
@@ -134,7 +134,7 @@ function hold(answer: Token): void {
   access.token = answer.token
   clearTimeout(timer)
   const seconds = (new Date(answer.expires_at).getTime() - Date.now()) / 1000 - RENEW_BEFORE_SECONDS
-  // Sessions that are not kept last for hours: nothing renews them, and a 401 leads to the dialog.
+  // Sessions that are not remembered last for hours: nothing renews them, and a 401 leads to the dialog.
   if (seconds < 3600) timer = setTimeout(() => void renewed(), Math.max(seconds, 5) * 1000)
 }
 
@@ -147,7 +147,7 @@ function forget(): void {
   session.set({ state: 'signed out' })
 }
 
-/** Whether the cookie gave another token. Tabs take turns, and requests of this tab share one try. */
+/** Whether the cookie gave another token. Tabs take turns, and the requests of a tab share one try. */
 function renewed(): Promise<boolean> {
   const turn = async () => await navigator.locks.request(RENEW_LOCK, renew)
   renewal ??= turn().finally(() => {
@@ -162,7 +162,7 @@ async function renew(): Promise<boolean> {
     return true
   } catch (error) {
     if (!(error instanceof Refusal && error.status === 404 && account !== null)) return false
-    // No member of the account that the address names: the shell says so, in an account where they are.
+    // The user is not a member of the account that the address names: the shell says so, in one of their accounts.
     account = null
     return renew()
   }
@@ -170,7 +170,7 @@ async function renew(): Promise<boolean> {
 
 access.renew = async () => {
   if (own !== null) {
-    await endVisit()
+    await endImpersonation()
     return
   }
   if (await renewed()) return
@@ -183,8 +183,8 @@ access.renew = async () => {
   await new Promise<void>((resolve, reject) => waiting.push({ resolve, reject }))
 }
 
-// Signing out in one tab signs out all: the session is over for each of them. So does a kept session of another user,
-// whose cookie would renew them.
+// Signing out in one tab signs out all tabs: the session is over for each of them. So does a remembered session of
+// another user, whose cookie would renew them.
 const broadcast = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('posthouse-session')
 broadcast?.addEventListener('message', ({ data }: MessageEvent<string>) => {
   const present = session.get()

@@ -1,4 +1,4 @@
-/** A chart, loaded after the page's numbers, with the same numbers as a table beside it. */
+/** A chart, loaded after the page's numbers, with the same numbers in a table next to it. */
 import { Box, Collapse, Skeleton, Table, Text, UnstyledButton } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { Suspense } from 'react'

@@ -1,4 +1,4 @@
-/** Recharts, in a chunk of its own. */
+/** Recharts, in a separate chunk. */
 import { BarChart, LineChart } from '@mantine/charts'
 import '@mantine/charts/styles.css'
 import type { ChartProps } from './chart-props'
@@ -10,10 +10,10 @@ export default function ChartDrawing({ kind, series, rows, format }: ChartProps)
     data: rows.map(({ at, values }) => ({ at, ...values })),
     dataKey: 'at',
     series: series.map(({ name, label, tone }) => ({ name, label, color: `${toneColor(tone)}.6` })),
-    // The table beside it is for keyboards and screen readers; the drawing is hidden from them.
+    // The table next to it is for keyboards and screen readers; the drawing is hidden from them.
     accessibilityLayer: false,
     withLegend: true,
-    // In the order of the series.
+    // Sorted as the series.
     legendProps: { itemSorter: null },
     ...(format === undefined ? {} : { valueFormatter: format }),
   }

@@ -1,4 +1,4 @@
-/** A question before what can't be undone. */
+/** A question before a change that can't be undone. */
 import { Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { useState, type ReactNode } from 'react'
 import { text } from '../words/parts'
@@ -7,7 +7,7 @@ import { Failure } from './States'
 export function Confirm({ opened, title, children, action, typed, isPending, error, onConfirm, onClose }: {
   readonly opened: boolean
   readonly title: string
-  /** What will happen. */
+  /** The consequences. */
   readonly children: ReactNode
   /** The button: a verb. */
   readonly action: string

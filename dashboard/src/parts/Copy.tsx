@@ -18,7 +18,7 @@ export function CopyButton({ value, name }: { readonly value: string; readonly n
   )
 }
 
-/** A value in code letters with its copy button; `name` is what it is, for screen readers and the label. */
+/** A value in monospace with its copy button; `name` says what it is, for screen readers and the label. */
 export function CopyField({ value, name, label }: { readonly value: string; readonly name: string; readonly label?: boolean }) {
   return (
     <Stack gap={2} miw={0}>
@@ -41,7 +41,7 @@ export function CodeBlock({ code, name }: { readonly code: string; readonly name
   )
 }
 
-/** A secret that the service shows once; `onStored` is when the user says that they have it. */
+/** A secret that the service shows once; `onStored` is called when the user confirms that they stored it. */
 export function SecretOnce({ secrets, onStored }: {
   readonly secrets: readonly { readonly name: string; readonly value: string }[]
   readonly onStored: () => void

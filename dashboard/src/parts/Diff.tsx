@@ -1,4 +1,4 @@
-/** Lines that were added and removed; the sign says it too, not the colour alone. */
+/** Lines that were added and removed, shown by a sign and by colour. */
 import { Code } from '@mantine/core'
 import type { DiffLine } from '../rules/diff'
 import classes from './parts.module.css'

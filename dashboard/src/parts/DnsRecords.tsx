@@ -1,4 +1,4 @@
-/** The records of a domain, each with what to publish, what DNS has, and copy buttons. */
+/** The records of a domain: values to publish, values in DNS, and copy buttons. */
 import { Badge, Group, Paper, SimpleGrid, Stack, Text, Title } from '@mantine/core'
 import { IconAlertTriangle, IconCircleCheck, IconCircleDashed, IconHelpCircle } from '@tabler/icons-react'
 import type { ReactNode } from 'react'
@@ -39,7 +39,7 @@ function DnsRecord({ record, domain }: { readonly record: RecordShown; readonly 
   const { purpose, state, name, value, result } = record
   const found = record.found ?? []
   const short = nameWithin(name, domain)
-  // An optional record that is missing is no fault.
+  // An optional record that is missing is not a fault.
   const tone = result === 'missing' && !record.required ? 'plain' : TONES[result ?? '']
   return (
     <Paper withBorder p="md" component="section" aria-label={text.record(text.purposes[purpose], name)} data-record={purpose} data-result={result ?? 'unchecked'}>

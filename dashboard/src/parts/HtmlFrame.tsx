@@ -14,7 +14,7 @@ export function HtmlFrame({ html, title, remote = false, height = 480, width }: 
   /** Load pictures from the internet; ask the user first. */
   readonly remote?: boolean
   readonly height?: number
-  /** CSS pixels; as wide as there is room unless given. */
+  /** CSS pixels; the available width unless given. */
   readonly width?: number
 }) {
   const name = `frame-${useId().replaceAll(/[^a-z0-9]/gi, '')}`

@@ -4,14 +4,14 @@ import { useEffect, useRef, type ReactNode } from 'react'
 import { text } from '../words/shell'
 import classes from './parts.module.css'
 
-// At load the focus stays at the document's beginning, where the skip link is.
+// At load, the focus stays at the beginning of the document, where the skip link is.
 let isFirst = true
 
 export function PageHeader({ title, about, actions }: {
   readonly title: string
   /** A sentence below the heading. */
   readonly about?: ReactNode
-  /** Buttons at its right. */
+  /** Buttons to its right. */
   readonly actions?: ReactNode
 }) {
   const heading = useRef<HTMLHeadingElement>(null)

@@ -1,4 +1,4 @@
-/** What the user may do, for controls that depend on it: what a user may not do is disabled and says who may. */
+/** Permissions of the user: a control for an operation that they may not call is disabled and says which role may. */
 import { Tooltip, type TooltipProps } from '@mantine/core'
 import { createContext, use, useId, type ReactElement } from 'react'
 import { lack, type Access, type Operation } from '../rules/role'
@@ -7,7 +7,7 @@ import classes from './parts.module.css'
 
 export const AccessContext = createContext<Access>({ role: 'viewer', lacksFactor: false, operator: 'no' })
 
-/** Null if the user may, else the reason for people. */
+/** Null if the user may, else the reason in words. */
 export function useReason(operation: Operation): string | null {
   const lacking = lack(use(AccessContext), operation)
   return lacking === null ? null : text.needs[lacking]

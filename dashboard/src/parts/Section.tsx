@@ -4,7 +4,7 @@ import type { ReactNode } from 'react'
 export function Section({ title, about, mark, children }: {
   readonly title: string
   readonly about?: string
-  /** At the right of the title. */
+  /** To the right of the title. */
   readonly mark?: ReactNode
   readonly children: ReactNode
 }) {

@@ -1,4 +1,4 @@
-/** Failed mail becomes new messages: counted first, and followed while it is made. */
+/** Sends failed messages again as new messages: counts them first, then shows the progress. */
 import { Button, Group, Modal, Select, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { PERIODS, periodStart, type Period } from '../rules/message-list'
@@ -16,13 +16,13 @@ interface Resend {
   readonly dry_run: boolean
   readonly since: string
   readonly until: string
-  readonly found: number
+  readonly matched: number
   readonly recipients: number
   readonly resent: number
   readonly no_body: number
-  readonly never: number
+  readonly excluded: number
   readonly refused: number
-  readonly waits_for: string | null
+  readonly waiting_for: string | null
   readonly finished_at: string | null
 }
 
@@ -40,7 +40,7 @@ interface Work {
 export function SendAgain({ work, tag: given, toStop, onClose }: {
   readonly work: Work
   readonly tag: string
-  /** The operation that ends it. */
+  /** The operation that stops the resend. */
   readonly toStop: Operation
   readonly onClose: () => void
 }) {
@@ -48,11 +48,11 @@ export function SendAgain({ work, tag: given, toStop, onClose }: {
   const [tag, setTag] = useState(given)
   const [destination, setDestination] = useState('')
   const { resend, isRunning } = work
-  const isCounted = resend !== undefined && resend.dry_run && !isRunning && resend.found > 0
+  const isCounted = resend !== undefined && resend.dry_run && !isRunning && resend.matched > 0
   const changed = work.forget
 
   function submit(): void {
-    // What is sent again is what was counted, by the same times.
+    // The same times as in the count: the messages that were counted are sent again.
     const times = isCounted ? { since: resend.since, until: resend.until, dry_run: false } : { since: periodStart(period, new Date()), until: null, dry_run: true }
     work.begin({ ...times, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim(), metadata: null })
   }
@@ -75,7 +75,7 @@ export function SendAgain({ work, tag: given, toStop, onClose }: {
             )}
             <Button variant="default" onClick={onClose}>{shared.close}</Button>
             {(resend === undefined || resend.dry_run) && (
-              <Button type="submit" loading={work.isBeginning || isRunning}>{isCounted ? text.many.againAction(resend.found) : text.many.count}</Button>
+              <Button type="submit" loading={work.isBeginning || isRunning}>{isCounted ? text.many.againAction(resend.matched) : text.many.count}</Button>
             )}
           </Group>
         </Stack>
@@ -87,8 +87,8 @@ export function SendAgain({ work, tag: given, toStop, onClose }: {
 function Progress({ resend }: { readonly resend: Resend }) {
   const { many } = text
   const figures = {
-    [many.found]: resend.found, [many.recipients]: resend.recipients, [many.resent]: resend.resent,
-    [many.noBody]: resend.no_body, [many.never]: resend.never, [many.refused]: resend.refused,
+    [many.matched]: resend.matched, [many.recipients]: resend.recipients, [many.resent]: resend.resent,
+    [many.noBody]: resend.no_body, [many.excluded]: resend.excluded, [many.refused]: resend.refused,
   }
   const isOver = resend.finished_at !== null
   const says = resend.dry_run ? (isOver ? null : many.counting) : resend.status === 'stopped' ? many.stopped : isOver ? many.done : many.underWay
@@ -98,7 +98,7 @@ function Progress({ resend }: { readonly resend: Resend }) {
         {Object.entries(figures).map(([name, count]) => <Figure key={name} name={name} value={number(count)} />)}
       </SimpleGrid>
       {says !== null && <Text size="sm">{says}</Text>}
-      {resend.waits_for !== null && <Text size="sm">{many.waitsFor(resend.waits_for)}</Text>}
+      {resend.waiting_for !== null && <Text size="sm">{many.waitingFor(resend.waiting_for)}</Text>}
     </Stack>
   )
 }

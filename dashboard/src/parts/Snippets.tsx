@@ -1,4 +1,4 @@
-/** A first mail in six languages, and the settings of SMTP. */
+/** A first email in six languages, and the SMTP settings. */
 import { Stack, Tabs, Text } from '@mantine/core'
 import { LANGUAGES, sendSnippet, type Example } from '../rules/send-snippets'
 import { text } from '../words/snippets'

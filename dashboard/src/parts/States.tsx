@@ -1,4 +1,4 @@
-/** What a page shows while it has nothing, if there is nothing, and if reading failed. */
+/** The states of a page while it loads, when it is empty, and when reading failed. */
 import { Alert, Button, Center, Code, Group, Skeleton, Stack, Text, Title } from '@mantine/core'
 import { IconAlertTriangle } from '@tabler/icons-react'
 import type { ReactNode } from 'react'

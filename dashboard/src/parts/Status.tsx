@@ -15,7 +15,7 @@ const TONES: Readonly<Record<string, Tone>> = {
 export const toneColor = (tone: Tone): string => COLORS[tone]
 export const toneOf = (state: string): Tone => TONES[state] ?? 'plain'
 
-/** `state` as the API has it; `label` where words/parts has no name for it. Plain, as lists have many of them. */
+/** `state` as in the API; `label` where words/parts contains no name for it. Plain, since lists contain many of them. */
 export function StatusBadge({ state, label, tone }: { readonly state: string; readonly label?: string; readonly tone?: Tone }) {
   const name = label ?? (states as Readonly<Record<string, string>>)[state] ?? state
   return <span className={classes.badge} data-tone={tone ?? toneOf(state)}>{name}</span>

@@ -1,4 +1,4 @@
-/** What happened, in the order of time. */
+/** A timeline. */
 import { Text, Timeline } from '@mantine/core'
 import type { ReactNode } from 'react'
 import classes from './parts.module.css'
@@ -11,7 +11,7 @@ export interface Step {
   readonly at?: string | null
   readonly tone?: Tone
   readonly icon?: ReactNode
-  /** Not yet: drawn with a dashed line. */
+  /** In the future: drawn with a dashed line. */
   readonly isAhead?: boolean
   readonly body?: ReactNode
 }

@@ -1,4 +1,4 @@
-/** Times that stay true while they are looked at. */
+/** Times that are kept up to date. */
 import { Text, Tooltip, type TextProps } from '@mantine/core'
 import { useEffect, useState } from 'react'
 import { duration, moment, relative } from '../words/format'
@@ -29,7 +29,7 @@ export function Moment({ at, ...rest }: { readonly at: string } & TextProps) {
   return <Text span inherit {...rest}><time dateTime={at}>{moment(at)}</time></Text>
 }
 
-/** The time left, each second; `done` is shown from then on. */
+/** The time left, each second; then `done`. */
 export function Countdown({ until, done }: { readonly until: string; readonly done?: string }) {
   const seconds = (new Date(until).getTime() - useNow(1_000).getTime()) / 1000
   return <time dateTime={until} title={moment(until)}>{seconds > 0 ? duration(Math.ceil(seconds)) : (done ?? text.overdue)}</time>

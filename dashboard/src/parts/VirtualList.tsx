@@ -1,4 +1,4 @@
-/** A list of any length: only what is seen is in the document. */
+/** A list of any length: only the visible rows are in the document. */
 import { Box, Button, Group, Loader, Text } from '@mantine/core'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { useCallback, useEffect, useRef, type ReactNode } from 'react'
@@ -7,7 +7,7 @@ import classes from './parts.module.css'
 
 export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label, hasMore, isLoadingMore, loadMore, loadsItself = true, total }: {
   readonly items: readonly Item[]
-  /** Defined outside the component: with another function, the list measures all its rows anew. */
+  /** Defined outside the component: with another function, the list measures all its rows again. */
   readonly keyOf: (item: Item) => string
   readonly row: (item: Item, index: number) => ReactNode
   /** Pixels; rows don't grow. */
@@ -18,9 +18,9 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   readonly hasMore?: boolean
   readonly isLoadingMore?: boolean
   readonly loadMore?: () => void
-  /** More is loaded near the end without a press on the button. */
+  /** Loads more near the end without a press on the button. */
   readonly loadsItself?: boolean
-  /** What the last line says at the end. */
+  /** The text of the last line at the end. */
   readonly total?: string
 }) {
   const box = useRef<HTMLDivElement>(null)

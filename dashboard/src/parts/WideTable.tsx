@@ -1,4 +1,4 @@
-/** A table in a box that scrolls sideways by itself, by keyboard too. A group, since a section around it has the same name. */
+/** A table in a box that scrolls sideways on its own, by keyboard too. A group, since a section around it has the same name. */
 import { Table } from '@mantine/core'
 import type { ReactNode } from 'react'
 

@@ -10,7 +10,7 @@ export interface ChartProps {
   readonly label: string
   readonly kind?: 'bars' | 'lines'
   readonly series: readonly Series[]
-  /** `at` is what the axis says. */
+  /** `at` is the label on the axis. */
   readonly rows: readonly { readonly at: string; readonly values: Readonly<Record<string, number>> }[]
   readonly format?: (value: number) => string
 }

@@ -1,4 +1,4 @@
-/** A part that is loaded when it is first shown: while the service is away it is asked for again, and the page stays. */
+/** A part that is loaded when it is first shown: while the service can't be reached, loading is tried again, and the page stays. */
 import { lazy } from 'react'
 import { again } from '../rules/again'
 

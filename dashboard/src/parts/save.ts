@@ -1,4 +1,4 @@
-/** A text that the page made, as a file for the user to keep. */
+/** Saves a text that the page made as a file. */
 export function saveText(name: string, content: string): void {
   const url = URL.createObjectURL(new Blob([content], { type: 'text/plain;charset=utf-8' }))
   const anchor = document.createElement('a')

@@ -41,7 +41,7 @@ describe('addresses', () => {
     expect(tokenOf(hash)).toEqual(token)
   })
 
-  it('filters go into the address and come back', () => {
+  it('filters are written into the address and read back', () => {
     const filters = { subject: 'a & b = ü', tag: 'x?y', status: undefined, after: '' }
     expect(parseSearch(writeSearch(filters))).toEqual({ subject: 'a & b = ü', tag: 'x?y' })
     expect(writeSearch({})).toBe('')

@@ -23,7 +23,7 @@ export function returnPath(given: string | undefined): string | null {
   return given.startsWith('/login') ? null : given
 }
 
-/** The token behind the # of a link in a mail; `link=` marks a one-time sign-in. */
+/** The token after the # of a link in an email; `link=` marks a one-time sign-in. */
 export function tokenOf(hash: string): { readonly kind: 'link' | 'token'; readonly token: string } | null {
   const text = hash.replace(/^#/, '')
   if (text === '') return null
@@ -31,7 +31,7 @@ export function tokenOf(hash: string): { readonly kind: 'link' | 'token'; readon
   return { kind: 'token', token: text }
 }
 
-/** Only those values of an address's search that are texts and named; the rest is dropped. */
+/** Keeps those values of an address's search that are texts and named; drops the rest. */
 export function pickTexts<Name extends string>(search: unknown, names: readonly Name[]): Partial<Record<Name, string>> {
   const picked: Partial<Record<Name, string>> = {}
   if (typeof search !== 'object' || search === null) return picked

@@ -9,10 +9,10 @@ function failing(times: number) {
   }
 }
 
-test('what fails for a moment is asked for again', async () => {
+test('a request that fails temporarily is repeated', async () => {
   expect(await again(failing(2), 0, () => true)).toBe(3)
 })
 
-test('an error that is not worth it ends the asking', async () => {
+test('an error that is not temporary ends the repetition', async () => {
   await expect(again(failing(5), 0, (_, tries) => tries < 3)).rejects.toThrow('3')
 })

@@ -1,4 +1,4 @@
-/** Waiting, and asking again what failed for a moment. */
+/** Waiting, and repeating requests that failed temporarily. */
 
 export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
 

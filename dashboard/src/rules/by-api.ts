@@ -10,7 +10,7 @@ export interface MadeRequest {
   readonly requestId: string | null
 }
 
-// An endpoint's headers may be credentials of its receiver.
+// The headers of an endpoint may contain credentials.
 const SECRET_PATHS = /^\/v1\/(auth\/|invitations\/accept|endpoints$|endpoints\/[^/]+$)/
 
 export const hidesBody = (path: string): boolean => SECRET_PATHS.test(path)

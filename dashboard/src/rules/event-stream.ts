@@ -5,7 +5,7 @@ export interface StreamEvent {
   readonly data: string
 }
 
-/** The whole events of what was read so far, and the rest. */
+/** The complete events in the text read so far, and the rest. */
 export function readEvents(text: string): { readonly events: readonly StreamEvent[]; readonly rest: string } {
   const blocks = text.split('\n\n')
   const rest = blocks.pop() ?? ''
@@ -23,14 +23,14 @@ function readEvent(block: string): StreamEvent | null {
   return data.length === 0 && name === 'message' ? null : { name, data: data.join('\n') }
 }
 
-/** A hint of the stream: what to read anew. */
+/** A hint of the stream: what to read again. */
 export type Hint =
   | { readonly kind: 'accepted'; readonly messageIds: readonly string[] }
   | { readonly kind: 'final'; readonly messageIds: readonly string[] }
   | { readonly kind: 'resync' }
   | { readonly kind: 'end' }
 
-/** Null for an event that says nothing to us. */
+/** Null for an event that the dashboard doesn't use. */
 export function hintOf(event: StreamEvent): Hint | null {
   const data = parsed(event.data)
   switch (event.name) {

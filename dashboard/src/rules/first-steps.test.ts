@@ -3,7 +3,7 @@ import { cardsOf } from './first-steps'
 
 const done = (step: string, at: string) => ({ step, done: true, at })
 
-it('a card is done when all of its steps are, at the time of the last', () => {
+it('a card is done when all of its steps are, at the time of the last step', () => {
   const cards = cardsOf([
     done('test_mail', '2026-11-15T13:40:01.000Z'),
     done('key_created', '2026-11-15T14:00:00.000Z'),

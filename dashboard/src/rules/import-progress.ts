@@ -5,14 +5,14 @@ export interface ImportProgress {
   readonly added: number
   readonly known: number
   readonly invalid: number
-  /** Null while it goes on. */
+  /** Null while the import continues. */
   readonly done: boolean | null
   readonly error: string | null
   /** The first invalid lines, for people. */
   readonly errors: readonly string[]
 }
 
-/** The last whole line of what came, and the rest behind it. */
+/** The last complete line of the received text, and the rest after it. */
 export function readProgress(text: string): { readonly progress: ImportProgress | null; readonly rest: string } {
   const end = text.lastIndexOf('\n')
   if (end < 0) return { progress: null, rest: text }

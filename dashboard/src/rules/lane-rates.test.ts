@@ -8,7 +8,7 @@ it('two readings give rates', () => {
   expect(ratesOf(first, { at: '2026-11-17T00:00:05Z', delivered_total: 150, deferred_total: 5 })).toEqual({ delivered: 10, deferred: 0.2 })
 })
 
-it('a worker that began anew, and the same reading, give none', () => {
+it('a restarted worker, and the same reading twice, give no rates', () => {
   expect(ratesOf(first, { at: '2026-11-17T00:00:05Z', delivered_total: 3, deferred_total: 4 })).toBe(null)
   expect(ratesOf(first, first)).toBe(null)
 })

@@ -11,7 +11,7 @@ export interface Rates {
   readonly deferred: number
 }
 
-/** A second; null before the second reading, and when a worker that counted has gone. */
+/** A second; null before the second reading, and when a worker that was counted is gone. */
 export function ratesOf(before: Totals | null, after: Totals): Rates | null {
   if (before === null) return null
   const seconds = (new Date(after.at).getTime() - new Date(before.at).getTime()) / 1000

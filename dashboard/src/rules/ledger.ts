@@ -14,7 +14,7 @@ export interface LedgerQuery {
 const DAY = /^\d{4}-\d{2}-\d{2}$/
 const MESSAGE_ID = /^em_[0-9a-z]{26}$/
 
-/** What the service would refuse is left out. */
+/** Leaves out values that the service would refuse. */
 export function ledgerQuery({ kind, from, to, message_id: messageId }: LedgerFilters): LedgerQuery {
   const known = KINDS.find((name) => name === kind)
   return {

@@ -1,4 +1,4 @@
-/** What is read out of a mail's HTML as text: its links and its own pictures. The HTML itself is shown in the frame alone. */
+/** Links and embedded pictures in the HTML of a message, found as text. The HTML itself is shown only in the frame. */
 
 const LINKS_MAX = 100
 const LINK = /<a\b[^>]{0,4096}?\bhref\s*=\s*(?:"([^"]{0,2048})"|'([^']{0,2048})'|([^\s"'>]{1,2048}))/gi
@@ -18,7 +18,7 @@ export function linksIn(html: string): { readonly links: readonly string[]; read
   return { links: [...found], isCut: false }
 }
 
-/** Where a link leads, as a browser reads it: no look-alike host, nothing that turns the text. Null for what is shown as text only. */
+/** Where a link leads, as a browser reads it: no look-alike host, nothing that turns the text. Null for a link that is shown only as text. */
 export function safeAddress(link: string): string | null {
   try {
     const { protocol, href } = new URL(link)

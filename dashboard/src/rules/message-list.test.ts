@@ -22,7 +22,7 @@ describe('filters', () => {
   })
 })
 
-describe('the newest page beside a long list', () => {
+describe('the newest page next to a long list', () => {
   it('renews the state of rows that both have', () => {
     expect(join(rows('c', 'b', 'a'), fresh('c', 'b'))).toEqual({ items: [...fresh('c', 'b'), ...rows('a')], newer: 0, isGap: false })
   })

@@ -13,10 +13,10 @@ export const SOURCES = ['api', 'smtp', 'test'] as const
 export const PERIODS = { hour: 3_600, day: 86_400, week: 604_800, month: 2_592_000 } as const
 export type Period = keyof typeof PERIODS
 
-/** After so many empty pages in a row, the user is asked whether to search on. */
+/** After this many empty pages in a row, the user is asked whether to continue the search. */
 export const EMPTY_PAGES_MAX = 20
 
-/** What the service would refuse is left out: a shared address may hold anything. */
+/** Leaves out values that the service would refuse: a shared address may contain anything. */
 export function queryOf(filters: Filters): Filters {
   const query: Filters = {}
   for (const name of FILTERS) {
@@ -58,7 +58,7 @@ interface Listed {
 }
 
 /**
- * The newest page, read again, beside a list of several pages: rows that both have take its state; `newer` rows stand
+ * Merges the newest page, read again, into a list of several pages: rows in both take its state; `newer` rows come
  * before the list's first and are not put in, since what the user reads would move. `isGap`: there are even more.
  */
 export function join<Item extends Listed>(items: readonly Item[], newest: readonly Item[]): {

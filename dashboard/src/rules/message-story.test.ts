@@ -12,7 +12,7 @@ describe('a message', () => {
   it('counts its recipients', () => {
     expect(countsOf(['delivered', 'queued', 'deferred', 'bounced', 'cancelled'].map((status) => ({ status })))).toEqual({ delivered: 1, bounced: 1, failed: 0, cancelled: 1, waiting: 2 })
   })
-  it('is asked each second at first, then by its next try', () => {
+  it('is read every second at first, then at its next try', () => {
     expect(askAgainMs([waits(null)], AT, at(10))).toBe(1_000)
     expect(askAgainMs([waits(at(110).toISOString())], AT, at(100))).toBe(11_000)
     expect(askAgainMs([waits(at(90).toISOString())], AT, at(100))).toBe(1_000)
@@ -27,17 +27,17 @@ describe('a message', () => {
   })
 })
 
-describe('HTML of a mail', () => {
-  it('has its links listed once', () => {
+describe('HTML of a message', () => {
+  it('lists each of its links once', () => {
     expect(linksIn(`<a href="https://a.example/?x=1&amp;y=2">a</a><A class=b HREF='javascript:alert(1)'><a href=https://a.example/?x=1&y=2><a href="#top">`)).toEqual(
       { links: ['https://a.example/?x=1&y=2', 'javascript:alert(1)'], isCut: false },
     )
   })
-  it('has a hundred links listed at most', () => {
+  it('lists a hundred links at most', () => {
     const html = Array.from({ length: 150 }, (_, place) => `<a href="https://a.example/${String(place)}">`).join('')
     expect([linksIn(html).links.length, linksIn(html).isCut]).toEqual([100, true])
   })
-  it('makes links of https alone', () => {
+  it('makes links only of https addresses', () => {
     expect(['http://a.example', 'javascript:alert(1)', 'data:text/html,x', '/x', 'https:'].map(safeAddress)).toEqual([null, null, null, null, null])
     expect(['https://a.example', 'https://\u0430.example/\u202egpj.exe'].map(safeAddress)).toEqual(['https://a.example/', 'https://xn--80a.example/%E2%80%AEgpj.exe'])
   })
@@ -60,7 +60,7 @@ it('a report for support has neither subject nor names before the @', () => {
       id: 'em_1', status: 'queued', source: 'api', created_at: AT, accepted_request_id: 'rq_1', credential: { id: 'cr_1' }, from: 'Firm <news@shop.example>',
       recipients: [{
         id: 'rc_1', email: 'ada@b.example', status: 'deferred',
-        attempts: [{ ...attempt(1, 'deferred'), mx: 'mx.b.example', address: '192.0.2.1', tls_version: 'TLSv1.3', stage: 'rcpt', code: 450, response: '<ADA@b.example>: later' }],
+        attempts: [{ ...attempt(1, 'deferred'), mx_host: 'mx.b.example', remote_ip: '192.0.2.1', tls_version: 'TLSv1.3', stage: 'rcpt', code: 450, response: '<ADA@b.example>: later' }],
         waiting: { reason: 'deferred', text: 'ada@b.example was deferred', next_at: AT },
       }],
     },

@@ -1,6 +1,6 @@
-/** What the operator's plots draw, from what the service answers. */
+/** The rows of the operator's plots, from the service's answers. */
 
-interface Lesson {
+interface LimitChange {
   readonly at: string
   readonly address: string
   readonly reply: string | null
@@ -13,10 +13,10 @@ export interface Row {
   readonly values: Readonly<Record<string, number>>
 }
 
-/** For each of our addresses, the oldest lesson first: the learnt rate, and the rates at which mail was refused. */
-export function ratePlots(lessons: readonly Lesson[], shown: (at: string) => string): (readonly [address: string, rows: readonly Row[]])[] {
+/** For each of our addresses, the oldest limit change first: the learned rate, and the rates at which mail was refused. */
+export function ratePlots(changes: readonly LimitChange[], shown: (at: string) => string): (readonly [address: string, rows: readonly Row[]])[] {
   const rows = new Map<string, Row[]>()
-  for (const { at, address, reply, per_second: rate, was_per_second: refused } of [...lessons].reverse()) {
+  for (const { at, address, reply, per_second: rate, was_per_second: refused } of [...changes].reverse()) {
     rows.set(address, [...(rows.get(address) ?? []), { at: shown(at), values: reply === null ? { rate } : { rate, refused } }])
   }
   return [...rows].filter(([, found]) => found.length > 1)
@@ -25,17 +25,17 @@ export function ratePlots(lessons: readonly Lesson[], shown: (at: string) => str
 export const laneName = (place: number): string => `lane ${String(place)}`
 
 interface WarmUp {
-  readonly taken: number
-  readonly taken_before: readonly number[]
+  readonly accepted: number
+  readonly accepted_before: readonly number[]
 }
 
-/** What each lane took, day by day until today (0). Lanes go by their place: a chart reads a dot in a name as a path. */
+/** The emails that each lane accepted, day by day until today (0). Lanes are named by place: a chart reads a dot in a name as a path. */
 export function warmUpRows(warmUps: readonly WarmUp[], shown: (daysAgo: number) => string): Row[] {
-  const days = Math.max(0, ...warmUps.map(({ taken_before: before }) => before.length))
+  const days = Math.max(0, ...warmUps.map(({ accepted_before: before }) => before.length))
   return Array.from({ length: days + 1 }, (_, place) => {
     const ago = days - place
-    const values = warmUps.flatMap(({ taken, taken_before: before }, lane) => {
-      const count = ago === 0 ? taken : before.at(-ago)
+    const values = warmUps.flatMap(({ accepted, accepted_before: before }, lane) => {
+      const count = ago === 0 ? accepted : before.at(-ago)
       return count === undefined ? [] : [[laneName(lane), count] as const]
     })
     return { at: shown(ago), values: Object.fromEntries(values) }

@@ -11,17 +11,17 @@ it('every role may do what those before it may', () => {
   }
 })
 
-it('viewers read, and owners alone read the log', () => {
+it('viewers read, and only owners read the log', () => {
   expect([may('viewer', 'listMessages'), may('viewer', 'createKey'), may('admin', 'createKey'), may('admin', 'listAuditLog')]).toEqual([true, false, true, false])
 })
 
-it('without the required second factor, the user may do what concerns them alone', () => {
+it('without the required second factor, the user may only manage their own sign-in', () => {
   const owner = { role: 'owner', lacksFactor: true, operator: 'no' } as const
   expect([lack(owner, 'beginTotp'), lack(owner, 'getMe'), lack(owner, 'listMessages')]).toEqual([null, null, 'second factor'])
   expect([lack({ ...owner, lacksFactor: false }, 'listMessages'), lack({ ...owner, role: 'viewer', lacksFactor: false }, 'createKey')]).toEqual([null, 'admin'])
 })
 
-it('operators alone operate, with a second factor and in any role', () => {
+it('only operators operate, with a second factor and in any role', () => {
   const viewer = { role: 'viewer', lacksFactor: false } as const
   expect(Object.keys(NEEDED).filter((operation) => operation.startsWith('operator'))).toEqual([])
   for (const operation of ['operatorOverview', 'operatorGrantCredits'] as const) {

@@ -20,7 +20,7 @@ export interface Access {
 
 export type Lack = Role | 'second factor' | 'operator' | 'operator factor'
 
-/** What the user has to get first: null if nothing, else the second factor, the least role or the operator's flag. */
+/** What the user needs first: null if nothing, else the second factor, the lowest role or the operator's flag. */
 export function lack({ role, lacksFactor, operator }: Access, operation: Operation): Lack | null {
   if (isForOperators(operation)) return operator === 'yes' ? null : operator === 'no' ? 'operator' : 'operator factor'
   if (lacksFactor && !OWN.includes(operation)) return 'second factor'

@@ -1,4 +1,4 @@
-/** Written by `make dashboard-types` from src/posthouse/rules/role.py. */
+/** Written by `make dashboard-types` from the operations in src/posthouse/entrypoints/http/routes. */
 
 /** Each role includes the permissions of those before it. */
 export const ROLES = ['viewer', 'member', 'admin', 'owner'] as const
@@ -108,33 +108,33 @@ export type OperatorOperation =
   | 'operatorFindMessages'
   | 'operatorFindUsers'
   | 'operatorGetAccount'
-  | 'operatorGetInboxMail'
   | 'operatorGetLane'
   | 'operatorGetMessage'
   | 'operatorGetMessageContent'
+  | 'operatorGetPostmasterMail'
   | 'operatorGetResend'
   | 'operatorGrantCredits'
   | 'operatorHealth'
+  | 'operatorImpersonateAccount'
   | 'operatorListAccounts'
   | 'operatorListAddresses'
-  | 'operatorListInbox'
   | 'operatorListLanes'
+  | 'operatorListPostmasterMail'
   | 'operatorLog'
   | 'operatorOverview'
   | 'operatorPauseLane'
   | 'operatorPinLane'
   | 'operatorQueue'
-  | 'operatorRemoveInboxMail'
+  | 'operatorRemovePostmasterMail'
   | 'operatorResumeAccount'
   | 'operatorResumeLane'
   | 'operatorSetLimits'
   | 'operatorStopResend'
   | 'operatorSuspendAccount'
-  | 'operatorUndoLesson'
-  | 'operatorVisitAccount'
+  | 'operatorUndoLimitChange'
 export type Operation = keyof typeof NEEDED | OperatorOperation
 
-/** What concerns the user alone: open also without the second factor that an account requires. */
+/** What concerns only the user: open even without the second factor that an account requires. */
 export const OWN: readonly Operation[] = [
   'beginTotp',
   'changePassword',

@@ -11,7 +11,7 @@ test('a page is read as blocks, with code and links', () => {
   expect(runbookBlocks(page)[3]?.parts[3]).toEqual({ kind: 'link', text: 'Other', to: 'other.md' })
 })
 
-test('the pages have nothing that is not read', () => {
+test('the pages contain nothing that is not read', () => {
   expect(Object.keys(PAGES).length).toBeGreaterThan(20)
   for (const [name, page] of Object.entries(PAGES)) {
     const rest = runbookBlocks(page).flatMap(({ parts }) => parts).filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n')

@@ -3,12 +3,12 @@
 export interface Part {
   readonly kind: 'text' | 'code' | 'link' | 'strong'
   readonly text: string
-  /** Of a link. */
+  /** The target of a link. */
   readonly to: string
 }
 
 export interface Block {
-  /** The paragraphs and the items of a list that follow one another are a block each. */
+  /** Each paragraph is a block, and so are consecutive items of a list. */
   readonly kind: 'title' | 'heading' | 'text' | 'item'
   readonly parts: readonly Part[]
 }

@@ -13,7 +13,7 @@ test.each([
   [{ ...key, expires_at: '2026-11-16T00:00:00Z', revoked_at: '2026-11-15T00:00:00Z' }, 'revoked'],
 ] as const)('%o is %s', (secret, state) => expect(secretState(secret, now)).toBe(state))
 
-test('what is revoked or expired does not work', () => {
+test('a revoked or expired key does not work', () => {
   expect(works('rotated')).toBe(true)
   expect(works('revoked')).toBe(false)
 })

@@ -20,5 +20,5 @@ export function secretState(secret: Secret, now: Date): SecretState {
 
 export const works = (state: SecretState): boolean => state !== 'revoked' && state !== 'expired'
 
-/** Networks or domains as they are typed: on lines of their own, or with commas. */
+/** Networks or domains as a user types them: one per line, or separated by commas. */
 export const itemsOf = (typed: string): string[] => typed.split(/[\s,]+/).filter((item) => item !== '')

@@ -1,4 +1,4 @@
-/** A first mail in six languages. The key comes from the environment: a snippet is copied into places that are not secret. */
+/** A first email in six languages. The key comes from the environment: a snippet is copied into places that are not secret. */
 
 export const LANGUAGES = ['curl', 'python', 'node', 'php', 'ruby', 'go'] as const
 export type Language = (typeof LANGUAGES)[number]

@@ -12,7 +12,7 @@ test('a verified domain of the account comes before a shared one', () => {
   expect(senderDomain(undefined)).toBeUndefined()
 })
 
-test('the sandbox is named while it is all there is', () => {
+test('the sandbox is named while there is no other domain', () => {
   expect(sandboxOf([unverified, shared])).toBe('sandbox.example')
   expect(sandboxOf([shared, own])).toBeUndefined()
   expect(sandboxOf(undefined)).toBeUndefined()

@@ -1,4 +1,4 @@
-/** The domain that an example sends from: one of the account's own before the operator's shared one. */
+/** The domain that an example sends from: one of the account's domains, else the operator's shared domain. */
 
 export interface Sendable {
   readonly name: string
@@ -11,7 +11,7 @@ export function senderDomain(domains: readonly Sendable[] | undefined): string |
   return (verified.find((domain) => !domain.shared) ?? verified[0])?.name
 }
 
-/** The operator's domain, while the account has no verified one of its own. */
+/** The operator's domain, while the account has no verified domain. */
 export function sandboxOf(domains: readonly Sendable[] | undefined): string | undefined {
   const name = senderDomain(domains)
   return domains?.some((domain) => domain.name === name && domain.shared) === true ? name : undefined

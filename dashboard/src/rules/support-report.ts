@@ -4,8 +4,8 @@ interface Attempt {
   readonly started_at: string
   readonly duration_ms: number | null
   readonly outcome: string | null
-  readonly mx: string | null
-  readonly address: string | null
+  readonly mx_host: string | null
+  readonly remote_ip: string | null
   readonly tls_version: string | null
   readonly stage: string | null
   readonly code: number | null
@@ -53,7 +53,7 @@ export function supportReport(message: Reported, origin: string): string {
     lines.push('', `Recipient ${recipient.id} at ${domainOf(recipient.email)}: ${recipient.status}${recipient.explanation === undefined ? '' : ` (${recipient.explanation.reason})`}`)
     for (const attempt of recipient.attempts) {
       const reply = attempt.response === null ? 'no reply' : withoutAddresses(attempt.response, emails)
-      const server = [attempt.mx, attempt.address].filter((name) => name !== null).join(' ')
+      const server = [attempt.mx_host, attempt.remote_ip].filter((name) => name !== null).join(' ')
       lines.push(
         `  ${attempt.started_at} ${attempt.outcome ?? 'no result'}, ${server === '' ? 'no connection' : server}, TLS ${attempt.tls_version ?? 'none'}, `
           + `${attempt.stage ?? 'no stage'}, ${attempt.duration_ms === null ? 'no duration' : `${String(attempt.duration_ms)} ms`}`,

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { pairsOf, linesOf } from './typed-lines'
 
-it('blank lines are no lines', () => {
+it('blank lines are ignored', () => {
   expect(linesOf(' orders \n\n  two words\n')).toEqual(['orders', 'two words'])
 })
 

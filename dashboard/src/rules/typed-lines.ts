@@ -1,8 +1,8 @@
-/** What a user types on lines of their own. */
+/** Values that a user types one per line. */
 
 export const linesOf = (typed: string): string[] => typed.split('\n').map((line) => line.trim()).filter((line) => line !== '')
 
-/** Lines of "Name: value"; the service says what is wrong with a line that is none. */
+/** Lines of "Name: value"; the service explains what is wrong with other lines. */
 export function pairsOf(typed: string): Record<string, string> {
   return Object.fromEntries(linesOf(typed).map((line) => {
     const colon = line.indexOf(':')

@@ -16,11 +16,11 @@ test('quotes, line breaks and other letters are escaped', () => {
   expect(zoneFile([{ name: 'a.example', value: 'a"b\\c\nd é' }])).toBe('a.example. 3600 IN TXT "a\\"b\\\\c\\010d \\195\\169"\n')
 })
 
-test('no string holds half a letter', () => {
+test('no string contains half a letter', () => {
   expect(zoneFile([{ name: 'a.example', value: `${'x'.repeat(254)}é` }])).toContain(`"${'x'.repeat(254)}" "\\195\\169"`)
 })
 
-test('names are shortened by the domain alone', () => {
+test('names are shortened only by the domain', () => {
   expect(nameWithin('_dmarc.shop.example', 'shop.example')).toBe('_dmarc')
   expect(nameWithin('shop.example', 'shop.example')).toBe('@')
   expect(nameWithin('myshop.example', 'shop.example')).toBe('myshop.example')

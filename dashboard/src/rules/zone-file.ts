@@ -31,7 +31,7 @@ function strings(value: string): string {
   return [...parts, part].map((text) => `"${escaped(text)}"`).join(' ')
 }
 
-/** Quotes, backslashes and whatever is not printable ASCII: a value must not begin a record of its own. */
+/** Quotes, backslashes and whatever is not printable ASCII: a value must not start another record. */
 function escaped(text: string): string {
   return [...new TextEncoder().encode(text)]
     .map((byte) => {
@@ -42,7 +42,7 @@ function escaped(text: string): string {
     .join('')
 }
 
-/** The name as panels want it that append the domain themselves; `@` for the domain itself. */
+/** The name for panels that append the domain; `@` for the domain itself. */
 export function nameWithin(name: string, domain: string): string {
   if (name === domain) return '@'
   return name.endsWith(`.${domain}`) ? name.slice(0, -domain.length - 1) : name

@@ -1,4 +1,4 @@
-/** What concerns every page: the service can't be reached, the account may not send, a second factor is required. */
+/** Banners for every page: the service can't be reached, the account may not send, a second factor is required. */
 import { Alert, Stack } from '@mantine/core'
 import { Suspense, use } from 'react'
 import { reachable } from '../api/client'
@@ -12,10 +12,10 @@ import { moment } from '../words/format'
 import { text } from '../words/shell'
 import classes from './shell.module.css'
 
-const Visit = later(() => import('./Visit'))
+const Impersonation = later(() => import('./Impersonation'))
 
 export function Banners() {
-  const { visit } = useMe()
+  const { impersonation } = useMe()
   const { lacksFactor } = use(AccessContext)
   const isReachable = useStore(reachable)
   const account = useRead(['account'], (api) => api.GET('/v1/account'), { enabled: !lacksFactor }).data?.account
@@ -23,13 +23,15 @@ export function Banners() {
   return (
     <Stack gap="xs" mb="md" className={classes.banners}>
       {!isReachable && <Alert color="red" role="alert" data-banner="unreachable">{text.unreachable}</Alert>}
-      {visit != null ? <Suspense><Visit until={visit.until} /></Suspense> : account?.visited_until != null && <Alert color="indigo" data-banner="visited">{text.visited(moment(account.visited_until))}</Alert>}
+      {impersonation != null
+        ? <Suspense><Impersonation until={impersonation.until} /></Suspense>
+        : account?.impersonated_until != null && <Alert color="indigo" data-banner="impersonated">{text.impersonated(moment(account.impersonated_until))}</Alert>}
       {captures && <Alert color="indigo" data-banner="capture">{text.capture}</Alert>}
       {lacksFactor && <Alert color="orange" data-banner="second-factor">{text.secondFactor} <PageLink to={['settings']}>{text.toSettings}</PageLink></Alert>}
       {account?.sending.suspended === true && (
         <Alert color="red" data-banner="suspended">{account.sending.reason == null ? text.suspendedPlain : text.suspended(account.sending.reason)}</Alert>
       )}
-      {account?.conduct != null && <Alert color="orange" data-banner="conduct">{text.warning(account.conduct.text)}</Alert>}
+      {account?.reputation_warning != null && <Alert color="orange" data-banner="reputation-warning">{text.warning(account.reputation_warning.text)}</Alert>}
     </Stack>
   )
 }

@@ -1,4 +1,4 @@
-/** In the place of a page that the user may not see: it says who may. */
+/** Stands in for a page that the user may not see, and says which role may. */
 import { PageHeader } from '../parts/PageHeader'
 import { Empty } from '../parts/States'
 import { text } from '../words/shell'

@@ -9,7 +9,7 @@ import { LiveMark } from './LiveMark'
 import { SearchBox } from './SearchBox'
 import classes from './shell.module.css'
 
-// Within the header's landmark, and without an element in the menu that is no item of it.
+// Within the header's landmark, and without an element in the menu that is not a menu item.
 const IN_HEADER = { withinPortal: false, withInitialFocusPlaceholder: false }
 
 export function Header({ me, isMenuOpen, onMenu, onPalette, onByApi }: {

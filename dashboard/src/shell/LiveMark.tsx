@@ -1,4 +1,4 @@
-/** Whether updates come by themselves. */
+/** Whether updates arrive automatically. */
 import { Badge, Tooltip } from '@mantine/core'
 import { reachable } from '../api/client'
 import { live } from '../api/live'

@@ -1,4 +1,4 @@
-/** The list of pages; those that the user may not see are disabled and say who may. */
+/** The list of pages; pages that the user may not see are disabled and say which role may. */
 import { NavLink } from '@mantine/core'
 import { useLocation } from '@tanstack/react-router'
 import { use } from 'react'
@@ -12,7 +12,7 @@ const GROUPS = ['send', 'setup', 'manage', 'operate'] as const
 
 export function Navigation({ onOpen }: { readonly onOpen: () => void }) {
   const { operator } = use(AccessContext)
-  // Others don't need to know of these pages.
+  // Customers don't need to know about these pages.
   const groups = GROUPS.filter((group) => group !== 'operate' || operator !== 'no')
   return (
     <nav aria-label={text.navigation} className={classes.pages}>

@@ -1,4 +1,4 @@
-/** Pages in the place of a page: no such account, no such page, a fault. */
+/** Pages for an unknown account, an unknown page and a fault. */
 import { Anchor, Button, Center, Code, Stack, Text, Title } from '@mantine/core'
 import type { Me } from '../api/session'
 import { RouterLink } from '../parts/Link'

@@ -1,4 +1,4 @@
-/** Ctrl-K: every page, a search of what was typed, accounts and the theme. */
+/** Ctrl-K: every page, a search for the typed text, accounts and the theme. */
 import { useMantineColorScheme, type MantineColorScheme } from '@mantine/core'
 import { Spotlight, spotlight } from '@mantine/spotlight'
 import '@mantine/spotlight/styles.css'

@@ -7,7 +7,7 @@ import { useGo } from '../parts/Link'
 import { meaning } from '../rules/search-box'
 import { text } from '../words/shell'
 
-/** Opens what was typed. */
+/** Opens the search result for the typed text. */
 export function useSearchGo(): (typed: string) => void {
   const go = useGo()
   return (typed) => {

@@ -18,12 +18,12 @@ import { Navigation } from './Navigation'
 import { NoAccount } from './NoAccount'
 import classes from './shell.module.css'
 
-// What opens over a page is loaded after it.
+// Dialogs over a page are loaded after it.
 const Palette = later(() => import('./Palette'))
 const ByApi = later(() => import('../parts/ByApi'))
 const SessionDialog = later(() => import('./SessionDialog'))
 
-/** The shell for a user who is signed in; else what leads there. */
+/** The shell for a signed-in user; otherwise the way to sign in. */
 export function AccountShell() {
   const present = useStore(session)
   const wanted: string = useParams({ strict: false, select: (params: Record<string, string | undefined>) => params.account ?? '' })
@@ -44,7 +44,7 @@ function ToSignIn() {
   const navigate = useNavigate()
   const router = useRouter()
   useEffect(() => {
-    // Read once: while sign-in loads, the address is its own already.
+    // Read once: while sign-in loads, the address is already that of sign-in.
     const { href } = router.state.location
     void navigate({ to: '/login', search: { to: href } as never, replace: true })
   }, [navigate, router])
@@ -89,7 +89,7 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
   )
 }
 
-/** Apart from the frame, which is not drawn anew for each request. */
+/** Separate from the frame, which is not rendered again for each request. */
 function Requests({ opened, onClose }: { readonly opened: boolean; readonly onClose: () => void }) {
   return <ByApi opened={opened} onClose={onClose} requests={useStore(made)} origin={location.origin} />
 }

@@ -1,4 +1,4 @@
-/** Imported first. The only Trusted Types policy: markup from texts is refused, so an injected text can't become HTML. */
+/** Imported first. The only Trusted Types policy: it refuses markup from texts, so an injected text can't become HTML. */
 import { setNonce } from 'get-nonce'
 
 interface TrustedTypes {

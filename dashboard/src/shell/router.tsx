@@ -31,7 +31,7 @@ const inside = [
   ...pages.map((page) => createRoute({ getParentRoute: () => account, path: page.path, component: allowed(page) })),
 ]
 
-/** The page, for users who may see it; to others it says who may. */
+/** The page, for users who may see it; other users see which role may. */
 function allowed(page: PageEntry) {
   const Page = lazyRouteComponent(page.load)
   function Allowed() {

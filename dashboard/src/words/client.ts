@@ -1,4 +1,4 @@
-/** Texts for requests without an answer of the service. */
+/** Texts for requests that the service did not answer. */
 import { words } from './words'
 
 export const text = words({

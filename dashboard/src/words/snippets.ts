@@ -1,4 +1,4 @@
-/** Texts of the examples that send a first mail. */
+/** Texts of the examples that send a first email. */
 import { words } from './words'
 
 export const text = words({
@@ -7,7 +7,7 @@ export const text = words({
   starttlsPort: 'Port with STARTTLS',
   tlsPort: 'Port with TLS from the start',
   username: 'Username',
-  password: 'The password was shown when the credential was made or rotated.',
-  usernameUnknown: 'Username and password are those of an SMTP credential. Admins and owners see and make them.',
-  noSmtp: 'This service takes no mail over SMTP: use the API.',
+  password: 'The password was shown when the credential was created or rotated.',
+  usernameUnknown: 'Username and password are those of an SMTP credential. Admins and owners see and create them.',
+  noSmtp: 'This service does not accept mail over SMTP: use the API.',
 } as const)

@@ -3,7 +3,7 @@ import { words } from './words'
 
 export const text = words({
   title: 'Suppressions',
-  about: 'Addresses that get no mail of this account: they bounced, complained, or were added.',
+  about: 'Addresses that get no mail from this account: they bounced, complained, or were added.',
   list: 'Suppressed addresses',
   search: 'Search addresses',
   searchPlaceholder: 'Beginning of an address, or @domain',
@@ -28,10 +28,10 @@ export const text = words({
   removed: (email: string) => `${email} was removed.`,
   erase: 'Erase',
   eraseTitle: 'Erase an address',
-  eraseWhat: 'The address is taken out of this account, with subject and content of its mail; waiting mail to it is cancelled, and it gets no mail any more. This cannot be undone.',
+  eraseWhat: 'The address is removed from this account, with the subject and content of its mail; waiting mail to it is cancelled, and it gets no more mail. This can’t be undone.',
   eraseMessages: 'Messages erased',
   eraseCancelled: 'Recipients cancelled',
-  erasing: 'It goes on in the background, usually for some minutes.',
+  erasing: 'It continues in the background, usually for a few minutes.',
   erased: 'The address is erased.',
   import: 'Import',
   importTitle: 'Import addresses',
@@ -46,7 +46,7 @@ export const text = words({
   importFailed: 'The import ended early. Addresses added by then stay; the same file can be sent again.',
   importErrors: 'Invalid lines',
   none: 'No address is suppressed',
-  noneNext: 'Addresses that bounce or complain appear here by themselves. Import the list of your former provider before you send.',
+  noneNext: 'Addresses that bounce or complain appear here automatically. Import the list from your former provider before you send.',
   nothing: 'No address matches',
-  nothingNext: 'The search finds beginnings of addresses, and whole domains after an @.',
+  nothingNext: 'The search matches the beginning of an address, or a whole domain after an @.',
 })

@@ -16,7 +16,7 @@ it('numbers, shares, sizes and times are written for people', () => {
   expect(relative('2026-11-17T00:00:00Z', new Date('2026-11-17T00:03:00Z'))).toBe('3 minutes ago')
 })
 
-it('how near a limit is, is rounded down', () => {
+it('the distance to a limit is rounded down', () => {
   expect([0.004, 0.29, 0.929, 0.9999, 1].map(accounts.limits.warmup)).toEqual(['0%', '29%', '92%', '99%', '100%'].map((share) => `${share} of today’s warm-up`))
   expect([0, 0.01, 1, 1.99, 2, 6.9].map(accounts.limits.credits)).toEqual([
     'no credits', 'credits for less than a day', 'credits for 1 day', 'credits for 1 day', 'credits for 2 days', 'credits for 6 days',

@@ -10,7 +10,7 @@ from posthouse.cli.operator import fail, perform, perform_for
 from posthouse.cli.output import AccountGiven, AsJson
 
 if TYPE_CHECKING:
-    from posthouse.compose.operator import OperatorServices
+    from posthouse.compose.flows import Flows
     from posthouse.flows.account.usage_and_ledger import AccountSummary
     from posthouse.flows.operate.accounts import AccountDetail, AccountRow
 
@@ -33,7 +33,7 @@ def create(
     name: Annotated[str, typer.Argument(help="What to call the account; unique.")], as_json: AsJson = False
 ) -> None:
     """Make an account and its default SMTP credential."""
-    made = perform(lambda services: services.accounts.create_account(name))
+    made = perform(lambda flows: flows.accounts.create_account(name))
     secret = {"username": made.credential.credential.username, "password": made.credential.password}
     if as_json:
         return output.write_json({**output.account(made.account), "credential": secret})
@@ -48,7 +48,7 @@ def create(
 @account.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Show all accounts."""
-    rows = [output.account(row) for row in perform(lambda services: services.accounts.list_accounts())]
+    rows = [output.account(row) for row in perform(lambda flows: flows.accounts.list_accounts())]
     if as_json:
         return output.write_json(rows)
     if not rows:
@@ -60,9 +60,9 @@ def list_(as_json: AsJson = False) -> None:
 def show_(account: AccountGiven, as_json: AsJson = False) -> None:
     """Show an account: balance, limits in force, warm-up, domains, credentials, keys, users."""
 
-    async def both(services: "OperatorServices") -> "tuple[AccountDetail, AccountSummary]":
-        detail = await services.accounts.account(account)
-        return detail, await services.usage_and_ledger.account(detail.account.id)
+    async def both(flows: "Flows") -> "tuple[AccountDetail, AccountSummary]":
+        detail = await flows.accounts.account(account)
+        return detail, await flows.usage_and_ledger.account(detail.account.id)
 
     detail, summary = perform(both)
     view = {**output.account_view(detail), "limits": output.limits(summary), "queued": summary.waiting.queued}
@@ -104,7 +104,7 @@ def _warmup_text(row: "AccountRow", summary: "AccountSummary") -> str:
 @account.command("suspend")
 def suspend(account: AccountGiven, reason: Reason, as_json: AsJson = False) -> None:
     """Block sending; reading still works, queued mail is held."""
-    row = perform(lambda services: services.accounts.suspend(account, reason))
+    row = perform(lambda flows: flows.accounts.suspend(account, reason))
     if as_json:
         return output.write_json(output.account(row))
     return output.write_line(f"{row.name} is suspended: {row.suspended_reason}")
@@ -113,7 +113,7 @@ def suspend(account: AccountGiven, reason: Reason, as_json: AsJson = False) -> N
 @account.command("resume")
 def resume(account: AccountGiven, as_json: AsJson = False) -> None:
     """Let a suspended account send again."""
-    row = perform(lambda services: services.accounts.resume(account))
+    row = perform(lambda flows: flows.accounts.resume(account))
     if as_json:
         return output.write_json(output.account(row))
     return output.write_line(f"{row.name} may send again.")
@@ -128,16 +128,16 @@ def close(
 ) -> None:
     """End an account's access: credentials, keys and users. Its records stay, and queued mail is held for 7 days.
 
-    Mail that is still queued then has failed, and its credits are returned. `account reopen` lets the account send
-    again, with a new credential; keys and users have to be made anew.
+    Mail that is still queued after that fails, and its credits are returned. `account reopen` lets the account send
+    again, with a new credential; keys and users have to be created again.
     """
-    found = perform(lambda services: services.accounts.account(account)).account
+    found = perform(lambda flows: flows.accounts.account(account)).account
     if not yes:
         if not sys.stdin.isatty():
             fail("nothing was closed: confirm it with --yes")
         if typer.prompt(f"Type the account's name ({found.name}) to close it", err=True) != found.name:
             fail("nothing was closed: that is not the account's name")
-    closed = perform(lambda services: services.accounts.close(account, reason))
+    closed = perform(lambda flows: flows.accounts.close_account(account, reason))
     row = closed.account
     if as_json:
         ended = {"credentials": closed.credentials, "keys": closed.keys, "users": closed.members}
@@ -156,16 +156,16 @@ def close(
 @account.command("reopen")
 def reopen(account: AccountGiven, as_json: AsJson = False) -> None:
     """Let a closed account send again, with a new default SMTP credential; held mail is sent."""
-    made = perform(lambda services: services.accounts.reopen(account))
+    made = perform(lambda flows: flows.accounts.reopen(account))
     secret = {"username": made.credential.credential.username, "password": made.credential.password}
     if as_json:
         return output.write_json({**output.account(made.account), "credential": secret})
     output.write_values({"account": output.account(made.account)["id"], "name": made.account.name, **secret})
-    return output.write_line("\nThe password is shown this once: keep it now. Keys and users have to be made anew.")
+    return output.write_line("\nThe password is shown only now: save it. Keys and users have to be created again.")
 
 
-@account.command("conduct")
-def conduct(
+@account.command("reputation")
+def reputation_warning(
     account: AccountGiven,
     exempt: Annotated[
         bool | None,
@@ -174,17 +174,17 @@ def conduct(
     as_json: AsJson = False,
 ) -> None:
     """Show how an account behaves: unknown addresses and complaints among its latest results."""
-    view = perform(lambda services: services.accounts.reputation(account, exempt=exempt))
-    standing, figures = view.standing, view.figures
+    view = perform(lambda flows: flows.accounts.reputation(account, exempt=exempt))
+    status, figures = view.status, view.figures
     if as_json:
         return output.write_json(
             {
-                "account": standing.name,
-                "conduct": view.verdict,
-                "tier": standing.tier,
-                "exempt": standing.exempt,
-                "suspended_at": standing.suspended_at,
-                "warned_at": standing.warned_at,
+                "account": status.name,
+                "verdict": view.verdict,
+                "tier": status.tier,
+                "exempt": status.exempt,
+                "suspended_at": status.suspended_at,
+                "warned_at": status.warned_at,
                 "counted_since": view.counted_since,
                 "results": figures.finals,
                 "unknown_addresses": figures.unknown,
@@ -196,12 +196,12 @@ def conduct(
         )
     return output.write_values(
         {
-            "account": standing.name,
-            "conduct": view.verdict,
-            "tier": standing.tier,
-            "exempt": standing.exempt,
-            "suspended": standing.suspended_at,
-            "last warning": standing.warned_at,
+            "account": status.name,
+            "verdict": view.verdict,
+            "tier": status.tier,
+            "exempt": status.exempt,
+            "suspended": status.suspended_at,
+            "last warning": status.warned_at,
             "counted since": view.counted_since,
             "results": figures.finals,
             "unknown addresses": f"{figures.unknown} ({figures.unknown_percent:.1f} %)",
@@ -231,7 +231,7 @@ def limits(
         fail("nothing to set: give --rate, --burst or --warmup (`posthouse account show` shows the limits)")
     rate_given, burst_given, warmup_given = _number(rate), _number(burst), _warmup(warmup)
     row = perform(
-        lambda services: services.accounts.set_limits(
+        lambda flows: flows.accounts.set_limits(
             account, rate_per_second=rate_given, rate_burst=burst_given, warmup=warmup_given
         )
     )
@@ -251,13 +251,13 @@ def limits(
 def pool(
     account: AccountGiven,
     pool: Annotated[str | None, typer.Argument(help="The pool that its mail leaves from.")] = None,
-    none: Annotated[bool, typer.Option("--none", help="No pool of its own: that of its tier, or `default`.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="No pool: it uses that of its tier, or `default`.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which pool of addresses an account's mail leaves from."""
     if (pool is None) is not none:
         fail("give a pool, or --none (`posthouse pool list` shows the pools)")
-    perform_for(account, lambda services, at: services.addresses.set_account_pool(at, pool))
+    perform_for(account, lambda flows, at: flows.sending_addresses.set_account_pool(at, pool))
     where = f"the pool {pool}" if pool else "the pool of its tier, or `default`"
     done = f"The mail of {account} leaves from {where}, within seconds."
     output.write_done(done, {"account": account, "pool": pool}, as_json=as_json)
@@ -271,7 +271,7 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Give an account credits: each pays for a recipient."""
-    row = perform(lambda services: services.accounts.grant_credits(account, amount, reason))
+    row = perform(lambda flows: flows.accounts.grant_credits(account, amount, reason))
     if as_json:
         return output.write_json(output.account(row))
     return output.write_line(f"{row.name} has {row.available} credits available.")

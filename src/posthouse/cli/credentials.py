@@ -8,9 +8,8 @@ import typer
 
 from posthouse.cli import output
 from posthouse.cli.operator import fail, perform_for
-from posthouse.cli.output import AccountGiven, AsJson, LimitGiven
-from posthouse.rules.actor import OPERATOR
-from posthouse.rules.credential import Mode, Scope
+from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
+from posthouse.rules.credential import OPERATOR, Mode, Scope
 from posthouse.rules.limits import OVERLAP_SECONDS
 from posthouse.rules.scope import sender_domains
 
@@ -18,6 +17,8 @@ credential = typer.Typer(no_args_is_help=True)
 key = typer.Typer(no_args_is_help=True)
 
 Overlap = Annotated[int, typer.Option(metavar="SECONDS", help="How long the old secret stays valid: 0 to 604800.")]
+CredentialGiven = Annotated[str, typer.Argument(help="Its username or id (cr_…).")]
+KeyGiven = Annotated[str, typer.Argument(help="Its id (ak_…).")]
 
 _CREDENTIAL_COLUMNS = ("id", "username", "name", "state", "is_default", "allowed_networks", "last_used_at")
 _KEY_COLUMNS = ("id", "hint", "name", "mode", "scopes", "state", "expires_at", "last_used_at")
@@ -26,7 +27,7 @@ _KEY_COLUMNS = ("id", "hint", "name", "mode", "scopes", "state", "expires_at", "
 @credential.command("list")
 def list_credentials(account: AccountGiven, limit: LimitGiven = 50, as_json: AsJson = False) -> None:
     """Show an account's SMTP credentials, newest first; revoked ones too."""
-    page = perform_for(account, lambda services, at: services.credentials.credentials(at, limit))
+    page = perform_for(account, lambda flows, at: flows.credentials.credentials(at, limit))
     rows = [output.credential(row) for row in page.items]
     hint = f"There are none: make one with `posthouse credential create {account!r} NAME`."
     output.write_page(rows, _CREDENTIAL_COLUMNS, as_json=as_json, is_more=page.next_cursor is not None, empty=hint)
@@ -43,26 +44,22 @@ def create_credential(
     as_json: AsJson = False,
 ) -> None:
     """Make an SMTP credential."""
-    made = perform_for(
-        account, lambda services, at: services.credentials.create_credential(at, name, allow or (), OPERATOR)
-    )
-    if as_json:
-        return output.write_json({**output.credential(made.credential), "password": made.password})
+    made = perform_for(account, lambda flows, at: flows.credentials.create_credential(at, name, allow or (), OPERATOR))
     row = made.credential
-    output.write_values({"username": row.username, "password": made.password, "allowed_networks": row.allowed_networks})
-    return output.write_line("\nThe password is shown this once: keep it now.")
+    shown = {"username": row.username, "password": made.password, "allowed_networks": row.allowed_networks}
+    _write_secret("password", shown, {**output.credential(row), "password": made.password}, as_json=as_json)
 
 
 @credential.command("revoke")
 def revoke_credential(
     account: AccountGiven,
-    credential: Annotated[str, typer.Argument(help="Its username or id (cr_…).")],
+    credential: CredentialGiven,
     as_json: AsJson = False,
 ) -> None:
     """Revoke a credential and its API keys, within seconds; even the account's last credential."""
     row = perform_for(
         account,
-        lambda services, at: services.credentials.revoke_credential(at, credential, OPERATOR, even_the_last=True),
+        lambda flows, at: flows.credentials.revoke_credential(at, credential, OPERATOR, even_the_last=True),
     )
     done = f"{row.username} ({row.name}) is revoked, and its API keys with it."
     output.write_done(done, output.credential(row), as_json=as_json)
@@ -71,26 +68,24 @@ def revoke_credential(
 @credential.command("rotate")
 def rotate_credential(
     account: AccountGiven,
-    credential: Annotated[str, typer.Argument(help="Its username or id (cr_…).")],
+    credential: CredentialGiven,
     overlap: Overlap = OVERLAP_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Give a credential a new password; the old password works until the overlap ends."""
     made = perform_for(
         account,
-        lambda services, at: services.credentials.rotate_credential(at, credential, OPERATOR, overlap_seconds=overlap),
+        lambda flows, at: flows.credentials.rotate_credential(at, credential, OPERATOR, overlap_seconds=overlap),
     )
-    if as_json:
-        return output.write_json({**output.credential(made.credential), "password": made.password})
     row = made.credential
-    output.write_values({"username": row.username, "password": made.password, "old_one_until": row.previous_until})
-    return output.write_line("\nThe password is shown this once: keep it now.")
+    shown = {"username": row.username, "password": made.password, "old_one_until": row.previous_until}
+    _write_secret("password", shown, {**output.credential(row), "password": made.password}, as_json=as_json)
 
 
 @key.command("list")
 def list_keys(account: AccountGiven, limit: LimitGiven = 50, as_json: AsJson = False) -> None:
     """Show an account's API keys, newest first; revoked and expired ones too."""
-    page = perform_for(account, lambda services, at: services.credentials.keys(at, limit))
+    page = perform_for(account, lambda flows, at: flows.credentials.keys(at, limit))
     rows = [output.key(row) for row in page.items]
     hint = f"There are none: make one with `posthouse key create {account!r}`."
     output.write_page(rows, _KEY_COLUMNS, as_json=as_json, is_more=page.next_cursor is not None, empty=hint)
@@ -108,7 +103,9 @@ def create_key(
     ] = None,
     domain: Annotated[
         list[str] | None,
-        typer.Option(metavar="DOMAIN", help="May send from here alone, and read that mail alone; may be repeated."),
+        typer.Option(
+            metavar="DOMAIN", help="May send only from this domain, and read only that mail; may be repeated."
+        ),
     ] = None,
     credential: Annotated[
         str | None,
@@ -128,7 +125,7 @@ def create_key(
     scopes = [*(scope or [Scope.SEND]), *([Scope.READ] if read else [])]
     made = perform_for(
         account,
-        lambda services, at: services.credentials.create_key(
+        lambda flows, at: flows.credentials.create_key(
             at,
             OPERATOR,
             name=name,
@@ -140,44 +137,46 @@ def create_key(
             expires_at=expires_at,
         ),
     )
-    if as_json:
-        return output.write_json({**output.key(made.key), "secret": made.secret})
-    output.write_values(
-        {
-            "id": output.key(made.key)["id"],
-            "key": made.secret,
-            "scopes": ", ".join(made.key.scopes),
-            "expires": made.key.expires_at,
-        }
-    )
-    return output.write_line("\nThe key is shown this once: keep it now.")
+    row = output.key(made.key)
+    shown = {
+        "id": row["id"],
+        "key": made.secret,
+        "scopes": ", ".join(made.key.scopes),
+        "expires": made.key.expires_at,
+    }
+    _write_secret("key", shown, {**row, "secret": made.secret}, as_json=as_json)
 
 
 @key.command("rotate")
 def rotate_key(
     account: AccountGiven,
-    key: Annotated[str, typer.Argument(help="Its id (ak_…).")],
+    key: KeyGiven,
     overlap: Overlap = OVERLAP_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Make a new key with the same rights; the old key stays valid until the overlap ends."""
     made = perform_for(
-        account, lambda services, at: services.credentials.rotate_key(at, key, OPERATOR, overlap_seconds=overlap)
+        account, lambda flows, at: flows.credentials.rotate_key(at, key, OPERATOR, overlap_seconds=overlap)
     )
-    if as_json:
-        return output.write_json({**output.key(made.key), "secret": made.secret})
+    row = output.key(made.key)
     old = None if made.previous is None else made.previous.expires_at
-    output.write_values({"id": output.key(made.key)["id"], "key": made.secret, "old_one_until": old})
-    return output.write_line("\nThe key is shown this once: keep it now.")
+    shown = {"id": row["id"], "key": made.secret, "old_one_until": old}
+    _write_secret("key", shown, {**row, "secret": made.secret}, as_json=as_json)
 
 
 @key.command("revoke")
-def revoke_key(
-    account: AccountGiven, key: Annotated[str, typer.Argument(help="Its id (ak_…).")], as_json: AsJson = False
-) -> None:
+def revoke_key(account: AccountGiven, key: KeyGiven, as_json: AsJson = False) -> None:
     """Revoke an API key, within seconds."""
-    row = perform_for(account, lambda services, at: services.credentials.revoke_key(at, key, OPERATOR))
+    row = perform_for(account, lambda flows, at: flows.credentials.revoke_key(at, key, OPERATOR))
     output.write_done(f"{row.hint} ({row.name}) is revoked.", output.key(row), as_json=as_json)
+
+
+def _write_secret(what: str, shown: Plain, values: Plain, *, as_json: bool) -> None:
+    """Print a new secret, which can't be read again: `shown` for people, `values` as JSON."""
+    if as_json:
+        return output.write_json(values)
+    output.write_values(shown)
+    return output.write_line(f"\nThe {what} is shown this once: keep it now.")
 
 
 def _expiry(given: str | None) -> datetime | None:

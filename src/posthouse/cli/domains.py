@@ -9,7 +9,7 @@ from posthouse.cli import output
 from posthouse.cli.operator import perform_for
 from posthouse.cli.output import AccountGiven, AsJson
 from posthouse.mail.reply import printable
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 
 if TYPE_CHECKING:
     from posthouse.flows.account.domains import ShownRecord, Verification
@@ -22,7 +22,7 @@ DomainGiven = Annotated[str, typer.Argument(metavar="DOMAIN", help="Such as exam
 @domain.command("add")
 def add(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
     """Register a domain; prints the DNS records that its owner has to publish."""
-    view = perform_for(account, lambda services, at: services.domains.add(at, domain, OPERATOR))
+    view = perform_for(account, lambda flows, at: flows.domains.add(at, domain, OPERATOR))
     if as_json:
         return output.write_json(output.domain(view))
     _write_records(view.lines)
@@ -42,7 +42,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a domain's DNS records; mail may be sent from it once the required records are found."""
-    checked = perform_for(account, lambda services, at: services.domains.verify(at, domain, OPERATOR, vouched=vouched))
+    checked = perform_for(account, lambda flows, at: flows.domains.verify(at, domain, OPERATOR, vouched=vouched))
     findings = [output.finding(line.finding) for line in _checked(checked) if line.finding is not None]
     if as_json:
         output.write_json(
@@ -67,7 +67,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Show an account's domains."""
-    views = perform_for(account, lambda services, at: services.domains.all(at))
+    views = perform_for(account, lambda flows, at: flows.domains.all(at))
     if as_json:
         return output.write_json([output.domain(view) for view in views])
     if not views:
@@ -85,12 +85,12 @@ def list_(
 @domain.command("rotate")
 def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
     """Make new DKIM keys, which sign once their record is seen; prints the records to publish."""
-    view = perform_for(account, lambda services, at: services.domains.rotate(at, domain, OPERATOR))
+    view = perform_for(account, lambda flows, at: flows.domains.rotate(at, domain, OPERATOR))
     if as_json:
         return output.write_json(output.domain(view))
     _write_records([line for line in view.lines if line.stage == "pending"])
     return output.write_line(
-        "\nPublish them beside those of the present keys, which stay until a week after the new keys sign. That begins "
+        "\nPublish them next to those of the present keys, which stay until a week after the new keys begin to sign: "
         f"within an hour, or with `posthouse domain verify {account!r} {view.domain.name}`."
     )
 
@@ -98,7 +98,7 @@ def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) 
 @domain.command("remove")
 def remove(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
     """Remove a domain and its keys; mail from it that is still queued goes out unsigned."""
-    perform_for(account, lambda services, at: services.domains.remove(at, domain, OPERATOR))
+    perform_for(account, lambda flows, at: flows.domains.remove(at, domain, OPERATOR))
     output.write_done(f"{domain} is removed.", {"removed": domain}, as_json=as_json)
 
 
@@ -129,7 +129,7 @@ def _write_verification(checked: "Verification") -> None:
             if line.record.value:
                 output.write_line(f"  expected  {line.record.value}")
             for value in line.finding.found:
-                output.write_line(f"  found     {printable(value.encode('utf-8', 'replace'))}")
+                output.write_line(f"  found     {printable(value)}")
             output.write_line(f"  {line.advice}")
     if row.verified_at is None:
         output.write_line(f"{row.name} is not verified.")

@@ -66,7 +66,7 @@ def is_private(url: str) -> bool:
 
 
 class Feed:
-    """`access` is a login, renewed when its token expires, or a token alone. `say` reports what it waits for."""
+    """`access` is a login, renewed when its token expires, or only a token. `say` reports what it waits for."""
 
     def __init__(
         self,
@@ -98,14 +98,14 @@ class Feed:
         # A cursor is an event's id, or the lowest id of a moment. The service's clock counts, not ours.
         after = ids.text(ids.EVENT, ids.lowest_id(_date(first) - back))
         while True:
-            answer = await self._patiently(after)
+            answer = await self._page_with_retries(after)
             for event in answer.body["events"]:
                 yield event
             after = answer.body.get("next_cursor") or after
             if not answer.body.get("has_more"):
                 await asyncio.sleep(self._pause_seconds)
 
-    async def _patiently(self, after: str) -> _Answer:
+    async def _page_with_retries(self, after: str) -> _Answer:
         failures = 0
         while True:
             try:

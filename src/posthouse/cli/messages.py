@@ -9,18 +9,18 @@ import typer
 from posthouse.cli import output
 from posthouse.cli.operator import perform, perform_for, settings
 from posthouse.cli.output import AccountGiven, AsJson, Plain
-from posthouse.rules import ids, lesson_text
+from posthouse.rules import ids, learned_limits
 from posthouse.rules.message import MessageStatus, Source
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 
 if TYPE_CHECKING:
-    from posthouse.compose.operator import OperatorServices
+    from posthouse.compose.flows import Flows
     from posthouse.flows.account.message_search import MessageListRow
     from posthouse.flows.operate.monitor import (
         DeliveryAttempt,
         MessageReport,
         RecipientTimeline,
-        StoredLesson,
+        StoredLimitChange,
         Timeline,
     )
     from posthouse.rules.ids import AccountId
@@ -70,12 +70,12 @@ def list_(
 
     filters = SearchFilters(status=status, recipient=to, sender=sender, subject=subject, source=source)
 
-    async def find(services: "OperatorServices", account_id: "AccountId") -> "list[MessageListRow]":
+    async def find(flows: "Flows", account_id: "AccountId") -> "list[MessageListRow]":
         found: list[MessageListRow] = []
         cursor = None
         # A page may be short, or empty, and not be the last.
         while len(found) <= limit:
-            page = await services.message_search.page(account_id, filters, min(PAGE, limit + 1 - len(found)), cursor)
+            page = await flows.message_search.page(account_id, filters, min(PAGE, limit + 1 - len(found)), cursor)
             found += page.items
             cursor = page.next_cursor
             if cursor is None:
@@ -104,11 +104,11 @@ def open_(
 
     The link works once, for 10 minutes.
     """
-    from posthouse.compose.captured_mail import service_url
+    from posthouse.compose.links import service_url
 
-    async def link(services: "OperatorServices") -> str:
-        account_id = (await services.monitor.timeline(message_id)).account_id
-        return await services.captured_mail.new_link(account_id, message_id)
+    async def link(flows: "Flows") -> str:
+        account_id = (await flows.monitor.timeline(message_id)).account_id
+        return await flows.captured_mail.new_link(account_id, message_id)
 
     url = service_url(settings()) + perform(link)
     if as_json:
@@ -122,12 +122,12 @@ def open_(
     return None
 
 
-def _timeline(message_id: str) -> "tuple[Timeline, Mapping[int, StoredLesson]]":
-    """With the lessons that its recipients wait for."""
+def _timeline(message_id: str) -> "tuple[Timeline, Mapping[int, StoredLimitChange]]":
+    """With the limit changes that its recipients wait for."""
 
-    async def find(services: "OperatorServices") -> "tuple[Timeline, Mapping[int, StoredLesson]]":
-        timeline = await services.monitor.timeline(message_id)
-        return timeline, await services.monitor.lessons(timeline)
+    async def find(flows: "Flows") -> "tuple[Timeline, Mapping[int, StoredLimitChange]]":
+        timeline = await flows.monitor.timeline(message_id)
+        return timeline, await flows.monitor.limit_changes(timeline)
 
     return perform(find)
 
@@ -138,10 +138,10 @@ def show_(
     as_json: AsJson = False,
 ) -> None:
     """Show a message's timeline: accepted, every attempt, what it waits for, how it ended."""
-    found, lessons = _timeline(message_id)
+    found, limit_changes = _timeline(message_id)
     if as_json:
         return output.write_json(plain(found))
-    return _write(timeline_lines(found, lessons))
+    return _write(timeline_lines(found, limit_changes))
 
 
 @message.command("explain")
@@ -150,10 +150,10 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say why each recipient waits, or how it ended, and what to do about it."""
-    from posthouse.flows.operate.recipient_explanation import explained
+    from posthouse.flows.operate.message_lookup import explained
 
-    found, lessons = _timeline(message_id)
-    rows = [explained(found, each, lessons.get(each.position))._asdict() for each in found.recipients]
+    found, limit_changes = _timeline(message_id)
+    rows = [explained(found, each, limit_changes.get(each.position))._asdict() for each in found.recipients]
     if as_json:
         return output.write_json(rows)
     for row in rows:
@@ -201,16 +201,18 @@ def _write(lines: Sequence[TimelineLine]) -> None:
         console.print(Text(line.text, style=line.style))
 
 
-def timeline_lines(timeline: "Timeline", lessons: "Mapping[int, StoredLesson] | None" = None) -> list[TimelineLine]:
+def timeline_lines(
+    timeline: "Timeline", limit_changes: "Mapping[int, StoredLimitChange] | None" = None
+) -> list[TimelineLine]:
     """The timeline as an operator reads it. Untrusted text can't send control codes to the terminal.
 
-    `lessons` are those that recipients wait for, by position.
+    `limit_changes` are those that recipients wait for, by position.
     """
     lines = [*_heading(timeline)]
     for recipient in timeline.recipients:
         lines += [TimelineLine(""), *_recipient(timeline, recipient)]
-        if lessons and recipient.position in lessons:
-            lines.append(_lesson(lessons[recipient.position]))
+        if limit_changes and recipient.position in limit_changes:
+            lines.append(_limit_change(limit_changes[recipient.position]))
     if timeline.reports:
         lines += [TimelineLine(""), *map(_report, timeline.reports)]
     if timeline.is_shortened:
@@ -281,17 +283,17 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
         yield TimelineLine(f"  {what[0].upper()}{what[1:]}{answer}")
 
 
-def _lesson(found: "StoredLesson") -> TimelineLine:
-    lesson = found.lesson
-    domain = f" for mail of {lesson.place.domain}" if lesson.place.domain else ""
-    if lesson.place.branch is not None:
-        domain = f" for this account's mail to {lesson.place.branch.destination}"
-    said = lesson_text.said(lesson)
-    return TimelineLine(f"  The lane {lesson.place.lane}{domain} {said} (lesson {found.id})", "yellow")
+def _limit_change(found: "StoredLimitChange") -> TimelineLine:
+    limit_change = found.change
+    domain = f" for mail of {limit_change.scope.domain}" if limit_change.scope.domain else ""
+    if limit_change.scope.branch is not None:
+        domain = f" for this account's mail to {limit_change.scope.branch.destination}"
+    said = learned_limits.change_text(limit_change)
+    return TimelineLine(f"  The lane {limit_change.scope.lane}{domain} {said} (limit change {found.id})", "yellow")
 
 
 def _about_us(recipient: "RecipientTimeline") -> Iterator[TimelineLine]:
-    from posthouse.flows.operate.recipient_explanation import about_service
+    from posthouse.flows.operate.message_lookup import about_service
 
     about = about_service(recipient)
     if about is not None:
@@ -311,10 +313,10 @@ def _report(report: "MessageReport") -> TimelineLine:
 
 
 def _attempt(recipient: "RecipientTimeline", attempt: "DeliveryAttempt", number: int) -> str:
-    destination = f" to {one_line(attempt.exchange)}" if attempt.exchange else ""
-    if attempt.address:
-        destination += f" [{one_line(attempt.address)}]"
-        destination += f" from {attempt.source}" if attempt.source else ""
+    destination = f" to {one_line(attempt.mx_host)}" if attempt.mx_host else ""
+    if attempt.remote_ip:
+        destination += f" [{one_line(attempt.remote_ip)}]"
+        destination += f" from {attempt.source_ip}" if attempt.source_ip else ""
         destination += f" (the relay {attempt.relay})" if attempt.relay else ""
         destination += f" over {attempt.tls}" if attempt.tls else " without TLS" if attempt.stage in _IN_SESSION else ""
     if attempt.outcome is None:
@@ -384,11 +386,11 @@ def plain(timeline: "Timeline") -> Plain:
     }
 
 
-def _plain_remark(attempt: "DeliveryAttempt") -> Plain | None:
-    remark, explained = attempt.remark(), attempt.explained_remark()
-    if remark is None:
+def _plain_reply_signal(attempt: "DeliveryAttempt") -> Plain | None:
+    reply_signal, explained = attempt.reply_signal(), attempt.explained_reply_signal()
+    if reply_signal is None:
         return None
-    return {"name": remark.name, "explanation": explained and asdict(explained)}
+    return {"name": reply_signal.name, "explanation": explained and asdict(explained)}
 
 
 def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Plain:
@@ -410,17 +412,17 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
                 "outcome": attempt.outcome,
                 "is_under_way": recipient.is_under_way(attempt),
                 "is_ambiguous": attempt.is_ambiguous,
-                "exchange": attempt.exchange,
-                "address": attempt.address,
+                "mx_host": attempt.mx_host,
+                "remote_ip": attempt.remote_ip,
                 "tls": attempt.tls,
                 "stage": attempt.stage,
                 "code": attempt.code,
                 "response": attempt.response,
-                "source": attempt.source,
+                "source_ip": attempt.source_ip,
                 "relay": attempt.relay,
                 "worker": str(attempt.worker_id),
                 "explanation": asdict(recipient.explained(attempt)),
-                "remark": _plain_remark(attempt),
+                "reply_signal": _plain_reply_signal(attempt),
             }
             for attempt in recipient.attempts
         ],

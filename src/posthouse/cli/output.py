@@ -26,7 +26,7 @@ PIPE_WIDTH: Final = 240
 # People copy from these columns: never broken over lines.
 _COPIED: Final = frozenset({"id", "username", "name", "email"})
 _GAP: Final = "  "
-_ROOM_MIN: Final = 20
+_VALUE_WIDTH_MIN: Final = 20
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 LimitGiven = Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")]
@@ -197,11 +197,11 @@ def write_done(done: str, values: Plain, *, as_json: bool) -> None:
 
 
 def write_values(values: Plain) -> None:
-    """Names and values, a line each; on a terminal, long values go on below themselves, with whole words."""
+    """Names and values, a line each; on a terminal, long values wrap within their column, at whole words."""
     head = max(map(len, values), default=0) + len(_GAP)
-    room = max(get_terminal_size().columns - head, _ROOM_MIN) if sys.stdout.isatty() else sys.maxsize
+    width = max(get_terminal_size().columns - head, _VALUE_WIDTH_MIN) if sys.stdout.isatty() else sys.maxsize
     for name, value in values.items():
-        lines = textwrap.wrap(text(value), room, break_long_words=False, break_on_hyphens=False) or [""]
+        lines = textwrap.wrap(text(value), width, break_long_words=False, break_on_hyphens=False) or [""]
         write_line(f"{name.replace('_', ' '):<{head}}" + f"\n{' ' * head}".join(lines))
 
 
@@ -245,14 +245,14 @@ def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], columns: Seque
     widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)]
     if not sys.stdout.isatty():
         return widths
-    room = get_terminal_size().columns - len(_GAP) * (len(columns) - 1)
+    available = get_terminal_size().columns - len(_GAP) * (len(columns) - 1)
     least = [
         widths[at] if column in _COPIED else max(len(word) for row in [names, *cells] for word in row[at].split())
         for at, column in enumerate(columns)
     ]
-    if sum(least) > room:
+    if sum(least) > available:
         return None
-    while sum(widths) > room:
+    while sum(widths) > available:
         widths[max(range(len(widths)), key=lambda at: widths[at] - least[at])] -= 1
     return widths
 

@@ -1,20 +1,19 @@
-"""Commands about the queue: a live view of the schedule and of the lanes, and changes of what waits."""
+"""Commands about the queue: a live view of the schedule and of the lanes, and changes of waiting mail."""
 
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.confirmation import DryRun, Yes, confirm
-from posthouse.cli.length import length
-from posthouse.cli.operator import perform, text_of
+from posthouse.cli.operator import DryRun, Yes, confirm, length, perform, text_of
 from posthouse.cli.output import AsJson, Plain
-from posthouse.flows.operate.lane_rows import LaneRow, Part, merged
+from posthouse.flows.operate.lanes import LaneRow, Part, merged
 from posthouse.mail.reply import printable
 from posthouse.rules.queue_change import QueueChange, described
 from posthouse.rules.refusal import Refusal
@@ -22,7 +21,7 @@ from posthouse.rules.refusal import Refusal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from posthouse.compose.operator import OperatorServices
+    from posthouse.compose.flows import Flows
     from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, QueueView
     from posthouse.flows.operate.queue_changes import QueueCount, QueueSelection
 
@@ -59,9 +58,9 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print the queue once, and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the queue once, as JSON, for programs.")] = False,
 ) -> None:
-    """Watch what waits, lane by lane, until Ctrl-C."""
+    """Watch waiting mail, lane by lane, until Ctrl-C."""
     if as_json or once or not sys.stdout.isatty():
-        view = perform(lambda services: services.monitor.queue())
+        view = perform(lambda flows: flows.monitor.queue())
         rows = merged(view.reports, {})
         return output.write_json(plain(view, rows)) if as_json else _print(view, rows)
     with suppress(KeyboardInterrupt):
@@ -108,10 +107,10 @@ def command_for(change: QueueChange) -> Callable[..., None]:
 
 
 _HELP: Final = {
-    QueueChange.RETRY: "Try deferred mail now. A try that would be the last stays at its time.",
+    QueueChange.RETRY: "Retry deferred mail now. A last attempt stays at its time.",
     QueueChange.HOLD: "Send nothing of this mail until it is released. The time does not count; mail accepted later is "
     "not held.",
-    QueueChange.RELEASE: "Let held mail go on, each at its time.",
+    QueueChange.RELEASE: "Release held mail, each message at the time of its next attempt.",
     QueueChange.CANCEL: "End mail that is not final as failed, with its event; its credits are returned. It can't be "
     "undone.",
 }
@@ -134,20 +133,20 @@ class Given(NamedTuple):
 def _change(change: QueueChange, given: Given, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     age = None if given.older_than is None else length("--older-than", given.older_than)
 
-    async def select(services: "OperatorServices") -> "tuple[QueueSelection, QueueCount]":
+    async def select(flows: "Flows") -> "tuple[QueueSelection, QueueCount]":
         from posthouse.flows.operate.queue_changes import Chosen
 
-        account_id = None if given.account is None else await services.accounts.account_id(given.account)
+        account_id = None if given.account is None else await flows.accounts.account_id(given.account)
         chosen = Chosen(given.message, account_id, given.destination, given.lane, age)
         is_restored = change is QueueChange.RELEASE_RESTORED
-        selection = await services.queue_changes.select(chosen, or_all=is_restored)
-        return selection, await services.queue_changes.count(change, selection)
+        selection = await flows.queue_changes.select(chosen, or_all=is_restored)
+        return selection, await flows.queue_changes.count(change, selection)
 
     selection, count = perform(select)
     text = reached(change, count)
     if not confirm(text, count.recipients, count._asdict(), dry_run=dry_run, yes=yes, as_json=as_json):
         return
-    done = perform(lambda services: services.queue_changes.apply(change, selection, given.described))
+    done = perform(lambda flows: flows.queue_changes.apply(change, selection, given.described))
     left = f" {count.being_tried:,} are being tried at this moment: repeat the command for those." * bool(
         count.being_tried
     )
@@ -196,14 +195,14 @@ def _recipients(count: int) -> str:
     return f"{count:,} recipient{'' if count == 1 else 's'}"
 
 
-async def _watch(services: "OperatorServices") -> None:
+async def _watch(flows: "Flows") -> None:
     from rich.live import Live
 
     rates = Rates()
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             try:
-                view = await services.monitor.queue()
+                view = await flows.monitor.queue()
             except Refusal as refusal:
                 # Keep watching, to show when it is over.
                 live.update(f"posthouse: {text_of(refusal)}", refresh=True)
@@ -232,7 +231,7 @@ def render(view: "QueueView", rows: "Sequence[LaneRow]") -> "RenderableType":
     for row in rows:
         rate = "–" if row.per_second is None else f"{row.per_second:,.1f}"
         numbers = (f"{row.waiting:,}", f"{row.in_flight:,}", f"{row.connections:,}", rate)
-        reply = printable((row.last_reply or "–").encode("utf-8", "replace"))[:_REPLY_CHARACTERS]
+        reply = printable(row.last_reply or "–")[:_REPLY_CHARACTERS]
         is_paused = _is_paused(row, view.at)
         texts = (row.lane, *numbers, state_of(row, view.at), reply)
         table.add_row(*map(Text, texts), style="yellow" if is_paused else "")
@@ -275,31 +274,10 @@ def _is_paused(row: LaneRow, now: datetime) -> bool:
 
 
 def plain(view: "QueueView", rows: Sequence[LaneRow]) -> Plain:
-    backlog = view.backlog
-    counts = {
-        "due": backlog.due,
-        "leased": backlog.leased,
-        "claimed": backlog.claimed,
-        "later": backlog.later,
-        "held": backlog.held,
-    }
-    return {
-        "at": view.at,
-        **{name: {"count": count.number, "is_more": count.is_more} for name, count in counts.items()},
-        "oldest_due_at": backlog.oldest_due_at,
-        "lanes": [
-            {
-                "lane": row.lane,
-                "workers": row.workers,
-                "waiting": row.waiting,
-                "in_flight": row.in_flight,
-                "connections": row.connections,
-                "delivered_total": row.delivered_total,
-                "deferred_total": row.deferred_total,
-                "paused_until": row.paused_until,
-                "last_reply": row.last_reply,
-                "state": state_of(row, view.at),
-            }
-            for row in rows
-        ],
-    }
+    backlog = asdict(view.backlog)
+    oldest_due_at = backlog.pop("oldest_due_at")
+    lanes = [{**asdict(row), "state": state_of(row, view.at)} for row in rows]
+    for lane in lanes:
+        del lane["per_second"]  # needs two reports
+    counts = {name: {"count": count.number, "is_more": count.is_more} for name, count in backlog.items()}
+    return {"at": view.at, **counts, "oldest_due_at": oldest_due_at, "lanes": lanes}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from posthouse.config import Settings
 
 STOP_SECONDS_MAX: Final = 30.0
-# Files that a process has open beside its clients' connections: to the database and the stream, logs, and spares.
 _POLL_SECONDS: Final = 0.2
 
 
@@ -34,7 +34,7 @@ class ServicePart(StrEnum):
     DISPATCH = "dispatch"
     DELIVERY = "delivery"
     NOTIFICATION = "notification"
-    UPKEEP = "upkeep"
+    MAINTENANCE = "maintenance"
 
 
 _NEEDED: Final = {
@@ -44,37 +44,37 @@ _NEEDED: Final = {
 
 
 def migrate(as_json: AsJson = False) -> None:
-    """Bring the database's tables up to date, with room for the days ahead."""
-    from posthouse.compose import operator
-    from posthouse.compose.errors import UnsafeDatabase
+    """Bring the database's tables up to date, with partitions for the days ahead."""
+    from posthouse.compose import database
+    from posthouse.compose.database import UnsafeDatabase
     from posthouse.rules.refusal import Refusal
 
     try:
-        asyncio.run(operator.migrate(settings()))
+        asyncio.run(database.migrate(settings()))
     except Refusal as refusal:
         fail(text_of(refusal))
     except UnsafeDatabase as error:
         fail(str(error))
-    made = perform(lambda services: services.upkeep.make_partitions())
+    made = perform(lambda flows: flows.maintenance.make_partitions())
     done = f"The tables are up to date; {made} partitions were made for the days ahead."
     output.write_done(done, {"partitions_made": made}, as_json=as_json)
 
 
-def upkeep(
+def maintenance(
     force: Annotated[
         bool,
         typer.Option("--force", help="Drop all days past their retention at once, not only the two oldest."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run upkeep once, now: make coming days' partitions, drop old ones, re-check domains, count usage, mail alerts."""
-    done = perform(lambda services: services.upkeep.run())
+    """Run maintenance now: make coming days' partitions, drop old ones, check domains again, count usage, alert."""
+    done = perform(lambda flows: flows.maintenance.run())
     if force:
-        dropped = perform(lambda services: services.upkeep.drop_partitions(at_once_max=None))
+        dropped = perform(lambda flows: flows.maintenance.drop_partitions(days_max=None))
         done = replace(done, partitions_dropped=done.partitions_dropped + dropped)
-    counted = perform(lambda services: services.usage_counter.run())
-    delays = perform(lambda services: services.provider_delays.run())
-    alerts = perform(lambda services: services.alert_check.run())
+    counted = perform(lambda flows: flows.usage_counter.run())
+    delays = perform(lambda flows: flows.provider_delays.run())
+    alerts = perform(lambda flows: flows.alert_check.run())
     values = {
         "partitions_made": done.partitions_made,
         "partitions_dropped": done.partitions_dropped,
@@ -82,7 +82,6 @@ def upkeep(
         "domains_checked": done.domains_checked,
         "domains_lost": done.domains_lost,
         "secrets_resealed": done.secrets_resealed,
-        "domain_keys_made": done.domain_keys_made,
         "webhooks_ended": done.webhooks_ended,
         "addresses_checked": done.addresses_checked,
         "accounts_raised": done.accounts_raised,
@@ -111,7 +110,7 @@ def run(
 
     http answers requests, submission accepts mail over SMTP (once smtp.tls_certificate_file is set), inbound receives
     bounces and complaints (once inbound.return_path_domain is set), dispatch releases mail that is due, delivery sends
-    it, notification sends webhooks, upkeep maintains the data.
+    it, notification sends webhooks, maintenance maintains the data.
     """
     from posthouse.compose import tracing
 
@@ -138,8 +137,8 @@ def run(
             from posthouse.compose.http import serve_http
 
             serve_http(given, address, processes)
-        case [alone]:
-            _work(given, alone, address)
+        case [group]:
+            _work(given, group, address)
         case _:
             _supervise([_command(group, processes, host, port) for group in groups])
 
@@ -224,12 +223,12 @@ def _refuse_unusable_database(given: "Settings") -> None:
     A database that is down is no reason not to start: clients are asked to try again until it is back. Nor is a
     NATS server that is down: mail is accepted and waits.
     """
-    from posthouse.compose.errors import UnsafeDatabase
-    from posthouse.compose.operator import operator_services
+    from posthouse.compose.database import UnsafeDatabase
+    from posthouse.compose.flows import open_flows
     from posthouse.rules.refusal import Refusal
 
     async def check() -> None:
-        async with operator_services(given):
+        async with open_flows(given):
             pass
 
     try:
@@ -245,7 +244,7 @@ def _work(given: "Settings", parts: Sequence[ServicePart], address: tuple[str, i
     """Run the parts in this process until a signal; exits with status 0 when they ended in order."""
     import uvloop
 
-    from posthouse.compose.errors import CannotListen
+    from posthouse.compose.process import CannotListen
     from posthouse.compose.run import run as run_parts
 
     async def until_signalled() -> None:
@@ -271,7 +270,7 @@ def _command(parts: Sequence[ServicePart], processes: int, host: str | None, por
 
 
 def _supervise(commands: Sequence[Sequence[str]]) -> None:
-    """Run each group of parts as a process of its own. When a process ends, for any reason, all end.
+    """Run each group of parts in a separate process. When a process ends, for any reason, all end.
 
     Restarting is up to systemd or a container engine, which does it better and sees the failure.
     """
@@ -285,7 +284,7 @@ def _supervise(commands: Sequence[Sequence[str]]) -> None:
         signal.signal(number, stop)
     children: list[subprocess.Popen[bytes]] = []
     try:
-        # In sessions of their own, so that Ctrl-C reaches them once, from here.
+        # In separate sessions, so that Ctrl-C reaches them once, from here.
         children += [subprocess.Popen(command, start_new_session=True) for command in commands]  # noqa: S603
         while not asked_to_stop and all(child.poll() is None for child in children):
             time.sleep(_POLL_SECONDS)
@@ -309,3 +308,39 @@ def _ended(children: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
             os.killpg(child.pid, signal.SIGKILL)
             codes.append(child.wait())
     return codes
+
+
+def dev(
+    directory: Annotated[Path, typer.Option(help="Where the data, the settings and the log are.")] = Path(".posthouse"),
+    host: Annotated[str, typer.Option(help="Listen here.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="For HTTP; if it is taken, the next free port.")] = 8025,
+    smtp_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="For SMTP; if it is taken, the next free port.")
+    ] = 2587,
+    reset: Annotated[bool, typer.Option("--reset", help="Delete all data first, and start over.")] = False,
+) -> None:
+    """Run everything on this machine, with its own PostgreSQL and a demo account; no mail leaves.
+
+    PostgreSQL is that of the machine, or comes with `pip install 'posthouse[dev]'`. Ctrl-C stops everything; the next
+    start continues with the same data and keys.
+    """
+    from posthouse.dev.ports import DevError
+    from posthouse.dev.run import Options, run
+    from posthouse.rules.refusal import Refusal
+
+    # The service's parts print to a log; this is still the terminal.
+    terminal = os.fdopen(os.dup(1), "w", encoding="utf-8")
+
+    def say(text: str) -> None:
+        terminal.write(text + "\n")
+        terminal.flush()
+
+    try:
+        run(Options(directory, host, port, smtp_port, reset), say)
+    except DevError as error:
+        fail(str(error))
+    except Refusal as refusal:
+        fail(text_of(refusal))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    output.write_line("Stopped.")

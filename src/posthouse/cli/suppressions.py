@@ -8,7 +8,7 @@ from posthouse.cli import output
 from posthouse.cli.operator import perform_for
 from posthouse.cli.output import AccountGiven, AsJson, Plain
 from posthouse.mail.reply import printable
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.suppression import SuppressionReason
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def list_(
 ) -> None:
     """Show an account's suppressed addresses, newest first."""
     page = perform_for(
-        account, lambda services, at: services.suppressions.page(at, limit, email=email, search=search, reason=reason)
+        account, lambda flows, at: flows.suppressions.page(at, limit, email=email, search=search, reason=reason)
     )
     rows = [_plain(row) for row in page.items]
     if as_json:
@@ -55,7 +55,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Suppress an address: the account sends nothing to it any more."""
-    row, is_new = perform_for(account, lambda services, at: services.suppressions.add(at, OPERATOR, email, note))
+    row, is_new = perform_for(account, lambda flows, at: flows.suppressions.add(at, OPERATOR, email, note))
     if as_json:
         return output.write_json(_plain(row))
     if is_new:
@@ -71,7 +71,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Remove a suppression: the address gets the account's mail again."""
-    row = perform_for(account, lambda services, at: services.suppressions.remove(at, OPERATOR, email, reason))
+    row = perform_for(account, lambda flows, at: flows.suppressions.remove(at, OPERATOR, email, reason))
     done = f"{row.email} is no longer suppressed (it was, as {row.reason})."
     output.write_done(done, _plain(row), as_json=as_json)
 
@@ -84,6 +84,6 @@ def _plain(row: "SuppressionRow") -> Plain:
         "added_by": row.added_by,
         "code": row.code,
         # Control codes in another server's reply must not reach the terminal.
-        "response": None if row.response is None else printable(row.response.encode()),
+        "response": None if row.response is None else printable(row.response),
         "at": row.at,
     }

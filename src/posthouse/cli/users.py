@@ -1,29 +1,26 @@
-"""Commands about users of the dashboard: an account's members."""
+"""Commands about users of the dashboard, an account's members, and their logins."""
 
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from posthouse.cli import output
 from posthouse.cli.operator import perform, perform_for, service_url
 from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
-from posthouse.rules.actor import OPERATOR
-from posthouse.rules.credential import Role
+from posthouse.mail.reply import printable
+from posthouse.rules import ids
+from posthouse.rules.credential import OPERATOR, Role
 
 if TYPE_CHECKING:
-    from posthouse.compose.operator import OperatorServices
+    from posthouse.compose.flows import Flows
+    from posthouse.flows.account.sessions import SessionRow
     from posthouse.flows.account.team import MemberRow
     from posthouse.rules.ids import AccountId
 
 user = typer.Typer(no_args_is_help=True)
-
-
-class OnOff(StrEnum):
-    ON = "on"
-    OFF = "off"
-
+session = typer.Typer(no_args_is_help=True)
 
 UserGiven = Annotated[str, typer.Argument(metavar="ADDRESS", help="The address that they log in with.")]
 MemberGiven = Annotated[
@@ -34,11 +31,20 @@ FromStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, not the keyboard.")
 ]
 
+_COLUMNS: Final = ("id", "created_at", "expires_at", "from", "program")
+
+UserAddress = Annotated[str, typer.Argument(metavar="ADDRESS", help="The address that they log in with.")]
+
+
+class OnOff(StrEnum):
+    ON = "on"
+    OFF = "off"
+
 
 @user.command("list")
 def list_(account: AccountGiven, limit: LimitGiven = 50, as_json: AsJson = False) -> None:
     """Show an account's users, newest first."""
-    page = perform_for(account, lambda services, at: services.team.members(at, limit))
+    page = perform_for(account, lambda flows, at: flows.team.members(at, limit))
     rows = [output.member(row) for row in page.items]
     hint = f"There are none: invite one with `posthouse user invite {account!r} ADDRESS`."
     columns = ("id", "email", "role", "created_at")
@@ -55,9 +61,9 @@ def create(
 ) -> None:
     """Make a user who may log in to an account's dashboard, with a password that you choose."""
     # Asked for once all else is right: a person must not type it twice in vain.
-    account_id = perform_for(account, lambda services, at: services.team.check_new_user(at, email))
+    account_id = perform_for(account, lambda flows, at: flows.team.check_new_user(at, email))
     password = _password(password_stdin)
-    row = perform(lambda services: services.team.create_user(account_id, email, password, role, OPERATOR))
+    row = perform(lambda flows: flows.team.create_user(account_id, email, password, role, OPERATOR))
     if as_json:
         return output.write_json(output.member(row))
     return output.write_line(f"{row.email} may log in as {row.role}.")
@@ -66,7 +72,7 @@ def create(
 @user.command("invite")
 def invite(account: AccountGiven, email: UserGiven, role: RoleGiven = Role.OWNER, as_json: AsJson = False) -> None:
     """Invite a user to an account: they choose their own password, or prove the password that they have."""
-    made = perform_for(account, lambda services, at: services.team.invite(at, email, role, OPERATOR))
+    made = perform_for(account, lambda flows, at: flows.team.invite(at, email, role, OPERATOR))
     row = made.invitation
     if as_json:
         return output.write_json({**output.invitation(row), "token": made.token, "link": made.link})
@@ -80,9 +86,9 @@ def invite(account: AccountGiven, email: UserGiven, role: RoleGiven = Role.OWNER
         }
     )
     output.write_line(
-        "\nThe token is shown this once: hand it to them now. They join with it and a password of their own"
+        "\nThe token is shown only now: give it to them. They join with it and a password that they choose;"
     )
-    output.write_line("choice; if their address is a user already, with the password that they have:\n")
+    output.write_line("if their address is a user already, with the password that they have:\n")
     return output.write_line(
         f"  curl {service_url()}/v1/invitations/accept -H 'Content-Type: application/json' \\\n"
         f"""    -d '{{"token": "{made.token}", "password": "…"}}'"""
@@ -98,9 +104,9 @@ def change_role(
 ) -> None:
     """Change what a user may do in an account; an account keeps an owner."""
 
-    async def change(services: "OperatorServices", account_id: "AccountId") -> "MemberRow":
-        found = await services.team.user_id(member)
-        return await services.team.change_role(account_id, found, role, OPERATOR)
+    async def change(flows: "Flows", account_id: "AccountId") -> "MemberRow":
+        found = await flows.team.user_id(member)
+        return await flows.team.change_role(account_id, found, role, OPERATOR)
 
     row = perform_for(account, change)
     if as_json:
@@ -112,21 +118,21 @@ def change_role(
 def remove(account: AccountGiven, member: MemberGiven, as_json: AsJson = False) -> None:
     """Remove a user from an account, within seconds; an account keeps an owner."""
 
-    async def remove_member(services: "OperatorServices", account_id: "AccountId") -> None:
-        await services.team.remove(account_id, await services.team.user_id(member), OPERATOR)
+    async def remove_member(flows: "Flows", account_id: "AccountId") -> None:
+        await flows.team.remove(account_id, await flows.team.user_id(member), OPERATOR)
 
     perform_for(account, remove_member)
     if as_json:
         return output.write_json({"removed": member})
-    return output.write_line(f"{member} is no longer a user of the account. Keys that they made go on working.")
+    return output.write_line(f"{member} is no longer a user of the account. Keys that they made still work.")
 
 
 @user.command("password")
 def set_password(email: UserGiven, password_stdin: FromStdin = False, as_json: AsJson = False) -> None:
     """Set a user's password; all of their sessions end, within seconds."""
-    perform(lambda services: services.sessions.check_user(email))
+    perform(lambda flows: flows.sessions.check_user(email))
     password = _password(password_stdin)
-    ended = perform(lambda services: services.sessions.reset_password(email, password))
+    ended = perform(lambda flows: flows.sessions.reset_password(email, password))
     if as_json:
         return output.write_json({"email": email, "sessions_ended": ended})
     return output.write_line(f"The password of {email} is set; {ended} of their sessions ended.")
@@ -135,16 +141,16 @@ def set_password(email: UserGiven, password_stdin: FromStdin = False, as_json: A
 @user.command("totp-off")
 def switch_off_totp(email: UserGiven, as_json: AsJson = False) -> None:
     """Remove a user's second factor, when they lost both the device and the recovery codes."""
-    perform(lambda services: services.sessions.switch_off_totp(email))
+    perform(lambda flows: flows.sessions.switch_off_totp(email))
     if as_json:
         return output.write_json({"email": email, "second_factor": False})
-    return output.write_line(f"{email} logs in with the password alone again.")
+    return output.write_line(f"{email} now logs in with only the password.")
 
 
 @user.command("login-link")
 def login_link(email: UserGiven, as_json: AsJson = False) -> None:
     """Make a link that logs a user in to the dashboard once, for 10 minutes; a second factor is still asked for."""
-    url = service_url() + perform(lambda services: services.login_links.new_link(email))
+    url = service_url() + perform(lambda flows: flows.login_links.new_link(email))
     if as_json:
         return output.write_json({"email": email, "url": url})
     return output.write_line(url)
@@ -161,12 +167,12 @@ def set_operator(
     """Let a user operate the service in the dashboard, or no longer; they need a second factor for it."""
     if email is None or state is None:
         rows: list[Plain] = [
-            {"email": address, "since": since} for address, since in perform(lambda services: services.operators.all())
+            {"email": address, "since": since} for address, since in perform(lambda flows: flows.operators.all())
         ]
         none = "There are none: `posthouse user operator ADDRESS on` makes one."
         return output.write_page(rows, ("email", "since"), as_json=as_json, empty=none)
     is_operator = state is OnOff.ON
-    perform(lambda services: services.operators.set_operator(email, is_operator=is_operator))
+    perform(lambda flows: flows.operators.set_operator(email, is_operator=is_operator))
     said = "is an operator. They need a second factor." if is_operator else "is no longer an operator."
     return output.write_done(f"{email} {said}", {"email": email, "operator": is_operator}, as_json=as_json)
 
@@ -176,3 +182,37 @@ def _password(from_stdin: bool) -> str:
         return sys.stdin.readline().rstrip("\r\n")
     typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return typed
+
+
+@session.command("list")
+def list_sessions(email: UserAddress, as_json: AsJson = False) -> None:
+    """Show where a user is logged in, newest first."""
+    rows = [_plain(row) for row in perform(lambda flows: flows.sessions.live_of(email))]
+    output.write_page(rows, _COLUMNS, as_json=as_json, empty=f"{email} is logged in nowhere.")
+
+
+@session.command("end")
+def end(
+    email: UserAddress,
+    session_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Its id, as `session list` shows it.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="End all sessions of the user.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a session of a user, and every token of it; in force everywhere within seconds."""
+    if (session_id is None) is not every:
+        raise typer.BadParameter("give a session's id or --all, one of them.")
+    count = perform(lambda flows: flows.sessions.end_of(email, session_id))
+    done = f"{count} session{' is' if count == 1 else 's are'} ended; no token of theirs is taken any more."
+    output.write_done(done, {"ended": count}, as_json=as_json)
+
+
+def _plain(row: "SessionRow") -> Plain:
+    return {
+        "id": ids.text(ids.SESSION, row.id),
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        "from": row.peer,
+        "program": printable(row.user_agent)[:80],
+    }

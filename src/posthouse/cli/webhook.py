@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import output, webhook_events
-from posthouse.cli.confirmation import DryRun, Yes, confirm
-from posthouse.cli.length import is_length, length
-from posthouse.cli.operator import fail, perform_for
+from posthouse.cli.operator import DryRun, Yes, confirm, fail, is_length, length, perform_for
 from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules import ids
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
 
 if TYPE_CHECKING:
     from posthouse.cli.event_feed import Login
-    from posthouse.compose.operator import OperatorServices
-    from posthouse.flows.webhooks.webhook import WebhookDelivery
+    from posthouse.compose.flows import Flows
+    from posthouse.flows.webhooks.endpoints import WebhookDelivery
     from posthouse.rules.ids import AccountId
 
 webhook = typer.Typer(no_args_is_help=True)
@@ -50,15 +48,15 @@ SecretFile = Annotated[
 def show(account: AccountGiven, as_json: AsJson = False) -> None:
     """Show an account's endpoint, and whether it answers."""
 
-    async def endpoint_of(services: "OperatorServices", account_id: "AccountId") -> Plain | None:
-        endpoint = await services.webhook_endpoint.get(account_id)
+    async def endpoint_of(flows: "Flows", account_id: "AccountId") -> Plain | None:
+        endpoint = await flows.endpoints.webhook(account_id)
         if endpoint is None:
             return None
         return {
             "url": endpoint.url,
-            "events": list(endpoint.events),
+            "events": list(endpoint.filters.types),
             "enabled": endpoint.enabled,
-            "state": services.webhook_endpoint.state(endpoint),
+            "state": flows.endpoints.state(endpoint),
             "answered_at": endpoint.answered_at,
             "failing_since": endpoint.failing_since,
             "created_at": endpoint.created_at,
@@ -81,9 +79,7 @@ def deliveries(
     as_json: AsJson = False,
 ) -> None:
     """Show what was sent to an account's webhook, newest first, and how its server answered."""
-    page = perform_for(
-        account, lambda services, at: services.webhook_endpoint.deliveries(at, limit, message_id=message)
-    )
+    page = perform_for(account, lambda flows, at: flows.endpoints.deliveries(at, limit, message_id=message))
     rows = [_delivery(row) for row in page.items]
     columns = ("id", "created_at", "type", "status", "attempt", "http_status", "error", "next_attempt_at")
     hint = "Nothing was sent: the account has no webhook, or no results since it has one."
@@ -104,7 +100,7 @@ def replay(
     since = failed_since
     if is_length(since):
         since = (datetime.now(UTC) - length("--failed-since", since)).isoformat()
-    count = perform_for(account, lambda services, at: services.webhook_endpoint.count_failed(at, since))
+    count = perform_for(account, lambda flows, at: flows.endpoints.count_failed(at, since))
     confirmed = confirm(
         f"{count:,} webhook deliveries failed, and would be sent again.",
         count,
@@ -115,8 +111,8 @@ def replay(
     )
     if not confirmed:
         return
-    done = perform_for(account, lambda services, at: services.webhook_endpoint.replay_failed(at, since, OPERATOR))
-    more = f" There are more: go on with --failed-since {done.next_since.isoformat()}." if done.next_since else ""
+    done = perform_for(account, lambda flows, at: flows.endpoints.replay_failed(at, since, OPERATOR))
+    more = f" There are more: continue with --failed-since {done.next_since.isoformat()}." if done.next_since else ""
     values = {"replayed": done.count, "next_since": done.next_since}
     output.write_done(f"{done.count:,} webhook deliveries are due again.{more}", values, as_json=as_json)
 
@@ -177,8 +173,8 @@ def listen(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Listen here on 127.0.0.1; 0 is any free port.")] = 0,
     secret: Secret = "",
     secret_file: SecretFile = None,
-    since: Annotated[str, typer.Option(metavar="30m|2h|7d", help="Begin with events of so long ago.")] = "0s",
-    count: Annotated[int, typer.Option(min=0, help="End after so many events; 0 is never.")] = 0,
+    since: Annotated[str, typer.Option(metavar="30m|2h|7d", help="Begin with events from this long ago.")] = "0s",
+    count: Annotated[int, typer.Option(min=0, help="End after this many events; 0 means never.")] = 0,
     follow: Annotated[bool, typer.Option(help="Follow the feed, or only listen.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each event, for programs.")] = False,
 ) -> None:
@@ -227,7 +223,7 @@ def _delivery(row: "WebhookDelivery") -> Plain:
         "attempt": f"{row.attempt} of {row.max_attempts}",
         "http_status": row.http_status,
         # Control codes in another server's answer must not reach the terminal.
-        "error": None if row.error is None else printable(row.error.encode()),
+        "error": None if row.error is None else printable(row.error),
         "duration_ms": row.duration_ms,
         "created_at": row.created_at,
         "last_attempt_at": row.last_attempt_at,
@@ -236,7 +232,7 @@ def _delivery(row: "WebhookDelivery") -> Plain:
 
 
 def _say(text: str) -> None:
-    """To standard error: standard output has the events alone."""
+    """To standard error: standard output carries only the events."""
     sys.stderr.write(f"{text}\n")
 
 

@@ -112,4 +112,4 @@ def _details(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _one_line(value: object) -> str:
-    return printable(str(value).encode("utf-8", "replace"))
+    return printable(str(value))

@@ -25,7 +25,7 @@ from posthouse.rules.event import CONTENT_TYPE, SIGNATURE_HEADER, USER_AGENT
 HOST: Final = "127.0.0.1"
 BODY_BYTES_MAX: Final = 256 * 1024
 BODY_SECONDS_MAX: Final = 10.0
-REQUESTS_AT_ONCE_MAX: Final = 16
+CONCURRENT_REQUESTS_MAX: Final = 16
 # The service gives a receiver as much time, and reads as much of its answer.
 CALL_SECONDS_MAX: Final = 5.0
 ANSWER_BYTES_MAX: Final = 2_048
@@ -109,7 +109,7 @@ async def send(http: aiohttp.ClientSession, url: str, secret: str, body: bytes) 
             text = printable(await read_answer(response, ANSWER_BYTES_MAX))
             status = response.status
     except TimeoutError:
-        text = f"no whole answer within {CALL_SECONDS_MAX:.0f} s"
+        text = f"no complete answer within {CALL_SECONDS_MAX:.0f} s"
     except aiohttp.InvalidURL:
         raise FeedClosed(f"{url} is no address: --forward is such as http://127.0.0.1:3000/hook") from None
     except aiohttp.ClientError as error:
@@ -151,7 +151,7 @@ class _Listener:
         await self._runner.cleanup()
 
     async def _receive(self, request: web.Request) -> web.Response:
-        if self._requests >= REQUESTS_AT_ONCE_MAX:
+        if self._requests >= CONCURRENT_REQUESTS_MAX:
             return web.Response(status=503, text="busy: send it again\n", headers={"Retry-After": "1"})
         self._requests += 1
         try:

@@ -42,12 +42,12 @@ def target_of(settings: Settings) -> Callable[[str], WebhookTarget]:
 
 @cache
 def verified_tls() -> TlsPolicy:
-    """Of servers that we log in at: their certificate must be valid for the machine's authorities."""
+    """For servers where we log in: their certificate must be valid for the machine's authorities."""
     return TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context())
 
 
 def opportunistic_tls() -> TlsPolicy:
-    """Encrypt when offered; an unverified peer beats cleartext."""
+    """Encrypt if offered: an unverified peer is better than cleartext."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

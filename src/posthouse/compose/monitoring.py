@@ -1,6 +1,6 @@
-"""Monitoring of a process: its metrics and whether it is ready, at a port of its own; nothing unless a port is set.
+"""Monitoring of a process: its metrics and whether it is ready, on a separate port; nothing unless a port is set.
 
-The client library of Prometheus takes a moment to import: it is imported where a port is set.
+The client library of Prometheus is slow to import, so it is imported only if a port is set.
 """
 
 import asyncio
@@ -13,17 +13,18 @@ import structlog
 
 from posthouse import metrics
 from posthouse.clock import DatabaseClock
-from posthouse.compose.database import open_database, require_tables
-from posthouse.compose.errors import CannotListen, UnsafeDatabase, why_unavailable
+from posthouse.compose.context import context_of
+from posthouse.compose.database import UnsafeDatabase, open_database, require_tables, why_unavailable
+from posthouse.compose.process import CannotListen
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
-from posthouse.flows.operate.figures import QueueFigures, StorageFigures
+from posthouse.flows.operate.monitor import QueueFigures, StorageFigures
 from posthouse.rules.refusal import Refusal
 from posthouse.store.postgres import Database
 
 log = structlog.get_logger(__name__)
 
-DRAINING: Final = "draining: the process finishes what it has, and takes nothing new"
+DRAINING: Final = "draining: the process finishes its work, and accepts nothing new"
 NO_ANSWER: Final = "PostgreSQL does not answer"
 DATABASE_SECONDS_MAX: Final = 2.0
 FIGURES_PAUSE_SECONDS: Final = 10.0
@@ -41,8 +42,9 @@ async def monitored(settings: Settings, parts: Collection[str], is_draining: Cal
     metrics.INFO.set(1, version("posthouse"))
     async with AsyncExitStack() as stack:
         clock = DatabaseClock()
-        # Of its own: whether the process is ready must not wait for its work. It is opened when it is first used.
+        # A separate connection, opened at first use, because the readiness check must not wait for the process's work.
         database = await stack.enter_async_context(open_database(settings, connections_max=1, clock=clock))
+        context = context_of(settings, database, clock)
         server = MonitoringServer(_reasons(database, is_draining))
         try:
             listening, port = await server.listen(settings.monitoring.host, settings.monitoring.port)
@@ -54,10 +56,10 @@ async def monitored(settings: Settings, parts: Collection[str], is_draining: Cal
         stack.callback(listening.close)
         log.info("monitoring_listening", host=settings.monitoring.host, port=port, parts=sorted(parts))
         if "dispatch" in parts:
-            queue = QueueFigures(database=database, clock=clock, ticket_lease=settings.workers.ticket_lease)
+            queue = QueueFigures(context, ticket_lease=settings.workers.ticket_lease)
             await stack.enter_async_context(repeated(queue.run, pause_seconds=FIGURES_PAUSE_SECONDS))
-        if "upkeep" in parts:
-            storage = StorageFigures(database=database, clock=clock)
+        if "maintenance" in parts:
+            storage = StorageFigures(context)
             await stack.enter_async_context(repeated(storage.run, pause_seconds=FIGURES_PAUSE_SECONDS))
         yield
 

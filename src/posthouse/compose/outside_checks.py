@@ -10,12 +10,12 @@ from posthouse.config import Settings
 from posthouse.flows.operate.outside_checks import OutsideChecks, OutsideSettings
 from posthouse.wire.dns import Resolver, system_name_servers
 
-# Of a process besides its connections: pools, files, logs.
+# Open files of a process besides its connections: pools, files, logs.
 FILES_BESIDE: Final = 100
 
 
 def files_needed(settings: Settings) -> dict[str, int]:
-    """How many open files a part needs, by the setting that says so."""
+    """How many open files a part needs, by the setting that decides it."""
     return {
         "smtp.connections_max": settings.smtp.connections_max + FILES_BESIDE,
         "delivery.sessions_max": settings.delivery.sessions_max + FILES_BESIDE,
@@ -43,7 +43,7 @@ def outside_checks(settings: Settings) -> OutsideChecks:
 
 
 def _files(settings: Settings) -> dict[str, int]:
-    """Of the parts that are set up."""
+    """Only for the parts that are set up."""
     needed = files_needed(settings)
     if not settings.smtp.tls_certificate_file and not settings.inbound.return_path_domain:
         del needed["smtp.connections_max"]
@@ -51,6 +51,6 @@ def _files(settings: Settings) -> dict[str, int]:
 
 
 def _authorities_file() -> str:
-    """The system's bundle of authorities, if it has one."""
+    """The system's bundle of certificate authorities, if it has one."""
     paths = (ssl.get_default_verify_paths().cafile, "/etc/ssl/certs/ca-certificates.crt")
     return next((path for path in paths if path and Path(path).is_file()), "")

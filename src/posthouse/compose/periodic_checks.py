@@ -1,21 +1,24 @@
-"""What a process checks again and again: the database's time, changes to its control cache, and the disk's room."""
+"""Checks that a process repeats: the database's time, changes to its control cache, and disk space."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import structlog
 
 from posthouse import metrics
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
+from posthouse.compose.context import context_of
 from posthouse.compose.database import learn_time_of, open_database
 from posthouse.config import Settings
-from posthouse.config.storage import AUTO
 from posthouse.entrypoints.workers import repeated
+from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.operate.restore import RestoreCheck
-from posthouse.flows.shared.disk_space import DiskSpace, server_volume, size, volume
+from posthouse.flows.shared.context import Context
+from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.rules import service_time
+from posthouse.rules.limits import LAST_USED_SECONDS
+from posthouse.rules.refusal import Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 
@@ -29,7 +32,7 @@ DISK_SPACE_PAUSE_SECONDS: Final = 3.0
 
 @asynccontextmanager
 async def service_clock(settings: Settings) -> AsyncIterator[DatabaseClock]:
-    """Service time for all parts of a process, over a connection of its own."""
+    """Service time for all parts of a process, over a separate connection."""
     clock = DatabaseClock()
     async with (
         open_database(settings, connections_max=1, clock=clock) as database,
@@ -40,8 +43,8 @@ async def service_clock(settings: Settings) -> AsyncIterator[DatabaseClock]:
 
 @asynccontextmanager
 async def synchronized(settings: Settings, clock: DatabaseClock, database: Database) -> AsyncIterator[None]:
-    """The clock follows the database's time, and a restored database is noticed."""
-    check = restore_check(settings, clock, database)
+    """Keep the clock in step with the database's time, and notice a restored database."""
+    check = restore_check(settings, context_of(settings, database, clock), clock)
 
     async def synchronize_clock() -> None:
         await synchronize(clock, database, check)
@@ -50,14 +53,12 @@ async def synchronized(settings: Settings, clock: DatabaseClock, database: Datab
         yield
 
 
-def restore_check(settings: Settings, clock: DatabaseClock, database: Database) -> RestoreCheck:
-    return RestoreCheck(
-        database=database, clock=clock, chance=SystemChance(), holds=settings.database.hold_after_restore
-    )
+def restore_check(settings: Settings, context: Context, clock: DatabaseClock) -> RestoreCheck:
+    return RestoreCheck(context, clock=clock, holds=settings.database.hold_after_restore)
 
 
 async def synchronize(clock: DatabaseClock, database: Database, check: RestoreCheck) -> None:
-    """Learn the database's time, and note service time for processes that start."""
+    """Read the database's time, and note service time for processes that start."""
     was_held = clock.step
     async with database.connection() as connection:
         await learn_time_of(clock, connection)
@@ -71,31 +72,28 @@ async def synchronize(clock: DatabaseClock, database: Database, check: RestoreCh
 
 
 @asynccontextmanager
-async def refreshed(control_cache: ControlCache) -> AsyncIterator[ControlCache]:
-    """The cache drops changed entries within a second or two."""
+async def refreshed(control_cache: ControlCache) -> AsyncIterator[None]:
+    """Drop changed entries from the cache within a second or two."""
     async with repeated(control_cache.forget_changes, pause_seconds=CONTROL_CACHE_PAUSE_SECONDS):
-        yield control_cache
-
-
-def disk_space(settings: Settings, database: Database) -> DiskSpace:
-    gauges = []
-    directory, free_bytes_min = settings.disk_space.directory, settings.disk_space.free_bytes_min
-    if directory == AUTO:
-        if settings.database.is_on_this_machine:
-            gauges.append(server_volume(database, free_bytes_min))
-    elif directory:
-        gauges.append(volume(directory, free_bytes_min))
-    if settings.disk_space.database_bytes_max:
-        gauges.append(size(database, settings.disk_space.database_bytes_max))
-    return DiskSpace(gauges)
+        yield
 
 
 @asynccontextmanager
-async def checked_disk_space(settings: Settings, database: Database) -> AsyncIterator[DiskSpace]:
-    """The disk space as of a few seconds ago at most."""
-    made = disk_space(settings, database)
-    if not made.gauges:
-        yield made
+async def measured(disk_space: DiskSpace) -> AsyncIterator[None]:
+    """Measure the disk space every few seconds."""
+    if not disk_space.gauges:
+        yield
         return
-    async with repeated(made.check, pause_seconds=DISK_SPACE_PAUSE_SECONDS):
-        yield made
+    async with repeated(disk_space.check, pause_seconds=DISK_SPACE_PAUSE_SECONDS):
+        yield
+
+
+@asynccontextmanager
+async def noted(last_used: LastUsed) -> AsyncIterator[None]:
+    """Write times of last use at intervals, and when the process stops."""
+    try:
+        async with repeated(last_used.write, pause_seconds=LAST_USED_SECONDS):
+            yield
+    finally:
+        with suppress(Refusal):  # PostgreSQL may be down by then, and these times are not worth a wait
+            await last_used.write()

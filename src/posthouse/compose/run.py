@@ -5,10 +5,9 @@ from collections.abc import Coroutine, Iterator
 from contextlib import nullcontext
 
 from posthouse.clock import DatabaseClock
-from posthouse.compose.garbage_collection import collect_rarely
-from posthouse.compose.logging_setup import configure_logging, log_capture
 from posthouse.compose.monitoring import monitored
 from posthouse.compose.periodic_checks import service_clock
+from posthouse.compose.process import collect_rarely, configure_logging, log_capture
 from posthouse.compose.stream import open_stream
 from posthouse.config import Settings
 from posthouse.wire.stream import Stream
@@ -21,11 +20,11 @@ async def run(
 ) -> None:
     """Run the parts until `stop`.
 
-    When a part ends, for any reason, all end, each in its own order; then the first fault is raised.
+    When a part ends, for any reason, all end, each in an orderly way; then the first fault is raised.
     """
     configure_logging(settings.service.log_level)
     log_capture(settings)
-    needs_stream = parts - {"inbound", "upkeep"}
+    needs_stream = parts - {"inbound", "maintenance"}
     async with (
         monitored(settings, parts if http_address is None else parts | {"http"}, stop.is_set),
         open_stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)
@@ -41,7 +40,7 @@ async def run(
             raise end
 
 
-# Each part is imported only where it runs: the HTTP server and the HTTP client take half a second each.
+# Each part is imported only if it runs: the HTTP server and the HTTP client take half a second each.
 def _parts(
     settings: Settings,
     parts: frozenset[str],
@@ -55,28 +54,28 @@ def _parts(
 
         yield run_http(settings, stream, clock, http_address, stop)
     if "submission" in parts:
-        from posthouse.compose.submission import run_submission
+        from posthouse.compose.smtp import run_submission
 
         yield run_submission(settings, stream, clock, stop)
     if "inbound" in parts:
-        from posthouse.compose.inbound import run_inbound
+        from posthouse.compose.smtp import run_inbound
 
         yield run_inbound(settings, clock, stop)
     if stream is not None:
         yield from _stream_parts(settings, parts, stream, clock, stop)
-    if "upkeep" in parts:
-        from posthouse.compose.upkeep import run_upkeep
+    if "maintenance" in parts:
+        from posthouse.compose.maintenance import run_maintenance
 
-        yield run_upkeep(settings, clock, stop)
+        yield run_maintenance(settings, clock, stop)
 
 
 def _stream_parts(
     settings: Settings, parts: frozenset[str], stream: Stream, clock: DatabaseClock, stop: asyncio.Event
 ) -> Iterator[Part]:
     if "dispatch" in parts:
-        from posthouse.compose.dispatch import run_dispatch
+        from posthouse.compose.delivery import run_dispatch
 
-        # Only parts in this process read a stream in its memory.
+        # Only parts in this process can read a stream in its memory.
         with_webhooks = bool(settings.stream.addresses) or "notification" in parts
         yield run_dispatch(settings, stream, clock, stop, with_webhooks=with_webhooks)
     if "delivery" in parts:

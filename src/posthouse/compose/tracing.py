@@ -1,4 +1,4 @@
-"""Tracing of a part; nothing unless it is switched on. OpenTelemetry is imported only then."""
+"""Tracing of a part; nothing unless it is switched on, and only then is OpenTelemetry imported."""
 
 import os
 from collections.abc import AsyncIterator
@@ -8,16 +8,16 @@ from importlib.util import find_spec
 
 import structlog
 
-from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.config import Settings
+from posthouse.randomness import Randomness
 from posthouse.traces import Tracer
 
 log = structlog.get_logger(__name__)
 
 
 def lack(settings: Settings) -> str | None:
-    """What is missing for tracing, if it is switched on."""
+    """What tracing lacks, if it is switched on."""
     if not settings.tracing.is_on or _is_installed():
         return None
     return 'tracing is switched on and needs OpenTelemetry: install "posthouse[otel]", or set tracing.share to 0'
@@ -31,7 +31,9 @@ def _is_installed() -> bool:
 
 
 @asynccontextmanager
-async def open_tracer(settings: Settings, part: str, clock: Clock, chance: Chance) -> AsyncIterator[Tracer | None]:
+async def open_tracer(
+    settings: Settings, part: str, clock: Clock, randomness: Randomness
+) -> AsyncIterator[Tracer | None]:
     tracing = settings.tracing
     if not tracing.is_on:
         yield None
@@ -52,7 +54,7 @@ async def open_tracer(settings: Settings, part: str, clock: Clock, chance: Chanc
     try:
         yield Tracer(
             clock=clock,
-            chance=chance,
+            randomness=randomness,
             export=sender.send,
             share=tracing.share,
             follows_callers=tracing.follow_callers,

@@ -1,19 +1,17 @@
 """Settings from environment variables: `POSTHOUSE_HTTP__PORT` is `port` under `[http]`.
 
-A variable that names no setting is a fault: a misspelt variable must not be ignored.
+A variable that names no setting is a fault, so that a misspelt variable is not ignored.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from posthouse.config.errors import Fault
-from posthouse.config.near_names import did_you_mean
 from posthouse.config.secret_files import FILE_SUFFIX
-from posthouse.config.section import is_secret
+from posthouse.config.section import Fault, did_you_mean, is_secret
 from posthouse.config.settings import DELIMITER, ENVIRONMENT_PREFIX, section_types, variable
 
 FILE_VARIABLE: Final = "POSTHOUSE_CONFIG"
-# Read by commands, by the client libraries and by tests; no settings.
+# Variables that commands, client libraries and tests read; they are not settings.
 OTHER_VARIABLES: Final = frozenset(
     {
         FILE_VARIABLE,
@@ -36,7 +34,7 @@ Setting = tuple[str, str]
 
 
 class Variables:
-    """The settings in the environment, by section and name, and the variables that are none."""
+    """The settings in the environment, by section and name, and the variables that name none."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.names: dict[Setting, str] = {}
@@ -70,13 +68,13 @@ def _unknown(name: str, known: Mapping[str, Setting]) -> str:
     section = name.removeprefix(ENVIRONMENT_PREFIX).lower()
     if section in section_types():
         example = variable(section, next(iter(section_types()[section].model_fields)))
-        return f"names a section: set its settings one by one, such as {example}"
+        return f"names a section: set its settings separately, such as {example}"
     meant = did_you_mean(name, [*known, *OTHER_VARIABLES], prefix=ENVIRONMENT_PREFIX)
     return f"is not a setting: {meant or 'correct its name or unset it'}"
 
 
 def without_service_links(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without the addresses of Services that Kubernetes sets: POSTHOUSE_HTTP_PORT is also one for `posthouse-http`."""
+    """Leave out the Service addresses that Kubernetes sets: POSTHOUSE_HTTP_PORT is also one for `posthouse-http`."""
     return {name: value for name, value in environment.items() if not _is_service_link(name, value)}
 
 

@@ -18,7 +18,7 @@ SECRET_CHARACTERS_MIN: Final = 32
 SECRET_DISTINCT_CHARACTERS_MIN: Final = 10
 SEAL_KEY_BYTES: Final = 32
 
-# Never advice to make new ones: what is stored under the old ones would become unreadable.
+# This never advises to create new ones, because data stored under the old ones would become unreadable.
 _RANDOM: Final = "`openssl rand -base64 32` prints a new one"
 _RESTORE_PEPPER: Final = (
     "restore it from your copy of the settings. With another pepper, every stored password and API key is invalid; "
@@ -40,32 +40,32 @@ class ServiceSection(Section):
     hostname: str = Field(
         "localhost.localdomain",
         description="This service's name in the Message-IDs and Received lines it writes, and its greeting (EHLO) "
-        "to other mail servers: a name under your domain that resolves to the address that mail is sent from, and "
+        "to other mail servers: a name under your domain that resolves to the address from which mail is sent, and "
         "whose address resolves back to it.",
     )
     own_addresses: Texts = Field(
         (),
         description="Public addresses of this installation, to which no mail is sent: mail to a domain whose mail "
-        "servers lead back here would loop.",
+        "servers are these addresses would loop.",
     )
     own_domains: Texts = Field(
         (), description="Domains of this installation, which no webhook may call; the hostname always counts."
     )
     sender: str = Field(
         "",
-        description="The address that invitations, password resets and notices are sent from, such as "
+        description="The address from which invitations, password resets and notices are sent, such as "
         "Posthouse <no-reply@mail.example.com>: under a verified domain of sender_account. Empty: none is sent, "
-        "and only an operator's command makes invitations and resets.",
+        "and only operators can create invitations and resets, with commands.",
     )
     sender_account: str = Field(
         "",
         description="The account, by name or id, that sends the service's own mail and pays for it. Its members can "
-        "read that mail with its links: name an account of your own.",
+        "read that mail with its links: use your own account.",
     )
     sandbox_domain: str = Field(
         "",
-        description="A verified domain of sender_account that all accounts may send their first mail from, to their "
-        "own members and the simulator only, signed with that account's keys. Empty: accounts need a domain of their "
+        description="A verified domain of sender_account from which all accounts may send their first mail, only to "
+        "their own members and the simulator, signed with that account's keys. Empty: accounts need a domain of their "
         "own.",
     )
     resolvers: Texts = Field(
@@ -111,7 +111,7 @@ class ServiceSection(Section):
     @model_validator(mode="after")
     def _has_sandbox_and_account(self) -> Self:
         if self.sandbox_domain and not self.sender_account:
-            raise ValueError("sandbox_domain is a domain of sender_account: set sender and sender_account, too")
+            raise ValueError("sandbox_domain is a domain of sender_account: set sender and sender_account as well")
         return self
 
     @field_validator("own_addresses")
@@ -121,7 +121,7 @@ class ServiceSection(Section):
             try:
                 ip_address(address)
             except ValueError:
-                raise ValueError(f"holds {address!r}, which is no IP address, such as 192.0.2.1") from None
+                raise ValueError(f"holds {address!r}, which is not an IP address, such as 192.0.2.1") from None
         return given
 
     @field_validator("resolvers")
@@ -137,7 +137,7 @@ class ServiceSection(Section):
 
 
 class SecretsSection(Section):
-    """Secrets of this installation alone."""
+    """Secrets of this installation."""
 
     pepper: SecretStr = Field(
         repr=False,
@@ -147,14 +147,14 @@ class SecretsSection(Section):
     )
     pepper_id: str = Field(
         FIRST,
-        description="The name of the pepper, stored with the hashes that it makes: 1 to 32 of a-z, 0-9 and hyphen. A "
+        description="The name of the pepper, stored with the hashes that it creates: 1 to 32 of a-z, 0-9 and hyphen. A "
         "pepper keeps its name.",
     )
     other_peppers: dict[str, SecretStr] = Field(
         {},
         repr=False,
-        description="Peppers that make no hashes, and recognise their own: the next, before it is used, and old ones; "
-        "id to pepper. In the environment: id:pepper,id:pepper.",
+        description="Peppers that create no hashes but recognise their own: old ones, and the next one before it is "
+        "used; id to pepper. In the environment: id:pepper,id:pepper.",
     )
     jwt_secret: SecretStr = Field(
         repr=False,
@@ -164,16 +164,16 @@ class SecretsSection(Section):
     other_jwt_secrets: dict[str, SecretStr] = Field(
         {},
         repr=False,
-        description="Secrets that sign no tokens, and whose tokens are valid: the next, and the one before; a name of "
-        "your choice to secret. In the environment: name:secret,name:secret.",
+        description="Secrets that sign no tokens but whose tokens are valid: the next one and the previous one; a name "
+        "of your choice to secret. In the environment: name:secret,name:secret.",
     )
     seal_keys: dict[str, SecretStr] = Field(
         repr=False,
         description="Keys that seal stored secrets (DKIM private keys): id to 32 bytes in base64. To "
-        "rotate, add a key and make it active; upkeep then seals again what the old keys sealed. In the environment: "
+        "rotate, add a key and make it active; maintenance then reseals everything. In the environment: "
         "id:base64,id:base64.",
     )
-    seal_key_active: str = Field(description="The id of the key that seals from now on.")
+    seal_key_active: str = Field(description="The id of the key that seals new secrets.")
 
     @field_validator("pepper", "jwt_secret")
     @classmethod
@@ -244,7 +244,7 @@ class SecretsSection(Section):
 
     @property
     def jwt_secrets(self) -> tuple[str, ...]:
-        """The first signs; each of them verifies."""
+        """The first secret signs; all of them verify."""
         return tuple([given.get_secret_value() for given in (self.jwt_secret, *self.other_jwt_secrets.values())])
 
     @property
@@ -256,7 +256,7 @@ class SecretsSection(Section):
 def _check_strength(given: SecretStr, advice: str) -> None:
     secret = given.get_secret_value()
     if len(secret) < SECRET_CHARACTERS_MIN:
-        raise ValueError(f"needs at least {SECRET_CHARACTERS_MIN} characters, and has {len(secret)}: {advice}")
+        raise ValueError(f"needs at least {SECRET_CHARACTERS_MIN} characters, but has {len(secret)}: {advice}")
     if len(set(secret)) < SECRET_DISTINCT_CHARACTERS_MIN:
         raise ValueError(f"is too regular to be a secret: {advice}")
 

@@ -1,7 +1,7 @@
 """Reading the settings.
 
-The file is named by POSTHOUSE_CONFIG; else it is `./posthouse.toml`, else that of `posthouse dev`
-(`./.posthouse/posthouse.toml`), else `/etc/posthouse/posthouse.toml`.
+The file is the one that POSTHOUSE_CONFIG names, otherwise `./posthouse.toml`, otherwise that of `posthouse dev`
+(`./.posthouse/posthouse.toml`), otherwise `/etc/posthouse/posthouse.toml`.
 """
 
 import os
@@ -14,12 +14,56 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from posthouse.config.environment import FILE_VARIABLE, Variables, without_service_links
-from posthouse.config.errors import ConfigError, Fault
-from posthouse.config.lines import line_of, lines_of
-from posthouse.config.near_names import did_you_mean
-from posthouse.config.old_names import refuse_old_names
 from posthouse.config.secret_files import with_secrets_read
+from posthouse.config.section import ConfigError, Fault, did_you_mean
 from posthouse.config.settings import Settings, section_types, variable
+
+# The line of a setting in a TOML file, which the parser in the standard library doesn't tell.
+
+
+SettingPath = tuple[str, ...]
+
+
+def lines_of(text: str) -> Mapping[SettingPath, int]:
+    """The line of each table and each key, counted from 1."""
+    found: dict[SettingPath, int] = {}
+    table: SettingPath = ()
+    is_in_text = False
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip()
+        if not is_in_text and words.startswith("["):
+            table = _parts(words.lstrip("[").partition("]")[0])
+            found.setdefault(table, number)
+        elif not is_in_text and "=" in words and not words.startswith("#"):
+            found.setdefault((*table, *_parts(words.partition("=")[0])), number)
+        # A multi-line string begins or ends here.
+        if (line.count('"""') + line.count("'''")) % 2:
+            is_in_text = not is_in_text
+    return found
+
+
+def line_of(lines: Mapping[SettingPath, int], place: Sequence[str]) -> int | None:
+    """The line of that setting, or of the table or value that contains it if it has no line of its own."""
+    for length in range(len(place), 0, -1):
+        if tuple(place[:length]) in lines:
+            return lines[tuple(place[:length])]
+    return None
+
+
+def _parts(dotted: str) -> SettingPath:
+    """The parts of a key; a dot in quotes doesn't separate parts."""
+    parts, quote = [""], ""
+    for character in dotted.strip():
+        if character == quote:
+            quote = ""
+        elif not quote and character in "\"'":
+            quote = character
+        elif not quote and character == ".":
+            parts.append("")
+        else:
+            parts[-1] += character
+    return tuple(part.strip() for part in parts)
+
 
 FILES: Final = (Path("posthouse.toml"), Path(".posthouse/posthouse.toml"), Path("/etc/posthouse/posthouse.toml"))
 
@@ -27,7 +71,7 @@ _SECRETS: Final = ("secrets.pepper", "secrets.jwt_secret", "secrets.seal_keys", 
 
 
 def config_file() -> Path | None:
-    """The file that `load` reads; None when there is none, which is fine if the environment has it all."""
+    """The file that `load` reads; None if there is none, which is fine if the environment contains all settings."""
     named = os.environ.get(FILE_VARIABLE)
     if named:
         if not Path(named).is_file():
@@ -45,7 +89,6 @@ def load(file: Path | None = None) -> Settings:
     text = "" if source is None else _read(source)
     in_file = {} if source is None else _parsed(source, text)
     environment = without_service_links(os.environ)
-    refuse_old_names(in_file, source, environment)
     places = _Places(source, text, Variables(environment))
     faults = list(places.variables.faults)
     from_file = with_secrets_read(in_file, places.in_file, faults)
@@ -94,7 +137,7 @@ def _read(source: Path) -> str:
 def _parsed(source: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    # The parser reports most faults with an error of its own, but not that a number is too long.
+    # The parser reports most faults with its own error, but not that a number is too long.
     except (ValueError, RecursionError) as error:
         fault = f"is not valid TOML: {error}"
         line = re.search(r"at line ([0-9]+)", str(error))
@@ -112,7 +155,7 @@ def _merged(file: Mapping[str, object], environment: Mapping[str, object]) -> di
 
 
 def _faults(error: ValidationError, places: _Places, reported: set[str]) -> list[Fault]:
-    """Every fault. Values are not repeated: they may be secrets."""
+    """Every fault. Values are not repeated, because they may be secrets."""
     missing, faults = [], []
     for detail in error.errors(include_input=False, include_url=False):
         path = tuple(map(str, detail["loc"]))
@@ -143,10 +186,10 @@ def _faults(error: ValidationError, places: _Places, reported: set[str]) -> list
 
 
 def _how_to_get(missing: Sequence[str]) -> str:
-    """Fresh secrets are for an installation that has none: beside others they would make what is stored unreadable."""
+    """New secrets are only for an installation that has none: next to others they would make its data unreadable."""
     if set(missing) >= set(_SECRETS):
-        return "run `posthouse config init` to write a file with fresh secrets, or restore those of this installation"
-    return "restore them from your copy of the settings: new ones would make what is stored unreadable"
+        return "run `posthouse config init` to write a file with new secrets, or restore those of this installation"
+    return "restore them from your copy of the settings: new ones would make stored data unreadable"
 
 
 def _meant(path: Sequence[str]) -> str:

@@ -11,14 +11,14 @@ from pydantic import Field, field_validator
 from posthouse.config.section import Integers, Numbers, Section, Texts
 from posthouse.mail.address import AddressError, parse_domain
 from posthouse.rules import endpoint_state, retry
+from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.lane import PER_SECOND_START, PROVIDERS, LaneLimits, Limits
-from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.rescue import HOLD_HOURS
+from posthouse.rules.reroute import HOLD_HOURS
 
 MEMORY: Final = "memory"
 STREAM_SCHEMES: Final = ("nats", "tls")
 SHARDS_MAX: Final = 256
-# Tickets and attempts are counted in small numbers; no mail is tried for longer than a month.
+# Tickets and attempts are counted in small integers, and no message is tried for longer than a month.
 RETRIES_MAX: Final = 100
 LIFETIME_HOURS_MAX: Final = 24 * 31
 FAILING_DAYS_MAX: Final = 31
@@ -30,20 +30,20 @@ class StreamSection(Section):
     servers: str = Field(
         MEMORY,
         repr=False,
-        description='What carries due mail to the processes that deliver it. "memory": a single process does all the '
+        description='What carries due mail to the processes that deliver it. "memory": one process does all the '
         "work, and only PostgreSQL is needed. Or the addresses of NATS servers with JetStream, separated by commas "
-        '("nats://user:password@host:4222,nats://other:4222"): then each part of the service is a process of its '
-        "own, on as many machines as you like. No mail is lost with the stream.",
+        '("nats://user:password@host:4222,nats://other:4222"): then each part of the service runs in its own '
+        "process, on any number of machines. No mail is lost if the stream is lost.",
     )
     shards: int = Field(
         16,
         ge=1,
         le=SHARDS_MAX,
         description="Into how many parts destinations are divided, each delivered by one process at a time: more than "
-        "you will have processes that deliver. To change it, restart the processes one after the other.",
+        "you will have delivery processes. To change it, restart the processes one after the other.",
     )
     replicas: int = Field(
-        1, ge=1, le=5, description="Copies that NATS keeps of its messages: 3 in a cluster of three servers."
+        1, ge=1, le=5, description="How many copies NATS keeps of its messages: 3 in a cluster of three servers."
     )
 
     @field_validator("servers")
@@ -51,13 +51,13 @@ class StreamSection(Section):
     def _are_stream_addresses(cls, given: str) -> str:
         addresses = stream_addresses(given)
         if given != MEMORY and not (addresses and all(map(_is_stream_address, addresses))):
-            # Not repeated: an address may hold a password.
+            # The value is not repeated, because an address may contain a password.
             raise ValueError(f'is neither "{MEMORY}" nor addresses such as nats://127.0.0.1:4222, separated by commas')
         return given
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of NATS; none when tickets stay in the memory of one process."""
+        """The addresses of NATS; empty if tickets stay in the memory of one process."""
         return () if self.servers == MEMORY else stream_addresses(self.servers)
 
 
@@ -68,14 +68,14 @@ class WorkersSection(Section):
         WORKER_LEASE.total_seconds(),
         ge=1,
         le=600,
-        description="Seconds without a sign of life after which a process that delivers is considered dead: others "
-        "then deliver what it held.",
+        description="Seconds without a sign of life after which a delivery process is considered dead; others then "
+        "deliver its mail.",
     )
     ticket_lease_seconds: float = Field(
         60.0,
         ge=1,
         le=3600,
-        description="Seconds after which mail that was dispatched, and that no process began to deliver, is "
+        description="Seconds after which mail that was dispatched, but that no process has begun to deliver, is "
         "dispatched again.",
     )
 
@@ -94,14 +94,14 @@ class DeliverySection(Section):
     outbound: Literal["deliver", "capture"] = Field(
         "deliver",
         description='"capture": no mail leaves, with any key, over HTTP and over SMTP. All of it is routed to the '
-        "simulator and can be read, at the usual price: for development and staging. What was captured is never sent; "
-        'mail accepted before is held until "deliver" is set again. Must be the same everywhere.',
+        "simulator and can be read, at the usual price: for development and staging. Captured mail is never sent; "
+        'mail accepted before is held until "deliver" is set again. Must be the same in all processes.',
     )
     sessions_max: int = Field(500, ge=1, le=10_000, description="SMTP sessions that a process has open at a time.")
     retry_minutes: Numbers = Field(
         tuple(int(wait / timedelta(minutes=1)) for wait in retry.DELIVERY.waits),
-        description="Minutes to wait before the second, third, … attempt at a recipient, each give or take a tenth; "
-        "after the last attempt it has failed. Empty: a single attempt.",
+        description="Minutes to wait before the second, third, … attempt for a recipient, each give or take a tenth; "
+        "after the last attempt it has failed. Empty: only one attempt.",
     )
     lifetime_hours: float = Field(
         int((retry.DELIVERY.lifetime or timedelta(0)) / timedelta(hours=1)),
@@ -111,32 +111,32 @@ class DeliverySection(Section):
         "attempts remain.",
     )
     dkim_enabled: bool = Field(
-        True, description="Whether mail is signed with its domain's DKIM key; switch it off only to measure its cost."
+        True, description="Whether mail is signed with its domain's DKIM key; switch this off only to measure its cost."
     )
     simulator_domain: str = Field(
         "simulator.invalid",
-        description="A domain whose mail is never sent but ends as its address says: delivered@, bounced@, failed@ or "
-        "deferred@. Mail of test keys goes there too.",
+        description="A domain whose mail is never sent, but gets the result that its address names: delivered@, "
+        "bounced@, failed@ or deferred@. Mail from test keys goes there too.",
     )
     blocklists: Texts = Field(
         (),
-        description="DNS lists of addresses that send spam, such as zen.spamhaus.org: upkeep asks them every hour "
+        description="DNS lists of addresses that send spam, such as zen.spamhaus.org: maintenance queries hourly "
         "whether they list a sending address (`posthouse address`), and doctor when it runs. Most refuse public "
-        "resolvers; read their terms. Empty: none is asked.",
+        "resolvers; read their terms. Empty: none is queried.",
     )
-    rescue: Literal["wait", "pool", "relay", "off"] = Field(
+    reroute: Literal["wait", "pool", "relay", "off"] = Field(
         "wait",
         description="What happens to mail that would bounce because a server refuses the sending address itself, "
-        'before it took a recipient. "wait": it waits until the server takes mail from there again. "pool": a '
-        "little of it leaves at once from another address of its pool, or else over the pool's relay, and the rest "
-        'waits; read the how-to first, with what providers write about that. "relay": over the relay alone. "off": it '
-        "bounces at once.",
+        'before it accepted a recipient. "wait": it waits until the server accepts mail from there again. "pool": a '
+        "little of it leaves immediately from another address of its pool, or else over the pool's relay, and the rest "
+        'waits; first read the how-to and what providers write about this. "relay": only over the relay. "off": it '
+        "bounces immediately.",
     )
-    rescue_hours: float = Field(
+    reroute_hours: float = Field(
         HOLD_HOURS,
         gt=0,
         le=LIFETIME_HOURS_MAX,
-        description="Hours after which mail that waits so bounces, with the server's first reply.",
+        description="Hours after which mail that waits for this reason bounces, with the server's first reply.",
     )
     port: int = Field(25, ge=1, le=65535, description="The port of other mail servers; any but 25 is for tests.")
     allow_loopback: bool = Field(
@@ -185,7 +185,7 @@ class DeliverySection(Section):
 
 
 class LaneSettings(Section):
-    """Limits of a single lane; an absent limit has its default."""
+    """Limits of a lane; an absent limit has its default."""
 
     per_second: float | None = Field(None, gt=0, allow_inf_nan=False)
     burst: int | None = Field(None, ge=1)
@@ -193,28 +193,28 @@ class LaneSettings(Section):
 
 
 class LanesSection(Section):
-    """Limits towards other mail servers. A lane is a mailbox provider with all its domains, or else a domain."""
+    """Limits towards other mail servers. A lane is a mailbox provider with all its domains, or a single domain."""
 
     per_second: float = Field(
         Limits().per_second,
         gt=0,
         allow_inf_nan=False,
-        description="Mails a second to a lane at most, by all processes together. A lane begins with 20 a second and "
-        "learns from the replies how many its destination takes; with a rate given here, it begins with that.",
+        description="The most messages per second to a lane, from all processes together. A lane starts with 20 per "
+        "second and learns from the replies how many its destination accepts; a rate given here replaces the 20.",
     )
-    burst: int = Field(Limits().burst, ge=1, description="Mails that an idle lane may get at once.")
+    burst: int = Field(Limits().burst, ge=1, description="How many messages an idle lane may get in a burst.")
     connections_max: int = Field(
         Limits().connections_max,
         ge=1,
-        description="Connections to a lane at a time, by all processes together. A lane starts with two, and gets "
-        "more as deliveries succeed.",
+        description="The most connections to a lane at a time, from all processes together. A lane starts with two, "
+        "and gets more as deliveries succeed.",
     )
     by_name: dict[str, LaneSettings] = Field(
         {},
         description="Other limits for some lanes, each a provider's name or a domain: "
         "{ google = { per_second = 50, connections_max = 10 } }, or a table [lanes.by_name.google]; "
-        f"in the environment as JSON. A lane with its own rate, but no burst of its own, gets half a second's "
-        f"worth at once. The providers: {', '.join(PROVIDERS)}.",
+        f"in the environment as JSON. For a lane with its own rate but without its own burst, the burst is half a "
+        f"second's worth. The providers: {', '.join(PROVIDERS)}.",
     )
 
     @field_validator("by_name", mode="before")
@@ -239,7 +239,7 @@ class LanesSection(Section):
 
     @property
     def limits(self) -> LaneLimits:
-        # Without a rate of the operator's, a lane learns what its destination takes.
+        # Without a configured rate, a lane learns what its destination accepts.
         per_second_start = None if "per_second" in self.model_fields_set else PER_SECOND_START
         default = _limits(self.per_second, self.burst, self.connections_max, per_second_start)
         return LaneLimits(
@@ -261,20 +261,20 @@ class WebhooksSection(Section):
 
     ports: Integers = Field(
         (),
-        description="Ports that a webhook's URL may name; without a port, a URL means 443. Empty: any port but those "
+        description="Ports that a webhook's URL may use; without a port, a URL means 443. Empty: any port except those "
         "of well-known services that are not HTTPS, such as 22 and 25.",
     )
     failing_days: float = Field(
         endpoint_state.FAILING_AFTER / timedelta(days=1),
         gt=0,
         le=FAILING_DAYS_MAX,
-        description="Days after which an endpoint that answered no call with a 2xx counts as failing: it gets one call "
-        "at a time, as a new endpoint does, until it answers.",
+        description="Days after which an endpoint that has answered no call with a 2xx counts as failing: it gets one "
+        "call at a time, like a new endpoint, until it answers.",
     )
     endpoints: bool = Field(
         True,
-        description="Accounts may have up to ten endpoints beside their webhook. Off: none can be created or changed, "
-        "and what is due for those that exist fails; it can be sent again later.",
+        description="Whether accounts may have up to ten endpoints besides their webhook. Off: none can be created or "
+        "changed, and calls that are due for existing ones fail; they can be sent again later.",
     )
     allow_loopback: bool = Field(
         False,
@@ -282,7 +282,7 @@ class WebhooksSection(Section):
         "like all addresses that are not public.",
     )
     authority_file: str = Field(
-        "", description="For tests only: a PEM file of a further authority that may issue webhooks' certificates."
+        "", description="For tests only: a PEM file of another authority that may issue webhooks' certificates."
     )
 
     @property
@@ -307,7 +307,7 @@ def _is_stream_address(given: str) -> bool:
 
 
 def _is_domain_name(given: str) -> bool:
-    """As destinations are known: in A-labels, with a dot."""
+    """The name in the form of destinations: in A-labels, with a dot."""
     try:
         return parse_domain(given) == given.lower()
     except AddressError:

@@ -1,14 +1,13 @@
-"""Secrets in files of their own: `pepper_file` under `[secrets]` names a file that holds the pepper.
+"""Secrets in separate files: `pepper_file` under `[secrets]` names a file that contains the pepper.
 
-That is how container engines and systemd hand over secrets (/run/secrets, credentials).
+Container engines and systemd pass secrets in this way (/run/secrets, credentials).
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from posthouse.config.errors import Fault
-from posthouse.config.section import is_secret
+from posthouse.config.section import Fault, is_secret
 from posthouse.config.settings import section_types
 
 FILE_SUFFIX: Final = "_file"
@@ -18,7 +17,7 @@ FILE_BYTES_MAX: Final = 64 * 1024
 def with_secrets_read(
     values: Mapping[str, object], where: Callable[[str, str], str], faults: list[Fault]
 ) -> dict[str, object]:
-    """The values of one source, each `…_file` of a secret replaced by what the file holds."""
+    """The values of one source, with each `…_file` of a secret replaced by the content of the file."""
     read = dict(values)
     for section, kind in section_types().items():
         given = read.get(section)
@@ -40,7 +39,7 @@ def with_secrets_read(
 
 def _content(path: object, *, is_alone: bool) -> str | Fault:
     if not is_alone:
-        return Fault("", "is set, and the setting itself too: remove one of them")
+        return Fault("", "is set, and so is the setting itself: remove one of them")
     if not isinstance(path, str) or not path:
         return Fault("", "is not the name of a file")
     try:
@@ -50,7 +49,7 @@ def _content(path: object, *, is_alone: bool) -> str | Fault:
     except OSError as error:
         return Fault("", f"names {path}, which can't be read: {error.strerror}")
     except ValueError:
-        return Fault("", f"names {path}, which is not a text in UTF-8, or not a path")
+        return Fault("", f"names {path}, which is not text in UTF-8, or not a path")
     if not text or len(raw) > FILE_BYTES_MAX:
         return Fault("", f"names {path}, which is empty, or longer than {FILE_BYTES_MAX // 1024} KiB")
     return text

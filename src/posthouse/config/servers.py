@@ -19,7 +19,7 @@ from posthouse.rules.limits import (
     WRITES_PER_SECOND,
 )
 
-# A header field carries it, with a token behind it. Without TLS only for this machine itself, as for `posthouse dev`.
+# A header field carries it, followed by a token. Without TLS only for this machine itself, as for `posthouse dev`.
 _PUBLIC_URL: Final = re.compile(
     r"(https://[A-Za-z0-9.-]{1,253}|http://(127\.0\.0\.1|localhost))(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,100})?"
 )
@@ -28,8 +28,8 @@ _PUBLIC_URL: Final = re.compile(
 class HttpSection(Section):
     """The HTTP API."""
 
-    host: str = Field("127.0.0.1", description="Address that the HTTP API listens on.")
-    port: int = Field(8025, ge=0, le=65535, description="Port that the HTTP API listens on.")
+    host: str = Field("127.0.0.1", description="Address on which the HTTP API listens.")
+    port: int = Field(8025, ge=0, le=65535, description="Port on which the HTTP API listens.")
     trusted_proxies: str = Field(
         "",
         description="Addresses or networks, separated by commas, of the proxies whose X-Forwarded-For is "
@@ -37,32 +37,32 @@ class HttpSection(Section):
     )
     public_url: str = Field(
         "",
-        description="Where the HTTP API is reached from outside, such as https://mail.example.com: unsubscribe "
+        description="The URL of the HTTP API from outside, such as https://mail.example.com: unsubscribe "
         "links and invitations begin with it. Empty: mail can't carry unsubscribe links.",
     )
 
     access_log: bool = Field(
         True,
-        description="Whether each answered request is a line in the log, with its id, route, status, account and "
+        description="Whether each answered request gets a line in the log, with its id, route, status, account and "
         "message; not at a log_level above info.",
     )
     connections_max: int = Field(
         8_000,
         ge=1,
         le=1_000_000,
-        description="Connections that a process keeps at a time, shared fairly by the addresses (for IPv6, the "
-        "networks) that they come from; at most three quarters of the files that it may have open.",
+        description="How many connections a process keeps at a time, shared fairly by the addresses (for IPv6, the "
+        "networks) from which they come; at most three quarters of the files that it may have open.",
     )
     unauthenticated_per_second: int = Field(
         50,
         ge=1,
         le=10**6,
-        description="Requests a second for pages, unknown addresses and with wrong credentials that a process answers "
-        "to an address (for IPv6, a network); each 64 KB of a large page count as another one, customers with a valid "
-        "credential are not counted.",
+        description="Requests per second for pages, unknown paths and with wrong credentials that a process answers "
+        "for an address (for IPv6, a network); each 64 KB of a large page count as another request, and requests with "
+        "a valid credential are not counted.",
     )
     unauthenticated_burst: int = Field(
-        200, ge=1, le=10**9, description="Such requests that an address may send at once."
+        200, ge=1, le=10**9, description="How many such requests an address may send in a burst."
     )
 
     @field_validator("public_url")
@@ -83,10 +83,10 @@ class SmtpSection(Section):
     )
     tls_key_file: str = Field("", description="The certificate's private key (PEM).")
     connections_max: int = Field(
-        2_000, ge=1, le=100_000, description="Connections that an SMTP server of ours accepts at a time."
+        2_000, ge=1, le=100_000, description="Connections that each of our SMTP servers accepts at a time."
     )
     connections_per_address_max: int = Field(
-        50, ge=1, description="Connections that it accepts from an address (for IPv6, a network) at a time."
+        50, ge=1, description="Connections that it accepts from one address (for IPv6, a network) at a time."
     )
 
     @model_validator(mode="after")
@@ -99,12 +99,10 @@ class SmtpSection(Section):
 class SubmissionSection(Section):
     """Mail from customers, over SMTP."""
 
-    host: str = Field("127.0.0.1", description="Address that customers submit mail to, over SMTP.")
-    port: int = Field(
-        587, ge=0, le=65535, description="Port for customers over SMTP who begin TLS with STARTTLS; 0: none."
-    )
+    host: str = Field("127.0.0.1", description="Address to which customers submit mail over SMTP.")
+    port: int = Field(587, ge=0, le=65535, description="SMTP port for customers who begin TLS with STARTTLS; 0: none.")
     tls_port: int = Field(
-        465, ge=0, le=65535, description="Port for customers over SMTP within TLS from the start; 0: none."
+        465, ge=0, le=65535, description="SMTP port for customers who use TLS from the start; 0: none."
     )
 
 
@@ -113,28 +111,28 @@ class InboundSection(Section):
 
     host: str = Field(
         "127.0.0.1",
-        description="Address that receives bounces and complaints, over SMTP. The return path's domain needs an MX "
+        description="Address that receives bounces and complaints over SMTP. The return path's domain needs an MX "
         "record that leads here.",
     )
     port: int = Field(25, ge=1, le=65535, description="Port that receives bounces and complaints.")
     return_path_domain: str = Field(
-        "", description="The domain that bounces are addressed to (bounces+…@domain). Empty: the hostname."
+        "", description="The domain to which bounces are addressed (bounces+…@domain). Empty: the hostname."
     )
     feedback_address: str = Field(
         "",
-        description="The address, under the return path's domain or the hostname, that mailbox providers send "
-        "complaints to (feedback loops). Empty: none.",
+        description="The address, under the return path's domain or the hostname, to which mailbox providers send "
+        "complaints (feedback loops). Empty: none.",
     )
     feedback_loops: Texts = Field(
         PROVIDERS,
         description="Mailbox providers whose complaints count: the domain that signs their reports (DKIM, d=), with "
-        "its subdomains, or the address that they come from. Check it against the reports that you get. List a "
-        "domain only if its public has no mailboxes there, or any of its users could complain for others.",
+        "its subdomains, or the address that sends them. Check it against the reports that you get. List a "
+        "domain only if the public can't have mailboxes there, or any of its users could complain for others.",
     )
     feedback_networks: Texts = Field(
         (),
-        description="Addresses or networks whose complaints count without a signature, such as a server of yours "
-        "that forwards complaints which it has verified. Empty: none.",
+        description="Addresses or networks whose complaints count without a signature, such as your own server "
+        "that forwards complaints after verifying them. Empty: none.",
     )
 
     @field_validator("return_path_domain")
@@ -159,7 +157,7 @@ class InboundSection(Section):
         try:
             return tuple(parse_mailbox(entry).key if "@" in entry else parse_domain(entry) for entry in given)
         except AddressError as error:
-            raise ValueError(f"holds what is neither a domain nor an address: {error}") from None
+            raise ValueError(f"contains something that is neither a domain nor an address: {error}") from None
 
     @field_validator("feedback_networks")
     @classmethod
@@ -175,19 +173,19 @@ class InboundSection(Section):
 
 
 class LimitsSection(Section):
-    """Limits of an account that has none of its own."""
+    """Limits of accounts without their own."""
 
     rate_per_second: int = Field(
         RATE_PER_SECOND,
         ge=1,
         le=10**6,
-        description="Requests a second that an account may send, unless it has its own limit.",
+        description="Requests per second that an account may send, unless it has its own limit.",
     )
     rate_burst: int = Field(
         RATE_BURST,
         ge=1,
         le=10**9,
-        description="Requests that an idle account may send at once, unless it has its own limit.",
+        description="Requests that an idle account may send in a burst, unless it has its own limit.",
     )
     stored_bytes_per_day: int = Field(
         STORED_BYTES_PER_DAY,
@@ -199,23 +197,23 @@ class LimitsSection(Section):
         WRITES_PER_SECOND,
         ge=1,
         le=10**6,
-        description="Changes a second that an account may make under /v1, in each process: its templates, keys, "
+        description="Changes per second that an account may make under /v1, in each process: its templates, keys, "
         "domains and so on.",
     )
     writes_burst: int = Field(
-        WRITES_BURST, ge=1, le=10**9, description="Changes that an account may make under /v1 at once."
+        WRITES_BURST, ge=1, le=10**9, description="Changes that an account may make under /v1 in a burst."
     )
     warmup_enabled: bool = Field(
         True, description="Whether new accounts are limited to a growing number of recipients a day."
     )
     warmup_limits: Integers = Field(
         WARMUP_RECIPIENTS_BY_DAY,
-        description="Recipients a UTC day on an account's first, second, … day; unlimited afterwards.",
+        description="Recipients per UTC day on an account's first, second, … day; unlimited afterwards.",
     )
 
     @field_validator("warmup_limits")
     @classmethod
     def _are_positive(cls, given: tuple[int, ...]) -> tuple[int, ...]:
         if any(limit < 1 for limit in given):
-            raise ValueError("holds a number below 1; set warmup_enabled to false to have no limits")
+            raise ValueError("contains a number below 1; set warmup_enabled to false to have no limits")
         return given

@@ -1,4 +1,4 @@
-"""Settings of what is stored: the database, its disk space, and how long data is kept."""
+"""Settings of storage: the database, its disk space, and how long data is kept."""
 
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
@@ -25,41 +25,41 @@ class DatabaseSection(Section):
         repr=False,
         description="PostgreSQL 15 or newer: postgresql://user:password@host:port/database. A host that "
         "starts with a slash (…/database?host=/run/postgresql) is a directory of Unix sockets. Several hosts "
-        "(postgresql://user@one:5432,two:5432/database) are a primary and its standbys: all are asked at once, and the "
-        "one that takes writes is used.",
+        "(postgresql://user@one:5432,two:5432/database) are a primary and its standbys: all are tried at the same "
+        "time, and the one that accepts writes is used.",
     )
     pool_max: int = Field(
         10,
         ge=1,
         le=1000,
-        description="Connections that a process opens at most. Of those of an HTTP process, two fifths are for intake "
-        "alone.",
+        description="The most connections that a process opens. In an HTTP process, two fifths of them are for intake "
+        "only.",
     )
-    patience: float = Field(
+    timeout_factor: float = Field(
         1.0,
         ge=1,
         le=60,
         description="How many times longer than usual to wait for PostgreSQL before a client is asked to try again. "
-        "With 1, every answer comes within five seconds, even when PostgreSQL hangs.",
+        "With 1, every response comes within five seconds, even if PostgreSQL hangs.",
     )
     standbys: int = Field(
         0,
         ge=0,
         le=10,
-        description="How many standbys PostgreSQL must wait for with each commit (synchronous_standby_names), so that "
+        description="How many standbys PostgreSQL must wait for at each commit (synchronous_standby_names), so that "
         "accepted mail survives the loss of the primary's machine. A primary that waits for fewer is refused, when a "
-        "process connects and every five seconds: no mail is accepted then. 0: it is not checked.",
+        "process connects and every five seconds: no mail is accepted then. 0: not checked.",
     )
     hold_after_restore: bool = Field(
         True,
         description="After PostgreSQL was restored to an earlier moment, hold the mail that it had accepted before, "
-        "until an operator releases it (posthouse restore): much of it was sent already. A failover to a replica that "
-        "lost what was committed counts as a restore. Off: it is sent, a part of it for the second time.",
+        "until an operator releases it (posthouse restore): much of it was already sent. A failover to a replica that "
+        "lost committed data counts as a restore. Off: it is sent, part of it for the second time.",
     )
     allow_unsafe: bool = Field(
         False,
         description="For development only: start although PostgreSQL runs with fsync or full_page_writes "
-        "off, so that an accepted mail may be lost in a crash.",
+        "off, so that accepted mail may be lost in a crash.",
     )
 
     @field_validator("url")
@@ -81,21 +81,21 @@ class DiskSpaceSection(Section):
 
     directory: str = Field(
         AUTO,
-        description="The directory of PostgreSQL's data, or any other on the same volume, when PostgreSQL is on this "
-        "machine: while that volume has too little space left, nothing more is stored for customers. auto: it is found "
-        "if PostgreSQL is on this machine. Empty: it is not checked.",
+        description="The directory of PostgreSQL's data, or any other on the same volume, if PostgreSQL is on this "
+        "machine: while that volume has too little space, nothing more is stored for customers. auto: it is found "
+        "if PostgreSQL is on this machine. Empty: not checked.",
     )
     free_bytes_min: int = Field(
         2 * GIB,
         ge=1,
         description="Free bytes of that volume at which mail is refused temporarily (503, and 452 over SMTP); "
-        "at a quarter more it is accepted again. The rest of the service uses what is left.",
+        "at a quarter more it is accepted again. The rest of the service uses the remaining space.",
     )
     database_bytes_max: int = Field(
         0,
         ge=0,
-        description="Size of the database, in bytes, at which mail is refused likewise, for a PostgreSQL on another "
-        "machine; at a twentieth less it is accepted again. 0: it is not checked.",
+        description="Size of the database, in bytes, at which mail is refused in the same way, for a PostgreSQL on "
+        "another machine; at a twentieth less it is accepted again. 0: not checked.",
     )
 
 

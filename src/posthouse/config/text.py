@@ -21,17 +21,16 @@ EXAMPLE_DATABASE_URL: Final = "postgresql://posthouse@127.0.0.1:5432/posthouse"
 HIDDEN: Final = "(hidden)"
 
 _HEAD: Final = f"""\
-# Settings of Posthouse, in sections. Where the # of a line touches the name of a setting, the line shows the
-# default: remove the # to change it. Each setting can also be given in the environment, which wins over this
-# file, by section and name: port under [http] is {variable("http", "port")}. This file holds secrets: keep it
-# readable by the service alone, and keep a copy of them in a safe place: without them, a backup of the database
-# is useless.
+# Settings of Posthouse, in sections. A line with a # directly before the name of a setting shows the default:
+# remove the # to change it. Each setting can also be given in the environment, which wins over this file, by
+# section and name: port under [http] is {variable("http", "port")}. This file contains secrets: let only the
+# service read it, and keep a copy of them in a safe place. Without them, a backup of the database is useless.
 """
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secrets:
-    """Secrets that each installation has of its own; generated once, by `posthouse config init`."""
+    """The secrets of an installation, generated once by `posthouse config init`."""
 
     pepper: str
     jwt_secret: str
@@ -49,7 +48,7 @@ def generated() -> Secrets:
 
 
 class Purpose(StrEnum):
-    """What an installation is for: which settings its file begins with, beside the defaults."""
+    """What an installation is for, and the settings in its file besides the defaults."""
 
     LAPTOP = "laptop"
     SERVER = "server"
@@ -58,9 +57,9 @@ class Purpose(StrEnum):
 
 _HEADS: Final = {
     Purpose.LAPTOP: "For a laptop: no mail leaves, and new accounts have no daily limit.",
-    Purpose.SERVER: "For one server, behind a proxy on the same machine that terminates TLS. Look through, in this "
+    Purpose.SERVER: "For one server, behind a proxy on the same machine that terminates TLS. Check, in this "
     "order: service.hostname, http.public_url, smtp.tls_certificate_file, inbound.return_path_domain.",
-    Purpose.FLEET: "For several machines: each has this same file. Look through, in this order: stream.servers, "
+    Purpose.FLEET: "For several machines: each has this same file. Check, in this order: stream.servers, "
     "service.hostname, http.public_url, http.trusted_proxies, smtp.tls_certificate_file, inbound.return_path_domain.",
 }
 _PRESETS: Final[Mapping[Purpose, Mapping[tuple[str, str], object]]] = {
@@ -85,7 +84,7 @@ _PRESETS: Final[Mapping[Purpose, Mapping[tuple[str, str], object]]] = {
 
 
 def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL, purpose: Purpose | None = None) -> str:
-    """A whole configuration file: every setting with its meaning and default, and the given secrets."""
+    """A complete configuration file: every setting with its meaning and default, and the given secrets."""
     given: dict[tuple[str, str], object] = {
         **(_PRESETS[purpose] if purpose else {}),
         ("database", "url"): database_url,
@@ -102,7 +101,7 @@ def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL, p
 
 
 def plain_toml(values: Mapping[str, Mapping[str, object]]) -> str:
-    """A configuration file of these settings alone, by section and name."""
+    """A configuration file of only these settings, by section and name."""
     return "\n".join(
         f"[{section}]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in own.items())
         for section, own in values.items()
@@ -176,7 +175,7 @@ def _without_password(url: str) -> str:
 
 
 def _without_user(url: str) -> str:
-    """A NATS address without its user: all that stands before the @ may be a token."""
+    """A NATS address without its user: everything before the @ may be a token."""
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{HIDDEN}@{host}" if at and user else host))

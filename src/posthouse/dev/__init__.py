@@ -1,1 +1,1 @@
-"""`posthouse dev`: the whole service on a developer's machine, with a PostgreSQL of its own; no mail leaves."""
+"""`posthouse dev`: the whole service on a developer's machine, with its own PostgreSQL; no mail leaves."""

@@ -1,7 +1,7 @@
 """The directory of `posthouse dev`: a lock, the settings, the demo account's secrets, the certificate, and the data.
 
-Everything secret in it is readable by its owner alone. The directory itself may be entered by others, since root's
-PostgreSQL runs as another user.
+Only the owner can read the secrets in it. Others may enter the directory itself, because PostgreSQL runs as another
+user if root starts it.
 """
 
 import fcntl
@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from posthouse.config import text as config_text
-from posthouse.dev.errors import DevError
-from posthouse.dev.ports import Ports
+from posthouse.dev.ports import DevError, Ports
 
 DIRECTORY: Final = Path(".posthouse")
 CERTIFICATE_DAYS: Final = 3650
@@ -44,7 +43,7 @@ class Home:
 
     @property
     def demo(self) -> Path:
-        """The demo account's secrets, to be read by a shell: `. .posthouse/demo.env`."""
+        """The demo account's secrets, for a shell to read: `. .posthouse/demo.env`."""
         return self.directory / "demo.env"
 
     @property
@@ -65,7 +64,7 @@ class Home:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the directory, and be the only process that uses it; the lock ends with the process."""
+        """Create the directory, and become the only process that uses it; the lock ends with the process."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self.directory.chmod(0o711)
@@ -82,11 +81,11 @@ class Home:
             os.truncate(descriptor, 0)
 
     def announce(self, url: str) -> None:
-        """Note where the service runs, for a second start."""
+        """Note the service's URL, for a second start."""
         self._lock.write_text(json.dumps({"pid": os.getpid(), "url": url}))
 
     def reset(self) -> None:
-        """Forget everything but the lock; files of others in the directory stay."""
+        """Delete everything but the lock; other files in the directory stay."""
         for path in (self.config, self.demo, self.log, self.certificate, self._certificate_key):
             path.unlink(missing_ok=True)
         if self.postgres.exists():
@@ -94,27 +93,27 @@ class Home:
 
     def database_password(self) -> str:
         if self.postgres.exists() and not self.config.exists():
-            raise DevError(f"{self.config} is gone, and with it the database's password: begin anew with --reset")
+            raise DevError(f"{self.config} is gone, and with it the database's password: start over with --reset")
         return self._kept_setting("database", "url").rpartition("@")[0].rpartition(":")[2] or secrets.token_hex(16)
 
     def write_config(self, database_url: str, ports: Ports, host: str, url: str) -> None:
-        """Write the settings of this start, which is reached at `url`; secrets are those of the first."""
+        """Write the settings of this start, with the service at `url`; the secrets are those of the first start."""
         kept = self._kept_setting("secrets", "") or asdict(config_text.generated())
         values: dict[str, Mapping[str, object]] = {
             "service": {
                 "hostname": f"mail.{DOMAIN}",
                 "sender": f"Posthouse <no-reply@{DOMAIN}>",
                 "sender_account": ACCOUNT,
-                # Further accounts can send to their members without a domain of their own.
+                # Other accounts can send to their members without their own domain.
                 "sandbox_domain": DOMAIN,
             },
-            # A laptop may be slow: better a late answer than a refusal.
-            "database": {"url": database_url, "patience": 10},
+            # A laptop may be slow, and a late response is better than a refusal.
+            "database": {"url": database_url, "timeout_factor": 10},
             "secrets": kept,
             "http": {
                 "host": host,
                 "port": ports.http,
-                # Links in mail lead here, if mail can carry them.
+                # Links in mail lead here, if mail can contain them.
                 "public_url": url if url.startswith(f"http://{LOCALHOST}:") else "",
                 "connections_max": 500,
             },
@@ -141,7 +140,7 @@ class Home:
         write_privately(self.demo, "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items()))
 
     def make_certificate(self) -> None:
-        """A certificate for localhost that signs itself: clients trust exactly this file."""
+        """A self-signed certificate for localhost: clients trust exactly this file."""
         if self.certificate.exists() and self._certificate_key.exists():
             return
         from cryptography import x509
@@ -174,25 +173,25 @@ class Home:
         self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def _kept_setting(self, section: str, name: str) -> Any:
-        """A setting of the last start, or a whole section; empty when there was none."""
+        """A setting of the last start, or a whole section; empty if there was none."""
         if not self.config.exists():
             return ""
         try:
             found = tomllib.loads(self.config.read_text()).get(section, {})
         except (OSError, ValueError) as error:
-            raise DevError(f"{self.config} can't be read ({error}): begin anew with --reset") from None
+            raise DevError(f"{self.config} can't be read ({error}): start over with --reset") from None
         return found.get(name, "") if name else found
 
     def _runs_already(self) -> str:
         try:
             known = json.loads(self._lock.read_text())
-            return f"it runs already, at {known['url']} (process {known['pid']}): stop that first, or use --directory"
+            return f"already running at {known['url']} (process {known['pid']}): stop that first, or use --directory"
         except (OSError, ValueError, KeyError):
             return f"another process is starting or stopping in {self.directory}: try again in a moment"
 
 
 def write_privately(file: Path, text: str) -> None:
-    """In one step, so that a killed process leaves the old file or the new."""
+    """Write the file in one step, so that a killed process leaves either the old file or the new one."""
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

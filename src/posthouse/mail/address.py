@@ -4,7 +4,7 @@ Accepts a bare address, or a display name and an address in angle brackets, and 
 no comment, group, list, route, quoted local part or address literal. So an accepted address is ASCII without white
 space, brackets or control characters, and is safe in an SMTP command or a header field.
 
-Everything here is linear in its input: lengths are checked first, and the patterns can read a text in one way only.
+Everything here is linear in its input: lengths are checked first, and the patterns can match a text in only one way.
 """
 
 import re
@@ -16,7 +16,7 @@ LOCAL_CHARACTERS_MAX: Final = 64
 DOMAIN_CHARACTERS_MAX: Final = 253
 ADDRESS_CHARACTERS_MAX: Final = 254
 NAME_CHARACTERS_MAX: Final = 256
-# A quoted name with every character escaped, and the longest address, fit with room to spare.
+# A quoted name with every character escaped, and the longest address, fit easily.
 GIVEN_CHARACTERS_MAX: Final = 1_024
 
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
@@ -33,10 +33,10 @@ _plain_domain: Final = re.compile(_PLAIN_DOMAIN).match
 _encoded_domain: Final = re.compile(rf"(?:{_LABEL}\.)+(?![0-9]++\Z){_LABEL}\Z").match
 _plain_local: Final = re.compile(rf"{_LOCAL}\Z").match
 # C0, DEL, C1, the two Unicode line ends, and surrogates, which UTF-8 can't encode.
-_find_forbidden: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
+find_control: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
 _plain_phrase: Final = re.compile(r'[^()<>\[\]:;@\\,"]*+\Z').match
 _next_word: Final = re.compile(r' *+(?:"((?:[^"\\]++|\\.)*)"|([^()<>\[\]:;@\\," ]++))').match
-_unescape: Final = re.compile(r"\\(.)").sub
+unescape: Final = re.compile(r"\\(.)").sub
 
 _EXAMPLE: Final = 'ada@example.com or "Ada Lovelace" <ada@example.com>'
 
@@ -71,7 +71,7 @@ def parse_mailbox(given: str) -> Mailbox:
         raise AddressError(f"is longer than {GIVEN_CHARACTERS_MAX} characters; give one address only")
     if not given:
         raise AddressError(f"is empty; write {_EXAMPLE}")
-    if _find_forbidden(given):
+    if find_control(given):
         raise AddressError("holds a line break or another control character; remove it")
     if given[0] == " " or given[-1] == " ":
         raise AddressError("has white space around it; remove it")
@@ -93,7 +93,7 @@ def parse_domain(given: str) -> str:
         raise AddressError("has an address literal; write a domain name instead of [...]")
     if len(given) > DOMAIN_CHARACTERS_MAX:
         raise AddressError(f"has a domain longer than {DOMAIN_CHARACTERS_MAX} characters")
-    if _find_forbidden(given):
+    if find_control(given):
         raise AddressError("holds a line break or another control character; remove it")
     try:
         domain = idna.encode(given, uts46=True).decode()
@@ -134,7 +134,7 @@ def _fault_of_local(address: str, local: str, at: str) -> str:
     if local[0] == '"':
         return "has a quoted local part, which is not supported; use an address without quotes"
     if local[0] == "@":
-        return "has a source route, which is not supported; write the final address alone"
+        return "has a source route, which is not supported; write only the final address"
     if ":" in local or address[-1] == ";":
         return "is a group, which is not supported; list its addresses one by one"
     if "," in local or ";" in local:
@@ -170,6 +170,6 @@ def _words(given: str) -> list[str]:
         if word is None:
             raise AddressError('has a display name that must be in double quotes: "Lovelace, Ada" <ada@example.com>')
         quoted, atom = word.groups()
-        words.append(_unescape(r"\1", quoted) if atom is None else atom)
+        words.append(unescape(r"\1", quoted) if atom is None else atom)
         position = word.end()
     return words

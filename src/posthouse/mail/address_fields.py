@@ -1,7 +1,7 @@
 """Address fields as mail programs write them: the addresses named there, and the field rewritten within the limits.
 
-`address` parses customer input and is strict. A mail's field may have comments, folded white space, groups and
-encoded words around its addresses (RFC 5322), so it is split into tokens first; the addresses themselves must still
+`address` parses customer input and is strict. A message's field may contain comments, folded white space, groups
+and encoded words around its addresses (RFC 5322), so it is split into tokens first; the addresses themselves must still
 pass the strict parser. A field in which two parsers could see different senders is refused.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from posthouse.mail import encoded_words, header_writer
-from posthouse.mail.address import NAME_CHARACTERS_MAX, AddressError, Mailbox, parse_mailbox
+from posthouse.mail.address import NAME_CHARACTERS_MAX, AddressError, Mailbox, parse_mailbox, unescape
 
-# The longest name and address, encoded and with comments, fit with room to spare.
+# The longest name and address, encoded and with comments, fit easily.
 _MAILBOX_CHARACTERS_MAX: Final = 2_048
 _FIRST_WORD_TOKENS_MAX: Final = 50
 
@@ -29,7 +29,6 @@ _next_token: Final = re.compile(
     r'|([^ \t()<>\[\]:;@\\,."]++)|(\((?:[^()\\]++|\\.)*\))|([()<>\[\]:;@\\,."])'
 ).match
 _next_parenthesis: Final = re.compile(r"\\.|[()]").search
-_unescape: Final = re.compile(r"\\(.)").sub
 _has_special: Final = re.compile(r'[()<>\[\]:;@\\,"]').search
 _looks_like_address: Final = re.compile(r"[!-?A-~]++@[!-?A-~]++\Z").match
 _is_involved: Final = re.compile(r'["(:;\[\\]').search
@@ -163,7 +162,7 @@ def _phrase_text(tokens: Sequence[_Token]) -> str:
 
 def _unquoted(text: str) -> str:
     """The text between the quotes or parentheses, escapes resolved."""
-    return _unescape(r"\1", text[1:-1])
+    return unescape(r"\1", text[1:-1])
 
 
 def _tokenised_mailbox(value: str) -> Mailbox:
@@ -240,7 +239,7 @@ def _tokens(value: str) -> Iterator[_Token]:
                 # A comment with nested comments.
                 kind, text = _COMMENT, value[position : _comment_end(value, position)]
             elif text in ')[]\\"':
-                raise AddressError("has a quote, bracket or backslash that stands alone; put names in double quotes")
+                raise AddressError("has an unmatched quote, bracket or backslash; put names in double quotes")
         yield _Token(kind, text)
         position += len(text)
 

@@ -1,8 +1,8 @@
-"""Plain-text bounces: notices of servers that don't write RFC 3464, recognised by their wording.
+"""The text of a bounce, written for people: which addresses it says were not reached, and what it says about each.
 
-Only mail whose header looks like a notice of failed delivery is searched, since the patterns that find an address in
-a notice would find addresses in ordinary mail too. flufl.bounce knows most forms; if it finds no address, the text
-is searched for sentences that quote a server's refusal.
+Servers that don't write RFC 3464 write nothing else. flufl.bounce knows most of their forms; otherwise the text is
+searched for sentences that quote a server's refusal. Both would find addresses in ordinary mail too: `report` decides
+whether the mail is a notice of failed delivery.
 """
 
 import re
@@ -15,7 +15,7 @@ from flufl.bounce import all_failures
 
 from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.envelope import LOCAL_PREFIX
-from posthouse.mail.parts import MimePart, ParsedMail, decode_words
+from posthouse.mail.parts import MimePart
 
 # A plain-text notice about more recipients than this does not occur.
 FINDINGS_MAX: Final = 16
@@ -41,29 +41,7 @@ _find_code: Final = re.compile(
 ).search
 _find_statuses: Final = re.compile(rf"(?<![0-9.])({_STATUS})").findall
 
-_is_daemon: Final = re.compile(
-    r"(?:mailer[-_.]?daemon|mail[-_.]?daemon|postmaster|mdaemon|mail[-_.]?delivery|microsoftexchange[0-9a-f]{8,})",
-    re.IGNORECASE,
-).match
-_is_daemon_name: Final = re.compile(r"mail (?:delivery|system|router|administrator)|mailer-daemon", re.I).search
-_is_failure_subject: Final = re.compile(
-    "undeliver|returned (?:e-?mail|message)|returned to sender|delivery (?:status )?notification|failure notice"
-    "|deliver[a-z]{0,20} .{0,30}fail|fail[a-z]{0,20} .{0,30}deliver|mail failure|non-?delivery|not delivered"
-    "|permanent(?:ly)? fail|(?:could not|couldn't|can't|cannot) be delivered|unable to deliver"
-    "|message (?:rejected|blocked)|mail system error|unzustellbar|nicht zustellbar|nicht zugestellt"
-    "|non remis|non distribu|échec de .{0,12}remise|non recapita|mancato recapito|no se (?:ha )?pud?o? ?entreg"
-    "|no entregad|devuelto|não entregue|não pôde ser entregue|onbestelbaar|недоставлен|не доставлен"
-    "|не может быть доставлен|退信|退回|配信不能|配信エラー|配信できません|iletilemedi",
-    re.IGNORECASE,
-).search
-_is_delay: Final = re.compile(
-    r"(?:delivery|message) .{0,60}\bdelayed\b|\(delay\)|delayed (?:mail|delivery)"
-    r"|warning: could not send|has not yet been delivered|not been delivered yet"
-    r"|this is a warning message only|do not need to resend|don't need to resend|will (?:be retried|keep trying|retry)"
-    r"|still (?:being tried|trying)|delivery attempts will continue|verzögert|zustellung wird weiter",
-    re.IGNORECASE,
-).search
-# Where the notice ends and the original mail begins, if it is not a MIME part of its own.
+# Where the notice ends and the original message begins, if that is not a separate MIME part.
 _find_original: Final = re.compile(
     r"^(?:return-path:|received: |[-=_*#> ]{2,40}(?:this|below|here|original|returned|copy|the (?:body|header|start)"
     r"|included|message|start of|begin)\b|original message (?:follows|headers)|message headers follow|old message:)",
@@ -71,13 +49,6 @@ _find_original: Final = re.compile(
 ).search
 _address: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9-]{1,63}\.[A-Za-z0-9.-]{1,253}")
 _shorten_words: Final = re.compile(rf"[^\s@]{{{_WORD_CHARACTERS_MAX},}}").sub
-
-
-class UndeliveredAddress(NamedTuple):
-    """An address that got no mail, if it is named, and the text about it."""
-
-    recipient: str | None
-    text: str
 
 
 class Diagnosis(NamedTuple):
@@ -92,7 +63,7 @@ class Paragraph(NamedTuple):
     diagnosis: Diagnosis
 
 
-class NoticeText(NamedTuple):
+class Notice(NamedTuple):
     text: str
     paragraphs: tuple[Paragraph, ...]
 
@@ -110,10 +81,10 @@ def diagnose(text: str) -> Diagnosis:
     """
     # `max` returns the first of equals.
     code, status = max(_find_pairs(text), key=lambda pair: precision(pair[1]), default=("", None))
-    if not code and (alone := _find_code(text)):
-        code = alone[1]
+    if not code and (found := _find_code(text)):
+        code = found[1]
     if precision(status) < _PRECISION_MAX:
-        # A status by itself may be a version number; it has to fit the code.
+        # A status without a code next to it may be a version number; it has to fit the code.
         others = [other for other in _find_statuses(text) if other[0] == code[:1] or not code]
         status = max([status, *others], key=precision)
     return Diagnosis(int(code) if code else None, status)
@@ -138,13 +109,13 @@ def address_of(given: str) -> str | None:
     return None if address.startswith(LOCAL_PREFIX) else address
 
 
-def notice_text(mail: ParsedMail) -> NoticeText:
-    """The human-readable part of the notice, without the original mail."""
-    text = "\n".join([line.strip() for line in mail.text()[:_WORDS_CHARACTERS_MAX].split("\n")])
+def notice_in(text: str) -> Notice:
+    """The notice without the original message, if that follows in the same text."""
+    text = "\n".join([line.strip() for line in text[:_WORDS_CHARACTERS_MAX].split("\n")])
     original = _find_original(text)
     text = text[: original.start()] if original else text
     paragraphs = [paragraph.strip() for paragraph in text.split("\n\n", _LINES_MAX)[:_LINES_MAX]]
-    return NoticeText(text, tuple([_paragraph(text) for text in paragraphs if text]))
+    return Notice(text, tuple([_paragraph(text) for text in paragraphs if text]))
 
 
 def _paragraph(text: str) -> Paragraph:
@@ -153,38 +124,57 @@ def _paragraph(text: str) -> Paragraph:
     return Paragraph(text, lowered, addresses, diagnose(text))
 
 
-def is_notice(outer: MimePart, subject: str) -> bool:
-    return _is_from_daemon(outer) or _is_failure_subject(subject) is not None
+def known_forms(outer: MimePart, notice: Notice) -> list[str | None]:
+    """The addresses that flufl.bounce finds in the notice; `outer` is the mail with its header."""
+    lines = []
+    for line in notice.text.split("\n", _LINES_MAX)[:_LINES_MAX]:
+        # Without commas: a pattern of flufl.bounce treats any address between two commas as bounced.
+        line = _shorten_words("", line[:_LINE_CHARACTERS_MAX]).replace(",", " ")
+        if all(line.count(sign) <= _SIGNS_MAX for sign in "@<["):
+            lines.append(line)
+    text = Message()
+    text["Content-Type"] = "text/plain"
+    text["Content-Description"] = "notification"
+    text.set_payload("\n".join(lines).encode("ascii", "replace").decode("ascii"))
+    message = text
+    if outer.type.startswith("multipart/"):
+        # Some of its forms are distinguished by the type of the whole message.
+        message = Message()
+        message["Content-Type"] = "multipart/mixed"
+        message.set_payload([text, Message()])
+    # It reads only these header fields, and fails on a sender that is no address.
+    sender = _address.search(outer.get("from")[:_LINE_CHARACTERS_MAX])
+    message["From"] = sender[0] if sender else "mailer-daemon@example.invalid"
+    message["X-Mailer"] = outer.get("x-mailer")[:_LINE_CHARACTERS_MAX].encode("ascii", "replace").decode("ascii")
+    try:
+        _, permanent = all_failures(message)
+    except Exception:
+        # It was not written for malicious input, and does not document its exceptions.
+        return []
+    return [address_of(address.decode("ascii", "replace")) for address in sorted(permanent)[:FINDINGS_MAX]]
 
 
-def is_delay(subject: str, notice: NoticeText) -> bool:
-    # A failure notice's subject quotes the original subject, which may mention a delay.
-    return (_is_failure_subject(subject) is None and _is_delay(subject) is not None) or (
-        _is_delay(notice.text) is not None
-    )
+def quoted_refusals(notice: Notice, *, is_certain: bool) -> dict[str | None, str]:
+    """The paragraphs with a server's refusal, by the address named last.
+
+    If there is none but the notice certainly is one of failed delivery, the last address counts.
+    """
+    found: dict[str | None, str] = {}
+    above: str | None = None
+    for text, _, _, diagnosis in notice.paragraphs:
+        given = (match[0] for match in islice(_address.finditer(text), _SIGNS_MAX))
+        above = next(filter(None, map(address_of, given)), above)
+        if diagnosis != _NO_DIAGNOSIS and len(found) < FINDINGS_MAX:
+            found.setdefault(above, text)
+    if not found and above is not None and is_certain:
+        found[above] = text_about(above, notice)
+    return found
 
 
-def find(mail: ParsedMail, subject: str, notice: NoticeText) -> list[UndeliveredAddress]:
-    """The addresses that got no mail, according to a notice of failed delivery; may be empty."""
-    outer = mail.outer
-    if failed := outer.get("x-failed-recipients"):
-        addresses = [address_of(given) for given in failed.split(",")[:FINDINGS_MAX]]
-    else:
-        addresses = _known_forms(outer, notice)
-    findings = [
-        UndeliveredAddress(address, text_about(address, notice)) for address in dict.fromkeys(addresses) if address
-    ]
-    findings = findings or _quoted_refusals(outer, subject, notice)
-    if failed or _is_from_daemon(outer):
-        return findings
-    # Any mail can have the subject "delivery failed": then only a quoted refusal counts.
-    return [finding for finding in findings if diagnose(finding.text) != _NO_DIAGNOSIS]
-
-
-def text_about(address: str, notice: NoticeText) -> str:
+def text_about(address: str, notice: Notice) -> str:
     """The paragraph about the address: the first with a code, else the last.
 
-    The first paragraphs often repeat the mail's header, or list addresses whose reasons follow.
+    The first paragraphs often repeat the message's header, or list addresses whose reasons follow.
     """
     last = ""
     naming = (pair for pair in pairwise((*notice.paragraphs, _END)) if address in pair[0].lowered)
@@ -215,54 +205,3 @@ def _share_of(address: str, paragraph: Paragraph) -> tuple[str, Diagnosis]:
         lines.append(line)
     text = "\n".join(lines)
     return text, diagnose(text)
-
-
-def _is_from_daemon(outer: MimePart) -> bool:
-    sender = decode_words(outer.get("from"))[:1_000]
-    name, opening, address = sender.rpartition("<")
-    if address.strip(" <>") == "":
-        # Only servers send mail without a sender.
-        return True
-    return _is_daemon(address.strip()) is not None or (opening != "" and _is_daemon_name(name) is not None)
-
-
-def _known_forms(outer: MimePart, notice: NoticeText) -> list[str | None]:
-    lines = []
-    for line in notice.text.split("\n", _LINES_MAX)[:_LINES_MAX]:
-        # Without commas: a pattern of flufl.bounce treats any address between two commas as bounced.
-        line = _shorten_words("", line[:_LINE_CHARACTERS_MAX]).replace(",", " ")
-        if all(line.count(sign) <= _SIGNS_MAX for sign in "@<["):
-            lines.append(line)
-    text = Message()
-    text["Content-Type"] = "text/plain"
-    text["Content-Description"] = "notification"
-    text.set_payload("\n".join(lines).encode("ascii", "replace").decode("ascii"))
-    message = text
-    if outer.type.startswith("multipart/"):
-        # Some of its forms are distinguished by the type of the whole mail.
-        message = Message()
-        message["Content-Type"] = "multipart/mixed"
-        message.set_payload([text, Message()])
-    # It reads only these header fields, and fails on a sender that is no address.
-    sender = _address.search(outer.get("from")[:_LINE_CHARACTERS_MAX])
-    message["From"] = sender[0] if sender else "mailer-daemon@example.invalid"
-    message["X-Mailer"] = outer.get("x-mailer")[:_LINE_CHARACTERS_MAX].encode("ascii", "replace").decode("ascii")
-    try:
-        _, permanent = all_failures(message)
-    except Exception:
-        # It was not written for malicious input, and does not document its exceptions.
-        return []
-    return [address_of(address.decode("ascii", "replace")) for address in sorted(permanent)[:FINDINGS_MAX]]
-
-
-def _quoted_refusals(outer: MimePart, subject: str, notice: NoticeText) -> list[UndeliveredAddress]:
-    findings: dict[str | None, UndeliveredAddress] = {}
-    above: str | None = None
-    for text, _, _, diagnosis in notice.paragraphs:
-        given = (match[0] for match in islice(_address.finditer(text), _SIGNS_MAX))
-        above = next(filter(None, map(address_of, given)), above)
-        if diagnosis != _NO_DIAGNOSIS and len(findings) < FINDINGS_MAX:
-            findings.setdefault(above, UndeliveredAddress(above, text))
-    if not findings and above is not None and _is_from_daemon(outer) and _is_failure_subject(subject):
-        return [UndeliveredAddress(above, text_about(above, notice))]
-    return list(findings.values())

@@ -44,7 +44,7 @@ _SIGNED: Final = (*OVERSIGNED, *SIGNED_WHERE_PRESENT)
 _COMPARED: Final = tuple([name.lower().encode() for name in _SIGNED])
 _LINE_CHARACTERS: Final = 76
 # Most messages of an installation have the same fields.
-_NAMES_KEPT_MAX: Final = 1_000
+_NAMES_CACHED_MAX: Final = 1_000
 
 
 class KeyType(StrEnum):
@@ -160,7 +160,7 @@ def _signed_fields(head: bytes) -> tuple[str, bytes]:
     return _names(tuple(counts)), b"".join([line + b"\r\n" for line in fields])
 
 
-@lru_cache(_NAMES_KEPT_MAX)
+@lru_cache(_NAMES_CACHED_MAX)
 def _names(counts: tuple[int, ...]) -> str:
     """For `h=`: each name as often as it occurs, and those that are oversigned once more."""
     extra = [1] * len(OVERSIGNED) + [0] * len(SIGNED_WHERE_PRESENT)
@@ -181,8 +181,8 @@ def _signature(key: SigningKey, seconds: int, names: str, fields: bytes, body_ha
         # RFC 8463, 3: what Ed25519 signs is the hash.
         signature = key.private.sign(sha256(covered).digest())
     text = b64encode(signature)
-    room = _LINE_CHARACTERS - len("\tb=")
-    lines = [text[start : start + room] for start in range(0, len(text), room)]
+    capacity = _LINE_CHARACTERS - len("\tb=")
+    lines = [text[start : start + capacity] for start in range(0, len(text), capacity)]
     return b"DKIM-Signature:" + unsigned + b"\r\n\t".join(lines) + b"\r\n"
 
 

@@ -2,7 +2,7 @@
 
 The mail is untrusted. Some of dkimpy's patterns take quadratic time on long runs of white space, so the mail is
 bounded first, and a relaxed body is given to it with its white space reduced already. Two parsers must not see
-different mails: a mail with a bare CR or LF has no signature here, nor has a mail with two From or To fields.
+different messages: one with a bare CR or LF, or with two From or To fields, counts as unsigned here.
 
 Only signatures that prove enough are returned: RSA with SHA-256 (RFC 8301), over the whole body, From and To.
 """
@@ -21,7 +21,7 @@ from posthouse.mail.address_fields import named_addresses, only_mailbox
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 FIELDS_MAX: Final = 200
-# A mail has one or two; the others are not looked at.
+# A message has one or two signatures; further ones are ignored.
 SIGNATURES_MAX: Final = 5
 SIGNATURE_BYTES_MAX: Final = 4_000
 SIGNED_FIELDS_MAX: Final = 100
@@ -37,7 +37,7 @@ _is_name: Final = re.compile(r"[a-z0-9_.-]{1,200}\Z").match
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`number` is its place among the mail's signatures."""
+    """`number` is its place among the message's signatures."""
 
     number: int
     domain: str
@@ -51,7 +51,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class SignedMail:
-    """A mail's author, the addresses in its To field, and its signatures over both."""
+    """A message's author, the addresses in its To field, and its signatures over both."""
 
     raw: bytes
     author: Mailbox
@@ -60,7 +60,7 @@ class SignedMail:
 
 
 def read(raw: bytes) -> SignedMail | None:
-    """None if the mail has no signature that proves enough. Never raises, whatever the bytes are."""
+    """None if the message has no signature that proves enough. Never raises, whatever the bytes are."""
     line_ends = raw.count(b"\r\n")
     head = raw[: raw.find(b"\r\n\r\n") + 2]
     if len(head) > HEAD_BYTES_MAX or not line_ends == raw.count(b"\r") == raw.count(b"\n"):
@@ -105,7 +105,7 @@ def is_valid(mail: SignedMail, signature: Signature, record: str) -> bool:
 def _is_header_valid(head: bytes, number: int, record: str) -> bool:
     checked = dkim.DKIM(head, minkey=RSA_BITS_MIN)
     tags, names, fields = checked.verify_headerprep(number)
-    # Without the body's hash, dkimpy checks the signature alone.
+    # Without the body's hash, dkimpy checks only the signature.
     header_tags = {name: value for name, value in tags.items() if name != b"bh"}
     return checked.verify_sig(header_tags, names, fields[number], _answer(record)) is True
 

@@ -2,7 +2,7 @@
 
 `bounces+<token>@<domain>` (VERP). The token is the recipient's position, the message's id, the end of its account's
 id and a keyed hash over them, in base 32: the sender of a bounce must know the token, and only those to whom we sent
-the mail do. Base 32, because mail systems change the case of addresses. RFC 5321 allows a local part 64 characters;
+the message do. Base 32, because mail systems change the case of addresses. RFC 5321 allows a local part 64 characters;
 this takes 56.
 
 A second kind of token is in a header field, for complaints (CFBL, RFC 9477): all recipients of a message get the
@@ -35,7 +35,7 @@ _FEEDBACK: Final = b"feedback 1"
 
 @dataclass(frozen=True, slots=True)
 class MailReference:
-    """The mail that a token identifies; without a position, several recipients shared the envelope.
+    """The message that a token identifies; without a position, several recipients shared the envelope.
 
     Of accounts whose ids end alike, the one that has the message is meant.
     """
@@ -56,7 +56,7 @@ def return_path(reference: MailReference, domain: str, key: bytes) -> str:
 
 
 def parse_return_path(address: str, domain: str, keys: Iterable[bytes]) -> MailReference | None:
-    """The mail of a return path, or None if the domain is not ours or no key fits.
+    """The message of a return path, or None if the domain is not ours or no key fits.
 
     Several keys, so that a key can be replaced while mail signed with it is in transit.
     """
@@ -96,11 +96,11 @@ def _reference(token: str, keys: Iterable[bytes], purpose: bytes) -> MailReferen
 
 
 def _encoded(raw: bytes) -> str:
-    """In base 32, two digits at a time: runs for every mail, and the standard library takes five times as long."""
+    """In base 32, two digits at a time: runs for every message, and the standard library takes five times as long."""
     number = int.from_bytes(raw, "big")
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
 def _hash(payload: bytes, key: bytes, purpose: bytes) -> bytes:
-    # BLAKE2 has a built-in key and takes a tenth of the time of an HMAC, for every outgoing mail.
+    # BLAKE2 has a built-in key and takes a tenth of the time of an HMAC, for every outgoing message.
     return blake2b(payload, digest_size=_HASH_BYTES, key=key, person=purpose).digest()

@@ -1,7 +1,7 @@
 """Submitted header fields: split a header into fields, and rewrite a field so that every server can carry it.
 
 A field within the limits (7-bit, lines of at most 998) is never changed. Other fields keep their meaning: text is
-written as encoded words, file names by RFC 2231, display names as encoded words beside unchanged addresses, and long
+written as encoded words, file names by RFC 2231, display names as encoded words next to unchanged addresses, and long
 lines are folded at white space. A field that can't be kept is refused.
 """
 
@@ -9,7 +9,7 @@ import re
 from typing import Final, NamedTuple
 
 from posthouse.mail import address_fields, encoded_words, header_writer
-from posthouse.mail.address import AddressError
+from posthouse.mail.address import AddressError, unescape
 from posthouse.mail.header_writer import LINE_CHARACTERS, LINE_CHARACTERS_MAX, HeaderError
 
 HEADER_BYTES_MAX: Final = 256 * 1024
@@ -26,7 +26,7 @@ _WITH_ADDRESSES: Final = frozenset(
     }
 )  # fmt: skip
 _WITH_PARAMETERS: Final = frozenset({b"content-type", b"content-disposition"})
-# In addition to those of `header_writer`: fields that a customer can't set over HTTP, but a mail may have.
+# In addition to those of `header_writer`: a customer can't set them over HTTP, but submitted mail may contain them.
 _STRUCTURED: Final = frozenset(
     {
         b"authentication-results", b"content-id", b"content-location", b"content-transfer-encoding", b"date",
@@ -41,8 +41,6 @@ _words: Final = re.compile(rb"[ \t]*+[^ \t]++").findall
 _next_parameter: Final = re.compile(
     r';[ \t;]*+([^=;"\s]++)[ \t]*+=[ \t]*+("(?:[^"\\]++|\\.)*"|[^;"]*+)[ \t]*+|;[ \t;]*+\Z'
 ).match
-_unescape: Final = re.compile(r"\\(.)").sub
-_is_attribute_character: Final = re.compile(r"[A-Za-z0-9!#$&+.^_`|~-]").match
 
 
 class SubmittedMailError(ValueError):
@@ -83,20 +81,8 @@ def split_fields(head: bytes) -> list[RawField] | None:
     return fields
 
 
-def has_long_line(data: bytes) -> bool:
-    """Steps of about a thousand bytes must each contain a line end: few enough for Python to be fast."""
-    position = 0
-    length = len(data)
-    while length - position > LINE_CHARACTERS_MAX:
-        found = data.rfind(b"\n", position, position + LINE_CHARACTERS_MAX + 2)
-        if found < 0:
-            return True
-        position = found + 1
-    return False
-
-
 def is_within_limits(data: bytes) -> bool:
-    return data.isascii() and b"\0" not in data and not has_long_line(data)
+    return data.isascii() and b"\0" not in data and not header_writer.has_long_line(data, LINE_CHARACTERS_MAX, 2)
 
 
 def rewritten_field(field: RawField) -> bytes:
@@ -171,7 +157,7 @@ def parameters(text: str) -> tuple[str, list[tuple[str, str]]] | None:
 
 
 def unquoted(value: str) -> str:
-    return _unescape(r"\1", value[1:-1]) if value.startswith('"') else value
+    return unescape(r"\1", value[1:-1]) if value.startswith('"') else value
 
 
 def _parameters_in_ascii(text: str) -> str:
@@ -195,9 +181,7 @@ def _sections(name: str, value: str) -> list[str]:
     header_writer.refuse_control(value)
     sections = ["utf-8''"]
     for character in value:
-        encoded = "".join(
-            [chr(byte) if _is_attribute_character(chr(byte)) else f"%{byte:02X}" for byte in character.encode()]
-        )
+        encoded = header_writer.percent_encoded(character)
         if len(sections[-1]) + len(encoded) > _PARAMETER_CHARACTERS_MAX:
             sections.append("")
         sections[-1] += encoded

@@ -1,6 +1,6 @@
 """Writes header fields: a name and a value become the bytes of a field, folded and encoded by RFC 5322.
 
-A mail program reads back exactly the given value. Where plain folded ASCII can't guarantee that, the whole value is
+An email client reads back exactly the given value. Where plain folded ASCII can't guarantee that, the whole value is
 written as encoded words (RFC 2047): for non-ASCII characters, white space at either end, text that looks like an
 encoded word, and words too long for a line. Control characters are refused here too, although the rules refuse them
 first, since a line break would forge a header field.
@@ -13,7 +13,7 @@ from typing import Final
 
 import pybase64
 
-from posthouse.mail.address import Mailbox
+from posthouse.mail.address import Mailbox, find_control
 
 NAME_CHARACTERS_MAX: Final = 76
 # RFC 5322, 2.1.1: the length that a line should not, and must not, exceed, without its CRLF.
@@ -23,7 +23,7 @@ LINE_CHARACTERS_MAX: Final = 998
 _WORD_CHARACTERS_MAX: Final = 75
 _ENCODED_LINE_CHARACTERS: Final = 76
 _WORD_FRAME_CHARACTERS: Final = len("=?utf-8?q??=")
-# Room for a four-byte character in Q: after a very long field name the first line exceeds 76 characters rather than
+# Space for a four-byte character in Q: after a very long field name the first line exceeds 76 characters rather than
 # being empty, which some programs turn into a space.
 _WORD_CHARACTERS_MIN: Final = _WORD_FRAME_CHARACTERS + len("=F0=9F=92=8C")
 # A display name longer than this is folded between encoded words instead of quoted on one line.
@@ -46,8 +46,12 @@ _Q_SAFE: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 _Q: Final = tuple("_" if byte == 0x20 else chr(byte) if byte in _Q_SAFE else f"={byte:02X}" for byte in range(256))
 _Q_ASCII: Final = {chr(byte): _Q[byte] for byte in range(128)}
 
+# RFC 5987's attr-char: characters that an extended parameter (RFC 2231) keeps.
+_PERCENT: Final = tuple(
+    chr(byte) if re.match(r"[A-Za-z0-9!#$&+.^_`|~-]", chr(byte)) else f"%{byte:02X}" for byte in range(256)
+)
+
 _is_name: Final = re.compile(r"[!-9;-~]+\Z").match
-_find_control: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
 _is_address: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.@-]+\Z").match
 _is_phrase: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++)*\Z").match
 _encoded_word: Final = re.compile(r"=\?(?:utf-8|us-ascii)\?([bq])\?([!->@-~]*+)\?=", re.IGNORECASE)
@@ -104,24 +108,29 @@ def mailboxes(name: str, boxes: Sequence[Mailbox]) -> bytes:
             return f"{name}: {address}\r\n".encode()
     _check(name, "")
     tokens: list[str] = []
-    room = _ENCODED_LINE_CHARACTERS - len(name) - 2
+    capacity = _ENCODED_LINE_CHARACTERS - len(name) - 2
     for box in boxes:
         address = box.address
         _check_address(address)
         if box.name:
-            tokens += _phrase(box.name, room)
+            tokens += _phrase(box.name, capacity)
             tokens.append(f"<{address}>,")
         else:
             tokens.append(f"{address},")
-        room = _WORD_CHARACTERS_MAX
+        capacity = _WORD_CHARACTERS_MAX
     if not tokens:
         raise HeaderError("has no mailbox")
     tokens[-1] = tokens[-1][:-1]
     return _filled(name, tokens)
 
 
+def percent_encoded(character: str) -> str:
+    """The character as an extended parameter writes it."""
+    return "".join([_PERCENT[byte] for byte in character.encode()])
+
+
 def refuse_control(value: str) -> None:
-    if _find_control(value):
+    if find_control(value):
         raise HeaderError("holds a line break or another control character; remove it")
 
 
@@ -195,52 +204,64 @@ def _filled(name: str, tokens: Iterable[str]) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def _phrase(name: str, room: int) -> Iterable[str]:
+def _phrase(name: str, capacity: int) -> Iterable[str]:
     """A display name as tokens: atoms or a quoted string where possible, else encoded words."""
     refuse_control(name)
-    if name.isascii() and "=?" not in name and len(name) <= min(room, _QUOTED_CHARACTERS_MAX) - 2:
+    if name.isascii() and "=?" not in name and len(name) <= min(capacity, _QUOTED_CHARACTERS_MAX) - 2:
         if _is_phrase(name):
             return (name,)
         # Mail programs collapse white space inside quotes; encoded words keep it.
         if "  " not in name and name[0] != " " and name[-1] != " ":
             escaped = name.replace("\\", "\\\\").replace('"', '\\"')
             return (f'"{escaped}"',)
-    return _encoded_words(name, room)
+    return _encoded_words(name, capacity)
 
 
-def _encoded_words(value: str, first_room: int) -> Iterator[str]:
-    """The value as encoded words, the first within `first_room` characters, in B or Q, whichever is shorter."""
+def _encoded_words(value: str, first_capacity: int) -> Iterator[str]:
+    """The value as encoded words, the first within `first_capacity` characters, in B or Q, whichever is shorter."""
     raw = value.encode()
     q_characters = len(raw) + 2 * len(raw.translate(None, _Q_SAFE))
-    room = max(min(first_room, _WORD_CHARACTERS_MAX), _WORD_CHARACTERS_MIN) - _WORD_FRAME_CHARACTERS
+    capacity = max(min(first_capacity, _WORD_CHARACTERS_MAX), _WORD_CHARACTERS_MIN) - _WORD_FRAME_CHARACTERS
     if q_characters <= (len(raw) + 2) // 3 * 4:
-        return _q_words(value, q_characters, room)
-    return _b_words(raw, room)
+        return _q_words(value, q_characters, capacity)
+    return _b_words(raw, capacity)
 
 
-def _q_words(value: str, q_characters: int, room: int) -> Iterator[str]:
-    if q_characters <= room:
+def _q_words(value: str, q_characters: int, capacity: int) -> Iterator[str]:
+    if q_characters <= capacity:
         yield f"=?utf-8?q?{''.join([_Q[byte] for byte in value.encode()])}?="
         return
     payload: list[str] = []
     for character in value:
         encoded = _Q_ASCII.get(character) or "".join([_Q[byte] for byte in character.encode()])
-        if len(encoded) > room:
+        if len(encoded) > capacity:
             yield f"=?utf-8?q?{''.join(payload)}?="
             payload.clear()
-            room = _WORD_CHARACTERS_MAX - _WORD_FRAME_CHARACTERS
+            capacity = _WORD_CHARACTERS_MAX - _WORD_FRAME_CHARACTERS
         payload.append(encoded)
-        room -= len(encoded)
+        capacity -= len(encoded)
     yield f"=?utf-8?q?{''.join(payload)}?="
 
 
-def _b_words(raw: bytes, room: int) -> Iterator[str]:
+def _b_words(raw: bytes, capacity: int) -> Iterator[str]:
     start = 0
     while start < len(raw):
-        end = start + room // 4 * 3
+        end = start + capacity // 4 * 3
         # A byte of the form 10xxxxxx continues a character; characters are never split.
         while end < len(raw) and raw[end] & 0xC0 == 0x80:
             end -= 1
         yield f"=?utf-8?b?{pybase64.b64encode(raw[start:end]).decode()}?="
         start = end
-        room = _WORD_CHARACTERS_MAX - _WORD_FRAME_CHARACTERS
+        capacity = _WORD_CHARACTERS_MAX - _WORD_FRAME_CHARACTERS
+
+
+def has_long_line(data: bytes, line_bytes_max: int, end_bytes: int) -> bool:
+    """Each stretch of a longest line and its end must contain a line feed: few enough steps for Python to be fast."""
+    position = 0
+    length = len(data)
+    while length - position > line_bytes_max:
+        found = data.rfind(b"\n", position, position + line_bytes_max + end_bytes)
+        if found < 0:
+            return True
+        position = found + 1
+    return False

@@ -1,6 +1,6 @@
-"""The links of a mail, as a reader finds them: those of the HTML in order, then addresses that only the text has.
+"""The links of a message, as a reader finds them: those of the HTML in order, then addresses found only in the text.
 
-The content is untrusted: the search is linear and bounded, and a link is a text here, never followed.
+The content is untrusted: the search is linear and bounded, and links are only text here, never followed.
 """
 
 import html
@@ -14,7 +14,7 @@ from posthouse.mail.address_fields import printable
 LINKS_MAX: Final = 200
 URL_CHARACTERS_MAX: Final = 4_096
 LABEL_CHARACTERS_MAX: Final = 200
-# Of the HTML and of the text; a mail with more than this has its links in the first part, or is none that is read.
+# Of the HTML and of the text; a message with more has its links in the first part, or is not meant to be read.
 SEARCHED_CHARACTERS_MAX: Final = 500_000
 _ATTRIBUTES_MAX: Final = 50
 _LABEL_HTML_CHARACTERS_MAX: Final = 2_000
@@ -26,7 +26,7 @@ _attribute: Final = re.compile(
 _tag: Final = re.compile(r"<[^<>]{0,2000}>")
 _find_addresses: Final = re.compile(r"https?://[^\s<>\"']{1,4096}", re.IGNORECASE).findall
 _has_scheme: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:").match
-# They lead nowhere outside of the mail, or run in the reader's program.
+# They lead nowhere outside of the message, or run in the reader's program.
 _OMITTED_SCHEMES: Final = ("javascript:", "data:", "vbscript:", "cid:", "blob:", "about:")
 _AFTER_AN_ADDRESS: Final = ".,;:!?'\"»”)]}>*_"
 
@@ -50,7 +50,7 @@ def links_of(html_text: str | None, text: str | None) -> tuple[Link, ...]:
 def _in_html(given: str) -> Iterator[Link]:
     searched = _without_comments(given[:SEARCHED_CHARACTERS_MAX])
     end = 0
-    # Goes on where the attributes end, so that nothing is read twice.
+    # Continues where the attributes end, so that nothing is read twice.
     while (opening := _find_opening(searched, end)) is not None:
         href, end = _href(searched, opening.end())
         if href and (url := _url(html.unescape(href))):
@@ -70,7 +70,7 @@ def _href(searched: str, begin: int) -> tuple[str, int]:
 
 
 def _label(searched: str, begin: int) -> str:
-    """What stands before the next </a, without tags."""
+    """The text before the next </a, without tags."""
     inside = searched[begin : begin + _LABEL_HTML_CHARACTERS_MAX].partition(">")[2]
     end = inside.lower().find("</a")
     if end < 0:

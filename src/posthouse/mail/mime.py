@@ -1,4 +1,4 @@
-"""The MIME writer: a mail's content becomes the bytes of a message, 7-bit, CRLF, no line over 998 characters.
+"""The MIME writer: an email's content becomes the bytes of a message, 7-bit, CRLF, no line over 998 characters.
 
     multipart/mixed                     when there is something attached
     ├── multipart/alternative           when there is more than one way to read it
@@ -24,17 +24,17 @@ import pybase64
 
 from posthouse.mail import header_writer
 from posthouse.mail.address import Mailbox
-from posthouse.mail.header_writer import HeaderError
+from posthouse.mail.header_writer import HeaderError, has_long_line
 
 TAG_HEADER: Final = "X-Service-Tag"
 
-# RFC 5322 allows 998; the rest is room for what relays may add to a line.
+# RFC 5322 allows 998; the rest is space for what relays may add to a line.
 _LINE_BYTES_MAX: Final = 900
 _PARAMETER_CHARACTERS_MAX: Final = 60
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-# Mails of a sender have the same From, and those of a second the same Date.
-_SENDERS_KEPT_MAX: Final = 4_096
-_DATES_KEPT_MAX: Final = 16
+# Messages of a sender share their From, and messages of a second their Date.
+_SENDERS_CACHED_MAX: Final = 4_096
+_DATES_CACHED_MAX: Final = 16
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NEVER_WRITTEN: Final = frozenset({"bcc", "resent-bcc"})
 # Bytes that quoted-printable keeps; only used to estimate which encoding is shorter.
@@ -44,10 +44,6 @@ _is_boundary: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z").match
 _is_content_type: Final = re.compile(r"[!-.0-:<-~]+/[ -~]+\Z").match
 _is_plain_filename: Final = re.compile(r"[A-Za-z0-9._+@!#&(),=~-]++(?: [A-Za-z0-9._+@!#&(),=~-]++)*\Z").match
 _is_id: Final = re.compile(r"[!-;=?-~]{1,255}\Z").match
-# RFC 5987's attr-char: characters that an extended parameter keeps.
-_PERCENT: Final = tuple(
-    chr(byte) if re.match(r"[A-Za-z0-9!#$&+.^_`|~-]", chr(byte)) else f"%{byte:02X}" for byte in range(256)
-)
 
 
 class Attachment(NamedTuple):
@@ -103,14 +99,14 @@ def _fields(content: MailContent, date: datetime, message_id: str) -> Iterator[b
         yield header_writer.unstructured(TAG_HEADER, tag)
 
 
-@lru_cache(_SENDERS_KEPT_MAX)
+@lru_cache(_SENDERS_CACHED_MAX)
 def _from(sender: Mailbox) -> bytes:
     return header_writer.mailboxes("From", (sender,))
 
 
-@lru_cache(_DATES_KEPT_MAX)
+@lru_cache(_DATES_CACHED_MAX)
 def _date(second: int) -> str:
-    """RFC 5322's format, in UTC; the standard library would take a sixth of the time of a whole mail."""
+    """RFC 5322's format, in UTC; the standard library would take a sixth of the time of a whole message."""
     utc = datetime.fromtimestamp(second, UTC)
     return (
         f"{_DAYS[utc.weekday()]}, {utc.day} {_MONTHS[utc.month - 1]} {utc.year:04} "
@@ -200,7 +196,7 @@ def _write_html(pieces: list[bytes], html: str, inline: list[Attachment], bounda
 def _multipart(kind: str, boundary: str, parameter: str = "") -> tuple[bytes, bytes, bytes]:
     """The text before the first part, before each part, and after the last.
 
-    Every part ends with a line end of its own; the line end before a delimiter belongs to the delimiter. No encoded
+    Every part ends with its own line end; the line end before a delimiter belongs to the delimiter. No encoded
     text can contain a delimiter: neither quoted-printable nor base64 writes `=_`.
     """
     return (
@@ -226,22 +222,11 @@ def _encoded_text(text: str, boundary: str) -> tuple[bytes, bytes]:
         raw = text.encode()
     except UnicodeEncodeError as error:
         raise HeaderError("has a body with a lone surrogate, which is no character; remove it") from error
-    if text.isascii() and "\0" not in text and boundary not in text and _has_short_lines(raw):
+    if text.isascii() and "\0" not in text and boundary not in text and not has_long_line(raw, _LINE_BYTES_MAX, 1):
         return b"7bit", raw.replace(b"\n", b"\r\n")
     if 6 * len(raw.translate(None, _QUOTED_PRINTABLE_SAFE)) <= len(raw):
         return b"quoted-printable", binascii.b2a_qp(raw, istext=True).replace(b"\n", b"\r\n")
     return b"base64", _base64(raw.replace(b"\n", b"\r\n"))
-
-
-def _has_short_lines(raw: bytes) -> bool:
-    """Whether each stretch of the text that is longer than a line may be has a line end."""
-    start = 0
-    while len(raw) - start > _LINE_BYTES_MAX:
-        end = raw.rfind(b"\n", start, start + _LINE_BYTES_MAX + 1)
-        if end < 0:
-            return False
-        start = end + 1
-    return True
 
 
 def _base64(raw: bytes) -> bytes:
@@ -265,13 +250,13 @@ def _write_attachment(pieces: list[bytes], attachment: Attachment, disposition: 
 
 
 def _filename(filename: str) -> str:
-    """The parameter, on lines of its own: quoted if it is plain, else extended by RFC 2231."""
+    """The parameter, on separate lines: quoted if it is plain, else extended by RFC 2231."""
     header_writer.refuse_control(filename)
     if len(filename) <= _PARAMETER_CHARACTERS_MAX and _is_plain_filename(filename):
         return f'\r\n filename="{filename}"'
     sections = [""]
     for character in filename:
-        encoded = "".join([_PERCENT[byte] for byte in character.encode()])
+        encoded = header_writer.percent_encoded(character)
         if len(sections[-1]) + len(encoded) > _PARAMETER_CHARACTERS_MAX - len("utf-8''"):
             sections.append("")
         sections[-1] += encoded

@@ -1,7 +1,7 @@
 """A lenient parser for untrusted mail: header fields and MIME parts, whatever the bytes are.
 
 No mail is refused: malformed parts are read as well as possible. So everything is bounded (bytes, depth, parts,
-fields, characters), attached mails are not parsed, every step is linear, and nothing raises. The standard library's
+fields, characters), attached messages are not parsed, every step is linear, and nothing raises. The standard library's
 parser recurses for every level and checks every line at every level.
 """
 
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from posthouse.mail import encoded_words
 
-# A report comes before the original mail: further bytes are that mail's attachments.
+# A report comes before the original message: further bytes are that message's attachments.
 READ_BYTES_MAX: Final = 1024 * 1024
 HEAD_BYTES_MAX: Final = 64 * 1024
 FIELDS_MAX: Final = 500
@@ -40,7 +40,7 @@ _CHARSETS: Final = frozenset(
 )
 
 _is_name: Final = re.compile(rb"[!-9;-~]{1,100}\Z").match
-find_parameters: Final = re.compile(r';\s*+([A-Za-z0-9*_-]++)\s*+=\s*+(?:"([^"]*+)"|([^;\s]*+))').finditer
+_find_parameters: Final = re.compile(r';\s*+([A-Za-z0-9*_-]++)\s*+=\s*+(?:"([^"]*+)"|([^;\s]*+))').finditer
 _UNENCODED: Final = bytes(set(range(256)) - set(f"{ascii_letters}{digits}+/".encode()))
 _end_lines: Final = re.compile(r"<(?:br|/p|/div|/tr|/li|/h[1-6]|/table|/pre)\b[^<>]*+>", re.IGNORECASE).sub
 _drop_styles: Final = re.compile(r"<(style|script)\b[^<>]*+>[^<]*+", re.IGNORECASE).sub
@@ -88,7 +88,7 @@ class MimePart(NamedTuple):
 
 
 class ParsedMail(NamedTuple):
-    """`leaves` are the parts that hold no others; an attached mail is a leaf."""
+    """`leaves` are the parts that hold no others; an attached message is a leaf."""
 
     outer: MimePart
     leaves: tuple[MimePart, ...]
@@ -97,7 +97,7 @@ class ParsedMail(NamedTuple):
         return next((leaf for leaf in self.leaves if leaf.type in types), None)
 
     def text(self) -> str:
-        """The mail's first text that is not empty; plain text rather than HTML."""
+        """The message's first text that is not empty; plain text rather than HTML."""
         texts = [leaf for leaf in self.leaves if leaf.type in ("text/plain", "text/html") and not leaf.is_blank]
         texts.sort(key=lambda leaf: leaf.type == "text/html")
         return texts[0].text() if texts else ""
@@ -128,6 +128,12 @@ def fields_of(lines: list[bytes]) -> tuple[tuple[str, str], ...]:
     )
 
 
+def parameters_of(value: str) -> dict[str, str]:
+    """The parameters of a field; of two with the same name, the last."""
+    found = islice(_find_parameters(value), FIELDS_MAX)
+    return {match[1].lower(): match[3] if match[2] is None else match[2] for match in found}
+
+
 def decode(raw: bytes, charset: str) -> str:
     charset = charset.lower()
     return raw.decode(charset if charset in _CHARSETS else "utf-8", "replace")
@@ -146,11 +152,7 @@ def _part(raw: bytes, default_type: str) -> MimePart:
     fields = fields_of(head[:HEAD_BYTES_MAX].split(b"\n"))
     value = next((value for name, value in fields if name == "content-type"), "")
     named = value.partition(";")[0].strip().lower()
-    parameters = {
-        match[1].lower(): match[3] if match[2] is None else match[2]
-        for match in islice(find_parameters(value), FIELDS_MAX)
-    }
-    return MimePart(fields, named if "/" in named else default_type, parameters, content)
+    return MimePart(fields, named if "/" in named else default_type, parameters_of(value), content)
 
 
 def _leaves(part: MimePart, depth: int, parts_max: int) -> Iterator[MimePart]:

@@ -1,24 +1,35 @@
-"""A stored mail for display: its header, text, HTML, and attachments.
+"""A stored message for display: its header, text, HTML, and attachments.
 
 Its content is untrusted, though it was checked when it was accepted. So it is parsed like incoming mail (`parts`):
 bounded in depth and parts, linear, and without exceptions.
 """
 
+import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from posthouse.mail import parts
 from posthouse.mail.address_fields import printable
-from posthouse.mail.frame_html import PICTURE_BYTES_MAX, PICTURE_TYPES, Picture
 from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, scan_fields
 from posthouse.mail.parts import VALUE_CHARACTERS_MAX, MimePart
 
+PICTURE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+# Of all pictures of a message together; and of their texts in the HTML.
+PICTURE_BYTES_MAX: Final = 8 * 1024 * 1024
+FRAME_CHARACTERS_MAX: Final = 16 * 1024 * 1024
+
+_rename: Final = re.compile(
+    r"<(/?)(?=(?:i?frame|frameset|object|embed|portal|fencedframe|applet|link|meta|base|script)\b)",
+    re.IGNORECASE,
+).sub
+_replace_ids: Final = re.compile(r"\bcid:([^\s\"'<>()]{1,255})", re.IGNORECASE).sub
+
 PARTS_MAX: Final = 200
 NAME_CHARACTERS_MAX: Final = 255
-# Fields that identify a mail or control replies; the others are in the content.
+# Fields that identify a message or control replies; the others are in the content.
 OF_NOTE: Final = frozenset(
     {
         "date", "from", "sender", "reply-to", "to", "cc", "message-id", "in-reply-to", "references", "auto-submitted",
@@ -28,6 +39,11 @@ OF_NOTE: Final = frozenset(
 _OF_NOTE_MAX: Final = 50
 
 _section: Final = re.compile(r"(filename|name)\*(?:(\d{1,3})(\*)?)?\Z").match
+
+
+class Picture(NamedTuple):
+    content_type: str
+    content: bytes
 
 
 class HeaderField(NamedTuple):
@@ -54,7 +70,7 @@ class Attachment(NamedTuple):
 
 
 class RenderedMail(NamedTuple):
-    """`is_shortened`: the mail has more parts than were read."""
+    """`is_shortened`: the message has more parts than were read."""
 
     subject: str
     headers: tuple[HeaderField, ...]
@@ -64,9 +80,31 @@ class RenderedMail(NamedTuple):
     is_shortened: bool
 
 
+def framed(html: str, pictures: Mapping[str, Picture]) -> str:
+    """The HTML prepared for a sandboxed frame, with the message's `pictures`, by their Content-ID.
+
+    The sandbox and the policy of the response stop scripts, forms and most loads. Two things they don't stop: a nested
+    frame and a hint in `<link>` still connect to a stranger's server. So the tags that load or navigate automatically
+    are renamed to elements that mean nothing.
+    """
+    addresses = {content_id: _data_url(picture) for content_id, picture in pictures.items()}
+    # A message may name a picture many thousand times.
+    left = FRAME_CHARACTERS_MAX
+
+    def shown(found: re.Match[str]) -> str:
+        nonlocal left
+        address = addresses.get(unquote(found[1]), "")
+        if not address or len(address) > left:
+            return found[0]
+        left -= len(address)
+        return address
+
+    return _replace_ids(shown, _rename(r"<\1x-", html))
+
+
 def render_mail(raw: bytes) -> RenderedMail:
-    mail = parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1)
-    bodies, attachments = _divided(mail.leaves[:PARTS_MAX])
+    leaves = _leaves(raw)
+    bodies, attachments = _divided(leaves[:PARTS_MAX])
     headers = header_fields(raw)
     return RenderedMail(
         subject=next((field.value for field in headers if field.name.lower() == "subject"), ""),
@@ -74,13 +112,13 @@ def render_mail(raw: bytes) -> RenderedMail:
         text=_text(bodies["text/plain"]) if "text/plain" in bodies else None,
         html=_text(bodies["text/html"]) if "text/html" in bodies else None,
         attachments=tuple([_attached(number, leaf, leaf.decoded()) for number, leaf in attachments.items()]),
-        is_shortened=len(mail.leaves) > PARTS_MAX,
+        is_shortened=len(leaves) > PARTS_MAX,
     )
 
 
 def attachment(raw: bytes, number: int) -> Attachment | None:
     """The attachment whose `AttachmentInfo.part` is this number; None for a part that is shown as text or HTML."""
-    _, attachments = _divided(parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1).leaves[:PARTS_MAX])
+    _, attachments = _divided(_leaves(raw)[:PARTS_MAX])
     leaf = attachments.get(number)
     if leaf is None:
         return None
@@ -89,10 +127,10 @@ def attachment(raw: bytes, number: int) -> Attachment | None:
 
 
 def inline_pictures(raw: bytes) -> dict[str, Picture]:
-    """The pictures that HTML can show by their Content-ID, up to a size of all together."""
+    """The pictures that HTML can show by their Content-ID, up to a total size."""
     found: dict[str, Picture] = {}
     left = PICTURE_BYTES_MAX
-    for leaf in parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1).leaves[:PARTS_MAX]:
+    for leaf in _leaves(raw)[:PARTS_MAX]:
         content_id = leaf.get("content-id").strip("<> \t")
         if content_id and leaf.type in PICTURE_TYPES and len(content := leaf.decoded()) <= left:
             left -= len(content)
@@ -101,7 +139,7 @@ def inline_pictures(raw: bytes) -> dict[str, Picture]:
 
 
 def header_fields(raw: bytes) -> tuple[HeaderField, ...]:
-    """The fields in order; `raw` may be the beginning of a mail."""
+    """The fields in order; `raw` may be the beginning of a message."""
     head = raw[: HEADER_BYTES_MAX + 4].partition(b"\r\n\r\n")[0]
     # A CR at the cut would be matched against every folded line before it.
     head = head.removesuffix(b"\r") + b"\r\n"
@@ -116,9 +154,18 @@ def notable_fields(raw: bytes) -> tuple[HeaderField, ...]:
     return tuple(islice((field for field in header_fields(raw) if field.name.lower() in OF_NOTE), _OF_NOTE_MAX))
 
 
+def _data_url(picture: Picture) -> str:
+    return f"data:{picture.content_type};base64,{base64.b64encode(picture.content).decode()}"
+
+
 def _one_line(rest: bytes) -> str:
     text = rest[: 4 * VALUE_CHARACTERS_MAX].replace(b"\r\n", b"").decode("utf-8", "replace").strip()
     return printable(parts.decode_words(text), VALUE_CHARACTERS_MAX)
+
+
+def _leaves(raw: bytes) -> tuple[MimePart, ...]:
+    """One more than is shown, so that more parts are noticed."""
+    return parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1).leaves
 
 
 def _text(leaf: MimePart) -> str:
@@ -127,8 +174,11 @@ def _text(leaf: MimePart) -> str:
 
 
 def _is_attachment(leaf: MimePart) -> bool:
-    disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
-    return disposition == "attachment" or _filename(leaf) is not None
+    return _disposition(leaf) == "attachment" or _filename(leaf) is not None
+
+
+def _disposition(leaf: MimePart) -> str:
+    return leaf.get("content-disposition").partition(";")[0].strip().lower()
 
 
 def _divided(leaves: Sequence[MimePart]) -> tuple[dict[str, MimePart], dict[int, MimePart]]:
@@ -145,7 +195,7 @@ def _divided(leaves: Sequence[MimePart]) -> tuple[dict[str, MimePart], dict[int,
 
 def _attached(number: int, leaf: MimePart, content: bytes) -> AttachmentInfo:
     content_id = printable(leaf.get("content-id").strip("<> \t"), NAME_CHARACTERS_MAX)
-    disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
+    disposition = _disposition(leaf)
     return AttachmentInfo(
         part=number,
         filename=_filename(leaf),
@@ -159,16 +209,11 @@ def _attached(number: int, leaf: MimePart, content: bytes) -> AttachmentInfo:
 def _filename(leaf: MimePart) -> str | None:
     """The name in the disposition, else the name that older programs write in the type."""
     for field in ("content-disposition", "content-type"):
-        given = dict(_parameters(leaf.get(field)))
+        given = parts.parameters_of(leaf.get(field))
         name = _extended(given) or parts.decode_words(given.get("filename") or given.get("name") or "")
         if shown := printable(name, NAME_CHARACTERS_MAX).strip():
             return shown
     return None
-
-
-def _parameters(value: str) -> Iterator[tuple[str, str]]:
-    for found in islice(parts.find_parameters(value), parts.FIELDS_MAX):
-        yield found[1].lower(), found[3] if found[2] is None else found[2]
 
 
 def _extended(given: dict[str, str]) -> str:

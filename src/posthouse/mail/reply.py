@@ -117,8 +117,9 @@ def reply_of(code: int, lines: list[bytes]) -> Reply:
     return Reply(code, enhanced_of(code, text), text)
 
 
-def printable(raw: bytes) -> str:
-    """Untrusted bytes in any encoding as a single line of text, without control characters."""
+def printable(given: bytes | str) -> str:
+    """Untrusted text, or bytes in any encoding, as a single line without control characters."""
+    raw = given.encode("utf-8", "replace") if isinstance(given, str) else given
     text = raw.decode("utf-8", "replace")
     if text.isprintable():
         return text

@@ -1,17 +1,29 @@
 """Mail to a return path: a bounce with its failed recipients, a complaint, or neither.
 
-Distinguishes delivery status notifications (RFC 3464, 6522), plain-text notices (`bounce_text`) and feedback reports
-(RFC 5965) from automatic replies, receipts, delays and ordinary mail. The mail is untrusted and may be forged: the
-caller verifies the tokens, which only those to whom we sent the mail know.
+`read` parses the mail once (`parts`), and tries one kind of mail after the other: feedback reports (RFC 5965), delivery
+status notifications (RFC 3464, 6522), receipts, automatic replies and other mail, and notices that are only text
+(`bounce_text`). Each kind is a function below, and the first that applies counts.
+
+The mail is untrusted and may be forged: all of it is bounded, every step is linear, nothing raises, and the caller
+verifies the tokens, which only those to whom we sent the message know.
 """
 
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from posthouse.mail import bounce_text
-from posthouse.mail.bounce_text import address_of, diagnose, precision
+from posthouse.mail.bounce_text import (
+    FINDINGS_MAX,
+    Notice,
+    address_of,
+    diagnose,
+    known_forms,
+    notice_in,
+    precision,
+    quoted_refusals,
+    text_about,
+)
 from posthouse.mail.envelope import LOCAL_PREFIX
 from posthouse.mail.parts import HEAD_BYTES_MAX, MimePart, ParsedMail, decode_words, fields_of, parse_mail
 from posthouse.mail.reply import printable
@@ -31,7 +43,7 @@ class FailedRecipient(NamedTuple):
     """`recipient` is the bare address, lower case, in A-labels; None if the report doesn't name it.
 
     `status` is the most precise status (RFC 3463) in the report; without it, only the failure is known. Not
-    `is_permanent`: retries were used up, and a later mail may succeed.
+    `is_permanent`: retries were used up, and a later message may succeed.
     """
 
     recipient: str | None
@@ -95,6 +107,28 @@ _is_lasting: Final = re.compile(
     r"|(?:over|exceed).{0,20}quota|quota.{0,20}exceed|mailbox.{0,20}full",
     re.IGNORECASE,
 ).search
+_is_daemon: Final = re.compile(
+    r"(?:mailer[-_.]?daemon|mail[-_.]?daemon|postmaster|mdaemon|mail[-_.]?delivery|microsoftexchange[0-9a-f]{8,})",
+    re.IGNORECASE,
+).match
+_is_daemon_name: Final = re.compile(r"mail (?:delivery|system|router|administrator)|mailer-daemon", re.I).search
+_is_failure_subject: Final = re.compile(
+    "undeliver|returned (?:e-?mail|message)|returned to sender|delivery (?:status )?notification|failure notice"
+    "|deliver[a-z]{0,20} .{0,30}fail|fail[a-z]{0,20} .{0,30}deliver|mail failure|non-?delivery|not delivered"
+    "|permanent(?:ly)? fail|(?:could not|couldn't|can't|cannot) be delivered|unable to deliver"
+    "|message (?:rejected|blocked)|mail system error|unzustellbar|nicht zustellbar|nicht zugestellt"
+    "|non remis|non distribu|échec de .{0,12}remise|non recapita|mancato recapito|no se (?:ha )?pud?o? ?entreg"
+    "|no entregad|devuelto|não entregue|não pôde ser entregue|onbestelbaar|недоставлен|не доставлен"
+    "|не может быть доставлен|退信|退回|配信不能|配信エラー|配信できません|iletilemedi",
+    re.IGNORECASE,
+).search
+_is_delay: Final = re.compile(
+    r"(?:delivery|message) .{0,60}\bdelayed\b|\(delay\)|delayed (?:mail|delivery)"
+    r"|warning: could not send|has not yet been delivered|not been delivered yet"
+    r"|this is a warning message only|do not need to resend|don't need to resend|will (?:be retried|keep trying|retry)"
+    r"|still (?:being tried|trying)|delivery attempts will continue|verzögert|zustellung wird weiter",
+    re.IGNORECASE,
+).search
 _is_reply_subject: Final = re.compile(
     r"\s*(?:\[?auto(?:matic|mated|matische|matisch|matisk)?[- ]?(?:re(?:ply|sponse|sponder)|antwort|antwoord|svar)"
     r"|auto: |out[- ]of[- ](?:the[- ])?office|ooo\b|away from|on vacation|vacation|abwesen|réponse automatique|absence"
@@ -120,41 +154,116 @@ _REPLY_FIELDS: Final = (
 _CHALLENGE_FIELDS: Final = ("x-boxtrapper", "x-spamarrest", "x-tmda-confirm", "x-ask-auth", "x-challenge")
 _LIST_FIELDS: Final = ("list-id", "list-unsubscribe", "list-post", "x-mailman-version")
 
+# The beginnings of actions (RFC 3464, 2.3.3), and the classes of statuses.
+_ACTIONS: Final = (
+    *(("fail", "failed"), ("error", "failed"), ("delayed", "delayed")),
+    *(("delivered", "delivered"), ("relayed", "delivered"), ("expanded", "delivered")),
+)
+_CLASSES: Final = {"5": "failed", "4": "delayed", "2": "delivered"}
+
+
+class _Mail(NamedTuple):
+    """What the kinds of mail below look at. `notice` is its human-readable text, without the original message."""
+
+    parsed: ParsedMail
+    field_names: frozenset[str]
+    subject: str
+    is_from_daemon: bool
+    has_failure_subject: bool
+    notice: Notice
+
 
 def read(raw: bytes) -> Bounce | Complaint | NoReport:
     """The report in the mail. Never raises, whatever the bytes are."""
-    mail = parse_mail(raw)
-    subject = decode_words(mail.outer.get("subject"))[:_SUBJECT_CHARACTERS_MAX]
-    if feedback := mail.leaf("message/feedback-report"):
-        return _complaint(mail, fields_of(feedback.decoded().split(b"\n")))
-    if complained := _complained_to_microsoft(mail, subject):
-        return complained
-    notice = bounce_text.notice_text(mail)
-    if (status := mail.leaf(*_STATUS_PARTS)) and (notified := _notified(mail, status.decoded(), notice)):
-        return notified
-    if disposition := mail.leaf(*_DISPOSITION_PARTS):
-        return _disposed(mail, disposition, notice)
-    if not mail.outer.get("x-failed-recipients"):
-        if reason := _other(mail.outer, subject):
-            return reason
-        if not bounce_text.is_notice(mail.outer, subject):
-            # Not earlier: a bounce's subject quotes the original subject, which may be "confirm your address".
-            if _is_challenge_subject(subject):
-                return CHALLENGE
-            return AUTOMATIC_REPLY if _is_automatic(mail.outer) else NOT_UNDERSTOOD
+    parsed = parse_mail(raw)
+    subject = decode_words(parsed.outer.get("subject"))[:_SUBJECT_CHARACTERS_MAX]
+    mail = _Mail(
+        parsed,
+        frozenset([name for name, _ in parsed.outer.fields]),
+        subject,
+        _is_from_daemon(parsed.outer),
+        _is_failure_subject(subject) is not None,
+        notice_in(parsed.text()),
+    )
+    status = parsed.leaf(*_STATUS_PARTS)
+    return (
+        _feedback_report(mail)
+        or _complaint_to_microsoft(mail)
+        or _status_notification(mail, status.decoded() if status else b"")
+        or _disposition_notification(mail)
+        or _failed_recipients_field(mail)
+        or _other_mail(mail)
         # Gateways that flatten a notification keep its fields in the text.
-        if notified := _notified(mail, notice.text.encode("utf-8", "replace"), notice):
-            return notified
-        if bounce_text.is_delay(subject, notice):
-            return DELAYED
-    failures = [_failed(found.recipient, None, found.text) for found in bounce_text.find(mail, subject, notice)]
-    return Bounce(tuple(failures), _tokens(mail)) if failures else NOT_UNDERSTOOD
+        or _status_notification(mail, mail.notice.text.encode("utf-8", "replace"))
+        or _delay_notice(mail)
+        or _failure_notice(mail)
+        or NOT_UNDERSTOOD
+    )
+
+
+def _is_from_daemon(outer: MimePart) -> bool:
+    sender = decode_words(outer.get("from"))[:1_000]
+    name, opening, address = sender.rpartition("<")
+    # Only servers send mail without a sender.
+    return (
+        not address.strip(" <>")
+        or _is_daemon(address.strip()) is not None
+        or (opening != "" and _is_daemon_name(name) is not None)
+    )
+
+
+# Complaints
+
+
+def _feedback_report(mail: _Mail) -> Complaint | NoReport | None:
+    """RFC 5965."""
+    if (part := mail.parsed.leaf("message/feedback-report")) is None:
+        return None
+    given = fields_of(part.decoded().split(b"\n"))
+    fields = dict(reversed(given))
+    kind = fields.get("feedback-type", "").partition(";")[0].strip().lower()
+    if kind.startswith("auth-failure"):
+        return AUTHENTICATION
+    if not _is_kind(kind):
+        # An unknown kind counts as "other" (RFC 5965, 3.1).
+        kind = "other"
+    recipient = address_of(fields.get("original-rcpt-to", "")) or address_of(fields.get("removal-recipient", ""))
+    tokens = _complaint_tokens(mail.parsed, [value for name, value in given if name == "original-mail-from"])
+    return Complaint(kind, recipient, tokens, _line(mail.parsed.text()))
+
+
+def _complaint_to_microsoft(mail: _Mail) -> Complaint | None:
+    """Outlook.com's older form: the original message, with a field that names the complainer."""
+    if not mail.subject.lower().startswith("complaint about message from"):
+        return None
+    fields = chain.from_iterable(map(_attached_fields, mail.parsed.leaves))
+    complainer = next((value for name, value in fields if name == "x-hmxmroriginalrecipient"), None)
+    if complainer is None:
+        return None
+    return Complaint("abuse", address_of(complainer), _complaint_tokens(mail.parsed, ()), _line(mail.subject))
+
+
+def _complaint_tokens(parsed: ParsedMail, senders: Iterable[str]) -> tuple[str, ...]:
+    """Our tokens, in the fields where we or the provider wrote them; `senders` are those that it reports.
+
+    A customer writes the rest of the original message, and could put tokens of another customer's mail there.
+    """
+    original = parsed.leaf(*_ORIGINAL_PARTS)
+    fields = _attached_fields(original) if original else ()
+    paths = [*senders, *(value for name, value in fields if name == "return-path")]
+    feedback_ids = [f"{name}: {value}" for name, value in fields if name == "cfbl-feedback-id"]
+    return _tokens_in(["".join([f"\n{line}" for line in (*paths, *feedback_ids)]).encode()])
+
+
+def _attached_fields(leaf: MimePart) -> tuple[tuple[str, str], ...]:
+    """The header of the message in this part."""
+    return fields_of(leaf.decoded().lstrip(b"\n")[:HEAD_BYTES_MAX].partition(b"\n\n")[0].split(b"\n"))
 
 
 # Notifications (RFC 3464)
 
 
-def _notified(mail: ParsedMail, content: bytes, notice: bounce_text.NoticeText) -> Bounce | NoReport | None:
+def _status_notification(mail: _Mail, content: bytes) -> Bounce | NoReport | None:
     """The report in the fields of a delivery status, or None if they name no recipient."""
     failures: dict[str | int, FailedRecipient] = {}
     is_delayed = is_delivered = False
@@ -169,17 +278,13 @@ def _notified(mail: ParsedMail, content: bytes, notice: bounce_text.NoticeText) 
                 is_delayed = True
             case "delivered":
                 is_delivered = True
-    if failures:
-        return Bounce(tuple(_with_notice_text(list(failures.values()), notice)), _tokens(mail))
-    return DELAYED if is_delayed else DELIVERED if is_delivered else None
-
-
-def _with_notice_text(failures: list[FailedRecipient], notice: bounce_text.NoticeText) -> list[FailedRecipient]:
-    """Fills missing diagnostics from the human-readable text, as needed for older Exchange; the status stays."""
-    for index, failed in enumerate(failures[: bounce_text.FINDINGS_MAX]):
+    for key, failed in islice(failures.items(), FINDINGS_MAX):
         if failed.recipient and not failed.text:
-            failures[index] = failed._replace(text=_line(bounce_text.text_about(failed.recipient, notice)))
-    return failures
+            # Older Exchange writes the reason only into the text; the status stays.
+            failures[key] = failed._replace(text=_line(text_about(failed.recipient, mail.notice)))
+    if failures:
+        return _bounce(mail, failures.values())
+    return DELAYED if is_delayed else DELIVERED if is_delivered else None
 
 
 def _recipients(content: bytes) -> Iterator[dict[str, str]]:
@@ -199,16 +304,11 @@ def _recipients(content: bytes) -> Iterator[dict[str, str]]:
 
 
 def _action(fields: dict[str, str]) -> str:
-    action = fields.get("action", "").lower()
-    if action.startswith(("fail", "error")):
-        return "failed"
-    if action.startswith("delayed"):
-        return "delayed"
-    if action.startswith(("delivered", "relayed", "expanded")):
-        return "delivered"
+    given = fields.get("action", "").lower()
     # Without an action known to RFC 3464, only a permanent status is a failure.
-    status = _status_of(fields, "245") or " "
-    return {"5": "failed", "4": "delayed", "2": "delivered"}.get(status[0], "")
+    status = _status_of(fields, "245") or ""
+    of_class = _CLASSES.get(status[:1], "")
+    return next((action for beginning, action in _ACTIONS if given.startswith(beginning)), of_class)
 
 
 def _status_of(fields: dict[str, str], classes: str) -> str | None:
@@ -238,6 +338,81 @@ def _typed_address(given: str) -> str | None:
     return address_of(_unescape_xtext(lambda found: chr(int(found[1], 16)), address))
 
 
+# Receipts, automatic replies, and other mail
+
+
+def _disposition_notification(mail: _Mail) -> Bounce | NoReport | None:
+    """A read receipt, unless it is used as a bounce: Sieve's reject, and Dovecot's full mailbox."""
+    if (disposition := mail.parsed.leaf(*_DISPOSITION_PARTS)) is None:
+        return None
+    if "automatically rejected" not in mail.notice.text:
+        return SEEN
+    recipient = _recipient_of(dict(reversed(fields_of(disposition.decoded().split(b"\n")))))
+    return _bounce(mail, [_failed(recipient, None, mail.notice.text)])
+
+
+def _other_mail(mail: _Mail) -> NoReport | None:
+    """Why it is no bounce, unless its header looks like a notice of failed delivery."""
+    if _is_reply_subject(mail.subject) or not mail.field_names.isdisjoint(_REPLY_FIELDS):
+        return AUTOMATIC_REPLY
+    if not mail.field_names.isdisjoint(_CHALLENGE_FIELDS):
+        return CHALLENGE
+    if not mail.field_names.isdisjoint(_LIST_FIELDS):
+        return LIST_MAIL
+    if mail.is_from_daemon or mail.has_failure_subject:
+        return None
+    # Not earlier: a bounce's subject quotes the original subject, which may be "confirm your address".
+    if _is_challenge_subject(mail.subject):
+        return CHALLENGE
+    is_automatic = mail.parsed.outer.get("auto-submitted").lower() not in ("", "no")
+    is_bulk = mail.parsed.outer.get("precedence").lower() in ("auto_reply", "bulk", "junk")
+    return AUTOMATIC_REPLY if is_automatic or is_bulk else NOT_UNDERSTOOD
+
+
+# Notices that are only text
+
+
+def _failed_recipients_field(mail: _Mail) -> Bounce | NoReport | None:
+    """Exim names the addresses in the header."""
+    if not (given := mail.parsed.outer.get("x-failed-recipients")):
+        return None
+    failures = _failures(mail, map(address_of, given.split(",")[:FINDINGS_MAX]))
+    return _bounce(mail, failures) if failures else NOT_UNDERSTOOD
+
+
+def _delay_notice(mail: _Mail) -> NoReport | None:
+    # A failure notice's subject quotes the original subject, which may mention a delay.
+    is_delay = (_is_delay(mail.subject) and not mail.has_failure_subject) or _is_delay(mail.notice.text)
+    return DELAYED if is_delay else None
+
+
+def _failure_notice(mail: _Mail) -> Bounce | None:
+    failures = _failures(mail, known_forms(mail.parsed.outer, mail.notice))
+    if not mail.is_from_daemon:
+        # Any mail can have the subject "delivery failed": then only a quoted refusal counts.
+        failures = [failed for failed in failures if failed.code or failed.status]
+    return _bounce(mail, failures) if failures else None
+
+
+def _failures(mail: _Mail, addresses: Iterable[str | None]) -> list[FailedRecipient]:
+    """These addresses with the text about each; without any, those of refusals that the text quotes."""
+    texts: dict[str | None, str] = {
+        address: text_about(address, mail.notice) for address in dict.fromkeys(addresses) if address
+    }
+    if not texts:
+        texts = quoted_refusals(mail.notice, is_certain=mail.is_from_daemon and mail.has_failure_subject)
+    return [_failed(address, None, text) for address, text in texts.items()]
+
+
+# Shared by all kinds
+
+
+def _bounce(mail: _Mail, failures: Iterable[FailedRecipient]) -> Bounce:
+    """With our tokens in the mail's body; its own header only repeats the envelope."""
+    encoded = (b"\n" + leaf.decoded() for leaf in mail.parsed.leaves if leaf.is_encoded)
+    return Bounce(tuple(failures), _tokens_in(chain([b"\n" + mail.parsed.outer.content], encoded)))
+
+
 def _failed(recipient: str | None, given_status: str | None, text: str) -> FailedRecipient:
     code, status = diagnose(text)
     if precision(status) < precision(given_status):
@@ -253,90 +428,17 @@ def _failed(recipient: str | None, given_status: str | None, text: str) -> Faile
     return FailedRecipient(recipient, status, code, is_permanent, _line(text))
 
 
-def _disposed(mail: ParsedMail, disposition: MimePart, notice: bounce_text.NoticeText) -> Bounce | NoReport:
-    """A read receipt, unless it is used as a bounce: Sieve's reject, and Dovecot's full mailbox."""
-    fields = dict(reversed(fields_of(disposition.decoded().split(b"\n"))))
-    if "automatically rejected" not in notice.text:
-        return SEEN
-    recipient = _recipient_of(fields)
-    return Bounce((_failed(recipient, None, notice.text),), _tokens(mail))
-
-
-# Complaints (RFC 5965)
-
-
-def _complaint(mail: ParsedMail, given: tuple[tuple[str, str], ...]) -> Complaint | NoReport:
-    fields = dict(reversed(given))
-    kind = fields.get("feedback-type", "").partition(";")[0].strip().lower()
-    if kind.startswith("auth-failure"):
-        return AUTHENTICATION
-    recipient = address_of(fields.get("original-rcpt-to", "")) or address_of(fields.get("removal-recipient", ""))
-    # An unknown kind counts as "other" (RFC 5965, 3.1).
-    return Complaint(kind if _is_kind(kind) else "other", recipient, _complaint_tokens(mail, given), _line(mail.text()))
-
-
-def _complained_to_microsoft(mail: ParsedMail, subject: str) -> Complaint | None:
-    """Outlook.com's older form: the original mail, with a field that names the complainer."""
-    if not subject.lower().startswith("complaint about message from"):
-        return None
-    for leaf in mail.leaves:
-        head = leaf.decoded().lstrip(b"\n")[:HEAD_BYTES_MAX].partition(b"\n\n")[0]
-        for name, value in fields_of(head.split(b"\n")):
-            if name == "x-hmxmroriginalrecipient":
-                return Complaint("abuse", address_of(value), _complaint_tokens(mail), _line(subject))
-    return None
-
-
-def _complaint_tokens(mail: ParsedMail, reported: tuple[tuple[str, str], ...] = ()) -> tuple[str, ...]:
-    """Our tokens, in the fields where we or the provider wrote them.
-
-    A customer writes the rest of the original mail, and could put tokens of another customer's mail there.
-    """
-    fields = [value for name, value in reported if name == "original-mail-from"]
-    feedback_ids = []
-    if original := next((leaf for leaf in mail.leaves if leaf.type in _ORIGINAL_PARTS), None):
-        head = original.decoded().lstrip(b"\n")[:HEAD_BYTES_MAX].partition(b"\n\n")[0]
-        found = fields_of(head.split(b"\n"))
-        fields += [value for name, value in found if name == "return-path"]
-        feedback_ids = [f"cfbl-feedback-id: {value}" for name, value in found if name == "cfbl-feedback-id"]
-    content = "".join([f"\n{line}" for line in (*fields, *feedback_ids)]).encode()
-    return tuple(islice(dict.fromkeys(_tokens_in(content)), TOKENS_MAX))
-
-
-# Neither
-
-
-def _other(outer: MimePart, subject: str) -> NoReport | None:
-    """The reason if the header shows clearly that it is no bounce."""
-    names = {name for name, _ in outer.fields}
-    if _is_reply_subject(subject) or not names.isdisjoint(_REPLY_FIELDS):
-        return AUTOMATIC_REPLY
-    if not names.isdisjoint(_CHALLENGE_FIELDS):
-        return CHALLENGE
-    return None if names.isdisjoint(_LIST_FIELDS) else LIST_MAIL
-
-
-def _is_automatic(outer: MimePart) -> bool:
-    submitted = outer.get("auto-submitted").lower()
-    precedence = outer.get("precedence").lower()
-    return submitted not in ("", "no") or precedence in ("auto_reply", "bulk", "junk")
-
-
-# Shared by all reports
-
-
-def _tokens(mail: ParsedMail) -> tuple[str, ...]:
-    """Our return paths and feedback ids in the mail's body; its own header only repeats the envelope."""
+def _tokens_in(contents: Iterable[bytes]) -> tuple[str, ...]:
+    """Our return paths and feedback ids, each once."""
     found: dict[str, None] = {}
-    for content in (b"\n" + mail.outer.content, *(b"\n" + leaf.decoded() for leaf in mail.leaves if leaf.is_encoded)):
-        for token in _tokens_in(content):
-            found.setdefault(token)
-            if len(found) == TOKENS_MAX:
-                return tuple(found)
+    for token in chain.from_iterable(map(_all_tokens_in, contents)):
+        found.setdefault(token)
+        if len(found) == TOKENS_MAX:
+            break
     return tuple(found)
 
 
-def _tokens_in(content: bytes) -> Iterator[str]:
+def _all_tokens_in(content: bytes) -> Iterator[str]:
     lowered = content.lower()
     for position in _positions(lowered, _TOKEN):
         if match := _is_token(lowered, position):
@@ -367,4 +469,4 @@ def _rewritten_domain(content: bytes, position: int) -> bytes | None:
 
 
 def _line(text: str) -> str:
-    return " ".join(printable(text[: 4 * TEXT_CHARACTERS_MAX].encode("utf-8", "replace")).split())[:TEXT_CHARACTERS_MAX]
+    return " ".join(printable(text[: 4 * TEXT_CHARACTERS_MAX]).split())[:TEXT_CHARACTERS_MAX]

@@ -1,6 +1,6 @@
 """Mail submitted over SMTP: read, checked, stripped of Bcc, and brought within the limits of every server.
 
-This happens once, when the mail is accepted. Valid mail passes unchanged: it is not parsed and written again, since
+This happens once, when the message is accepted. Valid mail passes unchanged: it is not parsed and written again, since
 every parser and writer loses something, and the signatures of the customer's systems must survive. So the header is
 only scanned, and only the fields named here are removed, added or rewritten; a body is changed only if some server
 could not carry it (`reencode`).
@@ -29,7 +29,7 @@ TAG_CHARACTERS_MAX: Final = 128
 # One more than may be stored, so that a longer value is noticed.
 _METADATA_CHARACTERS_READ: Final = 501
 _NAME_CHARACTERS_SHOWN: Final = 60
-# The largest header, or mail to re-encode, that the event loop can process itself.
+# The largest header, or message to re-encode, that the event loop can process itself.
 _LIGHT_BYTES_MAX: Final = 8 * 1024
 # Of all To fields together, and of all Cc fields: far more than a message's recipients need. The rest is sent but not
 # parsed.
@@ -82,7 +82,7 @@ def is_slow_to_read(raw: bytes) -> bool:
 
 
 def prepare(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> SubmittedMail:
-    """The mail ready to be stored. `date` and `message_id` (without brackets) are added if it has none.
+    """The message, ready to be stored. `date` and `message_id` (without brackets) are added if it has none.
 
     The server has refused bare CR and LF; `raw` may contain any other byte.
     """
@@ -129,7 +129,7 @@ def _parted(raw: bytes) -> tuple[bytes, bytes]:
         return raw[: end + 2], raw[end + 2 :]
     if len(raw) > HEADER_BYTES_MAX:
         raise SubmittedMailError(f"The header is larger than {HEADER_BYTES_MAX // 1024} KB; end it with an empty line")
-    # A mail without a body is valid.
+    # A message without a body is valid.
     return raw, b"\r\n"
 
 
@@ -252,9 +252,9 @@ def _forgets(fields: Sequence[bytes]) -> bool:
 
 def _named(fields: Sequence[bytes]) -> frozenset[str]:
     keys: set[str] = set()
-    room = _NAMED_CHARACTERS_MAX
+    characters_left = _NAMED_CHARACTERS_MAX
     for rest in fields:
-        value = _unfolded(rest)[:room]
+        value = _unfolded(rest)[:characters_left]
         keys |= address_fields.named_addresses(value)
-        room -= len(value)
+        characters_left -= len(value)
     return frozenset(keys)

@@ -1,7 +1,7 @@
 """Trace fields: header fields that outgoing mail gets in addition to its signatures.
 
-No input can end a line. Values that we configure or generate are refused if invalid; values from a customer's mail
-are sanitised instead, since a mail that can't be written would be retried until it expires.
+No input can end a line. Values that we configure or generate are refused if invalid; values from a customer's message
+are sanitised instead, since one that can't be written would be retried until it expires.
 """
 
 import re

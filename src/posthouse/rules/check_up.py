@@ -1,12 +1,19 @@
-"""The checks of `posthouse doctor`, in one table: how grave a finding is, and why it matters.
+"""The checks of `posthouse doctor`, in one table: how serious a finding is, and why it matters.
 
-A finding also says what was found, and the command, setting or record that mends it.
+A finding also says what was found, and the command, setting or record that fixes it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+_LOST = "Accepted mail could be lost in a power cut."
+_REFUSED = "Mailbox providers refuse mail, or put it into the spam folder."
+_TLS = "Customers' programs refuse to log in, or send nothing."
+
+NATS_VERSION_MIN: Final = (2, 10)
+STREAM_CAPACITY_PART_MIN: Final = 0.1
 
 
 class Severity(StrEnum):
@@ -15,8 +22,11 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
+_W, _C = Severity.WARNING, Severity.CRITICAL
+
+
 class Check(NamedTuple):
-    """`why` and `runbook` are empty for a check that only informs, and is always well."""
+    """`why` and `runbook` are empty for a check that only informs, and always passes."""
 
     title: str
     severity: Severity
@@ -24,11 +34,6 @@ class Check(NamedTuple):
     # The name of its page in docs/runbooks.
     runbook: str
 
-
-_W, _C = Severity.WARNING, Severity.CRITICAL
-_LOST = "Accepted mail could be lost in a power cut."
-_REFUSED = "Mailbox providers refuse mail, or put it into the spam folder."
-_TLS = "Customers' programs refuse to log in, or send nothing."
 
 CHECKS: Final[Mapping[str, Check]] = {
     "settings": Check("settings can be used", _C, "Nothing starts with them.", "settings"),
@@ -56,7 +61,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "archive": Check("the log is archived", _C, "A restore ends where the archive does, and the disk fills.", "backup"),
     "backup": Check("the last backup", _C, "What is not in a backup is lost with the disk.", "backup"),
     "transactions": Check(
-        "no transaction is forgotten", _W, "Old rows can't be removed, and readers of events wait.", "old-transaction"
+        "no transaction is left open", _W, "Old rows can't be removed, and readers of events wait.", "old-transaction"
     ),
     "clock": Check(
         "the database's clock is believed", _C, "Nothing is deleted and little expires until it is.", "clock-step"
@@ -67,25 +72,25 @@ CHECKS: Final[Mapping[str, Check]] = {
     # What is stored.
     "tables": Check("tables up to date", _C, "This version can't use them.", "tables-old"),
     "partitions": Check(
-        "room for the next 7 days", _C, "Mail of a day without partitions is refused.", "partitions-short"
+        "partitions for the next 7 days", _C, "Mail of a day without partitions is refused.", "partitions-short"
     ),
-    "upkeep": Check(
-        "the last upkeep",
+    "maintenance": Check(
+        "the last maintenance",
         _W,
         "Days ahead are not made, old days not dropped, domains not re-checked.",
-        "upkeep-overdue",
+        "maintenance-overdue",
     ),
     "seals": Check(
         "stored secrets can be opened", _C, "Mail is not signed, and webhooks are not sent.", "sealed-secrets"
     ),
     "sandbox": Check(
-        "sandbox domain", _W, "New accounts need a domain of their own for their first mail.", "domain-records"
+        "sandbox domain", _W, "New accounts need their own domain for their first message.", "domain-records"
     ),
     "domains": Check(
         "domains' records", _W, "After 7 days without them a domain may no longer send.", "domain-records"
     ),
-    "storage": Check("room in storage", _C, "Mail is refused when it is full.", "storage-low"),
-    # What waits.
+    "storage": Check("space in storage", _C, "Mail is refused when it is full.", "storage-low"),
+    # Waiting work.
     "workers": Check("workers run", _C, "Mail is accepted and waits.", "no-workers"),
     "oldest_due": Check("due mail is taken", _C, "Mail arrives late.", "queue-stuck"),
     "oldest_webhook": Check("due webhooks are taken", _W, "Customers learn results late.", "webhook-queue-stuck"),
@@ -104,7 +109,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "stream_replicas": Check(
         "the stream's replicas", _W, "Tickets wait while the server that has them is away.", "stream-away"
     ),
-    "stream_room": Check("room in the stream", _C, "Mail waits for the next round of dispatch.", "stream-full"),
+    "stream_space": Check("space in the stream", _C, "Mail waits for the next round of dispatch.", "stream-full"),
     # What others see of us.
     "outbound": Check("outbound mail", _W, "", ""),
     "hostname": Check("the hostname", _C, _REFUSED, "sending-names"),
@@ -132,7 +137,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """A check of the table, of a `subject` where there are several: what was found, and what to do if it isn't well."""
+    """A check of the table, of a `subject` where there are several: what was found, and what to do if it fails."""
 
     kind: str
     is_well: bool
@@ -157,6 +162,60 @@ class DoctorCheck:
         return None if self.is_well else CHECKS[self.kind].runbook
 
 
+@dataclass(frozen=True, slots=True)
+class StreamReplicas:
+    """`lagging` are replicas that are disconnected or behind."""
+
+    name: str
+    replicas: int
+    lagging: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamServer:
+    """`stored_bytes_max` is None without a limit."""
+
+    version: tuple[int, int, int]
+    streams: Sequence[StreamReplicas]
+    stored_bytes: int
+    stored_bytes_max: int | None
+
+
 def expect(kind: str, is_well: bool, found: str, advice: str, subject: str = "") -> DoctorCheck:
-    """`advice` is for when it isn't well."""
+    """`advice` is for a check that fails."""
     return DoctorCheck(kind, is_well, found, "" if is_well else advice, subject)
+
+
+def check_stream(address: str, server: StreamServer, replicas: int) -> Iterator[DoctorCheck]:
+    """The checks of the stream's NATS server, from what it reports; `replicas` is the number in the settings."""
+    version = ".".join(map(str, server.version))
+    at = f"at {address}"
+    yield DoctorCheck("stream", True, f"NATS {version}, {len(server.streams)} streams", subject=f"{at} answers")
+    oldest = ".".join(map(str, NATS_VERSION_MIN))
+    yield expect(
+        "stream_version",
+        server.version[:2] >= NATS_VERSION_MIN,
+        version,
+        f"Upgrade nats-server to {oldest} or newer.",
+        at,
+    )
+    few = [stream.name for stream in server.streams if stream.replicas < replicas]
+    lagging = [f"{name} of {stream.name}" for stream in server.streams for name in stream.lagging]
+    found = f"fewer than {replicas} of {', '.join(few)}" if few else f"disconnected or behind: {', '.join(lagging)}"
+    advice = (
+        f"Raise them with `nats stream edit NAME --replicas {replicas}`, once there are that many servers."
+        if few
+        else "Start that server, or see its log; `nats stream report` shows when it has caught up."
+    )
+    is_well = not few and not lagging
+    yield expect("stream_replicas", is_well, "all there" if is_well else found, advice, at)
+    most = server.stored_bytes_max
+    has_capacity = most is None or server.stored_bytes <= most * (1 - STREAM_CAPACITY_PART_MIN)
+    used = f"{server.stored_bytes // 1024**2:,} MiB used" + ("" if most is None else f" of {most // 1024**2:,}")
+    yield expect(
+        "stream_space",
+        has_capacity,
+        used,
+        "Raise max_file_store of JetStream in nats-server's configuration, or start workers.",
+        at,
+    )

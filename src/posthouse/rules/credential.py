@@ -1,4 +1,7 @@
-"""Credentials: how secrets are generated, stored, presented, and restricted."""
+"""Credentials: how secrets are generated, stored, presented and restricted, and who acts with them.
+
+Operators are users who may see and change the whole installation. Only the command line makes a user an operator.
+"""
 
 import base64
 import functools
@@ -6,12 +9,32 @@ import hmac
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Final, NamedTuple
 
 from posthouse.rules import limits
+from posthouse.rules.ids import SessionId, UserId
 from posthouse.rules.refusal import Code, Refusal, invalid
+
+USERNAME_RANDOM_BYTES: Final = 10
+SECRET_RANDOM_BYTES: Final = 32
+PEERS_REMEMBERED_MAX: Final = 4_096
+_USERNAME_PREFIX: Final = "smtp_"
+_BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+# The fewest base 62 digits for any 32-byte number.
+_SECRET_CHARACTERS: Final = 43
+# RFC 6750, b64token: what may follow "Bearer".
+_BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+# RFC 7617 forbids control characters in both halves; PostgreSQL rejects a NUL.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ACCEPTED_FORMS: Final = (
+    "send the Authorization header as 'Basic' with base64 of SMTP username:password,"
+    " as 'Bearer' with an API key, or as 'Bearer' with a token from login."
+)
+SESSION_MAX: Final = timedelta(hours=8)
+IMPERSONATION_MAX: Final = timedelta(minutes=30)
 
 
 class Mode(StrEnum):
@@ -19,8 +42,11 @@ class Mode(StrEnum):
     TEST = "test"
 
 
+_KEY_PREFIXES: Final = {Mode.LIVE: "ph_live_", Mode.TEST: "ph_test_"}
+
+
 class Scope(StrEnum):
-    """The permissions of an API key; `rules/scope` says which operations each opens."""
+    """The permissions of an API key."""
 
     SEND = "send"
     READ = "read"
@@ -57,23 +83,16 @@ class BearerToken:
     jwt: str = field(repr=False)
 
 
-USERNAME_RANDOM_BYTES: Final = 10
-SECRET_RANDOM_BYTES: Final = 32
-PEERS_REMEMBERED_MAX: Final = 4_096
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who changed an account, as its audit log records it: a user, by their address, the operator, or the service."""
 
-_KEY_PREFIXES: Final = {Mode.LIVE: "ph_live_", Mode.TEST: "ph_test_"}
-_USERNAME_PREFIX: Final = "smtp_"
-_BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-# The fewest base 62 digits for any 32-byte number.
-_SECRET_CHARACTERS: Final = 43
-# RFC 6750, b64token: what may follow "Bearer".
-_BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-# RFC 7617 forbids control characters in both halves; PostgreSQL rejects a NUL.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_ACCEPTED_FORMS: Final = (
-    "send the Authorization header as 'Basic' with base64 of SMTP username:password,"
-    " as 'Bearer' with an API key, or as 'Bearer' with a token from login."
-)
+    user_id: UserId | None
+    name: str
+
+
+OPERATOR: Final = Actor(None, "operator")
+SERVICE: Final = Actor(None, "posthouse")
 
 
 def mode(given: str | None) -> Mode:
@@ -184,14 +203,12 @@ def peer_network(peer: str) -> str:
 
 
 def peer_prefix(peer: str) -> str:
-    """The range of addresses that usually has a single owner: many addresses of it are no many clients."""
+    """The range of addresses that usually has a single owner: many addresses in it don't mean many clients."""
     try:
-        address = ip_address(peer)
+        address = peer_address(peer)
     except ValueError:
         return peer
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return str(ip_network((address, 48 if isinstance(address, IPv6Address) else 24), strict=False))
+    return str(ip_network((int(address), 48 if isinstance(address, IPv6Address) else 24), strict=False))
 
 
 def _parse_basic(given: str) -> BasicCredentials:
@@ -238,3 +255,31 @@ def _base62(random: bytes) -> str:
 def _require_bytes(random: bytes, count: int) -> None:
     if len(random) != count:
         raise ValueError(f"needs {count} random bytes, got {len(random)}")
+
+
+class OperatorSession(NamedTuple):
+    """A current login, and what decides whether it is an operator's."""
+
+    user_id: UserId
+    email: str
+    session_id: SessionId
+    began_at: datetime
+    is_operator: bool
+    has_second_factor: bool
+
+
+def require(session: OperatorSession, now: datetime) -> None:
+    """Refuse a login that is not an operator's, and say what it lacks."""
+    if not session.is_operator:
+        raise Refusal(
+            Code.FORBIDDEN, f"This is for operators: `posthouse user operator {session.email} on` makes one of you."
+        )
+    if not session.has_second_factor:
+        raise Refusal(
+            Code.FORBIDDEN, "Operators need a second factor, and you have none: begin one with POST /v1/auth/totp."
+        )
+    if now - session.began_at > SESSION_MAX:
+        raise Refusal(
+            Code.UNAUTHORIZED,
+            f"An operator's login is valid for {SESSION_MAX // timedelta(hours=1)} hours: log in again.",
+        )

@@ -1,4 +1,4 @@
-"""What is wrong with PostgreSQL and with what waits in it, from readings."""
+"""What is wrong with PostgreSQL and with the work that waits in it, from readings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from posthouse.rules.wait_reason import when
 OLDEST_VERSION: Final = 15
 LOCKS_PER_TRANSACTION_MIN: Final = 256
 CLOCK_DIFFERENCE_MAX: Final = timedelta(seconds=5)
-# Of the connections that others than superusers may have, so many must be left.
+# This many of the connections for users other than superusers must be free.
 CONNECTIONS_LEFT_MIN: Final = 5
 TRANSACTION_MAX: Final = timedelta(hours=1)
 SLOT_BYTES_MAX: Final = 4 * 1024**3
-UPKEEP_MAX: Final = timedelta(hours=26)
+MAINTENANCE_MAX: Final = timedelta(hours=26)
 DUE_MAX: Final = timedelta(minutes=15)
 HELD_MAX: Final = timedelta(days=1)
 NAMED_MAX: Final = 3
@@ -23,9 +23,9 @@ NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class DatabaseServer:
-    """`connections` are those of clients; `usable_connections` how many there may be, but for superusers.
+    """`connections` are those of clients; `usable_connections` how many there may be, without those for superusers.
 
-    `synchronous_names` is the setting, `synchronous_standbys` how many standbys commits wait for are connected.
+    `synchronous_names` is the setting, `synchronous_standbys` how many standbys that commits wait for are connected.
     """
 
     version_number: int
@@ -51,7 +51,7 @@ class DatabaseServer:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What is not final: since when the first of it waits. `workers` have a good lease."""
+    """Work that is not final, and since when the oldest waits. `workers` have a valid lease."""
 
     workers: int
     due: int
@@ -62,7 +62,7 @@ class Waiting:
     restored: int
     pauses: Sequence[tuple[str, datetime]]
     domains_missing: Sequence[str]
-    upkeep_at: datetime | None
+    maintenance_at: datetime | None
     backup_at: datetime | None
 
 
@@ -109,7 +109,7 @@ def check_server(server: DatabaseServer, now: datetime) -> Iterator[DoctorCheck]
         left >= CONNECTIONS_LEFT_MIN,
         f"{server.connections} of {server.usable_connections} in use",
         "Raise max_connections in postgresql.conf and restart PostgreSQL, or lower database.pool_max: an HTTP process "
-        "may have pool_max, delivery and notification 7 each, upkeep 4, dispatch 2.",
+        "may have pool_max, delivery and notification 7 each, maintenance 4, dispatch 2.",
     )
     yield from _copies(server)
     yield from _times(server, now)
@@ -146,7 +146,7 @@ def _copies(server: DatabaseServer) -> Iterator[DoctorCheck]:
         "archive",
         server.archive_mode == "off" or not is_failing,
         found,
-        "See the log of PostgreSQL for what archive_command said, and mend it; nothing is removed meanwhile.",
+        "See the log of PostgreSQL for what archive_command said, and fix it; nothing is removed meanwhile.",
     )
 
 
@@ -172,7 +172,7 @@ def check_waiting(waiting: Waiting, now: datetime, backup_max: timedelta | None)
     yield expect(
         "workers",
         waiting.workers > 0 or not waiting.due,
-        f"{waiting.workers} with a good lease",
+        f"{waiting.workers} with a valid lease",
         "Start `posthouse run delivery`; if it runs, its log says why it can't renew its lease.",
     )
     yield _age(
@@ -216,10 +216,10 @@ def check_waiting(waiting: Waiting, now: datetime, backup_max: timedelta | None)
         f"`posthouse domain verify ACCOUNT {missing[0] if missing else ''}` says which records to publish.",
     )
     yield expect(
-        "upkeep",
-        waiting.upkeep_at is None or now - waiting.upkeep_at <= UPKEEP_MAX,
-        "not yet" if waiting.upkeep_at is None else when(waiting.upkeep_at),
-        "Keep `posthouse run upkeep` running; `posthouse upkeep` does it once, now.",
+        "maintenance",
+        waiting.maintenance_at is None or now - waiting.maintenance_at <= MAINTENANCE_MAX,
+        "not yet" if waiting.maintenance_at is None else when(waiting.maintenance_at),
+        "Keep `posthouse run maintenance` running; `posthouse maintenance` does it once, now.",
     )
     if backup_max is None:
         yield DoctorCheck("backup", True, "not checked: doctor.backup_hours_max is 0")

@@ -1,78 +1,29 @@
 """The reason of a delivery result, from what is stored of it: outcome, SMTP code and text.
 
-Servers use codes differently and words much alike, so that words are compared first, then the enhanced status code
-(RFC 3463), then the code. A reply is untrusted: it can select a reason, and nothing else of it is used. Without a code
-the text is our own, and its beginning names the reason.
+Servers use codes differently and words much alike, so words are compared first, then the enhanced status code
+(RFC 3463), then the code. A reply is untrusted: only its beginning is read, in time in proportion to it, it can select
+a reason, and is used for nothing else. Without a code the text is our own, and its beginning names the reason.
+
+Bounces, failures and deferrals are counted by mailbox provider, status code and reason, bounded for each day.
 """
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
 from posthouse.mail.reply import enhanced_of
-from posthouse.rules import reply_text
 
+# The important words are at the beginning of a reply; the rest is links and identifiers.
+REPLY_CHARACTERS_READ: Final = 400
 
-class DeliveryReason(StrEnum):
-    """Stable names: they are stored and shown."""
+# Replaces an address.
+ADDRESS: Final = "[address]"
 
-    DELIVERED = "delivered"
-    # The recipient.
-    UNKNOWN_ADDRESS = "unknown_address"
-    UNKNOWN_DOMAIN = "unknown_domain"
-    NO_MAIL_ACCEPTED = "no_mail_accepted"
-    MAILBOX_DISABLED = "mailbox_disabled"
-    MAILBOX_FULL = "mailbox_full"
-    MAILBOX_BUSY = "mailbox_busy"
-    RECIPIENT_REFUSES = "recipient_refuses"
-    SUPPRESSED = "suppressed"
-    UNSUBSCRIBED = "unsubscribed"
-    # The sender.
-    AUTHENTICATION_FAILED = "authentication_failed"
-    SENDER_ADDRESS = "sender_address"
-    SENDER_REPUTATION = "sender_reputation"
-    ACCOUNT_SUSPENDED = "account_suspended"
-    # The content.
-    SPAM = "spam"
-    LISTED_LINK = "listed_link"
-    MALWARE = "malware"
-    ATTACHMENT_REFUSED = "attachment_refused"
-    TOO_LARGE = "too_large"
-    MALFORMED = "malformed"
-    # The recipient's mailbox provider.
-    GREYLISTED = "greylisted"
-    RATE_LIMITED = "rate_limited"
-    PROVIDER_BUSY = "provider_busy"
-    UNREACHABLE = "unreachable"
-    TIMED_OUT = "timed_out"
-    DNS_FAILED = "dns_failed"
-    TLS_FAILED = "tls_failed"
-    PROTOCOL_ERROR = "protocol_error"
-    NOT_SERVED = "not_served"
-    POLICY = "policy"
-    REFUSED = "refused"
-    DEFERRED = "deferred"
-    AMBIGUOUS = "ambiguous"
-    # This service.
-    BLOCKLISTED = "blocklisted"
-    REVERSE_DNS = "reverse_dns"
-    WAITING = "waiting"
-    SENDING = "sending"
-    POSTPONED = "postponed"
-    WORKER_LOST = "worker_lost"
-    EXPIRED = "expired"
-    NOT_STORED = "not_stored"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    LOST = "lost"
-    RESOLVER = "resolver"
-    SIMULATED = "simulated"
-    # Counted together, where there were too many different ones.
-    OTHER = "other"
+_WORD: Final = re.compile(r"\S+")
 
-
-R = DeliveryReason
+Phrase = tuple[str, ...]
 
 # Tables of words, compared from the first line to the last.
 # The beginnings of our own texts, of results without a server's code.
@@ -95,7 +46,7 @@ interrupted: the session was ended | the connection was closed
 timed_out: no connection in time | no answer in time | not done within the time | no server could be tried in time
 timed_out: no connection: connection timed out
 tls_failed: the tls handshake failed | the server's certificate | the server does not offer starttls
-tls_failed: the server went on in cleartext
+tls_failed: the server continued in cleartext
 unreachable: no connection | the server closed the connection | the connection broke | the server ended the session
 protocol_error: the server
 """
@@ -174,8 +125,93 @@ provider_busy: internal error | internal server error | local error | queue … 
 provider_busy: insufficient … storage | disk … full | overloaded | too busy | lookup failed | time-out | timed out
 provider_busy: timeout | unable to … connect | maintenance | try later | shutting down
 """
+# These mean the same everywhere: they come before words, since a reply may contain words that it doesn't mean.
+_CERTAIN: Final = frozenset(
+    {f"5.{detail}" for detail in ("1.1", "2.2", "3.4", "4.6", "4.14", "7.23", "7.25", "7.26", "7.29", "7.64", "7.124")}
+    | {"4.2.2", "4.7.25", "4.7.26", "4.7.29", "5.7.133", "5.7.509", "5.7.515"}
+)
+# Microsoft's codes for addresses that it blocks or slows down.
+_BLOCKED_ADDRESSES: Final = range(600, 700)
 
-# By the enhanced code without its class; Microsoft has numbers of its own from 5.7.100 on.
+
+class DeliveryReason(StrEnum):
+    """Stable names: they are stored and shown."""
+
+    DELIVERED = "delivered"
+    # The recipient.
+    UNKNOWN_ADDRESS = "unknown_address"
+    UNKNOWN_DOMAIN = "unknown_domain"
+    NO_MAIL_ACCEPTED = "no_mail_accepted"
+    MAILBOX_DISABLED = "mailbox_disabled"
+    MAILBOX_FULL = "mailbox_full"
+    MAILBOX_BUSY = "mailbox_busy"
+    RECIPIENT_REFUSES = "recipient_refuses"
+    SUPPRESSED = "suppressed"
+    UNSUBSCRIBED = "unsubscribed"
+    # The sender.
+    AUTHENTICATION_FAILED = "authentication_failed"
+    SENDER_ADDRESS = "sender_address"
+    SENDER_REPUTATION = "sender_reputation"
+    ACCOUNT_SUSPENDED = "account_suspended"
+    # The content.
+    SPAM = "spam"
+    LISTED_LINK = "listed_link"
+    MALWARE = "malware"
+    ATTACHMENT_REFUSED = "attachment_refused"
+    TOO_LARGE = "too_large"
+    MALFORMED = "malformed"
+    # The recipient's mailbox provider.
+    GREYLISTED = "greylisted"
+    RATE_LIMITED = "rate_limited"
+    PROVIDER_BUSY = "provider_busy"
+    UNREACHABLE = "unreachable"
+    TIMED_OUT = "timed_out"
+    DNS_FAILED = "dns_failed"
+    TLS_FAILED = "tls_failed"
+    PROTOCOL_ERROR = "protocol_error"
+    NOT_SERVED = "not_served"
+    POLICY = "policy"
+    REFUSED = "refused"
+    DEFERRED = "deferred"
+    AMBIGUOUS = "ambiguous"
+    # This service.
+    BLOCKLISTED = "blocklisted"
+    REVERSE_DNS = "reverse_dns"
+    WAITING = "waiting"
+    SENDING = "sending"
+    POSTPONED = "postponed"
+    WORKER_LOST = "worker_lost"
+    EXPIRED = "expired"
+    NOT_STORED = "not_stored"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+    RESOLVER = "resolver"
+    SIMULATED = "simulated"
+    # Counted together, where there were too many different ones.
+    OTHER = "other"
+
+
+def _rows(table: str) -> Iterator[tuple[DeliveryReason, str]]:
+    for line in table.strip().split("\n"):
+        reason, _, words = line.partition(": ")
+        for phrase in words.split(" | "):
+            yield DeliveryReason(reason), phrase
+
+
+_OWN_BEGINNINGS: Final = tuple(_rows(_OWN_TEXTS))
+
+
+def phrase_of(words: str) -> Phrase:
+    """A phrase of a table; "…" stands for any words between."""
+    return tuple(words.split(" … "))
+
+
+_PHRASES: Final = tuple([(reason, phrase_of(words)) for reason, words in _rows(_REPLIES)])
+
+R = DeliveryReason
+
+# By the enhanced code without its class; Microsoft uses its own numbers from 5.7.100 up.
 _ENHANCED: Final[dict[str, DeliveryReason]] = {
     "1.0": R.UNKNOWN_ADDRESS,
     "1.1": R.UNKNOWN_ADDRESS,
@@ -238,15 +274,8 @@ _ENHANCED: Final[dict[str, DeliveryReason]] = {
     "7.511": R.BLOCKLISTED,
     "7.515": R.AUTHENTICATION_FAILED,
 }
-# These are used alike everywhere: they go before words, of which a reply may have more than it means.
-_CERTAIN: Final = frozenset(
-    {f"5.{detail}" for detail in ("1.1", "2.2", "3.4", "4.6", "4.14", "7.23", "7.25", "7.26", "7.29", "7.64", "7.124")}
-    | {"4.2.2", "4.7.25", "4.7.26", "4.7.29", "5.7.133", "5.7.509", "5.7.515"}
-)
-# Microsoft's for addresses that it blocks or slows down.
-_BLOCKED_ADDRESSES: Final = range(600, 700)
 
-# By the code alone.
+# By the code only.
 _CODES: Final[dict[int, DeliveryReason]] = {
     421: R.PROVIDER_BUSY,
     431: R.PROVIDER_BUSY,
@@ -262,15 +291,25 @@ _CODES: Final[dict[int, DeliveryReason]] = {
 }
 
 
-def _rows(table: str) -> Iterator[tuple[DeliveryReason, str]]:
-    for line in table.strip().split("\n"):
-        reason, _, words = line.partition(": ")
-        for phrase in words.split(" | "):
-            yield DeliveryReason(reason), phrase
+def has_words(text: str, phrase: Phrase) -> bool:
+    place = 0
+    for part in phrase:
+        place = text.find(part, place)
+        if place < 0:
+            return False
+        place += len(part)
+    return True
 
 
-_OWN_BEGINNINGS: Final = tuple(_rows(_OWN_TEXTS))
-_PHRASES: Final = tuple([(reason, reply_text.phrase_of(words)) for reason, words in _rows(_REPLIES)])
+def normal_text(response: str) -> str:
+    """The reply in lower case on one line, without addresses and the status codes that each line of a reply repeats."""
+    lines = [_without_status(line) for line in response[:REPLY_CHARACTERS_READ].lower().split("\n")]
+    return " ".join([word for line in lines for word in line.split() if "@" not in word])
+
+
+def without_addresses(response: str) -> str:
+    """The reply for records about a server instead of a message: they must not name recipients."""
+    return _WORD.sub(lambda word: ADDRESS if "@" in word[0] or "%40" in word[0] else word[0], response)
 
 
 @lru_cache(maxsize=512)
@@ -281,17 +320,17 @@ def reason_of(outcome: str | None, code: int | None, response: str | None) -> De
     if outcome == "postponed":
         return R.POSTPONED
     if code is None:
-        return _own_reason(reply_text.normal(response or ""))
+        return _own_reason(normal_text(response or ""))
     return named_reason(code, response or "") or reason_by_code(code, response or "")
 
 
 def named_reason(code: int, response: str) -> DeliveryReason | None:
-    """The reason that a reply names, by a status that is used alike everywhere or by its words."""
+    """The reason that a reply names, by a status that means the same everywhere or by its words."""
     enhanced = enhanced_of(code, response)
     if enhanced in _CERTAIN:
         return _ENHANCED[enhanced[2:]]
-    text = reply_text.normal(response)
-    return next((reason for reason, phrase in _PHRASES if reply_text.has(text, phrase)), None)
+    text = normal_text(response)
+    return next((reason for reason, phrase in _PHRASES if has_words(text, phrase)), None)
 
 
 def reason_by_code(code: int, response: str) -> DeliveryReason:
@@ -309,6 +348,11 @@ def reason_by_code(code: int, response: str) -> DeliveryReason:
         if subject == "3" and code < 500:
             return R.PROVIDER_BUSY
     return _CODES.get(code, R.REFUSED if code >= 500 else R.DEFERRED)
+
+
+def _without_status(line: str) -> str:
+    first, _, rest = line.partition(" ")
+    return rest if first.count(".") == 2 and first.replace(".", "").isdigit() else line
 
 
 def _own_reason(text: str) -> DeliveryReason:

@@ -1,6 +1,6 @@
-"""Disk space: below which mark new mail is refused, and above which it is accepted again.
+"""Disk space: the mark below which new mail is refused, and the mark above which it is accepted again.
 
-The two marks differ. Otherwise a single mail, or a single dropped day, would switch back and forth.
+The two marks differ. Otherwise a single message, or a single dropped day, would switch back and forth.
 """
 
 from dataclasses import dataclass
@@ -44,10 +44,10 @@ class UsedMark:
 Mark = FreeMark | UsedMark
 
 
-def no_room() -> Refusal:
+def no_capacity() -> Refusal:
     return Refusal(
         Code.SERVICE_UNAVAILABLE,
         "The service's storage is nearly full: try again later.",
         RETRY_SECONDS,
-        lacks_room=True,
+        lacks_capacity=True,
     )

@@ -1,7 +1,7 @@
 """A sender's domain: the DNS records that verify it, the check of those records, and its result.
 
 A domain is verified when two records exist: the ownership token shows that the domain's owner allows this account,
-and the DKIM key lets receivers check our signatures. Tokens of other accounts may exist beside ours. A third
+and the DKIM key lets receivers check our signatures. Tokens of other accounts may exist next to ours. A third
 record, an Ed25519 key, is recommended: it proves nothing more, but mail is then signed twice, for receivers that
 support the newer algorithm. The return path and DMARC are advice only.
 
@@ -9,7 +9,8 @@ Keys rotate without a gap: new keys wait until the record of the new RSA key is 
 records of the old keys stay as long as mail may carry their signatures.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +28,62 @@ NAME_CHARACTERS_MAX: Final = 253
 _DMARC_LABEL: Final = "_dmarc"
 _DMARC_TAG: Final = "v=DMARC1"
 _SPF_TAG: Final = "v=spf1"
+
+# A name server's last labels, and the name that its customers know.
+_DNS_HOSTS: Final = {
+    "akam.net": "Akamai",
+    "alidns.com": "Alibaba Cloud DNS",
+    "anycast.me": "OVHcloud",
+    "bluehost.com": "Bluehost",
+    "bunny.net": "bunny.net",
+    "cloudflare.com": "Cloudflare",
+    "desec.io": "deSEC",
+    "desec.org": "deSEC",
+    "digitalocean.com": "DigitalOcean",
+    "dns-parking.com": "Hostinger",
+    "dnsimple.com": "DNSimple",
+    "dnspod.net": "DNSPod",
+    "domaincontrol.com": "GoDaddy",
+    "dreamhost.com": "DreamHost",
+    "dynect.net": "Oracle Dyn",
+    "gandi.net": "Gandi",
+    "googledomains.com": "Google Cloud DNS",
+    "he.net": "Hurricane Electric",
+    "hetzner.com": "Hetzner",
+    "hetzner.de": "Hetzner",
+    "hover.com": "Hover",
+    "infomaniak.ch": "Infomaniak",
+    "inwx.de": "INWX",
+    "inwx.eu": "INWX",
+    "linode.com": "Akamai (Linode)",
+    "loopia.se": "Loopia",
+    "name.com": "Name.com",
+    "netcup.net": "netcup",
+    "nsone.net": "NS1",
+    "one.com": "one.com",
+    "ovh.net": "OVHcloud",
+    "porkbun.com": "Porkbun",
+    "registrar-servers.com": "Namecheap",
+    "rzone.de": "Strato",
+    "scw.cloud": "Scaleway",
+    "squarespacedns.com": "Squarespace",
+    "transip.net": "TransIP",
+    "transip.nl": "TransIP",
+    "ui-dns.com": "IONOS",
+    "vercel-dns.com": "Vercel",
+    "vultr.com": "Vultr",
+    "wixdns.net": "Wix",
+}
+# Hosts whose name servers are under many domains: the beginning of a label.
+_DNS_HOST_LABELS: Final = {
+    "awsdns-": "Amazon Route 53",
+    "azure-dns": "Azure DNS",
+    "ui-dns": "IONOS",
+    "ultradns": "UltraDNS",
+}
+_SERVER_NAME: Final = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63}){1,9}")
+# Parents of a domain that are asked for name servers: a subdomain seldom has its own.
+ZONES_MAX: Final = 4
 
 
 class RecordPurpose(StrEnum):
@@ -181,7 +238,7 @@ def advice_before_check(record: TxtRecord) -> str:
             return _bounces_go_to(record)
         case RecordPurpose.DMARC:
             return (
-                "Recommended, not required: mailbox providers ask it of those who send much. A policy that the domain "
+                "Recommended, not required: mailbox providers ask it of large senders. A policy that the domain "
                 "or its parent has already may stay as it is."
             )
 
@@ -229,6 +286,30 @@ def after_check(
             return verified_at, missing_since
 
 
+def zones(domain: str) -> Iterator[str]:
+    """The names at which the domain's zone may begin, the longest first."""
+    labels = domain.split(".")
+    for start in range(min(ZONES_MAX, len(labels) - 1)):
+        yield ".".join(labels[start:])
+
+
+def dns_host(name_servers: Sequence[str]) -> str | None:
+    """Who hosts a domain's DNS: where its owner has to publish records. Of an unknown host, its servers' domain.
+
+    The names are the domain owner's: they are shown, and nothing is done with them.
+    """
+    names = [name for name in (given.lower().rstrip(".") for given in name_servers) if _SERVER_NAME.fullmatch(name)]
+    for name in names:
+        labels = name.split(".")
+        for start in range(len(labels)):
+            if known := _DNS_HOSTS.get(".".join(labels[start:])):
+                return known
+        for beginning, known in _DNS_HOST_LABELS.items():
+            if any(label.startswith(beginning) for label in labels):
+                return known
+    return names[0].partition(".")[2] if names else None
+
+
 def _check(record: TxtRecord, answer: TxtAnswer, fault_of: Callable[[TxtRecord, tuple[str, ...]], str]) -> RecordCheck:
     match answer:
         case TxtValues(values):
@@ -255,13 +336,13 @@ def _check_return_path(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
     if len(policies) == 1:
         return RecordCheck(record, RecordResult.FOUND, policies, _bounces_go_to(record))
     state = "has several SPF records, which voids them" if policies else "has no SPF record"
-    advice = f"{record.name} {state}: ask the operator of this service to mend it. {_bounces_go_to(record)}"
+    advice = f"{record.name} {state}: ask the operator of this service to fix it. {_bounces_go_to(record)}"
     return RecordCheck(record, RecordResult.MISSING, policies, advice)
 
 
 def _bounces_go_to(record: TxtRecord) -> str:
     return (
-        f"Nothing to publish: bounces go to {record.name}, whose SPF record is this service's to keep. The domain's "
+        f"Nothing to publish: bounces go to {record.name}, whose SPF record this service maintains. The domain's "
         "own SPF record needs no change; DMARC is satisfied by the DKIM signatures."
     )
 
@@ -277,7 +358,7 @@ def _check_dmarc(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
                 record, RecordResult.UNKNOWN, (), f"DNS gave no usable answer for {record.name} ({reason})."
             )
     if len(policies) > 1:
-        advice = f"There are several DMARC records at {record.name}, and receivers then heed none: keep one of them."
+        advice = f"There are several DMARC records at {record.name}, and receivers then ignore all of them: keep one."
         return RecordCheck(record, RecordResult.MISSING, policies, advice)
     if not policies:
         advice = (
@@ -297,7 +378,7 @@ def _advice(record: TxtRecord, text: str) -> str:
 def _publish(record: TxtRecord) -> str:
     return (
         f"No TXT record was found at {record.name}: publish it with the value shown. Many DNS panels add the "
-        "domain to the name by themselves; there, enter the name without it. A new record can take an hour "
+        "domain to the name automatically; there, enter the name without it. A new record can take an hour "
         "to be seen."
     )
 
@@ -309,7 +390,7 @@ def _token_fault(record: TxtRecord, values: tuple[str, ...]) -> str:
         return f"The value at {record.name} has quotation marks in it: publish it without them."
     return (
         f"There is a TXT record at {record.name}, but with another value: add one with the value shown. "
-        "Records for other accounts may stay beside it."
+        "Records for other accounts may stay next to it."
     )
 
 
@@ -334,7 +415,7 @@ def _key_fault(record: TxtRecord, values: tuple[str, ...]) -> str:
         return f"There are several DKIM keys at {record.name}: remove all but the one with the value shown."
     if not _is_sound(matching[0], expected):
         return (
-            f"The key at {record.name} is right but what stands around it is not: "
+            f"The key at {record.name} is right but the text around it is not: "
             "publish the value exactly as shown, without backslashes or quotation marks."
         )
     return ""

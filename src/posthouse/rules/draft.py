@@ -12,11 +12,11 @@ import pybase64
 from posthouse.mail import header_writer as mail_headers
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
 from posthouse.mail.mime import Attachment, MailContent
-from posthouse.rules import limits, media_types, send_time, unsubscribe
-from posthouse.rules.kept_content import is_forget
-from posthouse.rules.metadata import check as check_metadata
+from posthouse.rules import limits, message, unsubscribe
+from posthouse.rules.attachment import DEFAULT_TYPE, type_of_filename
+from posthouse.rules.message import CONTROL, TAG_SHAPE, is_forget, is_tag
+from posthouse.rules.message import check_metadata as check_metadata
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.tag import TAG_SHAPE, is_tag
 from posthouse.rules.template import RenderedTemplate, Variables, check_alias
 
 RESERVED_HEADERS: Final = frozenset(
@@ -27,14 +27,13 @@ RESERVED_HEADERS: Final = frozenset(
     }
 )  # fmt: skip
 RESERVED_PREFIXES: Final = ("content-", "arc-", "resent-", "cfbl-")
-SENDERS_KEPT_MAX: Final = 4_096
+SENDERS_CACHED_MAX: Final = 4_096
 
 _UNSUBSCRIBE: Final = unsubscribe.HEADER.lower()
-# They mean something over SMTP, where there are no fields, and would be written into the message here.
+# They have a meaning over SMTP, where a request has no fields; here they would be written into the message.
 _CONTENT_HEADER: Final = "x-service-content"
 _METADATA_HEADERS: Final = "x-service-metadata-"
 _HEADER_NAME: Final = re.compile(r"[!-9;-~]+\Z")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTENT_ID: Final = re.compile(rf"[A-Za-z0-9._@+-]{{1,{limits.CONTENT_ID_CHARACTERS_MAX}}}\Z")
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _CONTENT_TYPE: Final = re.compile(
@@ -132,7 +131,7 @@ def compose(
 ) -> Draft:
     """The draft of a well-formed request, or a Refusal that names the field and the fix.
 
-    `decode` replaces `decode_attachments`, where emails share their attachments.
+    `decode` replaces `decode_attachments` where emails share their attachments.
     """
     _check_content(subject or None, text or None, html or None, template, variables, attachments)
     boxes = {field: _mailboxes(field, given) for field, given in (("to", to), ("cc", cc), ("bcc", bcc)) if given}
@@ -159,7 +158,7 @@ def compose(
         mailing_list=option.mailing_list,
         one_click=option.one_click,
         metadata=check_metadata(metadata) if metadata else {},
-        send_at=None if send_at is None else send_time.parse(send_at),
+        send_at=None if send_at is None else message.parse_send_time(send_at),
         forgets_content=content is not None and is_forget(content),
     )
 
@@ -191,7 +190,7 @@ def _check_variables(variables: Variables) -> None:
         raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
     for name, value in variables.items():
         if isinstance(value, str) and "\0" in value:
-            raise invalid(f"`variables.{name[:64]}` holds a NUL character: remove it.")
+            raise invalid(f"`variables.{name[:64]}` contains a NUL character: remove it.")
 
 
 def _mailbox(field: str, given: str) -> Mailbox:
@@ -201,9 +200,9 @@ def _mailbox(field: str, given: str) -> Mailbox:
         raise invalid(f"`{field}` {error}") from error
 
 
-@lru_cache(SENDERS_KEPT_MAX)
+@lru_cache(SENDERS_CACHED_MAX)
 def _sender(given: str) -> Mailbox:
-    """The mails of a sender have the same."""
+    """Cached, since a sender's messages mostly have the same From."""
     return _mailbox("from", given)
 
 
@@ -237,7 +236,7 @@ def _too_many(count: int) -> Refusal:
 
 
 def _refuse_control(field: str, given: str) -> None:
-    if (given.isascii() and given.isprintable()) or not _CONTROL.search(given):
+    if (given.isascii() and given.isprintable()) or not CONTROL.search(given):
         return
     raise invalid(f"`{field}` holds a control character (such as a line break): remove it.")
 
@@ -257,7 +256,7 @@ def _body(field: str, given: str | None) -> str | None:
     if len(given) > limits.MIME_BYTES_MAX:
         raise too_large()
     if "\0" in given:
-        raise invalid(f"`{field}` holds a NUL character: remove it.")
+        raise invalid(f"`{field}` contains a NUL character: remove it.")
     return given
 
 
@@ -296,14 +295,14 @@ def _check_header_name(name: str, seen: set[str]) -> None:
 
 
 def _check_header_value(name: str, value: str) -> int:
-    """The value's length in bytes, when it can be written."""
+    """The value's length in bytes, if it can be written as a header field."""
     _refuse_control(f"headers.{name}", value)
     length = len(value) if value.isascii() else len(value.encode())
     if length > limits.HEADER_VALUE_BYTES_MAX:
         raise invalid(f"`headers.{name}` is {length} bytes: at most {limits.HEADER_VALUE_BYTES_MAX} are allowed.")
     if mail_headers.is_structured(name):
         if not value.isascii():
-            raise invalid(f"`headers.{name}` takes ASCII only.")
+            raise invalid(f"`headers.{name}` takes only ASCII.")
         try:
             mail_headers.structured(name, value)
         except mail_headers.HeaderError as error:
@@ -352,7 +351,7 @@ def _attachment(field: str, given: AttachmentRequest, encoded: bytes) -> Attachm
         )
     content_type = given.content_type
     if content_type is None:
-        content_type = media_types.of_filename(given.filename)
+        content_type = type_of_filename(given.filename)
     else:
         _check_content_type(f"{field}.content_type", content_type)
     try:
@@ -375,9 +374,9 @@ def _check_content_type(field: str, content_type: str) -> None:
         raise invalid(f"`{field}` has at most {limits.CONTENT_TYPE_CHARACTERS_MAX} characters.")
     found = _CONTENT_TYPE.match(content_type)
     if found is None:
-        raise invalid(f"`{field}` is no media type: write it like `application/pdf`.")
+        raise invalid(f"`{field}` is not a media type: write it like `application/pdf`.")
     if found[1].lower() in {"multipart", "message"}:
-        raise invalid(f"`{field}` can't be multipart/* or message/*: attach such a file as {media_types.DEFAULT}.")
+        raise invalid(f"`{field}` can't be multipart/* or message/*: attach such a file as {DEFAULT_TYPE}.")
 
 
 def _encoded(field: str, content: str) -> bytes:
@@ -387,7 +386,7 @@ def _encoded(field: str, content: str) -> bytes:
 
 
 def _not_base64(field: str) -> Refusal:
-    return invalid(f"`{field}` is no valid base64: use the standard alphabet with padding, nothing around it.")
+    return invalid(f"`{field}` is not valid base64: use the standard alphabet with padding, and nothing around it.")
 
 
 def too_large() -> Refusal:

@@ -1,7 +1,7 @@
-"""Endpoints: URLs of an account beside its webhook, each with filters, headers and secrets of its own.
+"""Endpoints: URLs of an account in addition to its webhook, each with its own filters, headers and secrets.
 
-They get the webhook's three events and further ones, with what the contract's body leaves out, and the headers of
-Standard Webhooks 1.0. Every externally visible part of that is defined here.
+They receive the webhook's three events and others, with fields that the contract's body leaves out, and with the
+headers of Standard Webhooks 1.0. Every externally visible part of that is defined here.
 """
 
 import hmac
@@ -16,16 +16,15 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.mail.address import AddressError, parse_mailbox
-from posthouse.rules import event, ids, input_checks, limits, metadata
+from posthouse.rules import event, ids, input_checks, limits
 from posthouse.rules.credential import Mode
 from posthouse.rules.event import EventType
-from posthouse.rules.message import Source
+from posthouse.rules.message import TAG_SHAPE, Source, is_tag, read_metadata
 from posthouse.rules.refusal import invalid
-from posthouse.rules.tag import TAG_SHAPE, is_tag
 
 
 class FurtherType(StrEnum):
-    """Types that the webhook doesn't know."""
+    """Types that the webhook never receives."""
 
     DEFERRED = "email.deferred"
     RETURNED = "email.returned"
@@ -39,12 +38,12 @@ class FurtherType(StrEnum):
     ALERT_CLEARED = "alert.cleared"
 
 
-# What an endpoint can ask for; a test is sent on request, whatever it asks for.
+# The types that an endpoint can ask for; a test is sent on request, whatever the endpoint asks for.
 TYPES: Final = (EventType.DELIVERED, EventType.BOUNCED, EventType.FAILED, *FurtherType)
 SECRET_BYTES: Final = 32
-# How long the secret before a rotation still signs, beside the new one.
+# How long the previous secret still signs after a rotation, together with the new one.
 PREVIOUS_VALID: Final = timedelta(hours=24)
-# Of an endpoint at a time: each is a signature in every call.
+# Previous secrets of an endpoint at a time: each adds a signature to every call.
 PREVIOUS_MAX: Final = 4
 
 SWITCHED_OFF: Final = "It was not sent: the operator of this service has switched endpoints off."
@@ -55,7 +54,7 @@ SIGNATURE_HEADER: Final = "webhook-signature"
 
 _is_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}").fullmatch
 _is_value: Final = re.compile(r"(?:[\x21-\x7e](?:[\x20\x21-\x7e]*[\x21-\x7e])?)?").fullmatch
-# Those that frame the request, that we send ourselves, and that tell who called through whom.
+# Headers that frame the request, that we send ourselves, or that name clients and proxies.
 _FORBIDDEN: Final = frozenset(
     {
         "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie",
@@ -67,15 +66,15 @@ _FORBIDDEN_BEGINNINGS: Final = ("proxy-", "sec-", "webhook-", "x-forwarded-", "x
 
 
 class PreviousSecret(NamedTuple):
-    """A secret before a rotation, and until when it signs; None if its row says that."""
+    """A secret that was rotated out, and the time until which it signs."""
 
     text: str
-    until: datetime | None
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What an endpoint gets: these types; with a further filter, mail alone, of a sender domain, a tag, a mode."""
+    """Which events an endpoint gets: these types and, if other filters are set, only events of matching mail."""
 
     types: tuple[str, ...]
     sender_domains: tuple[str, ...] = ()
@@ -85,7 +84,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class MailFacts:
-    """What events say of a message and of one of its recipients; `sender` is that of From."""
+    """What events say about a message and one of its recipients; `sender` is the address in From."""
 
     to: str
     sender: str
@@ -110,12 +109,12 @@ class MailFacts:
 def filters(
     types: Sequence[str] | None, sender_domains: Sequence[str] | None, tags: Sequence[str] | None, mode: str | None
 ) -> Filters:
-    """As given by the client; a Refusal if one is invalid. No types means all of them."""
+    """The filters as given by the client; a Refusal if one is invalid. No types means all of them."""
     for name in types or ():
         if name == EventType.TEST:
-            raise invalid(f"`types` must not name {EventType.TEST}: it is sent when you ping, whatever is asked for.")
+            raise invalid(f"`types` must not name {EventType.TEST}: it is sent when you ping, whatever the types are.")
         if name not in TYPES:
-            raise invalid(f"`types` names {name[:100]!r}, which is no event: it takes {', '.join(TYPES)}.")
+            raise invalid(f"`types` names {name[:100]!r}, which is not an event: it takes {', '.join(TYPES)}.")
     if len(sender_domains or ()) > limits.ENDPOINT_DOMAINS_MAX:
         raise invalid(f"`sender_domains` has at most {limits.ENDPOINT_DOMAINS_MAX} domains.")
     if len(tags or ()) > limits.TAGS_MAX:
@@ -134,7 +133,7 @@ def filters(
 
 
 def wants(filters: Filters, type_: str, facts: MailFacts) -> bool:
-    """Whether the endpoint gets the event of this mail."""
+    """Whether the endpoint gets this event about a message."""
     return (
         type_ in filters.types
         and (not filters.sender_domains or facts.domain in filters.sender_domains)
@@ -144,7 +143,7 @@ def wants(filters: Filters, type_: str, facts: MailFacts) -> bool:
 
 
 def wants_of_account(filters: Filters, type_: str, tags: Sequence[str]) -> bool:
-    """The same for an event that is about no mail."""
+    """The same for an event that is not about a message."""
     return (
         type_ in filters.types
         and not filters.sender_domains
@@ -154,7 +153,7 @@ def wants_of_account(filters: Filters, type_: str, tags: Sequence[str]) -> bool:
 
 
 def headers(given: Mapping[str, str]) -> Mapping[str, str]:
-    """The endpoint's own headers, if all of them may be sent."""
+    """The custom headers of the endpoint, if all of them may be sent."""
     if len(given) > limits.ENDPOINT_HEADERS_MAX:
         raise invalid(f"`headers` has {len(given)} headers: at most {limits.ENDPOINT_HEADERS_MAX} are allowed.")
     names = [name.lower() for name in given]
@@ -162,13 +161,13 @@ def headers(given: Mapping[str, str]) -> Mapping[str, str]:
         raise invalid("`headers` names the same header twice: case makes no difference.")
     for name, value in given.items():
         if not _is_name(name):
-            raise invalid(f"`headers`: {name[:100]!r} is no header's name of 1 to 64 characters.")
+            raise invalid(f"`headers`: {name[:100]!r} is not a header name of 1 to 64 characters.")
         if name.lower() in _FORBIDDEN or name.lower().startswith(_FORBIDDEN_BEGINNINGS):
-            raise invalid(f"`headers.{name}` can't be set: the service sends it, or it is HTTP's own.")
+            raise invalid(f"`headers.{name}` can't be set: the service sends it, or it belongs to HTTP itself.")
         if len(value) > limits.ENDPOINT_HEADER_CHARACTERS_MAX or not _is_value(value):
             raise invalid(
                 f"`headers.{name}` has up to {limits.ENDPOINT_HEADER_CHARACTERS_MAX} characters of ASCII, "
-                "without line breaks and without space at its ends."
+                "without line breaks and without spaces at either end."
             )
     return given
 
@@ -178,16 +177,14 @@ def new_secret(random: bytes) -> str:
 
 
 def previous_text(previous: Sequence[PreviousSecret]) -> str:
-    """As they are sealed together. One is its text alone, as the version before knows it."""
-    if len(previous) == 1:
-        return previous[0].text
-    return " ".join(f"{each.text},{'' if each.until is None else each.until.isoformat()}" for each in previous)
+    """The text in which previous secrets are sealed together."""
+    return " ".join(f"{each.text},{each.until.isoformat()}" for each in previous)
 
 
 def previous_secrets(stored: str) -> list[PreviousSecret]:
-    """What `previous_text` wrote."""
+    """The secrets in a text that `previous_text` wrote."""
     parts = [part.partition(",") for part in stored.split(" ")]
-    return [PreviousSecret(text, datetime.fromisoformat(until) if until else None) for text, _, until in parts]
+    return [PreviousSecret(text, datetime.fromisoformat(until)) for text, _, until in parts]
 
 
 def signed_headers(secrets: Sequence[str], event_id: UUID, t: int, body: bytes) -> dict[str, str]:
@@ -202,18 +199,18 @@ def signed_headers(secrets: Sequence[str], event_id: UUID, t: int, body: bytes) 
 
 
 def mail_body(body: bytes, facts: MailFacts, reason: str | None) -> bytes:
-    """An event's body of the contract's form, with what only endpoints get."""
+    """An event's body in the contract's form, with the fields that only endpoints get."""
     fields: dict[str, object] = {} if reason is None else {"reason": reason}
     fields["mode"] = facts.mode.value
     if facts.tags:
         fields["tags"] = facts.tags
     if facts.metadata is not None:
-        fields["metadata"] = metadata.read(facts.metadata)
+        fields["metadata"] = read_metadata(facts.metadata)
     return body[:-2] + b"," + _encoded(fields)[1:-1] + b"}}"
 
 
 def account_body(event_id: UUID, type_: FurtherType, created_at: datetime, data: Mapping[str, object]) -> bytes:
-    """The body of an event that is about no mail."""
+    """The body of an event that is not about a message."""
     return _encoded(
         {
             "id": ids.text(ids.EVENT, event_id),

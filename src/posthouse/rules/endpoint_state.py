@@ -1,8 +1,8 @@
-"""The state of a webhook endpoint, and how an endpoint is called that does not answer.
+"""The state of a webhook endpoint, and the rate at which an endpoint that does not answer is called.
 
-A URL may name a host that is not the customer's, or one that is gone. Until it answers with a 2xx, and again when all
-calls to it have failed for days, it gets one call at a time, at a low rate. Attempts are postponed for that, never
-skipped.
+A URL may name a host that is not the customer's, or one that no longer exists. Until it answers with a 2xx, and again
+when all calls to it have failed for days, it gets one call at a time, at a low rate. Attempts are postponed because of
+that, never skipped.
 """
 
 from datetime import datetime, timedelta
@@ -12,15 +12,15 @@ from typing import Final
 from posthouse.rules.rate_limit import Rate
 
 FAILING_AFTER: Final = timedelta(days=2)
-# One call in 5 seconds is what a host gets that lets each call time out; a host that refuses at once gets no more. The
-# burst leaves the first events, and all attempts of a single event, on the schedule of the contract.
+# A host that lets each call time out gets one call in 5 seconds; a host that refuses immediately gets no more. The
+# burst keeps the first events, and all attempts of a single event, on the contract's schedule.
 LIMITED_RATE: Final = Rate(1 / 5, 10)
 
 
 class EndpointState(StrEnum):
     NEW = "new"  # the URL has not answered with a 2xx yet
     ANSWERING = "answering"
-    FAILING = "failing"  # all calls failed, for as long as the operator has set
+    FAILING = "failing"  # all calls have failed for as long as the operator has set
 
     @property
     def is_limited(self) -> bool:

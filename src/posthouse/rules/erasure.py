@@ -1,4 +1,4 @@
-"""Erasing an address: what stands in its place, and the keyed hash that goes on suppressing it."""
+"""Erasing an address: what replaces it, and the keyed hash that keeps suppressing it."""
 
 import json
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from uuid import UUID
 
 # Before every message and event.
 START: Final = UUID(int=0)
-# In place of the address, where a recipient has to have one, and in the texts of servers.
+# Replaces the address where a recipient must have one, and in the replies of servers.
 ERASED: Final = "erased@erased.invalid"
-# From then on it is not shown any more.
+# A finished erasure is listed for this long.
 REMEMBERED: Final = timedelta(days=90)
 
 _HEAD: Final = ("id", "type", "created_at")
@@ -27,14 +27,14 @@ class ErasurePhase(StrEnum):
 
 
 class ErasureKey(NamedTuple):
-    """`prefix` stands before the hash, and names the pepper that the key is made of."""
+    """`prefix` precedes the hash and names the pepper that the key is derived from."""
 
     prefix: bytes
     key: bytes
 
 
 def hash_of(email: str, key: ErasureKey) -> bytes:
-    """As `store/erasures` has PostgreSQL compute it."""
+    """The same hash that PostgreSQL computes in `store/erasures`."""
     return key.prefix + sha256(key.key + sha256(key.key + email.lower().encode()).digest()).digest()
 
 
@@ -44,19 +44,19 @@ def hashes_of(email: str, keys: Sequence[ErasureKey]) -> list[bytes]:
 
 
 def pattern(email: str) -> str:
-    """A regular expression of PostgreSQL that finds the address in a text, and no longer one that contains it."""
+    """A PostgreSQL regular expression that finds the address in a text, but not inside a longer address."""
     literal = "".join(character if character.isalnum() else f"\\{character}" for character in email)
     return rf"(?<![A-Za-z0-9._+-]){literal}(?![A-Za-z0-9-]|\.[A-Za-z0-9])"
 
 
 def is_in(body: bytes, email: str) -> bool:
-    """Whether an event's body holds the address."""
+    """Whether an event's body contains the address."""
     lowered = body.decode("utf-8", "replace").lower()
     return email in lowered or json.dumps(email)[1:-1] in lowered
 
 
 def blanked(body: bytes) -> bytes:
-    """An event's body without anything about a person; it is not sent again on request."""
+    """An event's body without personal data; such an event is not sent again on request."""
     given = json.loads(body)
     data = {name: given["data"][name] for name in _KEPT if name in given["data"]}
     whole = {**{name: given[name] for name in _HEAD}, "data": {**data, "erased": True}}

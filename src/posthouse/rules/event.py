@@ -1,7 +1,7 @@
 """Events: the webhook body for a recipient's final result, and its signature.
 
 The body is written once: retries and replays send the same bytes, and the signature covers them. It is written
-while outcomes are recorded, so nothing in a server's reply or a submitted mail may make it fail.
+while outcomes are recorded, so nothing in a server's reply or a submitted message may make it fail.
 
 Every externally visible part of an event request is defined here: customers' programs compare these names and
 values exactly, so they never change.
@@ -25,7 +25,7 @@ TEST_SUBJECT: Final = "This is a test of your webhook."
 CONTENT_TYPE: Final = "application/json"
 USER_AGENT: Final = "Service-Webhook/1.0"
 SIGNATURE_HEADER: Final = "Service-Signature"
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105 (how each begins)
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 (the beginning of every secret)
 # A receiver accepts a signature for this long before and after its time; longer would allow replay attacks.
 SIGNATURE_SECONDS_MAX: Final = 300
 
@@ -82,7 +82,7 @@ def body(
 
 
 def test_body(*, event_id: UUID, created_at: datetime) -> bytes:
-    """The event of a webhook ping; it is about no mail."""
+    """The event of a webhook ping; it is not about a message."""
     fields = (
         f'{{"id":"{ids.text(EVENT, event_id)}","type":"{EventType.TEST.value}","created_at":"{moment(created_at)}",'
         f'"data":{{"subject":{quoted(TEST_SUBJECT)},"test":true}}}}'

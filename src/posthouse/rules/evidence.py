@@ -1,10 +1,10 @@
-"""Evidence: what a refusal may teach, by who else was refused.
+"""Evidence: what a refusal may teach, depending on who else was refused.
 
-A reply is one server's word about one message. A hosted domain can word it, a single message can provoke it, and a
-server can quote the recipient's address in it. So a refusal first teaches only the narrowest branch of its lane: what
-one account sends to one domain. The lane as a whole believes several messages; of several accounts, if several send
-there; and, where many domains share it, about several unrelated domains, or about one of the provider's own mailbox
-domains, whose words are the provider's.
+A reply is one server's statement about one message. A hosted domain can word it, a single message can provoke it, and
+a server can quote the recipient's address in it. So a refusal first teaches only the narrowest branch of its lane:
+what one account sends to one domain. The whole lane learns only from several refused messages: of several accounts, if
+several accounts send there; and, where many domains share the lane, to several unrelated domains or to one of the
+provider's own mailbox domains, whose replies are the provider's.
 """
 
 from collections import OrderedDict
@@ -14,17 +14,17 @@ from enum import Enum, auto
 from typing import Final
 
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import Served, is_provider, lane_by_name
-from posthouse.rules.standing import Branch
+from posthouse.rules.lane import DeliveryFeedback, is_provider, lane_by_name
+from posthouse.rules.learned_limits import Branch
 
 MESSAGES_MIN: Final = 2
 ACCOUNTS_MIN: Final = 2
 DOMAINS_MIN: Final = 3
-# Refusals further apart say nothing together.
+# Refusals further apart than this are not combined.
 TOGETHER_SECONDS: Final = 900.0
-# An account that sent within this time still sends there.
+# An account that sent within this time counts as one that sends there.
 SENDS_SECONDS: Final = 24 * 3600.0
-# Of these, the oldest are forgotten.
+# Above these bounds, the oldest are forgotten.
 BRANCHES_MAX: Final = 100
 USED_MAX: Final = 1_000
 # Second-level names under which countries give out domains, as in "example.co.uk".
@@ -35,7 +35,7 @@ class Extent(Enum):
     """What a refusal is about."""
 
     BRANCH = auto()
-    # The whole lane, of which nothing but this branch has spoken.
+    # The whole lane, although only this branch was refused.
     LANE_OF_BRANCH = auto()
     LANE = auto()
 
@@ -48,27 +48,27 @@ class _Said:
 
 
 class Evidence:
-    """Of one lane; `now` is a monotonic time in seconds."""
+    """The evidence about one lane; `now` is a monotonic time in seconds."""
 
     __slots__ = ("_lane", "_said", "_senders", "_used")
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
-        self._said: dict[Served, OrderedDict[Branch, _Said]] = {}
+        self._said: dict[DeliveryFeedback, OrderedDict[Branch, _Said]] = {}
         # The last two accounts that sent, and when.
         self._senders: dict[AccountId, float] = {}
-        # Each message speaks once.
+        # Each message counts as evidence once.
         self._used: OrderedDict[MessageId, None] = OrderedDict()
 
     def sent(self, account_id: AccountId, now: float) -> None:
-        """The account's email was tried."""
+        """Note that a message of the account was tried."""
         senders = self._senders
         if account_id not in senders and len(senders) >= ACCOUNTS_MIN:
             del senders[min(senders, key=lambda known: senders[known])]
         senders[account_id] = now
 
-    def refused(self, branch: Branch, message_id: MessageId, served: Served, now: float) -> Extent:
-        """What this refusal is about, together with those like it. What has convinced once is used up."""
+    def refused(self, branch: Branch, message_id: MessageId, served: DeliveryFeedback, now: float) -> Extent:
+        """What this refusal is about, together with similar ones. Refusals that taught the lane are not used again."""
         if message_id in self._used:
             return Extent.BRANCH
         said = self._said.setdefault(served, OrderedDict())
@@ -108,7 +108,7 @@ def _note(said: OrderedDict[Branch, _Said], branch: Branch, message_id: MessageI
 
 
 def _registered(domain: str) -> str:
-    """The domain that someone registered, so that the names under it count once."""
+    """The registered domain above this name, so that all names under it count once."""
     labels = domain.lower().split(".")
     is_country = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _REGISTRIES
     return ".".join(labels[-3:] if is_country else labels[-2:])

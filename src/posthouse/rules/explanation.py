@@ -1,20 +1,130 @@
-"""What happened to a recipient or an attempt, for people: a headline, whose side the cause is on, what to do.
+"""What happened to a recipient or an attempt, in words: a headline, whose side the cause is on, and what to do.
 
-For operators, also what a reply says about this service as the sender. Every text is ours: a server's reply selects
-an explanation and is never part of one.
+For operators, also what a reply says about this service as the sender. Every text is our own: a server's reply selects
+an explanation and is never part of it.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from posthouse.rules import reply_text
-from posthouse.rules.delivery_reason import DeliveryReason, reason_of
-from posthouse.rules.remark import Check, Remark, RemarkKind, Scope
+from posthouse.rules.delivery_reason import DeliveryReason, normal_text, reason_of
+from posthouse.rules.reply_signal import Check, ReplySignal, ReplySignalKind, Scope
 from posthouse.rules.restore import RESTORE
 from posthouse.rules.wait_reason import WaitReason
 
 R = DeliveryReason
+
+_AUTOMATIC: Final = "Nothing to do: it continues automatically."
+_OPERATOR: Final = "Ask the operator of this service to look into it; give the message's id."
+
+# Reasons that end a message which was never tried, or whose headline already says that it was given up.
+_FINAL_BY_THEMSELVES: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.CANCELLED, R.ACCOUNT_SUSPENDED})
+_GIVEN_UP: Final = "Given up after repeated tries: "
+_TRIED_AGAIN: Final = "Nothing for now: it is tried again automatically. If that doesn't help: "
+
+# What a recipient that is not final waits for; None where the last reply explains it.
+_WAITS: Final[dict[WaitReason, DeliveryReason | None]] = {
+    WaitReason.SENDING: R.SENDING,
+    WaitReason.WORKER_LOST: R.WORKER_LOST,
+    WaitReason.ACCOUNT_SUSPENDED: R.ACCOUNT_SUSPENDED,
+    WaitReason.PAUSED: R.POSTPONED,
+    WaitReason.SCHEDULED: R.WAITING,
+    WaitReason.SUPPRESSED: R.SUPPRESSED,
+    WaitReason.DUE: R.WAITING,
+    WaitReason.ON_ITS_WAY: R.WAITING,
+    WaitReason.GREYLISTED: None,
+    WaitReason.DEFERRED: None,
+    WaitReason.BLOCKED: R.BLOCKLISTED,
+    WaitReason.LANE_FULL: R.POSTPONED,
+    WaitReason.LOST: R.LOST,
+}
+
+# What an operator can do about a waiting recipient; "{account}", "{message}" and "{lane}" are filled in.
+_STEPS: Final[dict[WaitReason, str]] = {
+    WaitReason.SENDING: "Nothing to do: it is being sent.",
+    WaitReason.WORKER_LOST: "Nothing to do: another worker takes it within a minute, if one runs.",
+    WaitReason.ACCOUNT_SUSPENDED: "`posthouse account resume {account}` releases it.",
+    WaitReason.PAUSED: "If all outbound mail is captured, it waits until the setting is changed.",
+    WaitReason.SCHEDULED: "Nothing to do: it is sent at its time.",
+    WaitReason.SUPPRESSED: "`posthouse suppression remove {account} ADDRESS` before its next try, if its owner asks.",
+    WaitReason.DUE: "If it stays due: `posthouse doctor` says whether workers run, `posthouse queue top` what they do.",
+    WaitReason.ON_ITS_WAY: "Nothing to do: it is with a worker, or is due again within a minute.",
+    WaitReason.GREYLISTED: "Nothing to do; `posthouse queue retry --message {message}` tries it now.",
+    WaitReason.DEFERRED: "When the cause is fixed, `posthouse queue retry --message {message}` tries it now.",
+    WaitReason.LANE_FULL: "`posthouse queue top` and `posthouse lane explain {lane}` say what the lane waits for.",
+    WaitReason.LOST: "Report this as a fault; `posthouse audit` finds all such mail.",
+}
+
+# Reply signals about this service; the others are explained by the reason. "{}" is for the scopes.
+_REPLY_SIGNALS: Final[dict[ReplySignalKind, tuple[str, str]]] = {
+    ReplySignalKind.SLOW: (
+        "The provider wants a lower rate of mail {}.",
+        "Nothing for now: the lane slows down automatically. If it lasts, look for senders of complaints and bounces.",
+    ),
+    ReplySignalKind.CONNECTIONS: (
+        "The provider wants fewer connections at a time.",
+        "Nothing to do: the lane slows down automatically.",
+    ),
+    ReplySignalKind.PER_CONNECTION: ("The provider wants fewer messages on one connection.", "Nothing to do."),
+    ReplySignalKind.BLOCK: (
+        "The provider takes no mail {}.",
+        "Find the mail that led to it and stop it; then ask for removal on the provider's page.",
+    ),
+}
+_SCOPES: Final = {
+    Scope.ADDRESS: "from this service's IP address",
+    Scope.NETWORK: "from the network of this service's IP address",
+    Scope.DOMAIN: "from the sender's domain",
+    Scope.DKIM_DOMAIN: "from the domain of the DKIM signature",
+    Scope.SPF_DOMAIN: "from the domain of the return path",
+    Scope.RECIPIENT: "for this recipient",
+}
+_CHECKS: Final[dict[Check, tuple[str, str]]] = {
+    Check.PTR: (
+        "The provider finds no reverse DNS (PTR) for this service's IP address.",
+        "Set a PTR record whose name has this address, and use the name as `hostname`; `posthouse doctor` checks it.",
+    ),
+    Check.SPF: (
+        "The provider could not verify the mail by SPF.",
+        "Allow the IP address in the SPF record of the return path's domain; `posthouse doctor` checks it.",
+    ),
+    Check.DKIM: (
+        "The provider could not verify the mail by DKIM.",
+        "Check the DKIM records of the sender's domain.",
+    ),
+    Check.DMARC: (
+        "The provider could not verify the mail by DMARC.",
+        "The sender's domain needs a DMARC record, and a DKIM signature of the same domain that passes.",
+    ),
+    Check.TLS: (
+        "The provider accepts mail only over TLS.",
+        "Check why this connection had none; the attempt shows the server and the stage.",
+    ),
+}
+_BLOCKED: Final = frozenset({ReplySignalKind.BLOCK})
+_ANY: Final = frozenset(ReplySignalKind)
+# Compared from the first to the last: lane ("*": any), kinds, a word of the reply ("": any), page.
+_PAGES: Final[tuple[tuple[str, frozenset[ReplySignalKind], str, str], ...]] = (
+    ("*", _BLOCKED, "spamhaus", "https://check.spamhaus.org/"),
+    ("*", _BLOCKED, "spamcop", "https://www.spamcop.net/bl.shtml"),
+    ("*", _BLOCKED, "barracuda", "https://www.barracudacentral.org/rbl/removal-request"),
+    ("*", _BLOCKED, "proofpoint", "https://ipcheck.proofpoint.com/"),
+    ("*", _BLOCKED, "cloudmark", "https://csi.cloudmark.com/en/reset/"),
+    ("*", _BLOCKED, "senderscore", "https://www.senderscore.org/"),
+    ("google", _ANY, "", "https://support.google.com/a/answer/81126"),
+    ("microsoft", _BLOCKED, "banned send", "https://sender.office.com/"),
+    ("microsoft", _BLOCKED, "", "https://go.microsoft.com/fwlink/?LinkID=614866"),
+    ("microsoft", _ANY, "", "https://sendersupport.olc.protection.outlook.com/pm/troubleshooting.aspx"),
+    ("yahoo", _ANY, "", "https://senders.yahooinc.com/smtp-error-codes/"),
+    ("apple", _ANY, "", "https://support.apple.com/en-us/HT204137"),
+    ("comcast", _ANY, "", "https://postmaster.comcast.net/"),
+    ("gmx", _ANY, "", "https://postmaster.gmx.net/en/"),
+    ("mimecast", _ANY, "", "https://community.mimecast.com/"),
+    ("orange", _ANY, "", "https://postmaster.orange.fr/"),
+    ("proofpoint", _ANY, "", "https://ipcheck.proofpoint.com/"),
+    ("telekom", _ANY, "", "https://postmaster.t-online.de/"),
+)
 
 
 class Cause(StrEnum):
@@ -25,34 +135,12 @@ class Cause(StrEnum):
     SERVICE = "service"
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """`cause` is None where nothing is wrong."""
-
-    reason: DeliveryReason
-    headline: str
-    cause: Cause | None
-    what_to_do: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemarkExplanation:
-    """A remark for operators; `page` is the provider's, or that of the block list that it names."""
-
-    headline: str
-    what_to_do: str
-    page: str | None
-
-
-_AUTOMATIC: Final = "Nothing to do: it goes on by itself."
-_OPERATOR: Final = "Ask the operator of this service to look into it; give the message's id."
-
 # Each headline begins with "The" or "This", so that it can follow other words.
 _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.DELIVERED: (
         None,
         "The recipient's mail server accepted the message.",
-        "Nothing to do. If the recipient doesn't see it, ask them to look into the spam folder.",
+        "Nothing to do. If the recipient doesn't see it, ask them to check their spam folder.",
     ),
     R.UNKNOWN_ADDRESS: (
         Cause.RECIPIENT,
@@ -77,7 +165,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.MAILBOX_FULL: (
         Cause.RECIPIENT,
         "The mailbox is full.",
-        "Reach the recipient in another way, or send again once there is room. Remove an address that stays full.",
+        "Contact the recipient in another way, or send again once there is space. Remove an address that stays full.",
     ),
     R.MAILBOX_BUSY: (
         Cause.RECIPIENT,
@@ -97,7 +185,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.UNSUBSCRIBED: (
         Cause.RECIPIENT,
         "The recipient has unsubscribed from this list, so nothing was sent.",
-        "Send no more mail of this list to the address.",
+        "Don't send mail of this list to the address any more.",
     ),
     R.AUTHENTICATION_FAILED: (
         Cause.SENDER,
@@ -117,7 +205,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.ACCOUNT_SUSPENDED: (
         Cause.SENDER,
         "The account is suspended, and its mail is held.",
-        "See the reason of the suspension under Account and ask the operator of this service to lift it.",
+        "See the reason for the suspension under Account and ask the operator of this service to lift it.",
     ),
     R.SPAM: (
         Cause.CONTENT,
@@ -127,7 +215,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.LISTED_LINK: (
         Cause.CONTENT,
         "The message contains a link or a domain that is on a block list.",
-        "Remove the link or replace it, for instance a link shortener's by your own; then send again.",
+        "Remove the link or replace it, for instance a shortened link with the full one; then send again.",
     ),
     R.MALWARE: (
         Cause.CONTENT,
@@ -162,7 +250,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.PROVIDER_BUSY: (
         Cause.PROVIDER,
         "The provider's mail server is busy or has a fault.",
-        "Reach the recipient in another way, or send again later.",
+        "Contact the recipient in another way, or send again later.",
     ),
     R.UNREACHABLE: (
         Cause.PROVIDER,
@@ -224,9 +312,9 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
         "The provider does not accept the host name or reverse DNS of this service's IP address.",
         "Ask the operator of this service to correct its PTR record and host name.",
     ),
-    R.WAITING: (None, "The message waits for its first try.", _AUTOMATIC),
+    R.WAITING: (None, "The message is waiting for its first try.", _AUTOMATIC),
     R.SENDING: (None, "The message is being sent.", _AUTOMATIC),
-    R.POSTPONED: (Cause.SERVICE, "This service put the message off; nothing was sent.", _AUTOMATIC),
+    R.POSTPONED: (Cause.SERVICE, "This service postponed the message; nothing was sent.", _AUTOMATIC),
     R.WORKER_LOST: (
         Cause.SERVICE,
         "The process that sent the message stopped before a result was known; it may have arrived.",
@@ -248,165 +336,71 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.RESOLVER: (Cause.SERVICE, "This service could not ask the name servers.", _OPERATOR),
     R.SIMULATED: (
         None,
-        "The simulator ended the message as its address says; nothing was sent.",
+        "The simulator gave the result that the address asks for; nothing was sent.",
         "Nothing to do: this is a test.",
     ),
     R.OTHER: (
         Cause.PROVIDER,
-        "The servers gave more different answers on this day than are counted each.",
+        "The servers gave more different answers on this day than are counted separately.",
         "Look at the messages themselves.",
     ),
 }
 
-# They end a message that was never tried, or say themselves that it was given up.
-_FINAL_BY_THEMSELVES: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.CANCELLED, R.ACCOUNT_SUSPENDED})
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`cause` is None where nothing is wrong."""
+
+    reason: DeliveryReason
+    headline: str
+    cause: Cause | None
+    what_to_do: str
+
+
 _CANCELLED_BY_SENDER: Final = Explanation(
     R.CANCELLED,
     "The sender cancelled the message before it was tried.",
     None,
     "Nothing to do: its credit was returned.",
 )
-_GIVEN_UP: Final = "Given up after repeated tries: "
-_TRIED_AGAIN: Final = "Nothing for now: it is tried again by itself. If that doesn't help: "
-
-# What a recipient that is not final waits for; None where the last reply explains it.
-_WAITS: Final[dict[WaitReason, DeliveryReason | None]] = {
-    WaitReason.SENDING: R.SENDING,
-    WaitReason.WORKER_LOST: R.WORKER_LOST,
-    WaitReason.ACCOUNT_SUSPENDED: R.ACCOUNT_SUSPENDED,
-    WaitReason.PAUSED: R.POSTPONED,
-    WaitReason.SCHEDULED: R.WAITING,
-    WaitReason.SUPPRESSED: R.SUPPRESSED,
-    WaitReason.DUE: R.WAITING,
-    WaitReason.ON_ITS_WAY: R.WAITING,
-    WaitReason.GREYLISTED: None,
-    WaitReason.DEFERRED: None,
-    WaitReason.BLOCKED: R.BLOCKLISTED,
-    WaitReason.LANE_FULL: R.POSTPONED,
-    WaitReason.LOST: R.LOST,
-}
 
 
-# What an operator can do about a recipient that waits; "{account}", "{message}" and "{lane}" are filled in.
-_STEPS: Final[dict[WaitReason, str]] = {
-    WaitReason.SENDING: "Nothing to do: it is being sent.",
-    WaitReason.WORKER_LOST: "Nothing to do: another worker takes it within a minute, if one runs.",
-    WaitReason.ACCOUNT_SUSPENDED: "`posthouse account resume {account}` lets it go.",
-    WaitReason.PAUSED: "If all outbound mail is captured, it waits until the setting is changed.",
-    WaitReason.SCHEDULED: "Nothing to do: it is sent at its time.",
-    WaitReason.SUPPRESSED: "`posthouse suppression remove {account} ADDRESS` before its next try, if its owner asks.",
-    WaitReason.DUE: "If it stays: `posthouse doctor` says whether workers run, `posthouse queue top` what they do.",
-    WaitReason.ON_ITS_WAY: "Nothing to do: it is with a worker, or is due again within a minute.",
-    WaitReason.GREYLISTED: "Nothing to do; `posthouse queue retry --message {message}` tries it now.",
-    WaitReason.DEFERRED: "When the cause is mended, `posthouse queue retry --message {message}` tries it now.",
-    WaitReason.LANE_FULL: "`posthouse queue top` and `posthouse lane explain {lane}` say what the lane waits for.",
-    WaitReason.LOST: "Report this as a fault; `posthouse audit` finds all such mail.",
-}
+@dataclass(frozen=True, slots=True)
+class ReplySignalExplanation:
+    """A reply signal for operators; `page` is the provider's, or that of the block list that it names."""
+
+    headline: str
+    what_to_do: str
+    page: str | None
 
 
-def operators_step(waits_for: WaitReason, held_by: str | None, *, account: str, message: str, lane: str) -> str:
-    """What an operator can do about a recipient that waits. `held_by` as in the schedule."""
+def operators_step(waiting_for: WaitReason, held_by: str | None, *, account: str, message: str, lane: str) -> str:
+    """What an operator can do about a waiting recipient. `held_by` is as in the schedule."""
     if held_by == "operator":
-        return f"`posthouse queue release --message {message}` lets it go."
+        return f"`posthouse queue release --message {message}` releases it."
     if held_by == RESTORE:
-        return f"If it was not sent before: `posthouse restore release --message {message}` lets it go."
+        return f"If it was not sent before: `posthouse restore release --message {message}` releases it."
     if held_by is not None:
-        return f"`posthouse lane resume {held_by}` lets it go."
-    return _STEPS[waits_for].format(account=account, message=message, lane=lane)
+        return f"`posthouse lane resume {held_by}` releases it."
+    return _STEPS[waiting_for].format(account=account, message=message, lane=lane)
 
 
-# Remarks about this service; the others are explained by the reason. "{}" is for the scopes.
-_REMARKS: Final[dict[RemarkKind, tuple[str, str]]] = {
-    RemarkKind.SLOW: (
-        "The provider wants less mail in the time {}.",
-        "Nothing for now: the lane slows down by itself. If it goes on, look for senders with complaints and bounces.",
-    ),
-    RemarkKind.CONNECTIONS: (
-        "The provider wants fewer connections at a time.",
-        "Nothing to do: the lane slows down by itself.",
-    ),
-    RemarkKind.PER_CONNECTION: ("The provider wants fewer mails on one connection.", "Nothing to do."),
-    RemarkKind.BLOCK: (
-        "The provider takes no mail {}.",
-        "Find the mail that led to it and stop it; then ask on the provider's page for the removal.",
-    ),
-}
-_SCOPES: Final = {
-    Scope.ADDRESS: "from this service's IP address",
-    Scope.NETWORK: "from the network of this service's IP address",
-    Scope.DOMAIN: "from the sender's domain",
-    Scope.DKIM_DOMAIN: "from the domain of the DKIM signature",
-    Scope.SPF_DOMAIN: "from the domain of the return path",
-    Scope.RECIPIENT: "for this recipient",
-}
-_CHECKS: Final[dict[Check, tuple[str, str]]] = {
-    Check.PTR: (
-        "The provider misses reverse DNS (PTR) of this service's IP address.",
-        "Set a PTR record whose name has this address, and use the name as `hostname`; `posthouse doctor` checks it.",
-    ),
-    Check.SPF: (
-        "The provider could not verify the mail by SPF.",
-        "Allow the IP address in the SPF record of the return path's domain; `posthouse doctor` checks it.",
-    ),
-    Check.DKIM: (
-        "The provider could not verify the mail by DKIM.",
-        "Check the DKIM records of the sender's domain.",
-    ),
-    Check.DMARC: (
-        "The provider could not verify the mail by DMARC.",
-        "The sender's domain needs a DMARC record, and a DKIM signature of the same domain that passes.",
-    ),
-    Check.TLS: (
-        "The provider wants mail over TLS alone.",
-        "Look why this connection had none; the attempt shows the server and the stage.",
-    ),
-}
-_BLOCKED: Final = frozenset({RemarkKind.BLOCK})
-_ANY: Final = frozenset(RemarkKind)
-# Compared from the first to the last: lane ("*": any), kinds, a word of the reply ("": any), page.
-_PAGES: Final[tuple[tuple[str, frozenset[RemarkKind], str, str], ...]] = (
-    ("*", _BLOCKED, "spamhaus", "https://check.spamhaus.org/"),
-    ("*", _BLOCKED, "spamcop", "https://www.spamcop.net/bl.shtml"),
-    ("*", _BLOCKED, "barracuda", "https://www.barracudacentral.org/rbl/removal-request"),
-    ("*", _BLOCKED, "proofpoint", "https://ipcheck.proofpoint.com/"),
-    ("*", _BLOCKED, "cloudmark", "https://csi.cloudmark.com/en/reset/"),
-    ("*", _BLOCKED, "senderscore", "https://www.senderscore.org/"),
-    ("google", _ANY, "", "https://support.google.com/a/answer/81126"),
-    ("microsoft", _BLOCKED, "banned send", "https://sender.office.com/"),
-    ("microsoft", _BLOCKED, "", "https://go.microsoft.com/fwlink/?LinkID=614866"),
-    ("microsoft", _ANY, "", "https://sendersupport.olc.protection.outlook.com/pm/troubleshooting.aspx"),
-    ("yahoo", _ANY, "", "https://senders.yahooinc.com/smtp-error-codes/"),
-    ("apple", _ANY, "", "https://support.apple.com/en-us/HT204137"),
-    ("comcast", _ANY, "", "https://postmaster.comcast.net/"),
-    ("gmx", _ANY, "", "https://postmaster.gmx.net/en/"),
-    ("mimecast", _ANY, "", "https://community.mimecast.com/"),
-    ("orange", _ANY, "", "https://postmaster.orange.fr/"),
-    ("proofpoint", _ANY, "", "https://ipcheck.proofpoint.com/"),
-    ("telekom", _ANY, "", "https://postmaster.t-online.de/"),
-)
-
-
-def explain_remark(lane: str, response: str, remark: Remark) -> RemarkExplanation | None:
-    """The explanation of a remark that is about this service; None where the reason's explanation says it."""
-    if remark.checks:
-        texts = [_CHECKS[check] for check in sorted(remark.checks)]
+def explain_reply_signal(lane: str, response: str, reply_signal: ReplySignal) -> ReplySignalExplanation | None:
+    """The explanation of a reply signal that is about this service; None where the reason's explanation says it."""
+    if reply_signal.checks:
+        texts = [_CHECKS[check] for check in sorted(reply_signal.checks)]
         headline, what_to_do = (" ".join(parts) for parts in zip(*texts, strict=True))
-    elif remark.kind in _REMARKS:
-        headline, what_to_do = _REMARKS[remark.kind]
-        headline = headline.format(" and ".join([_SCOPES[scope] for scope in sorted(remark.scopes)]))
+    elif reply_signal.kind in _REPLY_SIGNALS:
+        headline, what_to_do = _REPLY_SIGNALS[reply_signal.kind]
+        headline = headline.format(" and ".join([_SCOPES[scope] for scope in sorted(reply_signal.scopes)]))
     else:
         return None
-    return RemarkExplanation(headline, what_to_do, _page(lane, remark.kind, reply_text.normal(response)))
+    return ReplySignalExplanation(headline, what_to_do, _page(lane, reply_signal.kind, normal_text(response)))
 
 
 def page_of_block(lane: str, reply: str) -> str | None:
-    """Where the provider, or the list that it uses, takes requests to lift a block."""
-    return _page(lane, RemarkKind.BLOCK, reply_text.normal(reply))
-
-
-def _page(lane: str, kind: RemarkKind, text: str) -> str | None:
-    rows = (page for of, kinds, word, page in _PAGES if of in ("*", lane) and kind in kinds and word in text)
-    return next(rows, None)
+    """The page on which the provider, or the block list that it uses, takes requests to lift a block."""
+    return _page(lane, ReplySignalKind.BLOCK, normal_text(reply))
 
 
 def explain(outcome: str | None, code: int | None, response: str | None) -> Explanation:
@@ -429,14 +423,14 @@ def explain_result(outcome: str | None, reason: DeliveryReason) -> Explanation:
 
 
 def explain_reason(reason: DeliveryReason) -> Explanation:
-    """The explanation of a reason by itself."""
+    """The explanation of a reason, whatever the outcome."""
     cause, headline, what_to_do = _EXPLANATIONS[reason]
     return Explanation(reason, headline, cause, what_to_do)
 
 
-def explain_wait(waits_for: WaitReason, code: int | None, response: str | None) -> Explanation:
+def explain_wait(waiting_for: WaitReason, code: int | None, response: str | None) -> Explanation:
     """The explanation of a recipient that is not final, with the last reply if there was one."""
-    reason = _WAITS[waits_for]
+    reason = _WAITS[waiting_for]
     if reason is None or (reason is R.WAITING and response is not None):
         return explain("deferred", code, response)
     return explain_reason(reason)
@@ -445,6 +439,11 @@ def explain_wait(waits_for: WaitReason, code: int | None, response: str | None) 
 def explain_unfinished(*, is_under_way: bool) -> Explanation:
     """The explanation of an attempt without an outcome."""
     return explain_reason(R.SENDING if is_under_way else R.WORKER_LOST)
+
+
+def _page(lane: str, kind: ReplySignalKind, text: str) -> str | None:
+    rows = (page for of, kinds, word, page in _PAGES if of in ("*", lane) and kind in kinds and word in text)
+    return next(rows, None)
 
 
 def _continued(sentence: str) -> str:

@@ -1,6 +1,6 @@
 """Feedback loops: which mailbox providers may report complaints, and how they are recognised.
 
-Every recipient of a mail has its token and can write a report. A report counts if a provider on the list signed it
+Every recipient of a message has its token and can write a report. A report counts if a provider on the list signed it
 (DKIM) and is its author, or if it comes from a network that the operator trusts.
 """
 
@@ -12,8 +12,8 @@ from typing import Final
 from posthouse.mail.address import Mailbox
 from posthouse.rules.credential import is_allowed
 
-# A domain is listed only if its public has no mailboxes there: a customer of the provider could sign a report too.
-# Otherwise the list has the address that its reports come from.
+# A domain is listed only if the public has no mailboxes there: a customer of the provider could sign a report too.
+# Otherwise the list contains the address that its reports come from.
 PROVIDERS: Final = (
     "arf.mail.yahoo.com",
     "senderscore.net",
@@ -36,7 +36,7 @@ class FeedbackLoops:
     networks: Sequence[IPv4Network | IPv6Network] = ()
 
     def trusts(self, author: Mailbox, signer: str) -> bool:
-        """Whether a mail of this author, with a valid signature of this domain, is a provider's report."""
+        """Whether a message of this author, with a valid signature of this domain, is a provider's report."""
         if not _is_within(author.domain, signer):
             return False
         return author.key in self.providers or any(_is_within(signer, provider) for provider in self.providers)

@@ -1,11 +1,11 @@
 """The template engine `handlebars`: choices and repetitions, as a subset of what npm's handlebars renders.
 
 `{{a.b}}`, `{{{raw}}}`, `{{#if}}` with `{{else if}}` and `{{else}}`, `{{#unless}}`, `{{#each}}` with `this`, `@index`,
-`@first` and `@last`, `../` and `@root` for what is outside of a repetition, comments, and `~` to remove white space.
-There are no helpers and no partials. Whatever a template or its variables hold, parsing and rendering end after a
+`@first` and `@last`, `../` and `@root` for values outside a repetition, comments, and `~` to remove white space.
+There are no helpers and no partials. Whatever a template or its variables contain, parsing and rendering end after a
 bounded number of steps.
 
-Parsing makes a tree, from which white space is removed by the same rules as in handlebars' `whitespace-control`.
+Parsing builds a tree, from which white space is removed by the same rules as in handlebars' `whitespace-control`.
 """
 
 import math
@@ -19,17 +19,17 @@ from typing import Final, TypeAlias
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 
-# As JSON is parsed.
+# The types that JSON is parsed into.
 VariableTree: TypeAlias = "str | int | float | bool | list[VariableTree] | dict[str, VariableTree] | None"
 
-# Of open blocks, and of the choices of each before the present one.
+# Open blocks, and the choices of each before the current one.
 DEPTH_MAX: Final = 32
-# Of a rendering: a repetition's round, and each part of it, is one.
+# Steps of a rendering: each round of a repetition, and each part of it, is one.
 STEPS_MAX: Final = 8_000
-# Of a rendering, and of its variables, that is done between other requests.
+# Bounds of a rendering, and of its variables, that may run on the event loop, between other requests.
 QUICK_STEPS_MAX: Final = 1_000
 QUICK_BYTES_MAX: Final = 8 * 1024
-# Parts that are kept parsed, and how long each may be.
+# How many parsed parts are cached, and how long each may be.
 PARSED_MAX: Final = 64
 PARSED_CHARACTERS_MAX: Final = 64 * 1024
 
@@ -46,20 +46,20 @@ _REST_OF_LINE: Final = re.compile(r"[ \t]*+\r?\n?")
 _DATA: Final = frozenset({"@root", "@index", "@first", "@last"})
 
 _BLOCKS: Final = frozenset({"if", "unless", "each"})
-# Names that npm's handlebars takes for helpers or values.
+# Names that npm's handlebars treats as helpers or values.
 _NOT_NAMES: Final = frozenset({"if", "unless", "each", "with", "lookup", "log", "helperMissing", "blockHelperMissing"})
 _LITERALS: Final = frozenset({"true", "false", "null", "undefined"})
 _ESCAPES: Final = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"}
 )
-# What a list or an object counts beside its content: walking it takes the time of so many.
+# What a list or an object counts in addition to its content: walking it takes as long as this many bytes.
 _CONTAINER_BYTES: Final = 14
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _ABSENT: Final = object()
 
 
 class Slow(Exception):  # noqa: N818 (not an error)
-    """It takes longer than other requests should wait."""
+    """The rendering takes longer than other requests should wait."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """`up` is how many repetitions outwards; `data` is a name with `@`, or empty."""
+    """`up` is the number of repetitions outwards; `data` is a name with `@`, or empty."""
 
     up: int
     data: str
@@ -130,7 +130,7 @@ class Parsed:
 
 def parse(source: str, where: str) -> Parsed:
     """`where` names the part in refusals."""
-    return _parse_kept(source, where) if len(source) <= PARSED_CHARACTERS_MAX else _parse(source, where)
+    return _parse_cached(source, where) if len(source) <= PARSED_CHARACTERS_MAX else _parse(source, where)
 
 
 def _parse(source: str, where: str) -> Parsed:
@@ -139,8 +139,8 @@ def _parse(source: str, where: str) -> Parsed:
     return parsed
 
 
-# The same template is rendered for many mails, and parsing it takes longer than rendering.
-_parse_kept: Final = lru_cache(PARSED_MAX)(_parse)
+# The same template is rendered for many messages, and parsing it takes longer than rendering.
+_parse_cached: Final = lru_cache(PARSED_MAX)(_parse)
 
 
 def names(parsed: Parsed) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ class _Parser:
         self._where = where
         self._root = _Program()
         self._target = self._root
-        # Each open block, and those of its `else if`, whose bodies come one after the other.
+        # Each open block, and the blocks of its `else if`, whose bodies follow one another.
         self._open: list[list[_Block]] = []
         # Where each of them begins.
         self._begins: list[int] = []
@@ -216,7 +216,7 @@ class _Parser:
         return end + 2
 
     def _comment_end(self, at: int) -> int:
-        """Where the braces begin that close a comment with dashes."""
+        """The position of the braces that close a comment with dashes."""
         plain, stripped = self._source.find("--}}", at + 1), self._source.find("--~}}", at + 1)
         if plain >= 0 and (stripped < 0 or plain < stripped):
             return plain + 2
@@ -248,7 +248,7 @@ class _Parser:
         chain = self._open[-1]
         last = chain[-1]
         if last.inverse is not None:
-            raise self._refused(begin, "the block has an {{else}} already")
+            raise self._refused(begin, "the block already has an {{else}}")
         at = self._blank(at)
         if self._source.startswith(("}", "~"), at):
             is_close, at = self._end(begin, at, "")
@@ -276,7 +276,7 @@ class _Parser:
             raise self._refused(begin, f"{{{{/{kind}}}}} closes no {{{{#{kind}}}}}")
         chain = self._open.pop()
         self._begins.pop()
-        # As npm's parser does it: the first two have the closing tag's strip, a later one that of its own tag.
+        # Like npm's parser: the first two have the strip of the closing tag, a later one has that of its own tag.
         strip = _Strip(is_open, is_close)
         for place, block in enumerate(chain):
             block.close_strip = strip if place < 2 else block.open_strip
@@ -288,7 +288,7 @@ class _Parser:
             raise self._refused(begin, f"blocks and their choices are more than {DEPTH_MAX} deep")
 
     def _inside(self) -> _Program:
-        """The program that goes on after a block."""
+        """The program that continues after a block."""
         if not self._open:
             return self._root
         last = self._open[-1][-1]
@@ -318,7 +318,7 @@ class _Parser:
             if data not in _DATA:
                 raise self._refused(begin, f"here should be a name; with '@' there are {', '.join(sorted(_DATA))}")
             if up or (parts and data != "@root"):
-                raise self._refused(begin, f"`{data}` stands alone")
+                raise self._refused(begin, f"`{data}` can't be followed by other names")
         if "this" in parts or head in _LITERALS:
             raise self._refused(begin, "`this`, `true`, `false`, `null` and `undefined` can't be names")
         if not data and head != "this":
@@ -377,7 +377,7 @@ def _strip_program(program: _Program, *, is_root: bool = False) -> None:
 
 
 def _strip_block(block: _Block) -> tuple[_Strip, bool, bool]:
-    """Its outer `~`, and whether its tags may stand alone on their lines at its beginning and at its end."""
+    """Its outer `~`, and whether its first and its last tag may be on lines of their own."""
     _strip_program(block.program)
     if block.inverse is not None:
         _strip_program(block.inverse)
@@ -477,14 +477,14 @@ def _used(program: _Program, depth: int) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Round:
-    """What `@index`, `@first` and `@last` are."""
+    """The values of `@index`, `@first` and `@last`."""
 
     index: int
     is_last: bool
 
 
 class Renderer:
-    """Renders the parts of one mail, which share the bounds on steps and bytes."""
+    """Renders the parts of one message, which share the bounds on steps and bytes."""
 
     def __init__(self, variables: Mapping[str, VariableTree], bytes_max: int, *, is_quick: bool = False) -> None:
         """With `is_quick`, raises Slow after fewer steps."""
@@ -495,7 +495,7 @@ class Renderer:
         self._steps = 0
         self._escaped: dict[str, str] = {}
         self._lengths: dict[str, int] = {}
-        # Of lists, by their identity.
+        # For lists, by their identity.
         self._joined: dict[int, str] = {}
         self._items: dict[int, Sequence[object]] = {}
 
@@ -546,7 +546,7 @@ class Renderer:
     def _choice(
         self, chosen: _Program, contexts: list[object], turn: _Round | None, pieces: list[str], escapes: bool
     ) -> None:
-        """Within a choice, a `this` that is null is an empty object: so it is in handlebars."""
+        """Within a choice, a `this` that is null is an empty object, as in handlebars."""
         this = contexts[-1]
         contexts[-1] = {} if this is None else this
         self._program(chosen, contexts, turn, pieces, escapes)
@@ -562,7 +562,7 @@ class Renderer:
             )
 
     def _spelled(self, value: object) -> str:
-        """Lists that are repeated are written once."""
+        """Cached for lists, so that one which is repeated is converted once."""
         if not isinstance(value, list):
             return _spelled(value)
         joined = self._joined.get(id(value))
@@ -582,14 +582,14 @@ class Renderer:
         pieces.append(text)
 
     def _escape(self, text: str) -> str:
-        """Values that are repeated are escaped once."""
+        """Cached, so that a value which is repeated is escaped once."""
         escaped = self._escaped.get(text)
         if escaped is None:
             escaped = self._escaped[text] = text.translate(_ESCAPES)
         return escaped
 
     def _length(self, text: str) -> int:
-        """As JavaScript counts; once for a text that is asked for often."""
+        """The length as JavaScript counts it; cached, since a text may be asked for often."""
         length = self._lengths.get(text)
         if length is None:
             length = self._lengths[text] = len(text.encode("utf-16-le", "surrogatepass")) // 2
@@ -626,7 +626,7 @@ def _member(value: object, name: str) -> object:
 
 
 def _items(value: object) -> Sequence[object]:
-    """Of an object its values, in JavaScript's order: numbers first."""
+    """The items of a list, or the values of an object in JavaScript's order: numbers first."""
     if isinstance(value, list):
         return value
     if isinstance(value, dict):
@@ -636,14 +636,14 @@ def _items(value: object) -> Sequence[object]:
 
 
 def _is_true(value: object) -> bool:
-    """As in JavaScript; an empty list counts as false, an empty object as true."""
+    """Truth as in JavaScript, except that an empty list counts as false; an empty object counts as true."""
     if value is _ABSENT or value is None:
         return False
     return True if isinstance(value, dict) else bool(value)
 
 
 def _spelled(value: object) -> str:
-    """As JavaScript writes it; nothing for null."""
+    """The value as JavaScript writes it; nothing for null."""
     if isinstance(value, str):
         return value
     if value is _ABSENT or value is None:
@@ -658,7 +658,7 @@ def _spelled(value: object) -> str:
         return "[object Object]"
     if isinstance(value, list):
         return ",".join(map(_spelled, value))
-    raise TypeError(f"no value of JSON: {type(value)}")
+    raise TypeError(f"not a JSON value: {type(value)}")
 
 
 def _number(value: float) -> str:
@@ -682,7 +682,7 @@ def _number(value: float) -> str:
 
 
 def check_variables(variables: Mapping[str, VariableTree], *, is_quick: bool = False) -> None:
-    """Refuse what is too large or too deep to be walked, and what no mail can hold."""
+    """Refuse variables that are too large or too deep to be walked, and values that no message can contain."""
     if not is_quick:
         _measure(variables.items(), limits.VARIABLES_BYTES_MAX, 1, _too_large())
     else:
@@ -690,31 +690,31 @@ def check_variables(variables: Mapping[str, VariableTree], *, is_quick: bool = F
 
 
 def _too_large() -> Refusal:
-    return invalid(f"`variables` is larger than {limits.VARIABLES_BYTES_MAX // 1024} KiB: give less.")
+    return invalid(f"`variables` is larger than {limits.VARIABLES_BYTES_MAX // 1024} KiB: send less.")
 
 
-def _measure(pairs: Iterable[tuple[object, object]], room: int, level: int, too_large: Exception) -> int:
-    """How many bytes are left of `room`; about as many are used as in JSON."""
+def _measure(pairs: Iterable[tuple[object, object]], capacity: int, level: int, too_large: Exception) -> int:
+    """How many bytes of `capacity` are left; a value uses about as many as it would in JSON."""
     for name, value in pairs:
-        room -= 2
+        capacity -= 2
         if isinstance(name, str):
-            room -= len(name) + 3
+            capacity -= len(name) + 3
         if isinstance(value, str):
-            room -= len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+            capacity -= len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
             if "\0" in value:
-                raise invalid("`variables` holds a NUL character: remove it.")
+                raise invalid("`variables` contains a NUL character: remove it.")
         elif isinstance(value, int):
-            room -= value.bit_length() // 3
+            capacity -= value.bit_length() // 3
             if value.bit_length() > limits.VARIABLE_NUMBER_BITS_MAX:
-                raise invalid("`variables` holds too large a number: give it as a string.")
+                raise invalid("`variables` contains a number that is too large: give it as a string.")
         elif isinstance(value, dict | list):
             if level >= limits.VARIABLES_LEVELS_MAX:
                 raise invalid(f"`variables` has more than {limits.VARIABLES_LEVELS_MAX} levels: make it flatter.")
-            room -= _CONTAINER_BYTES
+            capacity -= _CONTAINER_BYTES
             inner = value.items() if isinstance(value, dict) else zip(repeat(None), value, strict=False)
-            room = _measure(inner, room, level + 1, too_large)
+            capacity = _measure(inner, capacity, level + 1, too_large)
         elif isinstance(value, float) and not math.isfinite(value):
-            raise invalid("`variables` holds a number that is not finite: give it as a string.")
-        if room < 0:
+            raise invalid("`variables` contains a number that is not finite: give it as a string.")
+        if capacity < 0:
             raise too_large
-    return room
+    return capacity

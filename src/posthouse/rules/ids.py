@@ -5,7 +5,7 @@ of messages is a range of ids. The API writes a prefix and 26 characters of Croc
 sorts the same way.
 
 The last six bits of a message id are zero. A recipient's id is its message's id with the recipient's number, from
-1, in those bits: it needs no column and no index, is unique, and leads back to the message.
+1, in those bits: it needs no column and no index, is unique, and identifies the message.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ RECIPIENT: Final = "rc_"
 REQUEST: Final = "rq_"
 EVENT: Final = "ev_"
 WEBHOOK_DELIVERY: Final = "wd_"
-INBOX_MAIL: Final = "in_"
+POSTMASTER_MESSAGE: Final = "in_"
 AUDIT_ENTRY: Final = "al_"
 INVITATION: Final = "iv_"
 SESSION: Final = "se_"
@@ -59,7 +59,7 @@ def new_id(now: datetime, random: bytes) -> UUID:
 
 
 def derived_id(now: datetime, *parts: bytes) -> UUID:
-    """An id for what is created at `now` and is known by these parts: the same each time."""
+    """An id for something that is created at `now` and identified by these parts: the same each time."""
     return new_id(now, blake2b(b"".join(parts), digest_size=RANDOM_BYTES).digest())
 
 
@@ -69,8 +69,14 @@ def new_message_id(now: datetime, random: bytes) -> MessageId:
 
 def _new_number(now: datetime, random: bytes) -> int:
     milliseconds = (now - _EPOCH) // _MILLISECOND
-    chance = int.from_bytes(random, "big")
-    return milliseconds << 80 | 0x7 << 76 | (chance & 0xFFF) << 64 | 0b10 << 62 | (chance >> 12) & 0x3FFF_FFFF_FFFF_FFFF
+    randomness = int.from_bytes(random, "big")
+    return (
+        milliseconds << 80
+        | 0x7 << 76
+        | (randomness & 0xFFF) << 64
+        | 0b10 << 62
+        | (randomness >> 12) & 0x3FFF_FFFF_FFFF_FFFF
+    )
 
 
 def recipient_id(message_id: MessageId, position: int) -> UUID:
@@ -81,7 +87,7 @@ def recipient_id(message_id: MessageId, position: int) -> UUID:
 
 
 def message_of(recipient: UUID) -> MessageId:
-    """The id of the recipient's message; that of a message is itself."""
+    """The id of the recipient's message; a message id is returned as it is."""
     return MessageId(UUID(int=recipient.int & ~_RECIPIENT_MASK))
 
 
@@ -120,5 +126,5 @@ def lowest_id(day: datetime) -> UUID:
 
 
 def id_before(other: UUID) -> UUID:
-    """The highest id below; that of the lowest is the lowest itself."""
+    """The highest id below `other`; for the lowest id, the lowest itself."""
     return UUID(int=max(0, other.int - 1))

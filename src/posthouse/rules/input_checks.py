@@ -13,8 +13,8 @@ from posthouse.rules.refusal import invalid
 NAME_CHARACTERS_MAX: Final = 200
 REASON_CHARACTERS_MAX: Final = 500
 NETWORKS_MAX: Final = 100
-# Line ends of every kind, other control characters, surrogates, which UTF-8 can't encode, and what turns the direction
-# of the text around it: names stand in sentences that others read.
+# Line ends of every kind, other control characters, surrogates, which UTF-8 can't encode, and characters that change
+# the direction of the text around them: names are shown inside sentences that others read.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -49,7 +49,7 @@ def moment(what: str, given: str) -> datetime:
 
 
 def domain_name(given: str, field: str = "name") -> str:
-    """In A-labels, lower case, without a trailing dot."""
+    """The name in A-labels, in lower case, without a trailing dot."""
     try:
         return parse_domain(given.strip().removesuffix("."))
     except AddressError as error:
@@ -57,7 +57,7 @@ def domain_name(given: str, field: str = "name") -> str:
 
 
 def networks(given: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """A single address is a network of its own."""
+    """The networks; a single address counts as a network of one."""
     if len(given) > NETWORKS_MAX:
         raise invalid(f"`allowed_networks` has at most {NETWORKS_MAX} networks.")
     read = []

@@ -1,10 +1,10 @@
-"""Lanes: which lane a destination's mail takes, how much of it goes at a time, and which account is next.
+"""Lanes: which lane a destination's mail takes, how much of it is sent at a time, and which account is next.
 
 A lane is a mailbox provider, known by the names of its mail servers, however many domains it hosts; or else a
-single domain. Its rate follows its standing (`rules.standing`): what the destination's refusals taught. Its
-concurrency starts small and adapts: another connection after as many mails went well as there are connections, all in
-use; half as many when a reply asks us for less, and a growing pause when even a single connection was too many.
-Inside a lane, accounts take turns.
+single domain. Its rate follows its learned limits (`rules.learned_limits`), which the destination's refusals taught.
+Its concurrency starts small and adapts: one more connection after each connection, with all of them in use, has
+delivered a message; half as many connections when a reply asks us for less; and a growing pause when even a single
+connection was too many. Inside a lane, accounts take turns.
 """
 
 from collections import OrderedDict, deque
@@ -15,9 +15,9 @@ from typing import Final, Generic, TypeVar, assert_never
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId
+from posthouse.rules.learned_limits import LaneScope, LaneState, LearnedLimits, LimitChange, Refused
 from posthouse.rules.pace import Moment, Pace
-from posthouse.rules.remark import Remark, RemarkKind, Scope
-from posthouse.rules.standing import LaneState, Lesson, Place, Refused, Standing
+from posthouse.rules.reply_signal import ReplySignal, ReplySignalKind, Scope
 
 # The providers and the suffixes of their mail servers' names, long enough to exclude machines that they rent to
 # others. A provider's lane has no dot in its name, so it can't be mistaken for a domain.
@@ -118,23 +118,23 @@ PAUSE_SECONDS_MAX: Final = 60.0
 MISSES_MAX: Final = 2
 MISS_PAUSE_SECONDS_MIN: Final = 15.0
 MISS_PAUSE_SECONDS_MAX: Final = 600.0
-# A lane without a rate of the operator's begins here, and learns what its destination takes.
+# A lane without a rate from the operator begins here, and learns how much its destination takes.
 PER_SECOND_START: Final = 20.0
-ALONE: Final = Place("", "")
-# Of the messages that taught a lane something, the oldest are forgotten.
+ALONE: Final = LaneScope("", "")
+# How many messages that taught a lane something are remembered; the oldest are forgotten.
 TAUGHT_MAX: Final = 1_000
-# Mails over one connection, whatever the destination would take.
+# Messages over one connection, however many the destination would take.
 PER_CONNECTION_MAX: Final = 100
 
 
 def lane_by_name(destination: str) -> str | None:
-    """The lane of a large mailbox domain; None where DNS must say."""
+    """The lane of a large mailbox domain; None where DNS must be asked."""
     return _LANE_BY_NAME.get(destination.lower())
 
 
-def lane_of(destination: str, exchange_host: str) -> str:
+def lane_of(destination: str, mx_host_name: str) -> str:
     """The lane of a domain whose most preferred mail server is this one."""
-    suffix = exchange_host.lower().removesuffix(".")
+    suffix = mx_host_name.lower().removesuffix(".")
     while suffix:
         provider = _PROVIDER_OF.get(suffix)
         if provider is not None:
@@ -143,10 +143,10 @@ def lane_of(destination: str, exchange_host: str) -> str:
     return destination.lower()
 
 
-def lane_by_hosts(destination: str, exchange_hosts: Iterable[str]) -> str:
-    """The lane of a domain with these mail servers; without any, it is the domain's own."""
-    # Any domain can list a provider's server among its own; only a domain with no other server is the provider's.
-    lanes = {lane_of(destination, host) for host in exchange_hosts}
+def lane_by_hosts(destination: str, mx_host_names: Iterable[str]) -> str:
+    """The lane of a domain with these mail servers; without servers, it is the domain's own lane."""
+    # Any domain can list a provider's server among its own; only a domain with no other server belongs to the provider.
+    lanes = {lane_of(destination, host) for host in mx_host_names}
     return lanes.pop() if len(lanes) == 1 else destination
 
 
@@ -155,21 +155,21 @@ def is_provider(lane: str) -> bool:
     return lane in PROVIDERS
 
 
-def counts_for(lane: str, destination: str, exchange_host: str | None) -> bool:
-    """Whether this server of a destination speaks for the lane.
+def counts_for(lane: str, destination: str, mx_host_name: str | None) -> bool:
+    """Whether the replies of this server of a destination count for the lane.
 
-    The owner of a hosted domain can name a server of their own after the lane was looked up.
+    The owner of a hosted domain can switch to their own server after the lane was looked up.
     """
     if not is_provider(lane) or lane_by_name(destination) == lane:
         return True
-    return exchange_host is not None and lane_of(destination, exchange_host) == lane
+    return mx_host_name is not None and lane_of(destination, mx_host_name) == lane
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A lane's limits in the whole installation, or in one of its parts: mails per second, connections at a time.
+    """A lane's limits in the whole installation, or in one of its parts: messages per second, connections at a time.
 
-    `per_second_start` is always the whole lane's; without it, a lane begins at `per_second`.
+    `per_second_start` always applies to the whole lane; without it, a lane begins at `per_second`.
     """
 
     per_second: float = 100.0
@@ -181,18 +181,18 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.per_second <= 0 or self.burst < 1 or not 1 <= self.connections_start <= self.connections_max:
-            raise ValueError(f"a lane needs room for one mail at least, and to grow from its start: {self}")
+            raise ValueError(f"a lane must take at least one message, and be able to grow from its start: {self}")
 
     @property
-    def standing(self) -> Standing:
-        """Of a lane that has learnt nothing yet."""
+    def learned(self) -> LearnedLimits:
+        """The learned limits of a lane that has learnt nothing yet."""
         whole = self.per_second * self.parts
-        return Standing(min(self.per_second_start or whole, whole))
+        return LearnedLimits(min(self.per_second_start or whole, whole))
 
     def part(self, number: int, parts: int) -> "Limits":
-        """One of so many parts, numbered from 0, that are the whole together.
+        """One of the parts, numbered from 0, that together are the whole lane.
 
-        There may be no more parts than mails in a burst, or connections.
+        There may be no more parts than messages in a burst, or connections.
         """
         connections_max = _part(self.connections_max, number, parts)
         return replace(
@@ -216,12 +216,12 @@ class LaneLimits:
     default: Limits = field(default_factory=lambda: Limits(per_second_start=PER_SECOND_START))
     by_lane: Mapping[str, Limits] = field(default_factory=dict)
 
-    def of(self, lane: str) -> Limits:
+    def limits_of(self, lane: str) -> Limits:
         return self.by_lane.get(lane, self.default)
 
 
-class Served(StrEnum):
-    """What a mail's attempt says about its lane."""
+class DeliveryFeedback(StrEnum):
+    """What a delivery attempt says about its lane."""
 
     WELL = "well"
     # The server is busy, not with us in particular.
@@ -234,7 +234,7 @@ class Served(StrEnum):
     # No server of the destination could be reached.
     UNREACHABLE = "unreachable"
     OTHERWISE = "otherwise"
-    # Nothing was sent: the mail was held, suppressed or came too late.
+    # Nothing was sent: the message was held, suppressed or too late.
     NOT_SENT = "not_sent"
 
 
@@ -243,46 +243,52 @@ _OF_ALL_SENDERS: Final = frozenset({Scope.ADDRESS, Scope.NETWORK, Scope.SPF_DOMA
 _OF_A_DOMAIN: Final = frozenset({Scope.DOMAIN, Scope.DKIM_DOMAIN})
 
 
-def served_by(code: int, remark: Remark | None) -> Served:
+def feedback_by(code: int, reply_signal: ReplySignal | None) -> DeliveryFeedback:
     """What one reply says about its lane. A 421 asks for less, unless it is about one sender's domain."""
-    is_of_all = remark is not None and not remark.scopes.isdisjoint(_OF_ALL_SENDERS)
-    match remark.kind if remark is not None else None:
-        case RemarkKind.CONNECTIONS:
-            return Served.CONNECTIONS
-        case RemarkKind.PER_CONNECTION:
-            return Served.PER_CONNECTION
-        case RemarkKind.SLOW if is_of_all:
-            return Served.SLOW
-        case RemarkKind.BLOCK if is_of_all:
-            return Served.BLOCKED
-    if domain_served_by(remark) is not None:
-        return Served.OTHERWISE
-    return Served.PUSHED_BACK if code == PUSH_BACK_CODE else Served.WELL
+    is_of_all = reply_signal is not None and not reply_signal.scopes.isdisjoint(_OF_ALL_SENDERS)
+    match reply_signal.kind if reply_signal is not None else None:
+        case ReplySignalKind.CONNECTIONS:
+            return DeliveryFeedback.CONNECTIONS
+        case ReplySignalKind.PER_CONNECTION:
+            return DeliveryFeedback.PER_CONNECTION
+        case ReplySignalKind.SLOW if is_of_all:
+            return DeliveryFeedback.SLOW
+        case ReplySignalKind.BLOCK if is_of_all:
+            return DeliveryFeedback.BLOCKED
+    if domain_feedback_by(reply_signal) is not None:
+        return DeliveryFeedback.OTHERWISE
+    return DeliveryFeedback.PUSHED_BACK if code == PUSH_BACK_CODE else DeliveryFeedback.WELL
 
 
-def domain_served_by(remark: Remark | None) -> Served | None:
+def domain_feedback_by(reply_signal: ReplySignal | None) -> DeliveryFeedback | None:
     """What one reply says about mail of the domain in From; None if it says nothing about it."""
-    if remark is None or remark.scopes.isdisjoint(_OF_A_DOMAIN):
+    if reply_signal is None or reply_signal.scopes.isdisjoint(_OF_A_DOMAIN):
         return None
-    match remark.kind:
-        case RemarkKind.SLOW:
-            return Served.SLOW
-        case RemarkKind.BLOCK:
-            return Served.BLOCKED
+    match reply_signal.kind:
+        case ReplySignalKind.SLOW:
+            return DeliveryFeedback.SLOW
+        case ReplySignalKind.BLOCK:
+            return DeliveryFeedback.BLOCKED
     return None
 
 
-# What can slow a lane or stop it, and takes evidence.
+# Feedback that can slow a lane or stop it, and needs evidence.
 REFUSALS: Final = frozenset(
-    {Served.PUSHED_BACK, Served.SLOW, Served.CONNECTIONS, Served.PER_CONNECTION, Served.BLOCKED}
+    {
+        DeliveryFeedback.PUSHED_BACK,
+        DeliveryFeedback.SLOW,
+        DeliveryFeedback.CONNECTIONS,
+        DeliveryFeedback.PER_CONNECTION,
+        DeliveryFeedback.BLOCKED,
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Permission for one mail. `era` is how often the lane had been stopped when it was given.
+    """Permission to send one message. `era` is how often the lane had been stopped when it was given.
 
-    In a branch of a lane, a mail has a slot of the whole lane as well.
+    In a branch of a lane, a message has a slot of the whole lane as well.
     """
 
     era: int
@@ -291,7 +297,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Not yet: ask again in so many seconds or, if None, when a slot is given back."""
+    """Not yet: ask again after this many seconds or, if None, when a slot is released."""
 
     seconds: float | None
 
@@ -316,9 +322,9 @@ class Lane:
         "_taught",
     )
 
-    def __init__(self, limits: Limits, place: Place = ALONE) -> None:
+    def __init__(self, limits: Limits, scope: LaneScope = ALONE) -> None:
         self._limits = limits
-        self._pace = Pace(place, limits.standing, 1 / limits.parts)
+        self._pace = Pace(scope, limits.learned, 1 / limits.parts)
         self._connections = float(limits.connections_start)
         self._in_use = 0
         self._era = 0
@@ -329,16 +335,16 @@ class Lane:
         self._taught: OrderedDict[UUID, None] = OrderedDict()
         self._full_at = float("-inf")
         self._pause_seconds = 0.0
-        # Of a server that is busy or unreachable; and by the standing.
+        # Until when a busy or unreachable server is left alone, and until when the learned limits make the lane rest.
         self._paused_until = float("-inf")
         self._rests_until = float("-inf")
-        # After a rest: each mail taken adds a connection.
+        # After a rest, each message taken adds a connection.
         self._is_climbing = False
 
     @property
     def connections(self) -> int:
-        """How many may be in use now."""
-        if self._pace.standing.connections_max is None:
+        """How many connections may be in use now."""
+        if self._pace.learned.connections_max is None:
             return int(self._connections)
         return int(min(self._connections, self._connections_max))
 
@@ -348,16 +354,16 @@ class Lane:
 
     @property
     def answers(self) -> bool:
-        """Whether a server of the destination replied to the last mail of which that is known."""
+        """Whether a server of the destination replied to the last message whose result is known."""
         return self._answers
 
     @property
-    def standing(self) -> Standing:
-        return self._pace.standing
+    def learned(self) -> LearnedLimits:
+        return self._pace.learned
 
     @property
-    def place(self) -> Place:
-        return self._pace.place
+    def scope(self) -> LaneScope:
+        return self._pace.scope
 
     def is_current(self, slot: Slot) -> bool:
         """Whether the lane has not been stopped since the slot was given."""
@@ -369,21 +375,21 @@ class Lane:
 
     @property
     def per_connection_max(self) -> int:
-        return self.standing.per_connection_max or PER_CONNECTION_MAX
+        return self.learned.per_connection_max or PER_CONNECTION_MAX
 
     @property
     def _connections_max(self) -> float:
-        learnt = self.standing.connections_max
+        learnt = self.learned.connections_max
         if learnt is None:
             return float(self._limits.connections_max)
         return min(float(self._limits.connections_max), max(1.0, learnt * self._pace.share))
 
     def _burst(self, per_second: float) -> float:
-        """As many seconds' worth of mail as the limits allow."""
+        """The burst at this rate: it lasts as many seconds as the configured burst does at the configured rate."""
         return max(1.0, self._limits.burst * per_second / self._limits.per_second)
 
     def pause_left(self, now: float) -> float:
-        """For how many seconds nothing is sent."""
+        """For how many more seconds nothing is sent."""
         return max(0.0, self._paused_until - now, self._rests_until - now)
 
     def limit(self, limits: Limits) -> None:
@@ -392,19 +398,19 @@ class Lane:
         self._pace.share = 1 / limits.parts
         self._connections = min(self._connections, float(limits.connections_max))
 
-    def adopt(self, standing: Standing, moment: Moment) -> None:
-        """Take over what another process learnt, or an operator decided."""
-        before, self._pace.standing = self.standing, standing
-        if standing.paused_until != before.paused_until or standing.state is not before.state:
+    def adopt(self, learned: LearnedLimits, moment: Moment) -> None:
+        """Take over the limits that another process learnt or an operator set."""
+        before, self._pace.learned = self.learned, learned
+        if learned.paused_until != before.paused_until or learned.state is not before.state:
             self._rest(moment)
 
     def use_up_burst(self, at: float) -> None:
-        """Another process had the lane until then, and may have sent the whole burst in its last moment."""
+        """Assume that the process which had the lane until `at` sent the whole burst in its last moment."""
         per_second = self.per_second
         self._full_at = max(self._full_at, at + self._burst(per_second) / per_second)
 
-    def take(self, now: float) -> Slot | Later:
-        """A slot to send one mail, which must be given back."""
+    def take_slot(self, now: float) -> Slot | Later:
+        """A slot to send one message, which must be released."""
         if now < self._paused_until or now < self._rests_until:
             return Later(self.pause_left(now))
         if self._in_use >= self.connections:
@@ -423,54 +429,56 @@ class Lane:
         return Slot(self._era)
 
     def untake(self) -> None:
-        """The slot just taken is not used."""
+        """Return the slot that was just taken, unused."""
         if self._in_use == 0:
-            raise ValueError("a slot was given back that was not taken")
+            raise ValueError("a slot was released that was not taken")
         self._in_use -= 1
         self._full_at -= 1 / self.per_second
 
-    def give_back(self, slot: Slot, served: Served, moment: Moment, refused: Refused | None = None) -> Lesson | None:
-        """The mail's turn is over. What was learnt by it, if anything."""
-        if served is Served.NOT_SENT:
+    def release_slot(
+        self, slot: Slot, served: DeliveryFeedback, moment: Moment, refused: Refused | None = None
+    ) -> LimitChange | None:
+        """End the message's turn. Returns the limit change that its result caused, if any."""
+        if served is DeliveryFeedback.NOT_SENT:
             self.untake()
             return None
         was_full = self._in_use >= self.connections
         self._end_turn()
         is_first = self.is_current(slot)
-        if served is Served.WELL:
+        if served is DeliveryFeedback.WELL:
             self._misses = 0
             return self._serve(moment, was_full=was_full, is_answer=is_first)
         return self.heed(served, moment, refused or Refused(), others=self._in_use, is_first=is_first)
 
     def end_turn_unheeded(self) -> None:
-        """The mail's turn is over; what its reply said is about less than this lane, or about more."""
+        """End the message's turn and learn nothing: its reply was about less than this lane, or about more."""
         self._end_turn()
         self._misses = 0
         self._answers = True
 
     def _end_turn(self) -> None:
         if self._in_use == 0:
-            raise ValueError("a slot was given back that was not taken")
+            raise ValueError("a slot was released that was not taken")
         self._in_use -= 1
 
-    def branch(self, place: Place) -> "Lane":
-        """A branch of this lane, which begins as it is."""
-        made = Lane(self._limits, place)
-        made._pace = self._pace.branch(place)
+    def branch(self, scope: LaneScope) -> "Lane":
+        """A branch of this lane, which starts with the lane's present state."""
+        made = Lane(self._limits, scope)
+        made._pace = self._pace.branch(scope)
         made._connections, made._answers, made._full_at = self._connections, self._answers, self._full_at
         made._rests_until, made._is_climbing = self._rests_until, self._is_climbing
         return made
 
     def heed(
-        self, served: Served, moment: Moment, refused: Refused, *, others: int, is_first: bool = True
-    ) -> Lesson | None:
-        """What is learnt from a mail that was not taken, while `others` were under way.
+        self, served: DeliveryFeedback, moment: Moment, refused: Refused, *, others: int, is_first: bool = True
+    ) -> LimitChange | None:
+        """Learn from a message that was not taken, while `others` were under way.
 
-        Mails in flight together are refused together: only the first counts.
+        Messages in flight together are refused together: only the first refusal counts.
         """
         is_repeated_miss = refused.message_id is not None and refused.message_id == self._missed
-        self._missed = refused.message_id if served is Served.UNREACHABLE else None
-        if served is not Served.UNREACHABLE:
+        self._missed = refused.message_id if served is DeliveryFeedback.UNREACHABLE else None
+        if served is not DeliveryFeedback.UNREACHABLE:
             self._misses = 0
         elif not is_repeated_miss:
             self._misses += 1
@@ -479,30 +487,30 @@ class Lane:
             if not self._may_teach(refused):
                 return None
         match served:
-            case Served.PUSHED_BACK:
+            case DeliveryFeedback.PUSHED_BACK:
                 if is_first:
                     self._step_back(moment.seconds)
-            case Served.SLOW:
+            case DeliveryFeedback.SLOW:
                 return self._stopped(self._pace.slowed(refused, moment), moment) if is_first else None
-            case Served.BLOCKED:
+            case DeliveryFeedback.BLOCKED:
                 return self._stopped(self._pace.blocked(refused, moment), moment) if is_first else None
-            case Served.CONNECTIONS:
-                lesson = self._pace.refused_connection(refused, others, moment)
+            case DeliveryFeedback.CONNECTIONS:
+                limit_change = self._pace.refused_connection(refused, others, moment)
                 # Even a single one was too many.
                 if is_first and not others:
                     self._step_back(moment.seconds)
-                return lesson
-            case Served.PER_CONNECTION:
-                lesson = self._pace.refused_over_connection(refused, moment)
-                # Even the first mail was too many.
+                return limit_change
+            case DeliveryFeedback.PER_CONNECTION:
+                limit_change = self._pace.refused_over_connection(refused, moment)
+                # Even the first message was too many.
                 if is_first and not refused.taken_before:
                     self._step_back(moment.seconds)
-                return lesson
-            case Served.UNREACHABLE:
+                return limit_change
+            case DeliveryFeedback.UNREACHABLE:
                 self._answers = False
                 if self._misses >= MISSES_MAX and is_first:
                     self._pause_unreachable(moment.seconds)
-            case Served.OTHERWISE | Served.WELL | Served.NOT_SENT:
+            case DeliveryFeedback.OTHERWISE | DeliveryFeedback.WELL | DeliveryFeedback.NOT_SENT:
                 pass
             case _:
                 assert_never(served)
@@ -514,13 +522,13 @@ class Lane:
         if message_id is None:
             return True
         if message_id in self._taught:
-            return self.standing.state is not LaneState.OPEN
+            return self.learned.state is not LaneState.OPEN
         self._taught[message_id] = None
         if len(self._taught) > TAUGHT_MAX:
             self._taught.popitem(last=False)
         return True
 
-    def _serve(self, moment: Moment, *, was_full: bool, is_answer: bool) -> Lesson | None:
+    def _serve(self, moment: Moment, *, was_full: bool, is_answer: bool) -> LimitChange | None:
         self._answers = True
         self._pause_seconds = 0.0
         if self._is_climbing:
@@ -538,19 +546,19 @@ class Lane:
             per_connection_max=PER_CONNECTION_MAX,
         )
 
-    def _stopped(self, lesson: Lesson | None, moment: Moment) -> Lesson | None:
-        if lesson is not None:
+    def _stopped(self, limit_change: LimitChange | None, moment: Moment) -> LimitChange | None:
+        if limit_change is not None:
             self._rest(moment)
-        return lesson
+        return limit_change
 
     def _rest(self, moment: Moment) -> None:
-        """Send nothing until the standing's time, then begin with a single connection."""
-        paused_until = self.standing.paused_until
+        """Send nothing until the time in the learned limits, then begin with a single connection."""
+        paused_until = self.learned.paused_until
         seconds = 0.0 if paused_until is None else (paused_until - moment.at).total_seconds()
         self._rests_until = moment.seconds + max(0.0, seconds)
         self._pace.begin_window(self._rests_until)
         self._era += 1
-        if self.standing.state is not LaneState.OPEN:
+        if self.learned.state is not LaneState.OPEN:
             self._connections = 1.0
             self._is_climbing = True
 
@@ -565,7 +573,7 @@ class Lane:
         self._era += 1
         self._pause_seconds = min(max(MISS_PAUSE_SECONDS_MIN, 2 * self._pause_seconds), MISS_PAUSE_SECONDS_MAX)
         self._paused_until = now + self._pause_seconds
-        # After the pause, a single mail probes the destination.
+        # After the pause, a single message probes the destination.
         self._connections = 1.0
 
 
@@ -573,10 +581,10 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """Items in order within each account, with the accounts taking turns; of an account, lists and other mail in turn.
+    """Items in order within each account. Accounts take turns; within an account, so do lists and other mail.
 
-    Every operation takes constant time. Both the whole and each account's part are bounded, so that one account's
-    backlog can't keep the others out.
+    Every operation takes constant time. The whole queue and each account's part of it are bounded, so that one
+    account's backlog can't keep the others out.
     """
 
     __slots__ = ("_account_items_max", "_count", "_items_max", "_lists", "_lists_next", "_waiting")
@@ -587,7 +595,7 @@ class FairQueue(Generic[Item]):
         self._count = 0
         # In the order of turns. Not a plain dict, which finds its first key only after scanning all deleted ones.
         self._waiting: OrderedDict[AccountId, deque[Item]] = OrderedDict()
-        # Mail of lists waits apart, so that a list does not delay its own account's other mail.
+        # Mail of lists waits separately, so that a list does not delay other mail of its account.
         self._lists: dict[AccountId, deque[Item]] = {}
         self._lists_next: set[AccountId] = set()
 
@@ -598,7 +606,7 @@ class FairQueue(Generic[Item]):
         return len(self._waiting.get(account_id, ())) + len(self._lists.get(account_id, ()))
 
     def push(self, account_id: AccountId, item: Item, *, is_list: bool = False) -> bool:
-        """Whether there was room. An account that had nothing waiting has its turn after all others."""
+        """Add the item; False if the queue is full. An account that had nothing waiting gets its turn last."""
         if self._count >= self._items_max or self.waiting(account_id) >= self._account_items_max:
             return False
         others = self._waiting.setdefault(account_id, deque())
@@ -607,13 +615,13 @@ class FairQueue(Generic[Item]):
         return True
 
     def accounts(self) -> Iterable[AccountId]:
-        """Those that have something waiting, in the order of their turns."""
+        """The accounts that have something waiting, in the order of their turns."""
         return self._waiting.keys()
 
     def pop(self, account_id: AccountId | None = None) -> Item:
-        """The next item of the account, or of the account whose turn it is; IndexError when nothing waits."""
+        """The next item of the account, or of the account whose turn it is; IndexError if the queue is empty."""
         if not self._count:
-            raise IndexError("nothing waits")
+            raise IndexError("the queue is empty")
         if account_id is None:
             account_id = next(iter(self._waiting))
         others = self._waiting.pop(account_id)

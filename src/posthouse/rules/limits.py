@@ -11,7 +11,7 @@ RECIPIENTS_MAX: Final = 50
 # Of one field, duplicates included.
 RECIPIENTS_GIVEN_MAX: Final = 20 * RECIPIENTS_MAX
 MIME_BYTES_MAX: Final = 10 * MIB
-# A 10 MiB message whose attachments are JSON strings of base64 needs some room around it.
+# A 10 MiB message whose attachments are base64 in JSON strings needs more space than that.
 HTTP_BODY_BYTES_MAX: Final = 16 * MIB
 ATTACHMENTS_MAX: Final = 20
 FILENAME_CHARACTERS_MAX: Final = 255
@@ -30,7 +30,7 @@ HEADERS_BYTES_MAX: Final = 16 * 1024
 # RFC 5321: 64 octets of local part, 255 of domain, 254 for the path as a whole.
 ADDRESS_CHARACTERS_MAX: Final = 254
 
-# Endpoints of an account.
+# An account's endpoints.
 ENDPOINTS_MAX: Final = 10
 ENDPOINT_HEADERS_MAX: Final = 5
 ENDPOINT_HEADER_CHARACTERS_MAX: Final = 1_000
@@ -48,11 +48,11 @@ RECIPIENTS_PER_REQUEST: Final = 25
 RECIPIENTS_PER_BURST_REQUEST: Final = RECIPIENTS_MAX
 # A recipient of test mail counts as this many, since it costs no credit.
 TEST_RECIPIENT_WEIGHT: Final = 2
-# Assembled messages that an account stores on a UTC day, and the part of it that test mail may have: a test key that
-# leaks must not stop the account's mail.
+# Bytes of assembled messages that an account stores on a UTC day, and the part of them that test mail may use: a leaked
+# test key must not stop the account's live mail.
 STORED_BYTES_PER_DAY: Final = 10 * GIB
 STORED_TEST_PART: Final = 10
-# Changes under /v1, of an account: far above what people and deployments do.
+# An account's changes under /v1: far above what people and deployments need.
 WRITES_PER_SECOND: Final = 10
 WRITES_BURST: Final = 60
 WARMUP_RECIPIENTS_BY_DAY: Final = (
@@ -63,7 +63,7 @@ WARMUP_RECIPIENTS_BY_DAY: Final = (
 TEMPLATE_PART_CHARACTERS_MAX: Final = 256 * 1024
 # Rendering happens before anything is charged, so placeholders per part are bounded.
 TEMPLATE_PLACEHOLDERS_MAX: Final = 1_000
-# Of a request, if its template has the engine `handlebars`; the object itself is the first level.
+# The `variables` of a request whose template has the engine `handlebars`; the object itself is the first level.
 VARIABLES_BYTES_MAX: Final = 64 * 1024
 VARIABLES_LEVELS_MAX: Final = 8
 TEMPLATES_MAX: Final = 1_000
@@ -75,12 +75,12 @@ TEMPLATES_BYTES_MAX: Final = 256 * MIB
 
 # Credentials.
 JWT_LIFETIME_SECONDS: Final = 12 * 3600
-# For how long links and return paths in mail that was sent should work.
+# How long links and return paths in sent mail should work.
 OLD_LINK_DAYS: Final = 30
-# A kept session: the lifetime of its tokens, of the session unless it is renewed, and of the session in all.
+# A remembered session: the lifetime of its tokens, of the session unless it is renewed, and of the session in all.
 RENEWED_TOKEN_SECONDS: Final = 15 * 60
-KEPT_SESSION_IDLE_SECONDS: Final = 7 * 24 * 3600
-KEPT_SESSION_SECONDS_MAX: Final = 30 * 24 * 3600
+REMEMBERED_SESSION_IDLE_SECONDS: Final = 7 * 24 * 3600
+REMEMBERED_SESSION_SECONDS_MAX: Final = 30 * 24 * 3600
 # Two tabs may renew at the same moment, and a response may get lost.
 RENEWAL_GRACE_SECONDS: Final = 60
 LOGIN_LINK_SECONDS: Final = 600
@@ -91,9 +91,9 @@ PASSWORD_CHARACTERS_MAX: Final = 256
 CREDENTIALS_MAX: Final = 100
 KEYS_MAX: Final = 1_000
 KEY_DOMAINS_MAX: Final = 20
-# High enough for every user: a rotated key gets its full lifetime again.
+# High enough for every use: a rotated key gets its full lifetime again.
 KEY_DAYS_MAX: Final = 3_660
-# Long enough to look up in the lists what a key in an old log was.
+# Long enough to look up which key an entry in an old log names.
 KEYS_ENDED_DAYS: Final = 90
 OVERLAP_SECONDS: Final = 24 * 3600
 OVERLAP_SECONDS_MAX: Final = 7 * 24 * 3600
@@ -108,34 +108,36 @@ INVITATION_LIFETIME_SECONDS: Final = 7 * 24 * 3600
 PASSWORD_RESET_SECONDS: Final = 3600
 USER_AGENT_CHARACTERS_MAX: Final = 200
 AUDIT_LOG_DAYS: Final = 400
-# What lanes learnt; a lane that has not changed for so long begins anew.
-LESSONS_DAYS: Final = 90
+# How long limit changes are stored; a lane that has not changed for this long starts again.
+LIMIT_CHANGES_DAYS: Final = 90
 
-# Accepting, claiming and recording: the size of a shared transaction, and of the queue for the next. A recipient takes
-# 0.025 ms to accept and up to 0.14 ms to claim or record, so that none lasts much longer than 50 ms.
-BATCH_ITEMS_MAX: Final = 100
-BATCH_RECIPIENTS_MAX: Final = 250
-BATCH_BYTES_MAX: Final = 16 * MIB
+# Accepting, claiming and recording: the size of a group commit, and of the queue for the next one. A recipient takes
+# 0.025 ms to accept and up to 0.14 ms to claim or record, so that no transaction lasts much longer than 50 ms.
+GROUP_COMMIT_ITEMS_MAX: Final = 100
+GROUP_COMMIT_RECIPIENTS_MAX: Final = 250
+# While several accounts wait: two of the largest messages, and a few single recipients.
+GROUP_COMMIT_RECIPIENTS_SHARED_MAX: Final = 125
+GROUP_COMMIT_BYTES_MAX: Final = 16 * MIB
 WAITING_ITEMS_MAX: Final = 2_000
 WAITING_BYTES_MAX: Final = 256 * MIB
 # Above this a body is parsed and written in a thread, so that the event loop stays responsive.
 THREAD_BODY_BYTES_MIN: Final = 256 * 1024
 
-# A bulk request: many emails. Their assembled messages: in all, and where one transaction takes all of them.
-BULK_EMAILS_MAX: Final = 500
-# As given, duplicates included. Every rate admits this many at once, with a test key too.
-BULK_RECIPIENTS_MAX: Final = 1_000
-BULK_ENTRIES_MAX: Final = 100_000
-BULK_BYTES_MAX: Final = 128 * MIB
-BULK_ALL_BYTES_MAX: Final = 32 * MIB
-# This many emails of a bulk request count as one request of the account's rate.
-BULK_EMAILS_PER_REQUEST: Final = 25
+# A batch request: its emails, and the bytes of their assembled messages: in all, and where all share one transaction.
+BATCH_EMAILS_MAX: Final = 500
+# As given, duplicates included. Every rate admits this many in one burst, with a test key too.
+BATCH_RECIPIENTS_MAX: Final = 1_000
+BATCH_ENTRIES_MAX: Final = 100_000
+BATCH_BYTES_MAX: Final = 128 * MIB
+BATCH_ALL_BYTES_MAX: Final = 32 * MIB
+# This many emails of a batch request count as one request of the account's rate.
+BATCH_EMAILS_PER_REQUEST: Final = 25
 
 # Domains.
 DOMAIN_RECHECK_SECONDS: Final = 24 * 3600
 DOMAIN_GRACE_SECONDS: Final = 7 * 24 * 3600
 DOMAINS_MAX: Final = 1_000
-# Domains added and keys rotated, of an account; each takes an RSA key.
+# Domains that an account adds and keys that it rotates; each needs an RSA key.
 DOMAIN_KEYS_PER_MINUTE: Final = 10
 DOMAIN_KEYS_BURST: Final = 20
 # New keys start to sign within this time after their record is published.
@@ -153,15 +155,15 @@ PARTITION_DAYS_AHEAD: Final = 7
 # Logins: this many failures in a row count as typing errors; then the wait doubles.
 LOGIN_FAILURES_FREE: Final = 4
 LOGIN_WAIT_SECONDS_MAX: Final = 900
-# Failures of a network, or with an address from elsewhere, delay further logins and refuse none.
+# Failures from a network, or for an address from elsewhere, delay further logins and refuse none.
 LOGIN_NETWORK_FAILURES_FREE: Final = 40
 LOGIN_DELAY_SECONDS_MIN: Final = 0.1
 LOGIN_DELAY_SECONDS_MAX: Final = 2.0
 
-# The Authorization header: far longer than our tokens, far shorter than what would be slow to decode.
+# The Authorization header: far longer than our tokens, far shorter than a value that would be slow to decode.
 AUTHORIZATION_CHARACTERS_MAX: Final = 8 * 1024
 
-# A template's variable: integers no larger than a double can represent.
+# A template's variables: integers no larger than a double can represent.
 VARIABLE_NUMBER_BITS_MAX: Final = 1024
 
 # A request that waits for a message ends before the time-outs of usual clients and proxies: 30 s and more.

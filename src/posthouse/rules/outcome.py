@@ -3,9 +3,9 @@
 An attempt ends at a stage of an SMTP session, or before there was a session. `judge` gives the verdict on a single
 attempt; `recipient_update` gives the recipient's state, considering how often and how long delivery was tried.
 
-Two principles. A 5xx reply about *this mail* (from MAIL on) is final; a 5xx about the *server* or about us
+Two principles. A 5xx reply about *this message* (from MAIL on) is final; a 5xx about the *server* or about us
 (greeting, EHLO, STARTTLS, AUTH, "authenticate first") is not, since the next host may differ and servers are repaired
-within hours. And after the final dot a missing reply proves nothing: the mail is retried, and the attempt is
+within hours. And after the final dot a missing reply proves nothing: the message is retried, and the attempt is
 recorded as ambiguous.
 """
 
@@ -26,7 +26,7 @@ class Stage(StrEnum):
     GREETING = "greeting"
     EHLO = "ehlo"
     STARTTLS = "starttls"
-    # Only at a relay.
+    # Only with a relay.
     AUTH = "auth"
     MAIL = "mail"
     RCPT = "rcpt"
@@ -91,7 +91,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class StillBlocked:
-    """A server refused our address, and the mail was held for as long as it may be: the first reply counts."""
+    """A server refused our address, and the message was held for as long as it may be: the first reply counts."""
 
     code: int
     text: str
@@ -111,15 +111,15 @@ class OutcomeKind(StrEnum):
 class DeliveryVerdict:
     """`code` is the server's, None without a reply; `text` is its reply, or our description of what happened.
 
-    `next_exchange`: try the destination's next host, if any, before this verdict counts.
-    `ambiguous`: the mail may have arrived anyway. `suppress`: the address gets no more mail. `is_released`: the credit
-    is returned although the mail failed.
+    `next_mx_host`: try the destination's next host, if any, before this verdict counts.
+    `ambiguous`: the message may have arrived anyway. `suppress`: the address gets no more mail. `is_released`: the
+    credit is returned although the message failed.
     """
 
     kind: OutcomeKind
     code: int | None
     text: str
-    next_exchange: bool = False
+    next_mx_host: bool = False
     ambiguous: bool = False
     suppress: bool = False
     is_released: bool = False
@@ -133,7 +133,7 @@ class RecipientUpdate:
     next_at: datetime | None = None
 
 
-# Before MAIL, no reply is about this mail.
+# Before MAIL, no reply is about this message.
 _BEFORE_MAIL: Final = frozenset({Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS, Stage.AUTH})
 AUTHENTICATION_REQUIRED: Final = 530
 # RFC 5321, 4.5.3.1.10: older servers use it for "too many recipients", and some for a full mailbox.
@@ -158,7 +158,7 @@ def judge(result: AttemptResult) -> DeliveryVerdict:
                 OutcomeKind.DEFERRED,
                 None,
                 f"{reason} ({_while(stage)})",
-                next_exchange=stage in _BEFORE_MAIL,
+                next_mx_host=stage in _BEFORE_MAIL,
                 ambiguous=stage is Stage.DOT,
             )
         case Unresolved(LookupFailure.NO_ANSWER, reason):
@@ -172,7 +172,7 @@ def judge(result: AttemptResult) -> DeliveryVerdict:
                 OutcomeKind.BOUNCED,
                 None,
                 "the address is suppressed: earlier mail to it bounced or was complained about, "
-                "or the account wants none",
+                "or the account blocks it",
             )
         case Suppressed(unsubscribed_list):
             return DeliveryVerdict(
@@ -187,7 +187,7 @@ def judge(result: AttemptResult) -> DeliveryVerdict:
 
 
 def is_taken(result: AttemptResult) -> bool:
-    """Whether the server took the mail."""
+    """Whether the server took the message."""
     return isinstance(result, Replied) and judge(result).kind is OutcomeKind.DELIVERED
 
 
@@ -225,7 +225,7 @@ def _judge_reply(stage: Stage, reply: Reply) -> DeliveryVerdict:
     if stage is Stage.DOT and 200 <= code < 300:
         return DeliveryVerdict(OutcomeKind.DELIVERED, code, reply.text)
     if stage in _BEFORE_MAIL or (stage is Stage.MAIL and code == AUTHENTICATION_REQUIRED):
-        return DeliveryVerdict(OutcomeKind.DEFERRED, code, reply.text, next_exchange=True)
+        return DeliveryVerdict(OutcomeKind.DEFERRED, code, reply.text, next_mx_host=True)
     if 500 <= code < 600 and not (stage is Stage.RCPT and code == OVER_STORAGE):
         suppress = stage is Stage.RCPT and reply.enhanced in SUPPRESSING
         return DeliveryVerdict(OutcomeKind.BOUNCED, code, reply.text, suppress=suppress)

@@ -1,13 +1,13 @@
-"""The pace of a lane: how fast it goes by its standing, and when a mail's result changes that."""
+"""The pace of a lane: how fast it sends according to its learned limits, and when a result changes that."""
 
 from collections import deque
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from posthouse.rules import standing as rules
-from posthouse.rules.standing import SEEN_SECONDS, Change, Lesson, Place, Refused, Standing
+from posthouse.rules import learned_limits as rules
+from posthouse.rules.learned_limits import SEEN_SECONDS, Change, LaneScope, LearnedLimits, LimitChange, Refused
 
-# The times of mails taken are kept for more than the fastest lane serves in that time by one process.
+# How many times of taken messages are stored: more than one process sends in the fastest lane within SEEN_SECONDS.
 SEEN_MAX: Final = 60_000
 
 
@@ -20,63 +20,66 @@ class Moment(NamedTuple):
 
 
 class Pace:
-    """One process's part of a lane. `share` is how much of the lane that is: the standing is of the whole lane."""
+    """One process's part of a lane.
 
-    __slots__ = ("_seen", "_wants_more", "_window_from", "place", "share", "standing")
+    `share` is the size of that part: the learned limits are those of the whole lane.
+    """
 
-    def __init__(self, place: Place, standing: Standing, share: float = 1.0) -> None:
-        self.place = place
+    __slots__ = ("_seen", "_wants_more", "_window_from", "learned", "scope", "share")
+
+    def __init__(self, scope: LaneScope, learned: LearnedLimits, share: float = 1.0) -> None:
+        self.scope = scope
         self._seen: deque[float] = deque(maxlen=SEEN_MAX)
         self._window_from = float("-inf")
         self._wants_more = False
-        self.standing = standing
+        self.learned = learned
         self.share = share
 
-    def branch(self, place: Place) -> "Pace":
-        """Of a branch of the lane, which begins where the lane is."""
-        made = Pace(place, self.standing, self.share)
+    def branch(self, scope: LaneScope) -> "Pace":
+        """The pace of a branch of the lane, which starts with the lane's present pace."""
+        made = Pace(scope, self.learned, self.share)
         made._seen.extend(self._seen)
         made._window_from, made._wants_more = self._window_from, self._wants_more
         return made
 
     @property
     def per_second(self) -> float:
-        return self.standing.per_second * self.share
+        return self.learned.per_second * self.share
 
     def want_more(self) -> None:
-        """A mail had to wait for the rate."""
+        """A message had to wait for the rate."""
         self._wants_more = True
 
     def begin_window(self, seconds: float) -> None:
-        """Time without refusals counts from here."""
+        """Count time without refusals from here."""
         self._window_from = seconds
         self._wants_more = False
 
     def taken(
         self, moment: Moment, *, is_answer: bool, per_second_max: float, connections_max: int, per_connection_max: int
-    ) -> Lesson | None:
-        """A mail was taken; if `is_answer`, it was sent after the last rest. The limits are the whole lane's."""
+    ) -> LimitChange | None:
+        """A message was taken; if `is_answer`, it was sent after the last rest. The limits are the whole lane's."""
         self._seen.append(moment.seconds)
         self._drop_old(moment.seconds)
-        if is_answer and (change := rules.recovered(self.standing)) is not None:
+        if is_answer and (change := rules.recovered(self.learned)) is not None:
             return self._learnt(change, moment)
         if self._window_from == float("-inf"):
             self.begin_window(moment.seconds)
-        if moment.seconds - self._window_from < rules.growth_seconds_of(self.place.lane, self.standing):
+        if moment.seconds - self._window_from < rules.growth_seconds_of(self.scope.lane, self.learned):
             return None
         wanted_more = self._wants_more
         self.begin_window(moment.seconds)
         change = rules.relaxed(
-            self.standing, moment.at, connections_max=connections_max, per_connection_max=per_connection_max
+            self.learned, moment.at, connections_max=connections_max, per_connection_max=per_connection_max
         )
         if change is None and wanted_more:
-            change = rules.grown(self.standing, per_second_max, moment.at)
+            change = rules.grown(self.learned, per_second_max, moment.at)
         return self._learnt(change, moment)
 
-    def slowed(self, refused: Refused, moment: Moment) -> Lesson | None:
+    def slowed(self, refused: Refused, moment: Moment) -> LimitChange | None:
         change = rules.slowed(
-            self.standing,
-            self.place.lane,
+            self.learned,
+            self.scope.lane,
             refused,
             seen_per_second=self._seen_per_second(moment.seconds),
             now=moment.at,
@@ -84,17 +87,17 @@ class Pace:
         )
         return self._learnt(change, moment, refused)
 
-    def blocked(self, refused: Refused, moment: Moment) -> Lesson | None:
-        return self._learnt(rules.blocked(self.standing, refused, moment.at), moment, refused)
+    def blocked(self, refused: Refused, moment: Moment) -> LimitChange | None:
+        return self._learnt(rules.blocked(self.learned, refused, moment.at), moment, refused)
 
-    def refused_connection(self, refused: Refused, others: int, moment: Moment) -> Lesson | None:
+    def refused_connection(self, refused: Refused, others: int, moment: Moment) -> LimitChange | None:
         """Refused while `others` were open in this process."""
         seen = round(others / self.share)
-        return self._learnt(rules.with_fewer_connections(self.standing, refused, seen, moment.at), moment, refused)
+        return self._learnt(rules.with_fewer_connections(self.learned, refused, seen, moment.at), moment, refused)
 
-    def refused_over_connection(self, refused: Refused, moment: Moment) -> Lesson | None:
+    def refused_over_connection(self, refused: Refused, moment: Moment) -> LimitChange | None:
         seen = refused.taken_before
-        return self._learnt(rules.with_shorter_connections(self.standing, refused, seen, moment.at), moment, refused)
+        return self._learnt(rules.with_shorter_connections(self.learned, refused, seen, moment.at), moment, refused)
 
     def _seen_per_second(self, seconds: float) -> float:
         self._drop_old(seconds)
@@ -104,10 +107,10 @@ class Pace:
         while self._seen and self._seen[0] <= seconds - SEEN_SECONDS:
             self._seen.popleft()
 
-    def _learnt(self, change: Change | None, moment: Moment, refused: Refused | None = None) -> Lesson | None:
+    def _learnt(self, change: Change | None, moment: Moment, refused: Refused | None = None) -> LimitChange | None:
         if change is None:
             return None
         kind, after = change
-        lesson = Lesson(moment.at, self.place, kind, self.standing, after, refused or Refused())
-        self.standing = after
-        return lesson
+        limit_change = LimitChange(moment.at, self.scope, kind, self.learned, after, refused or Refused())
+        self.learned = after
+        return limit_change

@@ -1,7 +1,7 @@
 """Peppers: the keys of the hashes under which secrets are stored. Each has an id, so that a pepper can be replaced.
 
-The active pepper makes hashes, and every known pepper recognises its own. A hash of the pepper `first` is the HMAC
-alone, as it was before peppers had ids; any other has its pepper's id before it.
+The active pepper makes hashes, and every known pepper recognises its own. A hash of the pepper `first` is only the
+HMAC, as it was before peppers had ids; any other hash has its pepper's id in front of it.
 """
 
 import hmac

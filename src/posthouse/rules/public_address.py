@@ -42,7 +42,7 @@ FORBIDDEN_6: Final = tuple(
     for network in (
         "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
         "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "2002::/16",  # 6to4, which embeds an IPv4 address
         "2620:4f:8000::/48",  # anycast of the AS112 project
         "3fff::/20",  # documentation
     )
@@ -50,7 +50,7 @@ FORBIDDEN_6: Final = tuple(
 
 
 def is_public(address: Address, ours: Collection[Address] = ()) -> bool:
-    """Whether we may connect to it; `ours` are addresses of this installation."""
+    """Whether we may connect to the address; `ours` are addresses of this installation."""
     # An IPv4 address inside an IPv6 address (mapped, compatible, NAT64) is outside the allocated space.
     if address in ours:
         return False

@@ -1,9 +1,8 @@
-"""What an operator can do with mail in the queue, without a change of the tables by hand.
+"""What an operator can do with mail in the queue, without changing tables by hand.
 
-`retry` makes the next try due now, unless it would be the last or the mail has a `send_at` ahead; `hold` keeps mail
-back, and `release` ends that;
-`release_restored` does so for what is held since a restore; `cancel` ends it as failed, and its credits are returned.
-The time for which an operator held it does not count.
+`retry` makes the next try due now, unless it would be the last or the message has a `send_at` ahead; `hold` holds mail,
+and `release` ends that; `release_restored` ends it for mail that is held since a restore; `cancel` ends mail as failed,
+and its credits are returned. The time for which an operator held mail does not count towards its lifetime.
 """
 
 from enum import StrEnum
@@ -19,10 +18,10 @@ class QueueChange(StrEnum):
 
 
 def described(**chosen: str | None) -> str:
-    """What mail was chosen, in words, for the operator's log."""
+    """Which mail was chosen, in words, for the operator's log."""
     named = [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items() if value is not None]
     return ", ".join(named) or "all"
 
 
-# As the recipient's result and its event say it.
+# The text in the recipient's result and in its event.
 CANCELLED: Final = "it was cancelled by the operator of this service"

@@ -13,17 +13,18 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from posthouse.rules import limits
+from posthouse.rules.refusal import Code, Refusal
 
-# So much may the clocks of two processes differ; what is further ahead than the burst and this is not believed.
+# The clocks of two processes may differ by this much; a time further ahead than the burst and this is not believed.
 BEYOND_BURST_MAX: Final = timedelta(minutes=1)
-RATES_KEPT_MAX: Final = 1_000
+RATES_CACHED_MAX: Final = 1_000
 _ZERO: Final = timedelta(0)
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
 
 
 class Rate(NamedTuple):
-    """`per_second` is a whole number, or a fraction for what happens a few times a minute."""
+    """`per_second` is a whole number, or a fraction for rates of a few times a minute."""
 
     per_second: float
     burst: int
@@ -39,9 +40,13 @@ class RateReading(NamedTuple):
 class RateWait:
     seconds: int
 
+    def refusal(self, allowed: str, otherwise: str = "") -> Refusal:
+        """`allowed` says what the rate is, `otherwise` what can be done instead of waiting."""
+        return Refusal(Code.RATE_LIMITED, f"{allowed}: try again in {self.seconds} s{otherwise}.", self.seconds)
 
-def take(rate: Rate, full_at: datetime, now: datetime, count: int = 1) -> RateReading | RateWait:
-    """Take a request from the rate, or this many of what it counts; a RateWait has taken nothing."""
+
+def take_from_rate(rate: Rate, full_at: datetime, now: datetime, count: int = 1) -> RateReading | RateWait:
+    """Take one from the rate, or `count`; if the result is a RateWait, nothing was taken."""
     interval, burst = _spans(rate)
     used = _used(burst, full_at, now) + interval * count
     if used > burst:
@@ -50,7 +55,7 @@ def take(rate: Rate, full_at: datetime, now: datetime, count: int = 1) -> RateRe
 
 
 def charge(rate: Rate, full_at: datetime, now: datetime, count: int) -> datetime:
-    """The time at which the rate is full again, once this many more were taken, be they there or not."""
+    """The time at which the rate is full again after this many more are taken, whether or not they are available."""
     interval, burst = _spans(rate)
     return now + _used(burst, full_at, now) + interval * count
 
@@ -62,8 +67,16 @@ def reading(rate: Rate, full_at: datetime, now: datetime) -> RateReading:
     return RateReading(now + used, max(0, (burst - used) // interval), _seconds_rounded_up(used))
 
 
+def rate_headers(rate: Rate, reading: RateReading) -> dict[str, str]:
+    return {
+        "RateLimit-Limit": str(rate.burst),
+        "RateLimit-Remaining": str(reading.remaining),
+        "RateLimit-Reset": str(reading.reset_seconds),
+    }
+
+
 def _used(burst: timedelta, full_at: datetime, now: datetime) -> timedelta:
-    """At least nothing. A time far beyond the burst was written by a clock that was ahead, or for another rate."""
+    """The used part of the burst. A time far beyond it was written by a clock that was ahead, or for another rate."""
     used = full_at - now
     return used if _ZERO < used <= burst + BEYOND_BURST_MAX else _ZERO
 
@@ -77,7 +90,7 @@ def day_number(started_on: date, today: date) -> int:
 
 
 def warmup_limit(day_number: int, limits: Sequence[int]) -> int | None:
-    """The day's recipient limit; None once the listed days are over."""
+    """The recipient limit of the day; None once the listed days are over."""
     return limits[day_number - 1] if day_number <= len(limits) else None
 
 
@@ -89,7 +102,7 @@ def seconds_to_midnight(now: datetime) -> int:
 
 
 def seconds_to_day(now: datetime, day: date) -> int:
-    """The seconds to its 00:00 UTC, at least 1."""
+    """The seconds to the day's 00:00 UTC, at least 1."""
     return max(1, _seconds_rounded_up(datetime.combine(day, time(), UTC) - now))
 
 
@@ -98,7 +111,7 @@ def login_wait_seconds(failures: int) -> int:
     beyond = failures - limits.LOGIN_FAILURES_FREE
     if beyond <= 0:
         return 0
-    # Bounded before the shift: a patient attacker must not create a huge number.
+    # Bounded before the shift: a persistent attacker must not create a huge number.
     doublings = min(beyond - 1, limits.LOGIN_WAIT_SECONDS_MAX.bit_length())
     return min(1 << doublings, limits.LOGIN_WAIT_SECONDS_MAX)
 
@@ -111,7 +124,7 @@ def login_delay_seconds(failures: int) -> float:
     return min(limits.LOGIN_DELAY_SECONDS_MIN * (1 << doublings), limits.LOGIN_DELAY_SECONDS_MAX)
 
 
-@lru_cache(RATES_KEPT_MAX)
+@lru_cache(RATES_CACHED_MAX)
 def _spans(rate: Rate) -> tuple[timedelta, timedelta]:
     """The interval and the whole burst."""
     # Rounded up, so that a rate that doesn't divide a second is never exceeded; the burst is counted in the same

@@ -26,23 +26,23 @@ class Code(StrEnum):
 class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of ours)
     """Raised by the rule, translated at the entry point.
 
-    The client sees `text`: it says what is wrong and what to do, and contains no secret. SMTP has a reply of its
-    own for `lacks_room`.
+    The client sees `text`: it says what is wrong and what to do, and contains no secret. SMTP has a separate reply
+    for `lacks_capacity`.
     """
 
     code: Code
     text: str
     retry_after_seconds: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
-    lacks_room: bool = False
+    lacks_capacity: bool = False
 
     def drop_traceback(self) -> None:
-        """Call it once the refusal is answered: the traceback's frames hold whole mails."""
+        """Call it once the refusal is answered: the frames of the traceback hold whole messages."""
         self.__traceback__ = self.__cause__ = self.__context__ = None
 
     def copy(self) -> "Refusal":
         """A copy for another task: the same exception can't be raised in several tasks."""
-        copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers), self.lacks_room)
+        copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers), self.lacks_capacity)
         copy.__cause__ = self.__cause__
         return copy
 
@@ -59,4 +59,4 @@ def invalid(text: str) -> Refusal:
 
 
 def unreadable_cursor(parameter: str = "cursor") -> Refusal:
-    return invalid(f"`{parameter}` is not one that this endpoint gave: leave it out to start anew.")
+    return invalid(f"`{parameter}` was not returned by this endpoint: leave it out to start from the beginning.")

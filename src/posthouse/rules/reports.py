@@ -5,9 +5,11 @@ the message; a report about any other address is recorded and changes nothing.
 
 A token shared by several recipients does not show who sent the report, so each could report for the others. With
 such a token only a single recipient of the message can complain, and a bounce counts only if it comes from the server
-that took the mail, and for recipients that could have shared an envelope.
+that took the message, and for recipients that could have shared an envelope.
 
-A complaint counts only if it comes from a feedback loop (`feedback_loops`): any other is recorded.
+Every recipient of a message has its token and can write a report. So a complaint counts only if it comes from a
+feedback loop: a provider on the list signed it (DKIM) and is its author, or it comes from a network that the operator
+trusts. Any other is only recorded.
 """
 
 from collections import Counter
@@ -23,7 +25,7 @@ NOT_SPAM: Final = "not-spam"
 
 @dataclass(frozen=True, slots=True)
 class ReportNote:
-    """An entry on a message's timeline; without a position it is about none of its recipients.
+    """An entry in a message's timeline; without a position it is about none of its recipients.
 
     `detail` is the address that a bounce names, or the kind of a complaint and who sent it unverified. `is_shared`:
     the token has no position and the message has several recipients. `is_believed`: it is about the recipient at
@@ -44,9 +46,9 @@ class ReportNote:
     def duplicate_key(self) -> tuple[object, ...]:
         """Two reports with the same key are duplicates."""
         if self.suppress:
-            # The other fields don't matter: so a recipient has few of these and there is always room for them.
+            # The other fields don't matter: so a recipient has few of these, and they always fit.
             return self.kind, self.position, self.is_shared
-        # A bounce may name the address that the mail was forwarded to, which may vary.
+        # A bounce may name the address that the message was forwarded to, which may vary.
         is_known_by_position = self.kind == "bounce" and self.position is not None
         return self.kind, self.position, self.is_shared, self.status, "" if is_known_by_position else self.detail
 
@@ -62,8 +64,8 @@ def report_notes(
     """The timeline entries for a message with these recipients, by position.
 
     `complainer` is the recipient who complained before with a shared token; `unverified_peer` sent a complaint that
-    comes from no feedback loop; `taken_by_peer` are the recipients whose mail was taken by the server that sent the
-    report.
+    comes from no feedback loop; `taken_by_peer` are the recipients whose message was taken by the server that sent
+    the report.
     """
     if position is not None and position not in recipients:
         return []

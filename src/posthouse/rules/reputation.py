@@ -8,24 +8,24 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-# Fewer results are not judged: a single mistyped address among ten is no bad list.
+# Fewer results are not judged: a single mistyped address among ten does not mean a bad list.
 FINALS_MIN: Final = 200
 # Only the latest recipients accepted within the window are judged.
 RECIPIENTS_MAX: Final = 10_000
 WINDOW: Final = timedelta(hours=24)
-# An account's tier is `good` after so long, and so many mails delivered, without a warning.
+# An account's tier is `good` after this long, and this many deliveries, without a warning.
 GOOD_AFTER: Final = timedelta(days=14)
 GOOD_DELIVERED_MIN: Final = 1_000
 
 
 class Mark(NamedTuple):
-    """Reached by this share of the results, if there are also as many: a few people who complain are no bad list."""
+    """Reached by this share of the results, if the count is reached too: a few complaints don't mean a bad list."""
 
     percent: float
     count_min: int = 0
 
     def is_reached(self, part: int, whole: int) -> bool:
-        # In thousandths: the bounds are exact, and so is the comparison.
+        # In thousandths, so that the bounds and the comparison are exact.
         return part >= self.count_min and part * 100_000 >= whole * round(self.percent * 1_000)
 
 
@@ -36,7 +36,7 @@ class Marks(NamedTuple):
 
 UNKNOWN_MARKS: Final = Marks(warn=Mark(5.0), suspend=Mark(10.0))
 COMPLAINT_MARKS: Final = Marks(warn=Mark(0.1, 3), suspend=Mark(0.5, 10))
-# Of the invitations that an account mailed, by themselves: at the second it may mail no more for now.
+# For the invitations that an account sent, judged separately: at the second mark it may send no more for now.
 INVITATION_MARKS: Final = Marks(warn=Mark(20.0, 3), suspend=Mark(20.0, 10))
 WARN_AGAIN: Final = timedelta(days=1)
 
@@ -58,7 +58,7 @@ class ReputationFigures(NamedTuple):
     """Final results with a server's reply; how many of them were unknown addresses or complaints.
 
     An address is unknown if its server said so at RCPT, or in a bounce with our token. An address counts once as
-    unknown and once as complaining, however many mails it got.
+    unknown and once as complaining, however many messages it got.
     """
 
     finals: int
@@ -85,7 +85,7 @@ def judge(finals: int, unknown: int, complaints: int) -> ReputationVerdict:
 
 
 def judge_invitations(figures: ReputationFigures) -> ReputationVerdict:
-    """They are few, and go out in the name of the service: fewer results are enough."""
+    """Invitations are few, and are sent in the name of the service: fewer results are enough."""
     bad = figures.unknown + figures.complaints
     if INVITATION_MARKS.suspend.is_reached(bad, figures.finals):
         return ReputationVerdict.SUSPEND
@@ -108,7 +108,7 @@ def is_warning(warned_at: datetime | None, forgiven_at: datetime | None, now: da
 
 
 def described(figures: ReputationFigures) -> str:
-    """For the operator, and as the reason of a suspension."""
+    """The figures in words, for the operator and as the reason for a suspension."""
     return (
         f"of the latest {figures.finals} results {figures.unknown_percent:.1f} % were unknown addresses "
         f"({UNKNOWN_MARKS.suspend.percent:g} % suspend) and {figures.complaints_percent:.2f} % were complained about "

@@ -1,7 +1,7 @@
-"""Resends: which recipients of old mail get it again, and for how long a resend goes on.
+"""Resends: which recipients of old messages get them again, and how long a resend lasts.
 
-Mail is sent again where its destination or this service was the obstacle. The address itself must be well: it is known,
-and wants the mail. What was refused for its content would be refused again.
+A message is sent again if its destination or this service was the obstacle. The address itself must be fine: it exists,
+and its owner wants the mail. A message that was refused for its content would be refused again.
 """
 
 from datetime import timedelta
@@ -13,9 +13,9 @@ from posthouse.rules.refusal import Code
 
 R = DeliveryReason
 
-# From then on its bodies are gone, by the usual retention.
+# After this, bodies have been deleted by the usual retention.
 LIFETIME: Final = timedelta(days=3)
-# For how long a resend and its key are remembered.
+# How long a resend and its key are remembered.
 REMEMBERED: Final = timedelta(days=30)
 
 _NEVER: Final = frozenset(
@@ -27,11 +27,11 @@ _NEVER: Final = frozenset(
         R.RECIPIENT_REFUSES,
         R.SUPPRESSED,
         R.UNSUBSCRIBED,
-        # An operator decided that it is not sent.
+        # An operator decided that it is not to be sent.
         R.CANCELLED,
     }
 )
-# Of bounces: what may have ended since, without the mail being another.
+# Reasons of bounces that may have ended since, for the same message.
 _FOR_POLICY: Final = frozenset(
     {
         R.AUTHENTICATION_FAILED,
@@ -66,17 +66,17 @@ class ResendStatus(StrEnum):
 
 
 class Fate(StrEnum):
-    """What becomes of a recipient of a message that failed, at least in part."""
+    """What a resend does with a recipient of a message that failed, at least in part."""
 
     RESENT = "resent"
-    # It has the mail, or is cancelled.
+    # It got the message, or was cancelled.
     LEFT = "left"
-    # Its address is unknown or wants no mail, or the same mail would be refused again.
+    # Its address is unknown or wants no mail, or the same message would be refused again.
     NEVER = "never"
 
 
 def fate(status: str, code: int | None, response: str | None, *, is_suppressed: bool) -> Fate:
-    """`is_suppressed`: by now, the address is suppressed, or has left the list of the message."""
+    """`is_suppressed`: by now the address is suppressed, or is unsubscribed from the message's list."""
     if status not in ("failed", "bounced"):
         return Fate.LEFT
     reason = reason_of(status, code, response)

@@ -1,8 +1,8 @@
-"""Whether PostgreSQL continues what the service knew, or was restored to an earlier moment.
+"""Whether PostgreSQL still has all that the service committed, or was restored to an earlier moment.
 
-Every recovery of a cluster begins a new timeline, a promotion after a failure as well as a restore. A process that ran
+Every recovery of a cluster begins a new timeline, both a promotion after a failure and a restore. A process that ran
 before knows which service time it had noted in the database: if that note is there, nothing was lost. Without such a
-process, a new timeline is taken for that of a restore.
+process, a new timeline is assumed to be that of a restore.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-# As `held_by` of the schedule names it.
+# The value of `held_by` in the schedule.
 RESTORE: Final = "restore"
-# Each process notes service time every five seconds, so that mail may be this much younger than the last note.
+# Each process notes service time every five seconds, so the newest mail may be this much younger than the last note.
 NOTED_WITHIN: Final = timedelta(seconds=10)
-# How long processes that ran before a promotion have to say that nothing is missing; each looks every five seconds.
+# How long processes that ran before a promotion have to confirm that nothing is missing; each looks every five seconds.
 WITNESSES_WITHIN: Final = timedelta(seconds=30)
 
 
@@ -37,7 +37,7 @@ class NotedTime:
 class TimelineFound:
     """`doubted_for` is None if the timeline is trusted; `is_being_held`: it was found to be a restored database's.
 
-    `has_target`: the recovery has a setting for where it ends.
+    `has_target`: a setting says where the recovery ends.
     """
 
     noted: NotedTime | None

@@ -1,16 +1,34 @@
-"""When a failed attempt is repeated: the schedules of delivery and of webhooks."""
+"""When a failed attempt is repeated: the schedules of delivery and of webhooks, and members' requests to try now.
+
+A request only moves the time of the next attempt: the attempt counts, and its destination's limits still apply.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
+
+from posthouse.rules.rate_limit import Rate
+from posthouse.rules.wait_reason import WaitExplanation, WaitReason, when
+
+# How long mail of a suspended account is held before it is given up.
+HOLD_MAX: Final = timedelta(days=7)
+
+# An account's rate of requests to try now: this many in a burst, and one a minute after that.
+REQUEST_RATE: Final = Rate(1 / 60, 60)
+REQUESTS_PER_MESSAGE_MAX: Final = 5
+# Longer than any message can be open.
+REQUEST_REMEMBERED: Final = timedelta(days=30)
+
+_MOVABLE: Final = frozenset({WaitReason.DEFERRED, WaitReason.GREYLISTED})
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The first attempt is made at once, each further attempt after its wait, counted from the end of the last.
+    """The first attempt is made immediately, each further attempt after its wait, counted from the end of the last.
 
     `spread` is the fraction by which a wait may be longer or shorter, so that attempts that failed together are not
-    repeated together. After `lifetime` there are no attempts.
+    repeated together. After `lifetime` there are no more attempts.
     """
 
     waits: tuple[timedelta, ...]
@@ -19,7 +37,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if any(wait < timedelta(0) for wait in self.waits) or not 0 <= self.spread <= 1:
-            raise ValueError("a schedule has no wait below zero, and a spread between 0 and 1")
+            raise ValueError("a schedule's waits must not be negative, and its spread must be between 0 and 1")
 
     @property
     def attempts_max(self) -> int:
@@ -52,8 +70,23 @@ WEBHOOK: Final = Schedule(
         timedelta(hours=10),
     )
 )
-# How long mail of a suspended account is held before it is given up.
-HOLD_MAX: Final = timedelta(days=7)
+
+
+class RetryAnswer(StrEnum):
+    """What the request does to a recipient, besides the reasons for which one waits."""
+
+    NOW = "now"
+    FINAL = "final"
+    LAST_ATTEMPT = "last_attempt"
+    TAKEN = "taken"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryResult:
+    """`result` is a RetryAnswer, or the WaitReason for which the recipient stays as it is."""
+
+    result: RetryAnswer | WaitReason
+    text: str
 
 
 def next_at(
@@ -82,3 +115,24 @@ def next_at(
 
 def is_held_too_long(held_since: datetime, now: datetime) -> bool:
     return now - held_since >= HOLD_MAX
+
+
+def judge_request(
+    status: str, wait: WaitExplanation | None, next_at: datetime | None, attempts: int, attempts_max: int
+) -> RetryResult:
+    """What a request does to a recipient; NOW if its next attempt can be moved."""
+    if wait is None:
+        return RetryResult(RetryAnswer.FINAL, f"it is final: {status}")
+    if wait.reason not in _MOVABLE or next_at is None:
+        return RetryResult(wait.reason, wait.text)
+    if attempts >= attempts_max - 1:
+        return RetryResult(
+            RetryAnswer.LAST_ATTEMPT,
+            f"only one attempt is left, and if it fails the message has failed: it stays at its time, {when(next_at)}",
+        )
+    return RetryResult(RetryAnswer.NOW, "due now; it is tried as soon as its destination's limits allow")
+
+
+def taken_by_worker() -> RetryResult:
+    """A worker took the recipient after it was read and before it was changed."""
+    return RetryResult(RetryAnswer.TAKEN, "a worker has taken it for its next try already")

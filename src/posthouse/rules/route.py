@@ -1,8 +1,8 @@
-"""Routes: which of our addresses a mail leaves from, and the name that it greets with there.
+"""Routes: which of our addresses a message leaves from, and the host name that we greet with there.
 
 An account sends from a pool of addresses. A sender keeps its address: of the addresses that may be used, each From
 domain prefers the same one (rendezvous hashing), and an address that is added or rests moves only the mail that it
-gains or loses. A pool that has no address sends as the machine does by itself.
+gains or loses. For a pool without addresses, the system chooses the address.
 """
 
 import re
@@ -13,28 +13,35 @@ from enum import IntEnum, StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
+from math import ceil
 from typing import Final
 
 from posthouse.rules.ids import AccountId
+from posthouse.rules.lane import Limits
 from posthouse.rules.public_address import Address
 
-# Names of pools and relays, as operators type them.
+# Names of pools and relays as operators type them.
 is_name: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}").fullmatch
 # The pool of accounts that have no other.
 DEFAULT_POOL: Final = "default"
-RANKINGS_KEPT_MAX: Final = 10_000
+RANKINGS_CACHED_MAX: Final = 10_000
+
+# A relay's lane: other lanes are named after a provider or a domain, and neither contains a colon.
+_RELAY_LANE_PREFIX: Final = "relay:"
+# TLS from the first byte; at any other port, STARTTLS (RFC 8314).
+IMPLICIT_TLS_PORT: Final = 465
 
 
 class AddressState(StrEnum):
     ACTIVE = "active"
     # Sends nothing until it is active again.
     RESTING = "resting"
-    # Sends nothing any more; known because attempts name it.
+    # Sends nothing any more; still stored because attempts name it.
     RETIRED = "retired"
 
 
 class Tier(StrEnum):
-    """What is known of an account's conduct: accounts without a pool of their own use that of their tier."""
+    """What is known about an account's reputation: accounts without their own pool use the pool of their tier."""
 
     NEW = "new"
     GOOD = "good"
@@ -52,7 +59,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class SendingAddress:
-    """`warms_up_since` is None of an address that needs no warm-up."""
+    """`warms_up_since` is None for an address that needs no warm-up."""
 
     route: Route
     pool: str
@@ -62,7 +69,7 @@ class SendingAddress:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`overflow` is the pool that is used while no address of this one may send, `relay` what comes after it."""
+    """`overflow` is the pool that is used while no address of this one may send, `relay` is used after that."""
 
     name: str
     tier: Tier | None = None
@@ -72,14 +79,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """All addresses and pools, and the pools of the accounts that have one, of their own or by their tier."""
+    """All addresses and pools, and the pools of the accounts that have one, either their own or that of their tier."""
 
     addresses: tuple[SendingAddress, ...] = ()
     pools: Mapping[str, Pool] = field(default_factory=dict)
     account_pools: Mapping[AccountId, str] = field(default_factory=dict)
 
     def pool_of(self, account_id: AccountId) -> str | None:
-        """The account's pool; None: its mail leaves as the machine sends by itself."""
+        """The account's pool; None: the system chooses the address of its mail."""
         if not self.addresses and not self.pools:
             return None
         pool = self.account_pools.get(account_id, DEFAULT_POOL)
@@ -115,30 +122,59 @@ class RouteTable:
         return chain
 
 
-class Room(IntEnum):
+class Capacity(IntEnum):
     """How much more mail a route can take now."""
 
-    # By its allowance, for this hour.
+    # Its quota for this hour is used up.
     SPENT = 0
     NONE = 1
-    # It would wait.
+    # A message would wait.
     SOME = 2
     FREE = 3
 
 
-def choose(
-    sender: str, routes: tuple[Route, ...], room_of: Callable[[Route], Room], before: str | None = None
-) -> Route | None:
-    """The sender's route: that of the attempt `before`, or else the first in its order that is free, or has room.
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A mail service of a third party that takes mail for us where none of our addresses may send it.
 
-    Without room anywhere it is the first of all, and the mail is postponed there; None without routes.
+    It has its own lane, for all destinations together, with the rate that the operator set. *Delivered* then means
+    that the relay took the message. Our login is sent over verified TLS only.
+    """
+
+    name: str
+    host: str
+    port: int
+    username: str
+    password: str = field(repr=False)
+    per_second: float
+    per_day: int | None = None
+
+    @property
+    def lane(self) -> str:
+        return lane_of_relay(self.name)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(per_second=self.per_second, burst=ceil(self.per_second))
+
+    @property
+    def is_implicit_tls(self) -> bool:
+        return self.port == IMPLICIT_TLS_PORT
+
+
+def choose(
+    sender: str, routes: tuple[Route, ...], capacity_of: Callable[[Route], Capacity], before: str | None = None
+) -> Route | None:
+    """The sender's route: that of the attempt `before`, or else the first in its order that is free or has capacity.
+
+    If none has capacity, it is the first of all, and the message is postponed there; None without routes.
     """
     own = ranked(sender, routes)
     again = next((route for route in own if str(route.source) == before), None)
-    if again is not None and room_of(again) > Room.NONE:
+    if again is not None and capacity_of(again) > Capacity.NONE:
         return again
     # Among equals `max` keeps the sender's order.
-    return max(own, key=room_of, default=None)
+    return max(own, key=capacity_of, default=None)
 
 
 def with_other_family(first: Route, routes: Iterable[Route], sender: str) -> tuple[Route, ...]:
@@ -147,22 +183,30 @@ def with_other_family(first: Route, routes: Iterable[Route], sender: str) -> tup
     return (first, *ranked(sender, others)[:1])
 
 
-@lru_cache(RANKINGS_KEPT_MAX)
+@lru_cache(RANKINGS_CACHED_MAX)
 def ranked(sender: str, routes: tuple[Route, ...]) -> tuple[Route, ...]:
-    """In the sender's order: those of IPv4, or else those of IPv6, since most mail servers have no IPv6 address."""
+    """The IPv4 routes in the sender's order, or else the IPv6 routes, since most mail servers have no IPv6 address."""
     family = min((route.source.version for route in routes), default=4)
     candidates = [route for route in routes if route.source.version == family]
     return tuple(sorted(candidates, key=lambda route: _weight(sender, route.source)))
 
 
-def _weight(sender: str, source: Address) -> bytes:
-    return blake2b(b"%b %b" % (sender.lower().encode(), source.packed), digest_size=8).digest()
-
-
 def parse_ip(given: str) -> Address | None:
-    """None for what is no address, or one of a single link."""
+    """The address; None if it is not one, or is link-local with a scope."""
     try:
         ip = ip_address(given.strip())
     except ValueError:
         return None
     return None if getattr(ip, "scope_id", None) else ip
+
+
+def lane_of_relay(name: str) -> str:
+    return _RELAY_LANE_PREFIX + name
+
+
+def is_relay_lane(lane: str) -> bool:
+    return lane.startswith(_RELAY_LANE_PREFIX)
+
+
+def _weight(sender: str, source: Address) -> bytes:
+    return blake2b(b"%b %b" % (sender.lower().encode(), source.packed), digest_size=8).digest()

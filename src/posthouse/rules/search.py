@@ -1,4 +1,4 @@
-"""Message search: the terms that a message is indexed under, and the terms of a query.
+"""Search: the terms that a message is indexed under, the terms of a query, and the filters of an audit log.
 
 A term is a field and a normalised value, hashed to 64 bits. A query finds the messages that have all its terms. Both
 sides are normalised here and nowhere else.
@@ -16,15 +16,14 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from posthouse.rules import ids, limits
-from posthouse.rules.message import MessageStatus, Source
-from posthouse.rules.metadata import check_pair
+from posthouse.rules.message import MessageStatus, Source, check_metadata_pair
 from posthouse.rules.refusal import invalid, unreadable_cursor
 
 WORD_CHARACTERS_MIN: Final = 2
 WORD_CHARACTERS_MAX: Final = 64
-# Of a subject; later words are not indexed.
+# The words of a subject; later words are not indexed.
 WORDS_ENTERED_MAX: Final = 12
-# Of a query.
+# The words of a query.
 WORDS_ASKED_MAX: Final = 5
 SUBJECT_CHARACTERS_ASKED_MAX: Final = 500
 
@@ -33,6 +32,11 @@ _LOWEST: Final = UUID(int=0)
 _HIGHEST: Final = UUID(int=2**128 - 1)
 
 _WORD: Final = re.compile(r"\w+")
+
+_EnumType = TypeVar("_EnumType", bound=StrEnum)
+
+# In the audit log: a kind of action, or a single action.
+_ACTION: Final = re.compile(r"[a-z_]{1,40}(\.[a-z_]{1,60})?")
 
 
 class SearchField(StrEnum):
@@ -49,8 +53,81 @@ class SearchField(StrEnum):
     METADATA = "metadata"
 
 
+@dataclass(frozen=True, slots=True)
+class SearchFilters:
+    """The filters as given by the client; None means any."""
+
+    status: str | None = None
+    recipient: str | None = None
+    sender: str | None = None
+    subject: str | None = None
+    tag: str | None = None
+    template: str | None = None
+    source: str | None = None
+    credential_id: str | None = None
+    after: str | None = None
+    before: str | None = None
+    request_id: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """Matches messages with all of the terms, and with ids from `lowest` up to, not including, `before`.
+
+    Only a final status is a term. Queued messages are found in the schedule.
+    """
+
+    terms: tuple[int, ...]
+    is_queued: bool
+    lowest: UUID
+    before: UUID
+    request_id: UUID | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.terms and not self.is_queued
+
+    def has(self, terms: set[int], status: str) -> bool:
+        """Whether a message with these terms and this status matches."""
+        if self.is_queued and status != MessageStatus.QUEUED:
+            return False
+        return terms.issuperset(self.terms) or (terms | {term(SearchField.STATUS, status)}).issuperset(self.terms)
+
+    def cursor(self, position: UUID) -> str:
+        """The cursor for the page after the message at the position; valid for the same query only."""
+        return urlsafe_b64encode(position.bytes + self._fingerprint()).decode().rstrip("=")
+
+    def position(self, cursor: str) -> UUID:
+        try:
+            # A cursor has a single valid encoding.
+            decoded = b64decode(f"{cursor}{'=' * (-len(cursor) % 4)}", altchars=b"-_", validate=True)
+            position = UUID(bytes=decoded[:16])
+        except ValueError:
+            raise unreadable_cursor() from None
+        if self.cursor(position) != cursor:
+            raise invalid("`cursor` belongs to another search: leave it out, or repeat the filters that it came with.")
+        return position
+
+    def _fingerprint(self) -> bytes:
+        asked = f"{self.terms} {self.is_queued} {self.lowest} {self.before} {self.request_id or ''}".rstrip()
+        return blake2b(asked.encode(), digest_size=5).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLogFilters:
+    """Ids from `lowest` up to, not including, `before`; None is any. `kind` is what an action begins with."""
+
+    kind: str | None = None
+    action: str | None = None
+    actor: str | None = None
+    user_id: UUID | None = None
+    lowest: UUID = _LOWEST
+    before: UUID = _HIGHEST
+
+
 def term(field: SearchField, value: str) -> int:
-    """Hash collisions have a probability of 1 in 2**64: they are not checked for."""
+    """The hashed term. Hash collisions have a probability of 1 in 2**64: they are not checked for."""
     digest = blake2b(f"{field.value}\0{value}".encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
@@ -100,67 +177,6 @@ def metadata_term(name: str, value: str) -> int:
     return term(SearchField.METADATA, f"{name}\0{value}")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchFilters:
-    """The filters as given by the client; None means any."""
-
-    status: str | None = None
-    recipient: str | None = None
-    sender: str | None = None
-    subject: str | None = None
-    tag: str | None = None
-    template: str | None = None
-    source: str | None = None
-    credential_id: str | None = None
-    after: str | None = None
-    before: str | None = None
-    request_id: str | None = None
-    metadata: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SearchQuery:
-    """Matches messages with all of the terms, with ids from `lowest` up to, not including, `before`, of the request.
-
-    Only a final status is a term. Queued messages are found in the schedule.
-    """
-
-    terms: tuple[int, ...]
-    is_queued: bool
-    lowest: UUID
-    before: UUID
-    request_id: UUID | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        return not self.terms and not self.is_queued
-
-    def has(self, terms: set[int], status: str) -> bool:
-        """Whether a message with these terms and this status matches."""
-        if self.is_queued and status != MessageStatus.QUEUED:
-            return False
-        return terms.issuperset(self.terms) or (terms | {term(SearchField.STATUS, status)}).issuperset(self.terms)
-
-    def cursor(self, position: UUID) -> str:
-        """The cursor for the page after the message at the position; valid for the same query only."""
-        return urlsafe_b64encode(position.bytes + self._fingerprint()).decode().rstrip("=")
-
-    def position(self, cursor: str) -> UUID:
-        try:
-            # A cursor has a single valid encoding.
-            decoded = b64decode(f"{cursor}{'=' * (-len(cursor) % 4)}", altchars=b"-_", validate=True)
-            position = UUID(bytes=decoded[:16])
-        except ValueError:
-            raise unreadable_cursor() from None
-        if self.cursor(position) != cursor:
-            raise invalid("`cursor` is of another search: leave it out, or repeat the filters that it came with.")
-        return position
-
-    def _fingerprint(self) -> bytes:
-        asked = f"{self.terms} {self.is_queued} {self.lowest} {self.before} {self.request_id or ''}".rstrip()
-        return blake2b(asked.encode(), digest_size=5).digest()
-
-
 def search_query(filters: SearchFilters) -> SearchQuery:
     """The query for these filters; a Refusal if a filter is invalid."""
     terms: set[int] = set()
@@ -190,7 +206,7 @@ def search_query(filters: SearchFilters) -> SearchQuery:
     if len(filters.metadata) > limits.METADATA_MAX:
         raise invalid(f"`metadata` has {len(filters.metadata)} filters: at most {limits.METADATA_MAX} are allowed.")
     for name, value in filters.metadata:
-        check_pair(name, value)
+        check_metadata_pair(name, value)
         terms.add(metadata_term(name, value))
     lowest = _LOWEST if filters.after is None else time_bound("after", filters.after)
     before = _HIGHEST if filters.before is None else time_bound("before", filters.before)
@@ -202,36 +218,11 @@ def search_query(filters: SearchFilters) -> SearchQuery:
     return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before, request_id)
 
 
-_EnumType = TypeVar("_EnumType", bound=StrEnum)
-
-
-def _one_of(name: str, given: str, choices: type[_EnumType]) -> _EnumType:
-    try:
-        return choices(given)
-    except ValueError:
-        raise invalid(f"`{name}` is one of {', '.join(choices)}.") from None
-
-
-def _text(name: str, given: str, characters_max: int) -> str:
-    if not 1 <= len(given) <= characters_max:
-        raise invalid(f"`{name}` has 1 to {characters_max} characters: leave it out to see all.")
-    return given
-
-
 def whole_address(name: str, given: str) -> str:
     bare = address(given)
     if not 3 <= len(bare) <= limits.ADDRESS_CHARACTERS_MAX or "@" not in bare:
         raise invalid(f"`{name}` is a whole address, such as ada@example.com.")
     return bare
-
-
-def _words(given: str) -> list[str]:
-    found = words(given[:SUBJECT_CHARACTERS_ASKED_MAX])
-    if not 1 <= len(found) <= WORDS_ASKED_MAX:
-        raise invalid(
-            f"`subject` takes 1 to {WORDS_ASKED_MAX} whole words of {WORD_CHARACTERS_MIN} characters or more each."
-        )
-    return found
 
 
 def time_bound(name: str, given: str, or_: str = "") -> UUID:
@@ -248,3 +239,43 @@ def time_bound(name: str, given: str, or_: str = "") -> UUID:
         return min(ids.lowest_id(max(moment, _FIRST_DAY)), _HIGHEST)
     except OverflowError:
         return _LOWEST if moment.year < _FIRST_DAY.year else _HIGHEST
+
+
+def audit_log_filters(action: str | None, actor: str | None, since: str | None, until: str | None) -> AuditLogFilters:
+    """The filters as given by the client; a Refusal if one is invalid."""
+    if action is not None and not _ACTION.fullmatch(action):
+        raise invalid("`action` is an action such as domain.added, or what it begins with, such as domain.")
+    if actor is not None and not (1 <= len(actor) <= limits.ADDRESS_CHARACTERS_MAX and actor.isprintable()):
+        raise invalid("`actor` is a member's address or id, `operator` or `posthouse`.")
+    user_id = None if actor is None else ids.parse(ids.USER, actor)
+    is_whole = action is not None and "." in action
+    return AuditLogFilters(
+        kind=None if is_whole else action,
+        action=action if is_whole else None,
+        actor=actor.lower() if actor is not None and user_id is None else None,
+        user_id=user_id,
+        lowest=_LOWEST if since is None else time_bound("since", since),
+        before=_HIGHEST if until is None else time_bound("until", until),
+    )
+
+
+def _one_of(name: str, given: str, choices: type[_EnumType]) -> _EnumType:
+    try:
+        return choices(given)
+    except ValueError:
+        raise invalid(f"`{name}` is one of {', '.join(choices)}.") from None
+
+
+def _text(name: str, given: str, characters_max: int) -> str:
+    if not 1 <= len(given) <= characters_max:
+        raise invalid(f"`{name}` has 1 to {characters_max} characters: leave it out to see all.")
+    return given
+
+
+def _words(given: str) -> list[str]:
+    found = words(given[:SUBJECT_CHARACTERS_ASKED_MAX])
+    if not 1 <= len(found) <= WORDS_ASKED_MAX:
+        raise invalid(
+            f"`subject` takes 1 to {WORDS_ASKED_MAX} whole words of {WORD_CHARACTERS_MIN} characters or more each."
+        )
+    return found

@@ -1,15 +1,15 @@
-"""Service time: the database's time, as long as it can be believed.
+"""Service time: the database's time, as long as that can be trusted.
 
-All processes share the database's time, so that they agree however wrong their hosts are. But that clock can be wrong
-too. When it steps, service time goes on without the step, carried by the process's steady clock, so that a wrong clock
-expires, charges and drops nothing. A step is believed when
+All processes share the database's time, so that they agree however wrong the clocks of their hosts are. But the
+database's clock can be wrong too. When it steps, service time continues without the step, carried by the process's
+steady clock, so that a wrong clock expires, charges and drops nothing. A step is believed when
 
 - the host's clock shows the same time as the database, and has not itself been stepped since the process started,
 - another process believes it, or
 - an operator accepts it (`posthouse clock accept`).
 
-Service time never goes back. Where it is ahead, it goes at half speed until it is right; only an operator's acceptance
-sets it back at once.
+Service time never goes back. Where it is ahead, it runs at half speed until it is right; only an operator's acceptance
+sets it back.
 
 `at` is always a reading of the steady clock, in seconds.
 """
@@ -22,13 +22,13 @@ from typing import Final
 DRIFT_MAX: Final = 0.0005
 # A larger difference between the database's time and service time is a step.
 STEP_MAX: Final = timedelta(seconds=5)
-# So far ahead of the true time, service time is slowed down; an operator decides about more.
+# Service time that is at most this far ahead of the true time is slowed down; an operator decides about more.
 SLOWED_MAX: Final = timedelta(hours=1)
-# A host whose clock moves by more than this against the steady clock was set, and says nothing about the time.
+# A host whose clock moves by more than this against the steady clock was set, and is no evidence about the time.
 HOST_STEP_SECONDS: Final = 1.0
-# A process that starts believes a database that differs no more than this from its host.
+# A process that starts believes a database whose time differs no more than this from that of its host.
 START_DIFFERENCE_MAX: Final = timedelta(seconds=30)
-# How old a note of service time may be to be continued, and to show what other processes believe now.
+# How old a note of service time may be to be continued, and to count as what other processes believe now.
 NOTE_FRESH: Final = timedelta(seconds=60)
 NOTE_CURRENT: Final = timedelta(seconds=10)
 
@@ -54,7 +54,7 @@ class TimeNote:
 
 @dataclass(frozen=True, slots=True)
 class TimeSample:
-    """The clocks at one moment; the reading of the database's clock may be off by `doubt_seconds`."""
+    """The clocks at one moment; the database's time may be off by `doubt_seconds`."""
 
     at: float
     database_time: datetime
@@ -67,7 +67,7 @@ class TimeSample:
 
 
 class ServiceTime:
-    """Until the first sample, it is the host's time."""
+    """The service time of one process. Until the first sample, it is the host's time."""
 
     __slots__ = (
         "_anchor",
@@ -93,7 +93,7 @@ class ServiceTime:
         self._is_started = False
         self._may_be_ahead = False
         self.acceptances = 0
-        # How far the database's clock is ahead of service time, while that is not believed.
+        # How far the database's clock is ahead of service time, while that step is not believed.
         self.step: timedelta | None = None
 
     def now(self, at: float) -> datetime:
@@ -126,7 +126,7 @@ class ServiceTime:
             self._is_host_steady = False
 
     def _start(self, sample: TimeSample) -> None:
-        """A process that starts continues the service time of the others; the newest stored time is the least."""
+        """Continue the service time of the other processes; it begins no earlier than the newest stored time."""
         self._is_started = True
         database_time, note = sample.database_time, sample.note
         continued = None if note is None else note.continued(database_time)
@@ -135,7 +135,7 @@ class ServiceTime:
         elif sample.do_clocks_agree(START_DIFFERENCE_MAX):
             self._set(sample, database_time)
         else:
-            # The earlier of the two expires nothing too soon.
+            # With the earlier of the two, nothing expires too soon.
             self._set(sample, min(database_time, sample.host_time))
         if note is not None and continued is None and self._anchor < note.service_time - STEP_MAX:
             self._set(sample, note.service_time)
@@ -146,7 +146,7 @@ class ServiceTime:
         doubt = timedelta(seconds=sample.doubt_seconds + present_doubt)
         if abs(difference) <= STEP_MAX + doubt:
             self.step = None
-            # A slow answer makes a sample doubtful: it counts only if the last is more doubtful, or can't be true.
+            # A slow answer makes a sample doubtful: it counts only if the last is more doubtful, or is impossible.
             if sample.doubt_seconds <= present_doubt or abs(difference) > doubt:
                 self._anchor_at(sample, sample.database_time)
         elif -difference <= SLOWED_MAX and (self._is_witnessed(sample) or _is_believed_elsewhere(sample)):
@@ -159,7 +159,7 @@ class ServiceTime:
         return self._is_host_steady and sample.do_clocks_agree(STEP_MAX)
 
     def _set(self, sample: TimeSample, time: datetime) -> None:
-        """Begin anew at this time, even if it is earlier."""
+        """Start again from this time, even if it is earlier."""
         self._anchor_at(sample, time)
         self._latest, self._latest_at = time, sample.at
         difference = sample.database_time - time
@@ -183,7 +183,7 @@ def explain(step: timedelta) -> str:
     side = "ahead of" if step > _ZERO else "behind"
     span = abs(timedelta(seconds=round(step.total_seconds())))
     return (
-        f"The database's clock is {span} {side} service time, which goes on without it; nothing is deleted meanwhile. "
+        f"The database's clock is {span} {side} service time, which continues without it; nothing is deleted. "
         "Correct the clock of the database's machine, or of this one; if the database's clock is right, run "
         "`posthouse clock accept`."
     )

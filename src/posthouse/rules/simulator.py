@@ -4,8 +4,8 @@ At the simulator's domain the local part selects the result; a `+tag` distinguis
 (`bounced+42@simulator.invalid`). Any other address at that domain and, with a test key, at any domain is delivered;
 the reply lists the addresses with other results, which helps to find typing errors.
 
-Simulated results are judged, retried, billed and reported like real ones. Some recipients do something after their
-mail was delivered: they complain, leave its list, or their server returns it.
+Simulated results are judged, retried, billed and reported like real ones. Some recipients do something after the
+message was delivered: they complain, leave its list, or their server returns it.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from posthouse.rules.outcome import AttemptResult, GivenUp, Replied, Stage, Supp
 from posthouse.rules.reports import ReportNote
 
 _TAKEN: Final = b"2.0.0 The simulator took the message; nothing was sent"
-_HINT: Final = b" (addresses with other ends: bounced@, failed@, deferred@)"
+_HINT: Final = b" (addresses with other results: bounced@, failed@, deferred@)"
 _DELIVERED: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN]))
 _UNKNOWN: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN + _HINT]))
 _NAMED: Final[dict[str, AttemptResult]] = {
@@ -36,7 +36,7 @@ _ONCE: Final = Replied(Stage.RCPT, reply_of(451, [b"4.7.1 The simulator asks to 
 
 
 class FollowUp(NamedTuple):
-    """What happens after a simulated delivery: a report about the mail, or the address leaves the list."""
+    """What happens after a simulated delivery: a report about the message, or the address leaves the list."""
 
     email: str
     report: ReportNote | None = None

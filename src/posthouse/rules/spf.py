@@ -1,4 +1,4 @@
-"""SPF records (RFC 7208), as far as needed to say whether one of our own addresses is allowed to send.
+"""SPF records (RFC 7208), as far as is needed to decide whether one of our own addresses is allowed to send.
 
 `read` parses a record; the caller looks up what its terms name and asks `contains`.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from posthouse.rules.public_address import Address
 
 TAG: Final = "v=spf1"
-# RFC 7208, 4.6.4: more terms that need a look-up void the record.
+# RFC 7208, 4.6.4: more terms that need a lookup make the record invalid.
 LOOKUPS_MAX: Final = 10
 
 
@@ -34,7 +34,7 @@ _LOOKED_UP: Final = frozenset(SpfKind) - {SpfKind.ALL, SpfKind.IP4, SpfKind.IP6}
 
 @dataclass(frozen=True, slots=True)
 class SpfTerm:
-    """`allows` is False for a term that forbids or leaves open what it matches. `prefix` is by the IP version."""
+    """`allows` is False for a term that forbids or is neutral. `prefix` has a length for each IP version."""
 
     kind: SpfKind
     allows: bool = True
@@ -52,18 +52,18 @@ class SpfTerm:
 
 @dataclass(frozen=True, slots=True)
 class BadSpf:
-    """The record is void."""
+    """The record is invalid."""
 
     reason: str
 
 
 def records_among(texts: Iterable[str]) -> list[str]:
-    """Those that are SPF records; one only may be there."""
+    """The texts that are SPF records; a domain may have only one."""
     return [text for text in texts if text.lower() == TAG or text.lower().startswith(f"{TAG} ")]
 
 
 def read(record: str) -> tuple[SpfTerm, ...] | BadSpf:
-    """The terms in their order, a redirect last."""
+    """The terms of the record in their order, with a redirect at the end."""
     terms: list[SpfTerm] = []
     redirect: list[SpfTerm] = []
     for word in record.split()[1:]:
@@ -105,7 +105,7 @@ def _network_version(value: str) -> int | None:
 
 
 def _without_prefix(value: str) -> tuple[str, tuple[int, int] | None]:
-    """`host/24//64` as the host and its prefixes; None for those that can't be."""
+    """`host/24//64` as the host and its prefixes; None if the prefixes are invalid."""
     value, _, six = value.partition("//")
     value, _, four = value.partition("/")
     given = (four or "32", six or "128")

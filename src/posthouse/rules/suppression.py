@@ -1,6 +1,6 @@
 """Suppressions: why an address gets no mail, and the import of address files from other services.
 
-A file is read in chunks: no more than a line is held in memory.
+A file is read in chunks: no more than one line is held in memory.
 """
 
 import csv
@@ -53,7 +53,7 @@ def bare_address_of(given: str) -> str:
 
 
 def known_address(given: str) -> str | None:
-    """The same for an existing suppression; None if it can't be an address."""
+    """The same for looking up an existing suppression; None if it can't be an address."""
     try:
         return parse_mailbox(given).key
     except AddressError:
@@ -121,7 +121,7 @@ class ImportLine(NamedTuple):
 class ImportLines:
     """The lines of a CSV file that arrives in chunks; blank lines and the header are skipped.
 
-    A quoted field may hold line breaks. An unclosed quote costs no more than the longest line: a longer field ends
+    A quoted field may contain line breaks. An unclosed quote costs no more than the longest line: a longer field ends
     at its next line break.
     """
 

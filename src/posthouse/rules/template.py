@@ -1,6 +1,6 @@
 """Templates: text with `{{ name }}` placeholders, without code, loops or nesting.
 
-That is the engine `plain`. A version may have the engine `handlebars` instead, which can choose and repeat
+That is the engine `plain`. A version may use the engine `handlebars` instead, which has conditions and repetitions
 (`rules/handlebars`).
 
 A part is split once into text and placeholder names; rendering replaces the names by values and joins. Values are
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from posthouse.rules import handlebars, limits
 from posthouse.rules.handlebars import VariableTree
+from posthouse.rules.message import CONTROL
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 VariableValue: TypeAlias = str | int | float | bool | None
@@ -27,7 +28,6 @@ Variables: TypeAlias = Mapping[str, VariableTree]
 # classes are possessive, so that no input causes backtracking.
 _PLACEHOLDER: Final = re.compile(r"\{\{(?:[ \t]*+([A-Za-z_][A-Za-z0-9_.]{0,63}+)[ \t]*+\}\})?")
 _ALIAS: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Engine(StrEnum):
@@ -44,7 +44,7 @@ class Template:
 
     @property
     def parts(self) -> dict[str, str]:
-        """Those that it has."""
+        """The parts that the template has, by field."""
         given = {"subject": self.subject, "text": self.text, "html": self.html}
         return {field: source for field, source in given.items() if source is not None}
 
@@ -86,8 +86,8 @@ def check(template: Template) -> None:
     _check_part("subject", template.subject, limits.SUBJECT_CHARACTERS_MAX)
     _check_part("text", template.text, limits.TEMPLATE_PART_CHARACTERS_MAX)
     _check_part("html", template.html, limits.TEMPLATE_PART_CHARACTERS_MAX)
-    if template.subject and _CONTROL.search(template.subject):
-        raise invalid("The template's `subject` holds a control character (such as a line break): remove it.")
+    if template.subject and CONTROL.search(template.subject):
+        raise invalid("The template's `subject` contains a control character (such as a line break): remove it.")
     if template.engine is Engine.PLAIN:
         _check_placeholders(template)
     used = len(placeholders(template))
@@ -110,7 +110,7 @@ def _check_placeholders(template: Template) -> None:
 def excess_versions(stored: Sequence[StoredVersion], used: Container[int], bytes_over: int) -> list[StoredVersion]:
     """The versions to delete so that a template keeps its limits, the oldest first and none that is used.
 
-    `stored` is in the order of the numbers. `bytes_over` is what the account's templates have above their limit.
+    `stored` is ordered by number. `bytes_over` is by how much the account's templates exceed their limit.
     """
     count_over = len(stored) - limits.TEMPLATE_VERSIONS_MAX
     excess: list[StoredVersion] = []
@@ -125,7 +125,7 @@ def excess_versions(stored: Sequence[StoredVersion], used: Container[int], bytes
 
 
 def variables(template: Template) -> dict[str, list[str]]:
-    """The parts in which each variable is used, in order of first use; none of a template that is malformed."""
+    """The parts in which each variable is used, in order of first use; empty for a malformed template."""
     try:
         parts = _used_by_part(template)
     except Refusal:
@@ -169,7 +169,7 @@ def render(template: Template, variables: Variables, *, bytes_max: int, is_quick
     parts = _split(template)
     names = _names(parts.values())
     if missing := [name for name in names if name not in plain]:
-        raise invalid(f"`variables` lacks what the template uses: add {', '.join(missing)}.")
+        raise invalid(f"`variables` lacks names that the template uses: add {', '.join(missing)}.")
 
     raw = {name: _spelled(name, plain[name]) for name in names}
     _check_subject_values(parts.get("subject", []), raw)
@@ -193,7 +193,7 @@ def render(template: Template, variables: Variables, *, bytes_max: int, is_quick
 
 
 def _render_handlebars(template: Template, variables: Variables, bytes_max: int, *, is_quick: bool) -> RenderedTemplate:
-    """A variable without a value is nothing, as in handlebars."""
+    """The template rendered by handlebars, where a variable without a value is empty."""
     if is_quick and sum(map(len, template.parts.values())) > handlebars.PARSED_CHARACTERS_MAX:
         raise handlebars.Slow
     handlebars.check_variables(variables, is_quick=is_quick)
@@ -203,8 +203,8 @@ def _render_handlebars(template: Template, variables: Variables, bytes_max: int,
         _utf8_bytes(f"The rendered `{field}`", text)
     subject = rendered.get("subject")
     _check_subject_length(subject)
-    if subject is not None and _CONTROL.search(subject):
-        raise invalid("The rendered `subject` holds a control character (such as a line break): remove it.")
+    if subject is not None and CONTROL.search(subject):
+        raise invalid("The rendered `subject` contains a control character (such as a line break): remove it.")
     return RenderedTemplate(subject, rendered.get("text"), rendered.get("html"))
 
 
@@ -221,9 +221,9 @@ def _check_subject_length(subject: str | None) -> None:
 
 
 def render_draft(template: Template, variables: Variables, *, bytes_max: int) -> tuple[RenderedTemplate, list[str]]:
-    """A template that is still written: variables without a value stay as they are, and are returned.
+    """A template that is still being written: variables without a value stay as they are, and are returned.
 
-    With `handlebars` they are nothing.
+    With `handlebars` they are empty.
     """
     if template.engine is Engine.HANDLEBARS:
         absent = [name for name in placeholders(template) if name not in variables]
@@ -273,9 +273,9 @@ def _check_part(field: str, source: str | None, characters_max: int) -> None:
 
 def _check_subject_values(tokens: list[str], values: Mapping[str, str]) -> None:
     for name in _names([tokens]):
-        if _CONTROL.search(values[name]):
+        if CONTROL.search(values[name]):
             raise invalid(
-                f"`variables.{name}` holds a control character (such as a line break), which the subject that"
+                f"`variables.{name}` contains a control character (such as a line break), which the subject that"
                 " uses it can't carry: remove it."
             )
 
@@ -310,13 +310,13 @@ def _spelled(name: str, value: VariableValue) -> str:
 
 
 def _utf8_bytes(what: str, value: str) -> int:
-    """The value's length in UTF-8; refuses what no mail or database can store."""
+    """The value's length in UTF-8; refuses text that no message or database can store."""
     if "\x00" in value:
-        raise invalid(f"{what} holds a NUL character: remove it.")
+        raise invalid(f"{what} contains a NUL character: remove it.")
     try:
         return len(value) if value.isascii() else len(value.encode("utf-8"))
     except UnicodeEncodeError:
-        raise invalid(f"{what} holds half of a surrogate pair: send whole characters.") from None
+        raise invalid(f"{what} contains half of a surrogate pair: send whole characters.") from None
 
 
 def _escape_growth(value: str) -> int:

@@ -1,12 +1,12 @@
-"""Tickets: what the stream carries, and in which shard.
+"""Tickets: the content of the stream, and the shard of each ticket.
 
-A ticket names a row of the schedule and the fence to expect there. A lost ticket is published again; a duplicate
-finds the fence gone. It includes the destination, so that a worker finds the lane before it claims anything. The
-first byte is the format and its version. A worker drops a format that it does not know, and the schedule brings the
-work back. Tickets for the same shard share a message, since a message costs the stream more than a ticket. Tickets
-that a worker has forwarded to the shard of their lane have its name in front of them; in front of each sender's
-tickets is its domain, our address if they have to leave from the one of the attempt before, whether they are a list's,
-and the time at which they bounce if a block of that address holds them.
+A ticket names a row of the schedule and the fence to expect there. A lost ticket is published again; a duplicate finds
+that the fence has changed. It includes the destination, so that a worker finds the lane before it claims anything. The
+first byte is the format and its version. A worker drops a format that it does not know, and the schedule publishes the
+work again. Tickets for the same shard share a stream message, since a message costs the stream more than a ticket.
+Tickets that a worker has forwarded to the shard of their lane are preceded by the lane's name. The tickets of each
+sender are preceded by its domain, by our address if they have to leave from that of the previous attempt, by a mark if
+they belong to a list, and by the time at which they bounce if a block of that address holds them.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from posthouse.rules.ids import AccountId, MessageId
 
 DESTINATION_CHARACTERS_MAX: Final = 253
 SOURCE_CHARACTERS_MAX: Final = 45
-# In place of a source, and the word after it.
+# The text for no source, and the mark that may follow it.
 _NO_SOURCE: Final = "-"
 _LIST: Final = "list"
 # Seconds since 1970.
@@ -37,10 +37,10 @@ ORIGIN_BYTES_MAX: Final = (
 class DeliveryTicket:
     """One recipient is due; `destination` is the domain of its address.
 
-    `lane` is known of a forwarded ticket; `sender` is the domain in From, `source` our address that the mail has to
-    leave from again, if it can, `is_list` that it belongs to a list. With `bounce_at` it is held by a block: it
-    leaves from there alone, or over the relay whose lane that is, and bounces then. It makes no difference which of
-    two tickets for the same claim has them.
+    `lane` is known for a forwarded ticket; `sender` is the domain in From, `source_ip` our address that the message has
+    to leave from again, if it can, `is_list` says that it belongs to a list. With `bounce_at` it is held by a block: it
+    leaves only from that address, or over the relay whose lane is given there, and bounces at that time. It makes no
+    difference which of two tickets for the same claim has these fields.
     """
 
     account_id: AccountId
@@ -49,7 +49,7 @@ class DeliveryTicket:
     fence: int
     destination: str
     sender: str | None = field(default=None, compare=False)
-    source: str | None = field(default=None, compare=False)
+    source_ip: str | None = field(default=None, compare=False)
     is_list: bool = field(default=False, compare=False)
     bounce_at: datetime | None = field(default=None, compare=False)
     lane: str | None = field(default=None, compare=False)
@@ -61,15 +61,12 @@ class DeliveryTicket:
 
 @dataclass(frozen=True, slots=True)
 class WebhookTicket:
-    """One webhook delivery is due; `endpoint_id` is None for the account's webhook.
-
-    A ticket of the version before has none either: the claim reads it again.
-    """
+    """One webhook delivery is due."""
 
     account_id: AccountId
     webhook_delivery_id: UUID
     fence: int
-    endpoint_id: UUID | None = field(default=None, compare=False)
+    endpoint_id: UUID = field(compare=False)
 
     @property
     def key(self) -> tuple[AccountId, UUID, int]:
@@ -79,17 +76,15 @@ class WebhookTicket:
 Ticket = DeliveryTicket | WebhookTicket
 
 _DELIVERY_1: Final = 0x01
-_NOTIFICATION_1: Final = 0x81
-_ENDPOINT_1: Final = 0x82
+_WEBHOOK_1: Final = 0x82
 _SEVERAL_1: Final = 0x02
-# Beside tickets, their lane. A version that can't read it finds the tickets all the same.
+# The lane of the tickets that follow.
 _LANE_1: Final = 0x03
-# And their sender.
+# Their sender.
 _SENDER_1: Final = 0x04
 TOGETHER_MAX: Final = 16
 _delivery: Final = Struct(">B16s16sBI")
-_notification: Final = Struct(">B16s16sI")
-_endpoint: Final = Struct(">B16s16sI16s")
+_webhook: Final = Struct(">B16s16sI16s")
 
 
 def encode(ticket: Ticket) -> bytes:
@@ -100,9 +95,7 @@ def encode(ticket: Ticket) -> bytes:
             )
             return head + ticket.destination.encode("ascii")
         case WebhookTicket(account_id, delivery_id, fence, endpoint_id):
-            if endpoint_id is None:
-                return _notification.pack(_NOTIFICATION_1, account_id.bytes, delivery_id.bytes, fence)
-            return _endpoint.pack(_ENDPOINT_1, account_id.bytes, delivery_id.bytes, fence, endpoint_id.bytes)
+            return _webhook.pack(_WEBHOOK_1, account_id.bytes, delivery_id.bytes, fence, endpoint_id.bytes)
         case _:
             assert_never(ticket)
 
@@ -121,7 +114,7 @@ def decode(
     bounce_at: datetime | None = None,
     lane: str | None = None,
 ) -> Ticket | None:
-    """The ticket, or None for a format that this version can't read. The rest is what was said beside it."""
+    """The ticket, or None for a format that this version can't read. The other parameters precede it."""
     format_byte = data[0] if data else None
     if format_byte == _DELIVERY_1 and _delivery.size < len(data) <= _delivery.size + DESTINATION_CHARACTERS_MAX:
         _, account_id, message_id, position, fence = _delivery.unpack_from(data)
@@ -140,13 +133,8 @@ def decode(
             bounce_at,
             lane,
         )
-    if format_byte == _NOTIFICATION_1 and len(data) == _notification.size:
-        _, account_id, webhook_delivery_id, fence = _notification.unpack(data)
-        if fence > FENCE_MAX:
-            return None
-        return WebhookTicket(AccountId(to_uuid(account_id)), to_uuid(webhook_delivery_id), fence)
-    if format_byte == _ENDPOINT_1 and len(data) == _endpoint.size:
-        _, account_id, webhook_delivery_id, fence, endpoint_id = _endpoint.unpack(data)
+    if format_byte == _WEBHOOK_1 and len(data) == _webhook.size:
+        _, account_id, webhook_delivery_id, fence, endpoint_id = _webhook.unpack(data)
         if fence > FENCE_MAX:
             return None
         return WebhookTicket(AccountId(to_uuid(account_id)), to_uuid(webhook_delivery_id), fence, to_uuid(endpoint_id))
@@ -156,7 +144,7 @@ def decode(
 def pack(tickets: Sequence[Ticket], lane: str | None = None) -> bytes:
     """One stream message for 1 to TOGETHER_MAX tickets; with a lane, they are forwarded."""
     if not 1 <= len(tickets) <= TOGETHER_MAX:
-        raise ValueError(f"a message has 1 to {TOGETHER_MAX} tickets, not {len(tickets)}")
+        raise ValueError(f"a stream message has 1 to {TOGETHER_MAX} tickets, not {len(tickets)}")
     encoded: list[bytes] = []
     origin = b""
     for ticket in tickets:
@@ -205,16 +193,16 @@ def _lane(entry: bytes) -> str | None:
 
 
 def _origin(ticket: DeliveryTicket) -> bytes:
-    """The sender and, after spaces, our address, `list`, and the time. An older version finds the sender."""
+    """The sender and, after spaces, our address, `list`, and the time."""
     if ticket.sender is None and ticket.bounce_at is None:
         return b""
     words = [ticket.sender or ""]
-    if ticket.source is not None or ticket.is_list or ticket.bounce_at is not None:
-        words.append(ticket.source or _NO_SOURCE)
+    if ticket.source_ip is not None or ticket.is_list or ticket.bounce_at is not None:
+        words.append(ticket.source_ip or _NO_SOURCE)
     if ticket.is_list:
         words.append(_LIST)
     if ticket.bounce_at is not None:
-        # Not before the time itself.
+        # Rounded up: not before the time itself.
         words.append(str(ceil(ticket.bounce_at.timestamp())))
     return " ".join(words).encode("ascii")
 
@@ -230,7 +218,7 @@ def _parsed_origin(entry: bytes) -> tuple[str | None, str | None, bool, datetime
 
 
 def shard_of(lane: str, shards: int) -> int:
-    """The stream's shard for this lane's mail, or for its first part: the same in every process and version."""
+    """The shard of the stream for this lane's mail, or for its first part: the same in every process and version."""
     return _shard(lane.lower().encode(), shards)
 
 
@@ -240,7 +228,7 @@ def message_number(message_id: MessageId, count: int) -> int:
 
 
 def account_shard_of(account_id: AccountId, shards: int) -> int:
-    """The stream's shard for this account's webhook deliveries."""
+    """The shard of the stream for this account's webhook deliveries."""
     return _shard(account_id.bytes, shards)
 
 

@@ -1,6 +1,6 @@
 """The dashboard's JWT: a fixed algorithm, a key from the configuration, every claim required.
 
-That of an operator's visit has another audience: it is refused wherever visits are not expected.
+The token of a read-only impersonation has another audience: it is refused wherever impersonation is not expected.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from posthouse.rules.limits import JWT_LIFETIME_SECONDS
 _ALGORITHM: Final = "HS256"
 _ISSUER: Final = "posthouse"
 _AUDIENCE: Final = "posthouse-dashboard"
-_VISITS_AUDIENCE: Final = "posthouse-visit"
+_IMPERSONATION_AUDIENCE: Final = "posthouse-impersonation"
 _CLAIMS: Final = ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid"]
-# Of each token, whether it is a member's and whether it is a visit's.
+# Cached tokens; each is cached as a member's and as an impersonation's.
 TOKENS_KNOWN_MAX: Final = 2_000
 # Processes share database time, so only rounding to whole seconds separates them.
 _LEEWAY: Final = timedelta(seconds=5)
@@ -51,11 +51,11 @@ def issue(
     token_id: str,
     secret: str,
     now: datetime,
-    is_visit: bool = False,
+    is_impersonation: bool = False,
 ) -> str:
     claims = {
         "iss": _ISSUER,
-        "aud": _VISITS_AUDIENCE if is_visit else _AUDIENCE,
+        "aud": _IMPERSONATION_AUDIENCE if is_impersonation else _AUDIENCE,
         "sub": ids.text(ids.USER, user_id),
         "account_id": ids.text(ids.ACCOUNT, account_id),
         "role": role.value,
@@ -72,9 +72,9 @@ def read(token: str, *, secrets: Sequence[str], now: datetime) -> Claims | None:
     return _read(token, secrets, now, _AUDIENCE)
 
 
-def read_visit(token: str, *, secrets: Sequence[str], now: datetime) -> Claims | None:
-    """The same of an operator's visit."""
-    return _read(token, secrets, now, _VISITS_AUDIENCE)
+def read_impersonation(token: str, *, secrets: Sequence[str], now: datetime) -> Claims | None:
+    """The same for a read-only impersonation."""
+    return _read(token, secrets, now, _IMPERSONATION_AUDIENCE)
 
 
 def _read(token: str, secrets: Sequence[str], now: datetime, audience: str) -> Claims | None:

@@ -73,7 +73,7 @@ def new_recovery_codes(random: bytes) -> Sequence[str]:
 
 
 def recovery_code(given: str) -> str | None:
-    """What is hashed of a recovery code; None if malformed. Ignores case, spaces and hyphens."""
+    """The part of a recovery code that is hashed; None if malformed. Ignores case, spaces and hyphens."""
     plain = _plain(given)
     return _PURPOSE + plain if _RECOVERY_CODE.fullmatch(plain) else None
 

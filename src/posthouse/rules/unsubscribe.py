@@ -1,9 +1,9 @@
-"""One-click unsubscribe (RFC 8058): which mail offers it, and the token in its link.
+"""One-click unsubscribe (RFC 8058): which messages offer it, and the token in its link.
 
-The tag `list:<name>` assigns mail to a list; another tag or a header requests the one-click link. The token holds the
-account, the list and the address, encrypted with our key (AES-SIV, RFC 5297). So it needs no table and works as long
-as the key, however old the mail is; without the key it can't be read or forged. The same three values always give
-the same token, which reveals nothing beyond the mail itself.
+The tag `list:<name>` assigns a message to a list; another tag or a header requests the one-click link. The token
+contains the account, the list and the address, encrypted with our key (AES-SIV, RFC 5297). So it needs no table and
+works as long as the key exists, however old the message is; without the key it can't be read or forged. The same three
+values always give the same token, which reveals nothing beyond the message itself.
 """
 
 import re
@@ -40,7 +40,7 @@ _is_list: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{LIST_CHARACTERS_MAX}}}\Z").ma
 
 
 class UnsubscribeOption(NamedTuple):
-    """`mailing_list` is the mail's list; with `one_click`, each recipient gets a link to unsubscribe from it."""
+    """`mailing_list` is the message's list; with `one_click`, each recipient gets a link to unsubscribe from it."""
 
     mailing_list: str | None
     one_click: bool
@@ -58,7 +58,7 @@ NO_LIST: Final = UnsubscribeOption(None, one_click=False)
 
 
 def unsubscribe_option(tags: Sequence[str], header: str | None, *, has_own: bool) -> UnsubscribeOption:
-    """The option from the mail's tags and header; mail with its own List-Unsubscribe gets no link."""
+    """The option from the message's tags and header; a message with its own List-Unsubscribe gets no link."""
     if header is not None and header.strip().lower() != ONE_CLICK:
         raise invalid(f"`{HEADER}` takes `{ONE_CLICK}` only: write that, or leave the header out.")
     is_wanted = header is not None or TAG in tags
@@ -78,7 +78,7 @@ def not_offered() -> Refusal:
     """For one-click mail on an installation without a public URL."""
     return invalid(
         "This installation has no public URL for one-click links: ask its operator to set `http.public_url`, "
-        "or give the message a List-Unsubscribe header of your own."
+        "or give the message your own List-Unsubscribe header."
     )
 
 

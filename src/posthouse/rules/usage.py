@@ -1,34 +1,66 @@
-"""Usage statistics: the mailbox provider, the delivery times, and the time range that is counted next.
+"""Usage statistics: mailbox providers and their delays, delivery times, reasons, counted time ranges, and first steps.
 
 Times are histograms whose bounds grow by a quarter each. Unlike percentiles, histograms can be summed over hours and
 days; the percentiles read from them are at most a quarter off.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from posthouse.mail.reply import enhanced_of
 from posthouse.rules import lane
+from posthouse.rules.delivery_reason import DeliveryReason, reason_of
+from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import invalid
 
-# From a twentieth of a second to more than the week that mail may be held.
+# From a twentieth of a second to more than the week for which mail may be held.
 BOUNDS_SECONDS: Final = tuple([0.05 * 1.25**step for step in range(75)])
 COUNTS: Final = len(BOUNDS_SECONDS) + 1
 # No lane has this name: a domain has a dot, and providers are listed.
 OTHER: Final = "other"
-# Nor this: where no server was reached.
+# Nor this name, which is used where no server was reached.
 NO_PROVIDER: Final = "none"
 
 DAYS_DEFAULT: Final = 7
 DAYS_MAX: Final = 30
-# By the hour: 168 rows.
+# By the hour, these are 168 rows.
 HOURLY_DAYS_MAX: Final = 7
 
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
+# For delays of providers, deliveries of this hour and the one before are compared with those of the week before them.
+RECENT: Final = timedelta(hours=1)
+WEEK: Final = timedelta(days=7)
+TIMES_MAX: Final = 4.0
+# A delay is over only when this is reached again, so that it does not come and go.
+TIMES_OVER: Final = 2.0
+# Less time than this is not a delay, however fast delivery was before.
+SECONDS_MIN: Final = 10.0
+# With fewer messages, a few of them would decide.
+DELIVERED_MIN: Final = 100
+WEEK_DELIVERED_MIN: Final = 1_000
+# Keys of an account and day; a server can invent codes, so results with further keys are counted together.
+KEYS_A_DAY_MAX: Final = 200
+
+
+class ReasonKey(NamedTuple):
+    """`result` is bounced, failed or deferred; `code` is an enhanced status or SMTP code, "" without a reply."""
+
+    provider: str
+    result: str
+    code: str
+    reason: DeliveryReason
+
+
+class ReasonCount(NamedTuple):
+    """`example_id` is the newest message with this result."""
+
+    times: int
+    example_id: MessageId
 
 
 class Interval(StrEnum):
@@ -37,16 +69,16 @@ class Interval(StrEnum):
 
 
 class Percentiles(NamedTuple):
-    """In seconds."""
+    """Percentiles in seconds."""
 
     p50: float
     p95: float
     p99: float
 
 
-def provider_of(exchange: str | None) -> str:
+def provider_of(mx_host: str | None) -> str:
     """The mailbox provider behind a mail server, by the names that lanes have; or `other`, or `none` without one."""
-    return NO_PROVIDER if exchange is None else lane.lane_of(OTHER, exchange)
+    return NO_PROVIDER if mx_host is None else lane.lane_of(OTHER, mx_host)
 
 
 def sum_histograms(histograms: Iterable[Sequence[int]]) -> list[int]:
@@ -102,7 +134,7 @@ def day_range(
     until = today if last is None else parse_day("to", last)
     since = parse_day("from", first) if first is not None else until - _DAY * (DAYS_DEFAULT - 1)
     if not since <= until < since + _DAY * days_max:
-        raise invalid(f"`from` is a day before `to`, or the same, and both and those between are {days_max} at most.")
+        raise invalid(f"`from` must not be after `to`, and the range is at most {days_max} days, both included.")
     return since, until
 
 
@@ -121,3 +153,73 @@ def _number(given: str, days_max: int) -> int:
     if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= days_max:
         return int(given[:9])
     raise invalid(f"`days` is a number from 1 to {days_max}.")
+
+
+class Step(StrEnum):
+    """The steps in the order in which an account usually takes them."""
+
+    TEST_MAIL = "test_mail"
+    DOMAIN_VERIFIED = "domain_verified"
+    KEY_CREATED = "key_created"
+    FIRST_REQUEST = "first_request"
+    WEBHOOK_SAVED = "webhook_saved"
+    WEBHOOK_ANSWERED = "webhook_answered"
+    SECOND_FACTOR = "second_factor"
+    MEMBER_INVITED = "member_invited"
+
+
+# Provider delays: when a mailbox provider takes mail much later than it did during the week before.
+
+
+class ProviderDelay(NamedTuple):
+    """The time from acceptance to delivery of 95 % of the mail, in seconds: now, and during the week before."""
+
+    p95_seconds: float
+    week_p95_seconds: float
+
+
+def recent_since(now: datetime) -> datetime:
+    """The first hour that counts as recent."""
+    return hour_of(now) - RECENT
+
+
+def may_be_delayed(recent: Sequence[int]) -> bool:
+    """Whether the week has to be read."""
+    found = percentiles(recent)
+    return found is not None and sum(recent) >= DELIVERED_MIN and found.p95 > SECONDS_MIN
+
+
+def delay_of(recent: Sequence[int], week: Sequence[int], *, is_delayed: bool) -> ProviderDelay | None:
+    """The delay according to the histograms of both periods; None if there is no delay, or it is over."""
+    now, before = percentiles(recent), percentiles(week)
+    if now is None or before is None or not may_be_delayed(recent) or sum(week) < WEEK_DELIVERED_MIN:
+        return None
+    times = TIMES_OVER if is_delayed else TIMES_MAX
+    return ProviderDelay(now.p95, before.p95) if now.p95 > times * before.p95 else None
+
+
+def reason_key(result: str, mx_host: str | None, code: int | None, response: str | None) -> ReasonKey:
+    status = "" if code is None else enhanced_of(code, response or "") or str(code)
+    return ReasonKey(provider_of(mx_host), result, status, reason_of(result, code, response))
+
+
+def count_sum(first: ReasonCount | None, second: ReasonCount) -> ReasonCount:
+    if first is None:
+        return second
+    return ReasonCount(first.times + second.times, max(first.example_id, second.example_id))
+
+
+def bounded_counts(
+    known: Collection[ReasonKey], found: Mapping[ReasonKey, ReasonCount], keys_max: int = KEYS_A_DAY_MAX
+) -> dict[ReasonKey, ReasonCount]:
+    """The counts to add to a day that has the `known` keys: new keys that don't fit are counted as `other`."""
+    capacity = max(0, keys_max - len(known))
+    bounded: dict[ReasonKey, ReasonCount] = {}
+    for key, count in sorted(found.items(), key=lambda item: (-item[1].times, item[0])):
+        if key not in known:
+            if capacity == 0:
+                key = ReasonKey(OTHER, key.result, OTHER, DeliveryReason.OTHER)
+            else:
+                capacity -= 1
+        bounded[key] = count_sum(bounded.get(key), count)
+    return bounded

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from posthouse.mail.reply import printable
-from posthouse.rules import send_time
+from posthouse.rules import message
 from posthouse.rules.restore import RESTORE
 from posthouse.rules.suppression import SuppressionReason
 
@@ -38,7 +38,7 @@ class LastAttempt:
 
     fence: int
     outcome: str | None
-    exchange: str | None
+    mx_host: str | None
     code: int | None
     response: str | None
 
@@ -81,7 +81,7 @@ def explain(
     if state is None:
         return WaitExplanation(
             WaitReason.LOST,
-            "not final, yet the schedule doesn't have it: it will not be tried. Please report this as a fault.",
+            "not final, but not in the schedule: it will not be tried. Please report this as a fault.",
         )
     next_at = when(state.next_at)
     if state.is_claimed:
@@ -93,18 +93,16 @@ def explain(
         held = f"held since {when(state.held_since)}, because"
         if state.held_by == "operator":
             return WaitExplanation(
-                WaitReason.PAUSED, f"{held} the operator of this service holds it; it goes on when it is released"
+                WaitReason.PAUSED, f"{held} the operator of this service holds it; it continues when it is released"
             )
         if state.held_by == RESTORE:
             text = (
-                f"{held} the service's database was restored, and it may have been sent already; it goes on when the "
+                f"{held} the service's database was restored, and it may have been sent already; it continues when the "
                 "operator of this service releases it"
             )
             return WaitExplanation(WaitReason.PAUSED, text)
         if state.held_by is not None:
-            text = (
-                f"{held} the operator of this service paused the lane {one_line(state.held_by)}; it goes on after that"
-            )
+            text = f"{held} the operator of this service paused the lane {one_line(state.held_by)}"
             return WaitExplanation(WaitReason.PAUSED, text)
         if is_suspended:
             text = f"{held} the account is suspended; checked again {next_at}"
@@ -112,7 +110,7 @@ def explain(
         return WaitExplanation(
             WaitReason.PAUSED, f"{held} its account, its lane or all outbound mail was paused; checked again {next_at}"
         )
-    if send_time.is_ahead(state.send_at, now):
+    if message.is_ahead(state.send_at, now):
         return WaitExplanation(WaitReason.SCHEDULED, f"its sender wants it to be sent at {next_at}")
     if suppressed is not None:
         why, since = suppressed
@@ -121,7 +119,7 @@ def explain(
     if state.bounce_at is not None:
         return _blocked(state, state.bounce_at)
     if state.next_at <= now:
-        return WaitExplanation(WaitReason.DUE, f"due since {next_at}; it waits for a worker to be free")
+        return WaitExplanation(WaitReason.DUE, f"due since {next_at}; it waits for a free worker")
     # A deferral raises the fence by 1; a later postponement has raised it further.
     if last is not None and last.outcome == "deferred" and state.fence == last.fence + 1:
         return _deferred(last, next_at, state.attempt_count)
@@ -129,7 +127,7 @@ def explain(
         return WaitExplanation(
             WaitReason.ON_ITS_WAY, f"on its way to a worker; if none takes it, it is due again {next_at}"
         )
-    text = f"postponed until {next_at} for a reason that isn't the destination's: its lane is full or paused"
+    text = f"postponed until {next_at} for a reason other than the destination: its lane is full or paused"
     return WaitExplanation(WaitReason.LANE_FULL, text)
 
 
@@ -143,7 +141,7 @@ def _blocked(state: ScheduleState, bounce_at: datetime) -> WaitExplanation:
 
 
 def _deferred(last: LastAttempt, next_at: str, attempts: int) -> WaitExplanation:
-    whose = f" by {one_line(last.exchange)}" if last.exchange else ""
+    whose = f" by {one_line(last.mx_host)}" if last.mx_host else ""
     is_greylisted = last.code is not None and bool(_is_greylisting(last.response or ""))
     what = f"greylisted{whose}" if is_greylisted else f"deferred{whose}"
     tried = f"after {attempts} attempt{'' if attempts == 1 else 's'}"
@@ -156,7 +154,7 @@ def suppressed_for(reason: str, since: datetime) -> str:
     why = {
         SuppressionReason.BOUNCE: "after a bounce",
         SuppressionReason.COMPLAINT: "after a complaint",
-        SuppressionReason.MANUAL: "by its own choice",
+        SuppressionReason.MANUAL: "at the account's own request",
     }
     return f"the address gets no mail of this account since {when(since)}, {why[SuppressionReason(reason)]}"
 
@@ -173,4 +171,4 @@ def quoted(code: int | None, response: str | None) -> str:
 
 def one_line(text: str) -> str:
     """Untrusted text on a single line, without control characters."""
-    return printable(" / ".join(text.split("\n")).encode("utf-8", "replace"))
+    return printable(" / ".join(text.split("\n")))

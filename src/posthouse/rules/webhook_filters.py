@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules.event import EventType
 from posthouse.rules.refusal import invalid
 from posthouse.rules.search import time_bound
 
@@ -22,7 +21,7 @@ class WebhookStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WebhookFilters:
-    """Ids from `lowest` up to, not including, `before`; None is any status or type."""
+    """Ids from `lowest` up to, not including, `before`; None means any status or type."""
 
     status: WebhookStatus | None = None
     type: str | None = None
@@ -35,7 +34,7 @@ def webhook_filters(
     type_: str | None,
     since: str | None,
     until: str | None,
-    types: Sequence[str] = tuple(EventType),
+    types: Sequence[str],
 ) -> WebhookFilters:
     """The filters as given by the client; a Refusal if one is invalid."""
     if status is not None and status not in list(WebhookStatus):

@@ -36,7 +36,7 @@ FORBIDDEN_PORTS: Final = frozenset(
 )  # fmt: skip
 URL_CHARACTERS_MAX: Final = 2_048
 
-# Names that no public server can have: reserved for private use, for a single machine, or not in use.
+# Names that no public server can have: reserved for private use or for the local machine, or not in use.
 _PRIVATE_ENDINGS: Final = frozenset(
     {
         "alt", "arpa", "corp", "example", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain",
@@ -63,7 +63,7 @@ _find_other_dot: Final = re.compile("[\u3002\uff0e\uff61\u2024]").search
 
 @dataclass(frozen=True, slots=True)
 class WebhookTarget:
-    """Where events are sent. `host` is a name in A-labels or an address without brackets, in lower case."""
+    """Where events are sent to. `host` is a name in A-labels or an address without brackets, in lower case."""
 
     host: str
     port: int
@@ -77,7 +77,7 @@ class WebhookTarget:
 
     @property
     def authority(self) -> str:
-        """As in the Host header."""
+        """The host and port as in the Host header."""
         return _authority(self.host, self.port)
 
 
@@ -90,21 +90,21 @@ def check_url(
 ) -> WebhookTarget:
     """The URL's parts, and its normalised form; or a Refusal that says what to do.
 
-    Without `ports`, any port is accepted but FORBIDDEN_PORTS.
+    Without `ports`, any port is accepted except FORBIDDEN_PORTS.
     """
     if not url:
         raise invalid("`url` is empty: give the address that events are sent to, such as https://example.com/events.")
     if len(url) > URL_CHARACTERS_MAX:
         raise invalid(f"`url` is longer than {URL_CHARACTERS_MAX} characters: shorten it.")
     if _find_blank(url):
-        raise invalid("`url` holds white space or a control character: remove it, or write a space as %20.")
+        raise invalid("`url` contains white space or a control character: remove it, or write a space as %20.")
     scheme = _scheme(url)
     if scheme is None:
         raise invalid("`url` must begin with https:// and a host, such as https://example.com/events.")
     if "#" in url:
         raise invalid("`url` has a fragment, which is never sent: leave out the # and what follows it.")
     if "\\" in url:
-        raise invalid("`url` holds a backslash: write /, or %5C if it must be one.")
+        raise invalid("`url` contains a backslash: write /, or %5C if it must be one.")
     end = _authority_end(url, scheme.end())
     authority, rest = (
         (url[scheme.end() :], "") if end is None else (url[scheme.end() : end.start()], url[end.start() :])
@@ -118,8 +118,8 @@ def check_url(
     host = _checked_host(host_given, own_domains, own_addresses)
     if not _path_and_query(rest):
         raise invalid(
-            "`url` holds a character that can't stand in a path or a query: percent-encode it (RFC 3986), such as "
-            "%C3%BC for ü."
+            "`url` contains a character that is not allowed in a path or a query: percent-encode it (RFC 3986), such "
+            "as %C3%BC for ü."
         )
     path_and_query = rest if rest.startswith("/") else f"/{rest}"
     return WebhookTarget(host, port, path_and_query, f"https://{_authority(host, port)}{path_and_query}")
@@ -137,12 +137,12 @@ def _host_and_port(authority: str, ports: Collection[int]) -> tuple[str, int]:
     elif colon == ":" and _port(port_given) and int(port_given) <= PORT_MAX:
         port = int(port_given)
     else:
-        raise invalid(f"`url` has a port that is no number from 1 to {PORT_MAX}: correct it, or leave it out for 443.")
+        raise invalid(f"`url` has a port that is not from 1 to {PORT_MAX}: correct it, or leave it out for 443.")
     if ports and port not in ports:
         allowed = " or ".join(map(str, sorted(ports)))
         raise invalid(f"`url` names a port that events are not sent to: use port {allowed}.")
     if not ports and port in FORBIDDEN_PORTS:
-        raise invalid(f"`url` names port {port}, which belongs to another service: use 443, or another port of yours.")
+        raise invalid(f"`url` names port {port}, which belongs to another service: use 443, or another of your ports.")
     return host, port
 
 
@@ -156,19 +156,19 @@ def _checked_host(given: str, own_domains: Collection[str], own_addresses: Colle
             raise invalid("`url` has an address that is not public: events are sent to public servers only.")
         return str(address)
     if bare is not given:
-        raise invalid("`url` has brackets around something that is no IPv6 address: correct it, or use a name.")
+        raise invalid("`url` has brackets around something that is not an IPv6 address: correct it, or use a name.")
     name = _name(given)
     labels = name.split(".")
     if labels[-1] in _PRIVATE_ENDINGS or name in _METADATA_NAMES:
         raise invalid(f"`url` has the host {name}, which is not public: events are sent to public servers only.")
     for own in own_domains:
         if f".{name}".endswith(f".{own.strip('.').lower()}"):
-            raise invalid(f"`url` leads to this service itself ({name}): give an address of your own.")
+            raise invalid(f"`url` leads to this service itself ({name}): give an address of yours.")
     return name
 
 
 def _name(given: str) -> str:
-    """In A-labels, lower case. Only the case is mapped: an accepted name is what it looks like."""
+    """The name in A-labels, in lower case. Only the case is mapped: an accepted name is what it looks like."""
     if given[-1] == ".":
         raise invalid("`url` has a host that ends with a dot: leave the dot out.")
     if _ends_in_number(given):
@@ -180,7 +180,7 @@ def _name(given: str) -> str:
         if given.isascii():
             name = given
         elif _find_other_dot(given):
-            raise invalid("`url` has a dot in its host that is none: write it with the dot of ASCII.")
+            raise invalid("`url` has a dot in its host that is not an ASCII dot: write it with one.")
         else:
             name = idna.encode(given.lower()).decode()
         name = parse_domain(name)
@@ -196,7 +196,7 @@ def _name(given: str) -> str:
 # Called for every webhook call.
 @lru_cache(maxsize=10_000)
 def _literal(host: str) -> Address | None:
-    """The host as an address, in canonical form only: not short, octal, hexadecimal or scoped."""
+    """The host as an address, only in canonical form: not short, octal, hexadecimal or scoped."""
     try:
         if ":" in host:
             return IPv6Address(host) if host.isascii() and "%" not in host else None

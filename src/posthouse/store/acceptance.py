@@ -1,26 +1,29 @@
-"""The accepting transaction: many messages, decided one by one, written as sets.
+"""The accepting transaction: many messages, decided one by one and written together.
 
 The steps are several statements because a statement's snapshot is older than the locks it takes: keys
 read by the statement that locked them could miss a message committed while it waited. So: try the
 locks on all keys and lock the accounts in the order of their ids (`lock`), then read the keys with a
-new snapshot (`recall`), decide in Python, then write (`write`). An account's row is not read twice:
-PostgreSQL reads a row that it had to wait for again once it is locked.
+new snapshot (`recall`), decide in Python, then write (`write`). An account's row needs no second read:
+after waiting for a row's lock, PostgreSQL reads the row again itself.
 """
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from posthouse.rules import fingerprint
-from posthouse.rules.draft import DraftRecipient
+from posthouse.rules import message
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
 from posthouse.store.postgres import Connection, required
 from posthouse.store.statement import statement
 
+if TYPE_CHECKING:
+    # A command that reads accounts needs no draft, and none of the cryptography that a draft imports.
+    from posthouse.rules.draft import DraftRecipient
+
 _LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
-# Tags hold printable characters only, so none contains this.
+# Tags contain only printable characters, so none contains this.
 _TAG_SEPARATOR: Final = "\x1f"
 
 
@@ -44,7 +47,7 @@ class PreparedMessage(NamedTuple):
     account_id: AccountId
     credential_id: CredentialId
     key: IdempotencyKey | None
-    # A fingerprint under every known key; the first is stored.
+    # A fingerprint with every known key; the first is stored.
     body_hash: bytes
     message_id: MessageId
     request_id: RequestId
@@ -54,7 +57,7 @@ class PreparedMessage(NamedTuple):
     subject: str
     tags: tuple[str, ...]
     template: str | None
-    recipients: Sequence[DraftRecipient]
+    recipients: "Sequence[DraftRecipient]"
     credits: int
     mime: bytes
     # The domain in From.
@@ -64,13 +67,13 @@ class PreparedMessage(NamedTuple):
     mailing_list: str | None = None
     # Whether its recipients get a link to unsubscribe from the list.
     one_click: bool = False
-    # The trace that it belongs to, if it is traced.
+    # The trace that the message belongs to, if it is traced.
     trace: bytes | None = None
     # As JSON text.
     metadata: str | None = None
-    # It is not sent before.
+    # The message is not sent before this time.
     send_at: datetime | None = None
-    # No one may read its body, which is deleted once it is final; it has no subject.
+    # No one may read the body, which is deleted once the message is final; the subject is not stored.
     forgets_content: bool = False
 
     @property
@@ -79,7 +82,7 @@ class PreparedMessage(NamedTuple):
 
 
 class AccountQuotaRow(NamedTuple):
-    """The part of an account's row that says what it may send; locked when it is to be changed."""
+    """The part of an account's row that decides what it may send; locked if it is to be changed."""
 
     id: AccountId
     is_suspended: bool
@@ -101,7 +104,7 @@ class AccountQuotaRow(NamedTuple):
 
 
 class RefusedRow(NamedTuple):
-    """What decides the answer to a refused request; `is_verified` is of the domain that was asked about."""
+    """What decides the answer to a refused request; `is_verified` is about the domain that was asked about."""
 
     is_suspended: bool
     rate_per_second: int | None
@@ -111,7 +114,7 @@ class RefusedRow(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """The new values of one account's row after a batch."""
+    """The new values of one account's row after a group commit."""
 
     account_id: AccountId
     credits: int
@@ -157,7 +160,7 @@ FROM accounts WHERE id = $1
 """
 READ_MANY: Final = READ.replace("id = $1", "id = ANY($1::uuid[])")
 
-# All that answers a request which is refused before the transaction.
+# Everything that is needed to answer a request which is refused before the transaction.
 READ_REFUSED: Final = statement("""
 SELECT account.suspended_at IS NOT NULL AS is_suspended, account.rate_per_second, account.rate_burst,
        EXISTS (SELECT FROM domains
@@ -243,7 +246,7 @@ WITH charged AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
-INSERT INTO schedule (account_id, message_id, position, destination, sender, is_list, send_at, next_at)
+INSERT INTO delivery_schedule (account_id, message_id, position, destination, sender, is_list, send_at, next_at)
 SELECT account_id, message_id, position, destination, sender, is_list, send_at,
     CASE WHEN send_at > :now::timestamptz THEN send_at ELSE :due_at::timestamptz END
 FROM addressed
@@ -255,7 +258,7 @@ WITH marked AS (
     UPDATE messages SET forgets_content = true
     WHERE account_id = ANY($1::uuid[]) AND id = ANY($2::uuid[]) AND id >= $3 AND id <= $4
 )
-INSERT INTO contents_to_forget (account_id, message_id) SELECT * FROM unnest($1::uuid[], $2::uuid[])
+INSERT INTO bodies_to_delete (account_id, message_id) SELECT * FROM unnest($1::uuid[], $2::uuid[])
 """
 
 
@@ -308,7 +311,7 @@ async def read_refused(
 
 
 async def recall(connection: Connection, keys: Sequence[IdempotencyKey]) -> dict[IdempotencyKey, RememberedKey]:
-    """What is stored of these keys, expired or not."""
+    """What is stored about these keys, expired or not."""
     rows = await connection.fetch(RECALL, *_columns(keys))
     return {
         IdempotencyKey(row["account_id"], row["credential_id"], row["key"]): RememberedKey(
@@ -323,8 +326,8 @@ async def forget(tx: Connection, keys: Sequence[IdempotencyKey]) -> None:
 
 
 async def remember(tx: Connection, key: IdempotencyKey, body_hash: bytes, message_id: MessageId, now: datetime) -> None:
-    """The key of a bulk request, with one of its messages; `write` remembers the keys of messages themselves."""
-    await tx.execute(REMEMBER, *key, fingerprint.stored(body_hash), message_id, now + _LIFETIME)
+    """Store the key of a batch request, with one of its messages; `write` stores the keys of single messages."""
+    await tx.execute(REMEMBER, *key, message.stored_fingerprint(body_hash), message_id, now + _LIFETIME)
 
 
 async def write(
@@ -332,11 +335,11 @@ async def write(
 ) -> None:
     """Write accepted messages with everything that belongs to them, and what they cost.
 
-    Their recipients are due at `due_at`: now, or later where tickets for them are published at once; those with a
-    `send_at` ahead are due then.
+    Their recipients are due at `due_at`: now, or later where tickets for them are published immediately; those with
+    a future `send_at` are due then.
     """
     await tx.execute(*write_call(entries, spendings, now, due_at))
-    # Apart from the statement above, since nearly all mail is kept.
+    # Separate from the statement above, since the content of nearly all mail is kept.
     if forgetting := [entry for entry in entries if entry.forgets_content]:
         message_ids = [entry.message_id for entry in forgetting]
         account_ids = [entry.account_id for entry in forgetting]
@@ -369,7 +372,7 @@ def write_call(
         credential_ids=[entry.credential_id for entry in entries],
         scope_ids=[None if entry.key is None else entry.key.credential_id for entry in entries],
         keys=[None if entry.key is None else entry.key.text for entry in entries],
-        body_hashes=[fingerprint.stored(entry.body_hash) for entry in entries],
+        body_hashes=[message.stored_fingerprint(entry.body_hash) for entry in entries],
         message_ids=[entry.message_id for entry in entries],
         request_ids=[entry.request_id for entry in entries],
         sources=[entry.source for entry in entries],
@@ -393,7 +396,7 @@ def write_call(
         emails=[recipient.email for _, _, recipient in recipients],
         destinations=[entry.routed_to or recipient.destination for entry, _, recipient in recipients],
         sender_domains=[entry.sender_domain for entry, _, _ in recipients],
-        # Null takes no room in the row.
+        # Null takes no space in the row.
         are_lists=[entry.is_list or None for entry, _, _ in recipients],
         recipient_send_at=[entry.send_at for entry, _, _ in recipients],
     )

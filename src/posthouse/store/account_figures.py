@@ -1,4 +1,4 @@
-"""What accounts sent of late and how it ended, for operators: figures of some accounts, and which stand out."""
+"""What accounts sent recently and how it ended, for operators: figures of some accounts, and those that stand out."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -7,25 +7,25 @@ from typing import Final, NamedTuple
 
 from posthouse.rules.alert import PACE_DAYS
 from posthouse.rules.ids import AccountId, lowest_id
-from posthouse.rules.nearest_limit import DAYS_FAR
+from posthouse.rules.send_quota import CREDIT_DAYS_FAR
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 from posthouse.store.usage import UsageCounts
 
-# Of fewer recipients, a share says nothing.
-CONDUCT_RECIPIENTS_MIN: Final = 20
+# With fewer recipients, a share means nothing.
+REPUTATION_RECIPIENTS_MIN: Final = 20
 
 
 class AccountOrder(StrEnum):
     NAME = "name"
     VOLUME = "volume"
-    CONDUCT = "conduct"
+    REPUTATION = "reputation"
     LIMITS = "limits"
     NEW = "new"
 
 
 class AccountFigures(NamedTuple):
-    """`warned_at` is set while bounces or complaints are too many; `erased` addresses got some of this mail."""
+    """`warned_at` is set while there are too many bounces or complaints; `erased` addresses got some of this mail."""
 
     warned_at: datetime | None
     erased: int
@@ -38,7 +38,7 @@ class RankedAccount(NamedTuple):
 
 
 _FIGURES: Final = """
-SELECT asked.id, asked.conduct_warned_at, (
+SELECT asked.id, asked.reputation_warned_at, (
     SELECT count(DISTINCT hash) FROM erased_recipients WHERE account_id = asked.id AND message_id >= $3) AS erased,
     sums.*
 FROM accounts asked
@@ -55,20 +55,20 @@ CROSS JOIN LATERAL (
     SELECT sum(accepted) AS accepted FROM {table} WHERE account_id = asked.id AND {key} >= :since) sums
 WHERE sums.accepted > 0 ORDER BY rank DESC, asked.id LIMIT :limit
 """
-_BY_CONDUCT: Final = f"""
+_BY_REPUTATION: Final = f"""
 SELECT asked.id, sums.undelivered::float8 / sums.accepted::float8 AS rank
 FROM unnest(:account_ids::uuid[]) asked(id)
 CROSS JOIN LATERAL (
     SELECT sum(accepted) AS accepted, sum(bounced + failed) AS undelivered
     FROM {{table}} WHERE account_id = asked.id AND {{key}} >= :since) sums
-WHERE sums.accepted >= {CONDUCT_RECIPIENTS_MIN} AND sums.undelivered > 0
+WHERE sums.accepted >= {REPUTATION_RECIPIENTS_MIN} AND sums.undelivered > 0
 ORDER BY rank DESC, asked.id LIMIT :limit
 """
 _VOLUME_BY_DAYS: Final = statement(_BY_VOLUME.format(table="usage_days", key="day"))
 _VOLUME_BY_HOURS: Final = statement(_BY_VOLUME.format(table="usage_hours", key="hour"))
-_CONDUCT_BY_DAYS: Final = statement(_BY_CONDUCT.format(table="usage_days", key="day"))
-_CONDUCT_BY_HOURS: Final = statement(_BY_CONDUCT.format(table="usage_hours", key="hour"))
-# Recipients a day: the mean of the days before today, or today's if they are more already.
+_REPUTATION_BY_DAYS: Final = statement(_BY_REPUTATION.format(table="usage_days", key="day"))
+_REPUTATION_BY_HOURS: Final = statement(_BY_REPUTATION.format(table="usage_hours", key="hour"))
+# Recipients a day: the mean of the days before today, or today's number if that is already higher.
 _PACE: Final = f"""
 SELECT greatest(coalesce(sum(accepted::float8) FILTER (WHERE day < :today), 0) / {PACE_DAYS},
     sum(accepted::float8) FILTER (WHERE day >= :today)) AS per_day
@@ -82,10 +82,10 @@ SELECT asked.id, -(asked.available / pace.per_day) AS rank
 FROM accounts asked
 CROSS JOIN LATERAL ({_PACE}) pace
 WHERE asked.id = ANY(:account_ids::uuid[]) AND asked.suspended_at IS NULL
-    AND pace.per_day > 0 AND asked.available < pace.per_day * {DAYS_FAR}
+    AND pace.per_day > 0 AND asked.available < pace.per_day * {CREDIT_DAYS_FAR}
 ORDER BY rank DESC, asked.id LIMIT :limit
 """)
-# As `send_quota.warmup_reading` reads it; after the last day of a warm-up the array has no number.
+# The same as `send_quota.warmup_reading`; after the last day of a warm-up the array has no number.
 _MOST_WARMUP_USED: Final = statement("""
 SELECT id, used::float8 / allowed AS rank
 FROM (
@@ -105,10 +105,11 @@ _NEW: Final = "SELECT id AS account_id FROM accounts ORDER BY id DESC LIMIT $1"
 async def of_accounts(
     connection: Connection, account_ids: Sequence[AccountId], since: datetime
 ) -> Mapping[AccountId, AccountFigures]:
-    """Live mail that was accepted since the beginning of an hour."""
+    """The figures of live mail that was accepted since the beginning of an hour."""
     rows = await connection.fetch(_FIGURES, account_ids, since, lowest_id(since))
     return {
-        row["id"]: AccountFigures(row["conduct_warned_at"], row["erased"], UsageCounts(*tuple(row)[3:])) for row in rows
+        row["id"]: AccountFigures(row["reputation_warned_at"], row["erased"], UsageCounts(*tuple(row)[3:]))
+        for row in rows
     }
 
 
@@ -121,7 +122,7 @@ async def first_of_days(
 ) -> list[RankedAccount]:
     """Of these accounts, those with the most mail, or with the largest share that was not delivered."""
     is_by_volume = order is AccountOrder.VOLUME
-    query = (_VOLUME_BY_DAYS if is_by_volume else _CONDUCT_BY_DAYS).bind(
+    query = (_VOLUME_BY_DAYS if is_by_volume else _REPUTATION_BY_DAYS).bind(
         account_ids=account_ids, since=since, limit=count
     )
     return [RankedAccount(*row) for row in await connection.fetch(*query)]
@@ -132,14 +133,14 @@ async def first_of_hours(
 ) -> list[AccountId]:
     """As `first_of_days`; an account has a row for each hour."""
     is_by_volume = order is AccountOrder.VOLUME
-    query = (_VOLUME_BY_HOURS if is_by_volume else _CONDUCT_BY_HOURS).bind(
+    query = (_VOLUME_BY_HOURS if is_by_volume else _REPUTATION_BY_HOURS).bind(
         account_ids=account_ids, since=since, limit=count
     )
     return [row["id"] for row in await connection.fetch(*query)]
 
 
 async def paces(connection: Connection, account_ids: Sequence[AccountId], today: date) -> Mapping[AccountId, float]:
-    """To how many recipients each of them sends a day."""
+    """How many recipients a day each of them sends to."""
     rows = await connection.fetch(*_PACES.bind(account_ids=account_ids, today=today, since=_pace_since(today)))
     return {row["id"]: row["per_day"] for row in rows}
 
@@ -159,7 +160,7 @@ async def most_warmup_used(
     default_limits: Sequence[int] | None,
     count: int,
 ) -> list[RankedAccount]:
-    """Of these accounts, those that have used the most of today's warm-up; `default_limits` if they have no own."""
+    """Of these accounts, those that have used the most of today's warm-up; `default_limits` apply without own ones."""
     query = _MOST_WARMUP_USED.bind(account_ids=account_ids, today=today, default_limits=default_limits, limit=count)
     return [RankedAccount(*row) for row in await connection.fetch(*query)]
 

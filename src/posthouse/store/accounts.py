@@ -1,19 +1,24 @@
-"""Accounts: who they are, whether they may send, their limits, and the credits granted to them."""
+"""Accounts: who they are, whether they may send, their limits, the credits granted to them, and their first steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules.ids import AccountId
+from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.usage import Step
+from posthouse.store import backlog
 from posthouse.store.postgres import Connection, Row, required
 from posthouse.store.statement import statement
+
+# A new account's first messages are among its oldest; no more of them are read.
+_MESSAGES_READ_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """An account. Limits that are None are the service's own."""
+    """An account. Where a limit is None, the service's default applies."""
 
     id: AccountId
     name: str
@@ -42,42 +47,34 @@ class AccountRow:
         return self.display_name or self.name
 
 
-_INSERT: Final = """
+_COLUMNS: Final = """
+id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available, rate_per_second, rate_burst,
+warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used, display_name
+"""
+
+_INSERT: Final = f"""
 INSERT INTO accounts (id, name, created_at, changed_at) VALUES ($1, $2, $3, $3)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-    rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
-    display_name
+RETURNING {_COLUMNS}
 """
 
-# Never backwards: caches ask for what changed after the last change that they know of.
-# Not before the database's own time, which the caches compare it with: that clock may be ahead of service time.
+# Never moves backwards: caches ask for what changed after the last change that they know of.
+# Not before the database's own time, which the caches compare it with: the database's clock may be ahead of service
+# time.
 _TOUCH: Final = "UPDATE accounts SET changed_at = greatest(changed_at, $2, clock_timestamp()) WHERE id = $1"
 
-_BY_ID: Final = """
-SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
-    display_name
-FROM accounts WHERE id = $1
+_BY_ID: Final = f"""
+SELECT {_COLUMNS} FROM accounts WHERE id = $1
 """
 _BY_ID_LOCKED: Final = _BY_ID + "FOR NO KEY UPDATE"
-_BY_IDS: Final = """
-SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
-    display_name
-FROM accounts WHERE id = ANY($1::uuid[])
+_BY_IDS: Final = f"""
+SELECT {_COLUMNS} FROM accounts WHERE id = ANY($1::uuid[])
 """
-_BY_NAME: Final = """
-SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
-    display_name
-FROM accounts WHERE lower(name) = lower($1)
+_BY_NAME: Final = f"""
+SELECT {_COLUMNS} FROM accounts WHERE lower(name) = lower($1)
 """
-_LIST: Final = """
-SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, closed_at, available,
-       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used,
-    display_name
-FROM accounts WHERE lower(name) > lower($1) ORDER BY lower(name) LIMIT $2
+_LIST: Final = f"""
+SELECT {_COLUMNS} FROM accounts WHERE lower(name) > lower($1) ORDER BY lower(name) LIMIT $2
 """
 _REQUIRES_TOTP: Final = "SELECT requires_totp FROM accounts WHERE id = $1"
 _REQUIRE_TOTP: Final = "UPDATE accounts SET requires_totp = $2 WHERE id = $1"
@@ -90,12 +87,12 @@ WITH began AS (
 )
 UPDATE accounts SET suspended_at = $2, suspended_reason = $3 WHERE id = $1
 """
-# The operator who resumes it has seen its reputation, which is counted from now on.
+# The operator who resumes it has seen its reputation, which is counted from then on.
 _RESUME: Final = """
 WITH ended AS (
     UPDATE suspensions SET ended_at = greatest(started_at, $2) WHERE account_id = $1 AND ended_at IS NULL
 )
-UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, conduct_since = $2 WHERE id = $1
+UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, reputation_since = $2 WHERE id = $1
 """
 
 # A closed account stays suspended: without that, its mail would be sent.
@@ -108,22 +105,43 @@ WHERE id = :account_id
 """)
 
 _GRANT: Final = statement("""
-INSERT INTO grants (account_id, id, amount, reason, at, key)
+INSERT INTO credit_grants (account_id, id, amount, reason, at, key)
 VALUES (:account_id, :grant_id, :amount, :reason, :now, :key)
 """)
-_GRANT_WITH_KEY: Final = "SELECT amount, reason FROM grants WHERE account_id = $1 AND key = $2"
+_GRANT_WITH_KEY: Final = "SELECT amount, reason FROM credit_grants WHERE account_id = $1 AND key = $2"
 _ADD: Final = "UPDATE accounts SET available = available + $2 WHERE id = $1 RETURNING available"
-_GRANTED: Final = "SELECT coalesce(sum(amount), 0)::bigint FROM grants WHERE account_id = $1"
+_GRANTED: Final = "SELECT coalesce(sum(amount), 0)::bigint FROM credit_grants WHERE account_id = $1"
 
-
-def _account(row: Row) -> AccountRow:
-    values = dict(row)
-    limits = values.pop("warmup_limits")
-    return AccountRow(**values, warmup_limits=None if limits is None else tuple(limits))
+# Messages are deleted after some weeks, but days of usage are not: they show that mail was sent before. The last use of
+# a key is written once a minute; a message shows it immediately.
+_STEPS: Final = statement(f"""
+WITH first_messages AS MATERIALIZED (
+    SELECT source, credits_reserved, created_at FROM messages WHERE account_id = :account_id
+    ORDER BY id LIMIT {_MESSAGES_READ_MAX}
+)
+SELECT
+    coalesce(
+        (SELECT min(created_at) FROM first_messages WHERE source = 'test' AND credits_reserved > 0),
+        (SELECT min(day)::timestamp AT TIME ZONE 'UTC' FROM usage_days WHERE account_id = :account_id AND accepted > 0)
+    ) AS test_mail,
+    (SELECT min(verified_at) FROM domains WHERE account_id = :account_id AND shared_from IS NULL) AS domain_verified,
+    (SELECT min(created_at) FROM api_keys WHERE account_id = :account_id) AS key_created,
+    least(
+        (SELECT min(created_at) FROM first_messages WHERE source <> 'test' OR credits_reserved = 0),
+        (SELECT min(last_used_at) FROM api_keys WHERE account_id = :account_id),
+        (SELECT min(last_used_at) FROM credentials WHERE account_id = :account_id)) AS first_request,
+    (SELECT created_at FROM endpoints WHERE account_id = :account_id AND id = account_id) AS webhook_saved,
+    (SELECT answered_at FROM endpoints WHERE account_id = :account_id AND id = account_id) AS webhook_answered,
+    (SELECT confirmed_at FROM second_factors WHERE user_id = :user_id) AS second_factor,
+    least(
+        (SELECT min(created_at) FROM invitations WHERE account_id = :account_id),
+        (SELECT created_at FROM memberships WHERE account_id = :account_id ORDER BY created_at OFFSET 1 LIMIT 1)
+    ) AS member_invited
+""")
 
 
 async def insert(tx: Connection, account_id: AccountId, name: str, now: datetime) -> AccountRow | None:
-    """None when the name is taken, in whatever case."""
+    """None if the name is taken, ignoring case."""
     row = await tx.fetchrow(_INSERT, account_id, name, now)
     return None if row is None else _account(row)
 
@@ -148,12 +166,12 @@ async def find_by_name(connection: Connection, name: str) -> AccountRow | None:
 
 
 async def lock(tx: Connection, account_id: AccountId) -> AccountRow:
-    """The account as it is now, and stays until the transaction ends."""
+    """The account, locked: it stays as it is until the transaction ends."""
     return _account(required(await tx.fetchrow(_BY_ID_LOCKED, account_id)))
 
 
 async def page(connection: Connection, after: str, limit: int) -> list[AccountRow]:
-    """In the order of their names, those after this name."""
+    """The accounts after this name, in the order of their names."""
     return [_account(row) for row in await connection.fetch(_LIST, after, limit)]
 
 
@@ -199,7 +217,7 @@ async def set_limits(
 
 
 async def grant_with_key(tx: Connection, account_id: AccountId, key: str) -> tuple[int, str] | None:
-    """Amount and reason of the grant that this key made."""
+    """Amount and reason of the grant that was made with this key."""
     row = await tx.fetchrow(_GRANT_WITH_KEY, account_id, key)
     return None if row is None else (row["amount"], row["reason"])
 
@@ -213,7 +231,7 @@ async def grant(
     now: datetime,
     key: str | None = None,
 ) -> int:
-    """Enter the grant and change the balance with it; return the new balance.
+    """Add the grant and change the balance by it; return the new balance.
 
     Lock the row and check the balance before a negative amount: a balance below 0 is a fault.
     """
@@ -232,7 +250,7 @@ async def granted(connection: Connection, account_id: AccountId) -> int:
 
 
 async def rename(tx: Connection, account_id: AccountId, display_name: str, now: datetime) -> None:
-    """For its members; the name that commands take stays."""
+    """Change the name for its members; the name that commands take stays the same."""
     await tx.execute(_RENAME, account_id, display_name)
     await touch(tx, account_id, now)
 
@@ -245,3 +263,16 @@ async def requires_totp(connection: Connection, account_id: AccountId) -> bool:
 async def require_totp(tx: Connection, account_id: AccountId, is_required: bool, now: datetime) -> None:
     await tx.execute(_REQUIRE_TOTP, account_id, is_required)
     await touch(tx, account_id, now)
+
+
+async def steps_done(tx: Connection, account_id: AccountId, user_id: UserId) -> Mapping[Step, datetime | None]:
+    """When each first step was done, from the tables of each; the second factor is the user's own."""
+    await backlog.walk_the_key(tx)
+    row = required(await tx.fetchrow(*_STEPS.bind(account_id=account_id, user_id=user_id)))
+    return {step: row[step.value] for step in Step}
+
+
+def _account(row: Row) -> AccountRow:
+    values = dict(row)
+    limits = values.pop("warmup_limits")
+    return AccountRow(**values, warmup_limits=None if limits is None else tuple(limits))

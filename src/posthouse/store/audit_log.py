@@ -1,4 +1,8 @@
-"""The audit log: who changed what in an account, written in the transaction that changes it."""
+"""The audit logs: who changed what, written in the transaction that changes it.
+
+Each account has a log; the operator's log has the changes of the installation itself. What operators change in an
+account is in that account's log; `newest_operator_entries` reads both.
+"""
 
 import json
 from collections.abc import Mapping
@@ -8,18 +12,43 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules import ids
-from posthouse.rules.actor import Actor
-from posthouse.rules.audit_log_filters import AuditLogFilters
+from posthouse.rules.credential import Actor
 from posthouse.rules.ids import AccountId
-from posthouse.store.postgres import Connection, Row
-from posthouse.store.statement import statement
+from posthouse.rules.search import AuditLogFilters
+from posthouse.store.postgres import Connection, Row, row_count
+from posthouse.store.statement import delete_some, statement
 
-_NOTE: Final = statement("""
+Detail = Mapping[str, str | int | bool | None]
+
+EXAMINED_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLogEntry:
+    """`action` is what was done (`domain.added`), `target` the name or id of its object; neither contains secrets."""
+
+    id: UUID
+    at: datetime
+    actor: Actor
+    action: str
+    target: str
+    detail: Detail
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLogEntry:
+    """`account` is the name of the account that was changed, if one was."""
+
+    entry: AuditLogEntry
+    account: str | None
+
+
+_ADD_ENTRY: Final = statement("""
 INSERT INTO audit_log (account_id, id, at, user_id, actor, action, target, detail)
 VALUES (:account_id, :id, :at, :user_id, :actor, :action, :target, :detail::jsonb)
 """)
 
-# Whatever matches, a statement examines a bounded number of entries; the last that it examined is there, too.
+# A statement examines a bounded number of entries, whatever matches, and also returns the last that it examined.
 _PAGE: Final = statement("""
 WITH examined AS MATERIALIZED (
     SELECT id, at, user_id, actor, action, target, detail FROM audit_log
@@ -33,58 +62,46 @@ FROM (SELECT) whole LEFT JOIN examined
 ORDER BY id DESC LIMIT :limit
 """)
 
-# There are few entries of half an hour.
-_VISITED: Final = statement("""
-SELECT max(at) FROM audit_log WHERE account_id = :account_id AND id >= :lowest AND action = 'account.visited'
+# Half an hour has few entries.
+_IMPERSONATED: Final = statement("""
+SELECT max(at) FROM audit_log WHERE account_id = :account_id AND id >= :lowest AND action = 'account.impersonated'
 """)
 
-_FORGET: Final = """
-WITH old AS (
-    SELECT account_id, id FROM audit_log WHERE at < $1 ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED
-), forgotten AS (
-    DELETE FROM audit_log USING old WHERE audit_log.account_id = old.account_id AND audit_log.id = old.id RETURNING 1
-)
-SELECT count(*) FROM forgotten
+_FORGET: Final = delete_some("audit_log", "account_id, id", "at < $1 ORDER BY at")
+
+_ADD_OPERATOR_ENTRY: Final = statement("""
+INSERT INTO operator_log (id, at, actor, action, target, detail)
+VALUES (:id, :at, :actor, :action, :target, :detail::jsonb)
+""")
+
+# The index of operators' entries has these words in its condition.
+_NEWEST_OPERATOR_ENTRIES: Final = """
+SELECT changes.*, accounts.name AS account FROM (
+    (SELECT id, at, actor, action, target, detail, NULL::uuid AS account_id FROM operator_log
+     ORDER BY id DESC LIMIT $1)
+    UNION ALL
+    (SELECT id, at, actor, action, target, detail, account_id FROM audit_log
+     WHERE user_id IS NULL AND actor = 'operator' ORDER BY id DESC LIMIT $1)) changes
+LEFT JOIN accounts ON accounts.id = changes.account_id
+ORDER BY changes.id DESC LIMIT $1
 """
 
-Detail = Mapping[str, str | int | bool | None]
-
-EXAMINED_MAX: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class AuditLogEntry:
-    """`action` is what was done (`domain.added`), `target` to what (its name or id); secrets are in neither."""
-
-    id: UUID
-    at: datetime
-    actor: Actor
-    action: str
-    target: str
-    detail: Detail
+_FORGET_OPERATOR_ENTRIES: Final = """
+DELETE FROM operator_log WHERE id = ANY(ARRAY(
+    SELECT id FROM operator_log WHERE id < $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING 1
+"""
 
 
-async def note(tx: Connection, account_id: AccountId, entry: AuditLogEntry) -> None:
+async def add_entry(tx: Connection, account_id: AccountId, entry: AuditLogEntry) -> None:
     user_id, actor = entry.actor.user_id, entry.actor.name
     written = json.dumps(dict(entry.detail))
-    await tx.execute(
-        *_NOTE.bind(
-            account_id=account_id,
-            id=entry.id,
-            at=entry.at,
-            user_id=user_id,
-            actor=actor,
-            action=entry.action,
-            target=entry.target,
-            detail=written,
-        )
-    )
+    await tx.execute(*_ADD_ENTRY.bind_row(entry, account_id=account_id, user_id=user_id, actor=actor, detail=written))
 
 
-async def last_visited(connection: Connection, account_id: AccountId, since: datetime) -> datetime | None:
-    """When an operator last began to visit the account, if it was since then."""
+async def last_impersonated(connection: Connection, account_id: AccountId, since: datetime) -> datetime | None:
+    """When an operator last began to impersonate a viewer of the account, if that was at or after `since`."""
     found: datetime | None = await connection.fetchval(
-        *_VISITED.bind(account_id=account_id, lowest=ids.lowest_id(since))
+        *_IMPERSONATED.bind(account_id=account_id, lowest=ids.lowest_id(since))
     )
     return found
 
@@ -92,28 +109,39 @@ async def last_visited(connection: Connection, account_id: AccountId, since: dat
 async def page(
     connection: Connection, account_id: AccountId, filters: AuditLogFilters, count: int
 ) -> tuple[list[AuditLogEntry], UUID | None]:
-    """The newest first, of as many as one step examines; and the id to go on from, None at the end."""
+    """The newest first, from the entries that one step examines; and the id to continue from, None at the end."""
     rows = await connection.fetch(
-        *_PAGE.bind(
-            account_id=account_id,
-            lowest=filters.lowest,
-            before=filters.before,
-            kind=filters.kind,
-            action=filters.action,
-            actor=filters.actor,
-            user_id=filters.user_id,
-            limit=count,
-            examined_max=EXAMINED_MAX,
-        )
+        *_PAGE.bind_row(filters, account_id=account_id, limit=count, examined_max=EXAMINED_MAX)
     )
     reached: UUID | None = rows[0]["reached"] if rows[0]["is_cut"] else None
     return [_entry(row) for row in rows if row["id"] is not None], reached
 
 
 async def forget_old(tx: Connection, before: datetime, count_max: int) -> int:
-    """Of every account."""
-    count: int = await tx.fetchval(_FORGET, before, count_max)
-    return count
+    """Delete old entries of every account."""
+    return row_count(await tx.execute(_FORGET, before, count_max))
+
+
+async def add_operator_entry(tx: Connection, entry: AuditLogEntry) -> None:
+    await tx.execute(
+        *_ADD_OPERATOR_ENTRY.bind_row(entry, actor=entry.actor.name, detail=json.dumps(dict(entry.detail)))
+    )
+
+
+async def newest_operator_entries(connection: Connection, count: int) -> list[OperatorLogEntry]:
+    return [
+        OperatorLogEntry(
+            AuditLogEntry(
+                row["id"], row["at"], Actor(None, row["actor"]), row["action"], row["target"], json.loads(row["detail"])
+            ),
+            row["account"],
+        )
+        for row in await connection.fetch(_NEWEST_OPERATOR_ENTRIES, count)
+    ]
+
+
+async def forget_old_operator_entries(tx: Connection, before: datetime, count_max: int) -> int:
+    return len(await tx.fetch(_FORGET_OPERATOR_ENTRIES, ids.lowest_id(before), count_max))
 
 
 def _entry(row: Row) -> AuditLogEntry:

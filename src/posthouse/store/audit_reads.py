@@ -1,7 +1,7 @@
 """Reads for an audit: an account's messages in small ranges, each with everything that belongs to it.
 
-Every function reads from the snapshot of its transaction, and reads little: an audit runs beside the service, and a
-snapshot that is held for long slows the schedule.
+Every function reads from the snapshot of its transaction, and reads little: an audit runs while the service is running,
+and a snapshot that is held for long slows the schedule.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ _NAMED: Final = statement(f"""
 WHERE m.account_id = :account_id AND m.id >= :lowest AND m.id <= :highest ORDER BY m.id
 """)
 
-# The range is given as well as the ids: only a range lets the planner skip the other days.
+# The range is given in addition to the ids: only a range lets the planner skip the other days.
 _OF_THESE: Final = """
 FROM {table} t JOIN unnest(:message_ids::uuid[]) asked(id) ON t.message_id = asked.id
 WHERE t.account_id = :account_id AND t.message_id >= :lowest AND t.message_id <= :highest
@@ -53,9 +53,9 @@ _RECIPIENTS: Final = statement(
 )
 _ATTEMPTS: Final = statement(
     "SELECT message_id, position, fence, started_at, finished_at, outcome, is_ambiguous, code, response,"
-    " address IS NOT NULL AS is_connected" + _OF_THESE.format(table="attempts")
+    " remote_ip IS NOT NULL AS is_connected" + _OF_THESE.format(table="attempts")
 )
-_SCHEDULED: Final = statement("SELECT message_id, position" + _OF_THESE.format(table="schedule"))
+_SCHEDULED: Final = statement("SELECT message_id, position" + _OF_THESE.format(table="delivery_schedule"))
 _LEDGER: Final = statement("SELECT message_id, position, kind, amount" + _OF_THESE.format(table="ledger"))
 
 _EVENTS: Final = statement("""
@@ -83,8 +83,9 @@ ORDER BY e.id
 """
 
 _WEBHOOK_DELIVERIES: Final = """
-SELECT w.id, w.event_id, w.status, w.attempt, w.max_attempts, w.http_status, w.error, w.endpoint_id,
-    EXISTS (SELECT FROM calls c WHERE c.account_id = $1 AND c.id = w.id) AS is_scheduled
+SELECT w.id, w.event_id, w.status, w.attempt, w.max_attempts, w.http_status, w.error,
+    w.endpoint_id = $1 AS is_of_webhook,
+    EXISTS (SELECT FROM webhook_schedule c WHERE c.account_id = $1 AND c.id = w.id) AS is_scheduled
 FROM webhook_deliveries w WHERE w.account_id = $1 AND w.id > $2 ORDER BY w.id LIMIT $3
 """
 
@@ -97,7 +98,7 @@ ORDER BY i.credential_id, i.key LIMIT :limit
 
 _TOTALS: Final = """
 SELECT a.available,
-    (SELECT coalesce(sum(amount), 0) FROM grants WHERE account_id = a.id) AS granted,
+    (SELECT coalesce(sum(amount), 0) FROM credit_grants WHERE account_id = a.id) AS granted,
     l.reserved + d.reserved AS reserved, l.released + d.released AS released
 FROM accounts a
 CROSS JOIN LATERAL (
@@ -122,7 +123,7 @@ WHERE EXISTS (SELECT FROM messages m WHERE m.account_id = a.id AND m.id = asked.
 _ROTATED_AT: Final = """
 SELECT greatest(endpoint.created_at, (
     SELECT max(at) FROM audit_log WHERE account_id = endpoint.account_id AND action = 'webhook.secret_rotated'))
-FROM webhook_endpoints endpoint WHERE account_id = $1
+FROM endpoints endpoint WHERE account_id = $1 AND id = account_id
 """
 # Reads each account's part of the one day that the id names.
 _EVENT: Final = """
@@ -133,7 +134,7 @@ CROSS JOIN LATERAL (SELECT body FROM events WHERE account_id = a.id AND id = $1 
 
 @dataclass(frozen=True, slots=True)
 class EventWithRecipient:
-    """An event and its recipient; no status when there is none."""
+    """An event and its recipient; without a recipient there is no status."""
 
     id: UUID
     message_id: MessageId | None
@@ -155,7 +156,7 @@ class WebhookDeliveryRecord:
     max_attempts: int
     http_status: int | None
     error: str | None
-    endpoint_id: UUID | None
+    is_of_webhook: bool
     is_scheduled: bool
 
 
@@ -191,7 +192,7 @@ async def next_message_records(tx: Connection, account_id: AccountId, after: UUI
 
 
 async def message_records(tx: Connection, account_id: AccountId, message_ids: Collection[UUID]) -> list[MessageRecord]:
-    """These messages of the account, as far as it has them."""
+    """Those of these messages that the account has."""
     named = sorted(message_ids)
     return await _assembled(
         tx,
@@ -293,7 +294,7 @@ async def keys(tx: Connection, account_id: AccountId, after: tuple[UUID, str], l
 
 
 async def ledger_totals(tx: Connection, account_id: AccountId, entries_max: int) -> LedgerTotals | None:
-    """The sums of the account's ledger; None when it has too many entries for a short read."""
+    """The sums of the account's ledger; None if it has too many entries for a short read."""
     if await tx.fetchval(_ENTRIES, account_id, entries_max + 1) > entries_max:
         return None
     row = await tx.fetchrow(_TOTALS, account_id)
@@ -323,6 +324,6 @@ async def event(tx: Connection, event_id: UUID) -> AccountEvent | None:
 
 
 async def webhook_secret_since(tx: Connection, account_id: AccountId) -> datetime | None:
-    """When the present secret of the account's webhook was made; None without a webhook."""
+    """When the current secret of the account's webhook was made; None without a webhook."""
     since: datetime | None = await tx.fetchval(_ROTATED_AT, account_id)
     return since

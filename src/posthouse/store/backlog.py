@@ -1,7 +1,7 @@
-"""The backlog: how much of the schedule is due, claimed, postponed or held, counted no further than a bound.
+"""The backlog: how much of the schedule is due, claimed, postponed or held, counted up to a bound.
 
-A monitor may read a schedule of a million rows every second, so each count ends at the bound and says that
-there is more.
+A monitor may read a schedule of a million rows every second, so each count stops at the bound and says that there
+is more.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Connection, required
 
 COUNTED_MAX: Final = 10_000
-# In the statement itself: a limit that the planner doesn't know is to it a tenth of the table.
+# In the text of the statement: the planner takes an unknown limit for a tenth of the table.
 _READ_MAX: Final = COUNTED_MAX + 1
 
 
 class BoundedCount(NamedTuple):
-    """So many; or, where the bound was reached, at least so many."""
+    """The exact number or, if the bound was reached, a lower bound."""
 
     number: int
     is_more: bool
@@ -26,9 +26,9 @@ class BoundedCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is not final, each recipient in one count.
+    """The recipients that are not final, each in one count.
 
-    A lease is only a `next_at` that is near: `leased` also counts what was deferred until about then.
+    A lease is only a `next_at` that is near: `leased` also counts recipients that were deferred until about then.
     """
 
     due: BoundedCount
@@ -46,9 +46,10 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class AccountBacklog:
-    """An account's mail that is not final, counted no further than a bound: then `is_more`.
+    """An account's mail that is not final, counted up to a bound, which sets `is_more`.
 
-    Deferred is what was tried and will be again; either may be held. `credits` are those reserved for all of it.
+    Deferred recipients were tried and will be tried again; both kinds may be held. `credits` are those reserved for all
+    of it.
     """
 
     queued: int
@@ -59,7 +60,7 @@ class AccountBacklog:
 
 
 class QueueShare(NamedTuple):
-    """Mail for a destination, or of an account; `waiting` includes what is held."""
+    """Mail for a destination or of an account; `waiting` includes held mail."""
 
     name: str
     account_id: AccountId | None
@@ -69,53 +70,56 @@ class QueueShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueShares:
-    """Of what is due soonest and what is held longest, no further than the bound: then `is_more`."""
+    """The shares of the mail that is due soonest or held longest, up to the bound, which sets `is_more`."""
 
     destinations: Sequence[QueueShare]
     accounts: Sequence[QueueShare]
     is_more: bool
 
 
-# Each inner query walks one index in its order and stops at the bound. What doesn't belong to a count is taken
-# out afterwards: to search on for what does could read the whole schedule. Not all in one statement: each is short.
+# Each inner query walks one index in its order and stops at the bound. Rows that don't belong to a count are removed
+# afterwards: searching for more that do could read the whole schedule. Several statements, so that each is short.
 _DUE: Final = f"""
 SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*),
     min(next_at) FILTER (WHERE worker_id IS NULL AND held_since IS NULL)
-FROM (SELECT worker_id, held_since, next_at FROM schedule WHERE next_at <= $1
+FROM (SELECT worker_id, held_since, next_at FROM delivery_schedule WHERE next_at <= $1
       ORDER BY next_at LIMIT {_READ_MAX}) read_rows
 """
 _LEASED: Final = f"""
 SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*)
-FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $1 AND next_at <= $2
+FROM (SELECT worker_id, held_since FROM delivery_schedule WHERE next_at > $1 AND next_at <= $2
       ORDER BY next_at LIMIT {_READ_MAX}) read_rows
 """
 _LATER: Final = f"""
 SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*)
-FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
+FROM (SELECT worker_id, held_since FROM delivery_schedule
+    WHERE next_at > $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
 """
 _CLAIMED_AND_HELD: Final = f"""
 SELECT claimed.*, held.* FROM
     (SELECT count(*) FROM (
-        SELECT FROM schedule WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT {_READ_MAX}) read_rows) claimed,
+        SELECT FROM delivery_schedule
+            WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT {_READ_MAX}) read_rows) claimed,
     (SELECT count(*) FROM (
-        SELECT FROM schedule WHERE held_since IS NOT NULL ORDER BY held_since LIMIT {_READ_MAX}) read_rows) held
+        SELECT FROM delivery_schedule
+            WHERE held_since IS NOT NULL ORDER BY held_since LIMIT {_READ_MAX}) read_rows) held
 """
 
 
 _DUE_WEBHOOKS: Final = f"""
 SELECT count(*) FILTER (WHERE worker_id IS NULL), count(*), min(next_at) FILTER (WHERE worker_id IS NULL)
-FROM (SELECT worker_id, next_at FROM calls WHERE next_at <= $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
+FROM (SELECT worker_id, next_at FROM webhook_schedule WHERE next_at <= $1 ORDER BY next_at LIMIT {_READ_MAX}) read_rows
 """
 
-# Fewer than are counted above: these rows are also grouped.
+# A lower bound than above: these rows are also grouped.
 SHARED_MAX: Final = 4_000
 _SHARED_READ_MAX: Final = SHARED_MAX + 1
-# As above: what is due soonest, and what is held longest.
+# As above: the mail that is due soonest and the mail that is held longest.
 _SHARES: Final = f"""
 WITH soonest AS MATERIALIZED (
-    SELECT account_id, destination, held_since FROM schedule ORDER BY next_at LIMIT {_SHARED_READ_MAX}),
+    SELECT account_id, destination, held_since FROM delivery_schedule ORDER BY next_at LIMIT {_SHARED_READ_MAX}),
 held AS MATERIALIZED (
-    SELECT account_id, destination, held_since FROM schedule WHERE held_since IS NOT NULL
+    SELECT account_id, destination, held_since FROM delivery_schedule WHERE held_since IS NOT NULL
     ORDER BY held_since LIMIT {_SHARED_READ_MAX}),
 read_rows AS NOT MATERIALIZED (SELECT * FROM soonest WHERE held_since IS NULL UNION ALL SELECT * FROM held)
 (SELECT 'destination' AS kind, destination AS name, NULL::uuid AS account_id, count(*) AS waiting,
@@ -128,8 +132,8 @@ FROM (SELECT account_id, count(*) AS waiting, count(held_since) AS held FROM rea
 JOIN accounts ON accounts.id = shares.account_id
 """
 
-# By the statistics an account has few rows, which are then all read and sorted, however many it has: only without
-# that choice does PostgreSQL walk the key and stop at the bound.
+# The planner's statistics say that an account has few rows, which are then all read and sorted, however many it has:
+# only without that choice does PostgreSQL walk the key and stop at the bound.
 _WALK_THE_KEY: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
 # Test mail waits as well, and has no credits reserved.
 _WAITING: Final = f"""
@@ -139,7 +143,7 @@ FROM (
     SELECT message_id, count(*) AS open, count(held_since) AS held,
         count(*) FILTER (WHERE attempt_count > CASE WHEN worker_id IS NULL THEN 0 ELSE 1 END) AS deferred
     FROM (
-        SELECT message_id, attempt_count, worker_id, held_since FROM schedule WHERE account_id = $1
+        SELECT message_id, attempt_count, worker_id, held_since FROM delivery_schedule WHERE account_id = $1
         ORDER BY message_id, position LIMIT {_READ_MAX}) read_rows
     GROUP BY message_id) waiting
 CROSS JOIN LATERAL (
@@ -149,7 +153,7 @@ CROSS JOIN LATERAL (
 
 
 async def backlog(connection: Connection, now: datetime, leases_end: datetime) -> Backlog:
-    """What is leased now is due again before `leases_end`. What changes meanwhile may be counted twice or not."""
+    """Leases end before `leases_end`. A recipient that changes meanwhile may be counted twice or not at all."""
     due, due_rows_read, oldest_due_at = required(await connection.fetchrow(_DUE, now))
     leased = _count(*required(await connection.fetchrow(_LEASED, now, leases_end)))
     later = _count(*required(await connection.fetchrow(_LATER, leases_end)))
@@ -165,7 +169,7 @@ async def backlog(connection: Connection, now: datetime, leases_end: datetime) -
 
 
 async def shares(connection: Connection, count: int) -> QueueShares:
-    """Whose mail waits, and where it goes; the first `count` of each, the largest first."""
+    """The accounts and the destinations of waiting mail; the first `count` of each, the largest first."""
     rows = await connection.fetch(_SHARES, count)
     found: dict[str, list[QueueShare]] = {"destination": [], "account": []}
     for row in rows:
@@ -177,7 +181,7 @@ async def shares(connection: Connection, count: int) -> QueueShares:
 
 
 async def due_webhooks(connection: Connection, now: datetime) -> tuple[BoundedCount, datetime | None]:
-    """How many webhook deliveries are due, and since when the first of them."""
+    """How many webhook deliveries are due, and since when the oldest of them is."""
     due, rows_read, oldest_due_at = required(await connection.fetchrow(_DUE_WEBHOOKS, now))
     return _count(due, rows_read), oldest_due_at
 

@@ -2,9 +2,9 @@
 
 Every change to an account's control rows moves `accounts.changed_at` in the same transaction. Each
 process asks once a second which accounts changed lately and drops what it cached of them, so a
-revocation holds everywhere within seconds while the hot path asks PostgreSQL nothing. If that question
-goes unanswered for longer than the cache may be old, nothing in the cache is used; so it need not be asked
-while the cache is not used.
+revocation takes effect everywhere within seconds while the hot path sends no query to PostgreSQL. If that
+question goes unanswered for longer than the cache may be old, nothing in the cache is used; so it need not
+be asked while the cache is not used.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -13,23 +13,22 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeVar
 
-from posthouse.rules.credential import Mode, Role, Scope
+from posthouse.rules.credential import Mode, OperatorSession, Role, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
-from posthouse.rules.operator import OperatorSession
 from posthouse.rules.template import Engine, Template
 from posthouse.store import accounts, sessions, templates
 from posthouse.store.credentials import known_scopes
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Connection, Database, Row, required
 
-# A template or a key weighs as many entries as it has kilobytes.
+# A template or a key counts as one entry for each kilobyte.
 ENTRIES_MAX: Final = 100_000
 # Nothing is cached for longer than this.
 REMEMBERED_SECONDS_MAX: Final = 60
-# After so long without use, changes are not read any more, and nothing in the cache is used until they are.
+# After this long without use, changes are no longer read, and nothing in the cache is used until they are read again.
 UNUSED_SECONDS_MAX: Final = 10
-# A change that was stamped before its transaction committed is still seen if it commits within this.
+# A change that was stamped before its transaction committed is still seen if the commit comes within this time.
 COMMIT_SECONDS_MAX: Final = 15
 
 _NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -68,7 +67,7 @@ JOIN credentials c ON c.account_id = m.account_id AND c.is_default
 WHERE m.account_id = $1 AND m.user_id = $2
 """
 
-# Cached with the account in which it began: ending a session touches that account.
+# Cached with the account in which the session began: ending a session touches that account.
 _SESSION: Final = "SELECT account_id, user_id FROM sessions WHERE id = $1 AND revoked_at IS NULL"
 
 _DOMAINS: Final = """
@@ -136,7 +135,7 @@ class CachedMembership:
 
 @dataclass(frozen=True, slots=True)
 class SealedKey:
-    """A DKIM key as it is stored; `purpose` is what it was sealed for."""
+    """A DKIM key as it is stored; `purpose` is the purpose that it was sealed for."""
 
     selector: str
     purpose: bytes
@@ -188,7 +187,7 @@ class ControlCache:
         return await self._recall(("credential", username), _load_credential, username)
 
     def known_credential(self, username: str) -> CachedCredential | None:
-        """Without asking the database: None also when it is not known."""
+        """The cached credential, without asking the database: None also if it is not cached."""
         entry = self._known.get(("credential", username))
         return entry[1] if entry is not None and self._is_current() else None  # type: ignore[return-value]
 
@@ -208,12 +207,12 @@ class ControlCache:
         return await self._recall(("session", session_id), _load_session, session_id)
 
     async def operator_session(self, session_id: SessionId, user_id: UserId, now: datetime) -> OperatorSession | None:
-        """Not from memory: what an operator loses is lost at once."""
+        """Never cached: an operator who loses the right loses it immediately."""
         async with self._database.connection() as connection:
             return await sessions.of_operator(connection, session_id, user_id, now)
 
     async def is_verified(self, account_id: AccountId, domain: str) -> bool:
-        """A domain that was verified this second counts: only a yes is taken from the cache."""
+        """Only a yes is taken from the cache, so a domain that was verified a moment ago counts."""
         known = await self._recall(("domains", account_id), _load_domains, account_id)
         if domain in known:
             return True
@@ -221,11 +220,11 @@ class ControlCache:
         return domain in await self._recall(("domains", account_id), _load_domains, account_id)
 
     async def verified_domains(self, account_id: AccountId) -> Mapping[str, bool]:
-        """Whether each is shared. From memory: a domain that was verified in the last seconds may be missing."""
+        """The verified domains, and whether each is shared. Cached: one verified in the last seconds may be missing."""
         return await self._recall(("domains", account_id), _load_domains, account_id)
 
     async def member_addresses(self, account_id: AccountId) -> frozenset[str]:
-        """In lower case."""
+        """The members' addresses in lower case."""
         return await self._recall(("member_addresses", account_id), _load_member_addresses, account_id)
 
     def forget_domains(self, account_id: AccountId) -> None:
@@ -239,7 +238,7 @@ class ControlCache:
         return await self._recall(("suspended", account_id), _load_suspended, account_id)
 
     def is_known_suspended(self, account_id: AccountId) -> bool:
-        """Without asking the database: False also when it is not known."""
+        """Whether it is cached as suspended, without asking the database: False also if it is not cached."""
         entry = self._known.get(("suspended", account_id))
         return self._is_current() and entry is not None and entry[1] is True
 
@@ -247,12 +246,12 @@ class ControlCache:
         return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
 
     async def renamed_template(self, account_id: AccountId, alias: str) -> str | None:
-        """The present alias of a template that had this alias before; never cached."""
+        """The current alias of a template that had this alias before; never cached."""
         async with self._database.connection() as connection:
             return await templates.renamed(connection, account_id, alias)
 
     def _is_current(self) -> bool:
-        """Whether what is known may be used, which is wanted now."""
+        """Whether the cache is current; also notes that the cache is in use."""
         self._used_at = self._monotonic()
         return self._used_at - self._checked_at < CONTROL_CACHE_SECONDS
 
@@ -268,10 +267,10 @@ class ControlCache:
         checked_at = self._checked_at
         async with self._database.connection() as connection:
             loaded = await load(connection, *arguments)
-        # What is unknown is not cached: a key works the moment it is made.
+        # A missing row is not cached: a key works as soon as it is made.
         if loaded is None:
             return None  # type: ignore[return-value]
-        # A change may have been committed after the row was read and forgotten before it is kept here.
+        # A change may have been committed after the row was read, and been processed before the row is cached here.
         if checked_at == self._checked_at:
             self._weight += _weight(loaded[1])
             if self._weight > ENTRIES_MAX:
@@ -366,7 +365,7 @@ async def _load_signing_keys(
     row = await connection.fetchrow(_SIGNING_KEYS, account_id, domain)
     if row is None:
         return None
-    # Of a shared domain they are the operator's, and change with that account.
+    # The keys of a shared domain are the operator's, and change with that account.
     owner_id: AccountId = row["account_id"]
     keys = [SealedKey(row["selector"], dkim_purpose(owner_id, row["id"]), row["dkim_sealed"])]
     if row["ed25519_published"]:

@@ -1,6 +1,6 @@
-"""SMTP credentials and the API keys that belong to them; secrets are here only as keyed hashes.
+"""SMTP credentials and the API keys that belong to them; secrets are stored only as keyed hashes.
 
-When a secret was last used is written apart from all else and invalidates no cache: none holds it.
+The time of a secret's last use is written separately and invalidates no cache, since none contains it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from uuid import UUID
 from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store.accounts import touch
-from posthouse.store.postgres import Connection, Row, required, storable
-from posthouse.store.statement import statement
+from posthouse.store.postgres import Connection, Row, required, row_count, storable
+from posthouse.store.statement import delete_some, statement
 
-# An address of IPv6 with a zone.
+# The longest address: IPv6 with a zone.
 PEER_CHARACTERS_MAX: Final = 64
 
 
@@ -39,7 +39,7 @@ class CredentialRow:
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyRow:
-    """An API key; `hint` is its beginning and end, enough to recognise it by."""
+    """An API key; `hint` is its beginning and end, enough to recognise it."""
 
     account_id: AccountId
     id: ApiKeyId
@@ -56,9 +56,9 @@ class ApiKeyRow:
     last_used_at: datetime | None = None
     last_used_from: str | None = None
     replaced_by: ApiKeyId | None = None
-    # Those for /v1, beside `send` and `read`.
+    # Scopes for /v1, in addition to `send` and `read`.
     other_scopes: tuple[Scope, ...] = ()
-    # From which alone it may send; none: from all of the account.
+    # The only domains that it may send from; empty: all domains of the account.
     sender_domains: tuple[str, ...] = ()
 
     @property
@@ -68,14 +68,14 @@ class ApiKeyRow:
 
 
 class Rehash(NamedTuple):
-    """The hash that a secret was found under, and the active pepper's, which replaces it."""
+    """The hash that a secret was found under, and the hash of the active pepper, which replaces it."""
 
     old: bytes
     new: bytes
 
 
 class LastUse(NamedTuple):
-    """When, and from which address; None if that is unknown."""
+    """When a secret was last used, and from which address; None if that is unknown."""
 
     at: datetime
     peer: str | None = None
@@ -84,7 +84,7 @@ class LastUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """`replaced` keys end by themselves: a rotation gave each of them its last time."""
+    """`replaced` keys end without further action: a rotation gave each of them an end."""
 
     current: int
     replaced: int
@@ -168,7 +168,7 @@ SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 AND ($2::uuid IS NULL 
 _KEY_BY_ID: Final = f"""
 SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 AND id = $2
 """
-# Written like the index of live keys, so that keys that have ended, of which there can be any number, are not read.
+# Has the condition of the index of live keys, so that ended keys, of which there can be any number, are not read.
 _COUNT_KEYS: Final = """
 SELECT count(*) FILTER (WHERE replaced_by IS NULL) AS current,
     count(*) FILTER (WHERE replaced_by IS NOT NULL) AS replaced
@@ -183,48 +183,32 @@ UPDATE api_keys SET replaced_by = :replaced_by, expires_at = least(expires_at, :
 WHERE account_id = :account_id AND id = :key_id
 RETURNING expires_at
 """)
-_DELETE_ENDED_KEYS: Final = """
-WITH ended AS (
-    SELECT account_id, id FROM api_keys WHERE least(revoked_at, expires_at) < $1
-    ORDER BY least(revoked_at, expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED
-), deleted AS (
-    DELETE FROM api_keys USING ended WHERE api_keys.account_id = ended.account_id AND api_keys.id = ended.id
-    RETURNING 1
+_DELETE_ENDED_KEYS: Final = delete_some(
+    "api_keys", "account_id, id", "least(revoked_at, expires_at) < $1 ORDER BY least(revoked_at, expires_at)"
 )
-SELECT count(*) FROM deleted
+
+
+def _used(table: str) -> str:
+    # Every process updates the same rows: all lock them in one order.
+    return f"""
+WITH used AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::bytea[], $6::bytea[])
+        used (account_id, id, at, peer, old_hash, new_hash)
+),
+locked AS (
+    SELECT s.account_id, s.id, u.at, u.peer, u.old_hash, u.new_hash
+    FROM used u JOIN {table} s ON s.account_id = u.account_id AND s.id = u.id
+    ORDER BY s.account_id, s.id FOR NO KEY UPDATE OF s
+)
+UPDATE {table} s SET last_used_at = greatest(s.last_used_at, l.at),
+    last_used_from = CASE WHEN s.last_used_at > l.at THEN s.last_used_from ELSE l.peer END,
+    secret_hash = CASE WHEN s.secret_hash = l.old_hash THEN l.new_hash ELSE s.secret_hash END
+FROM locked l WHERE s.account_id = l.account_id AND s.id = l.id
 """
 
-# Every process updates the same rows: all lock them in one order.
-_CREDENTIALS_USED: Final = """
-WITH used AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::bytea[], $6::bytea[])
-        used (account_id, id, at, peer, old_hash, new_hash)
-),
-locked AS (
-    SELECT c.account_id, c.id, u.at, u.peer, u.old_hash, u.new_hash
-    FROM used u JOIN credentials c ON c.account_id = u.account_id AND c.id = u.id
-    ORDER BY c.account_id, c.id FOR NO KEY UPDATE OF c
-)
-UPDATE credentials c SET last_used_at = greatest(c.last_used_at, l.at),
-    last_used_from = CASE WHEN c.last_used_at > l.at THEN c.last_used_from ELSE l.peer END,
-    secret_hash = CASE WHEN c.secret_hash = l.old_hash THEN l.new_hash ELSE c.secret_hash END
-FROM locked l WHERE c.account_id = l.account_id AND c.id = l.id
-"""
-_KEYS_USED: Final = """
-WITH used AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::bytea[], $6::bytea[])
-        used (account_id, id, at, peer, old_hash, new_hash)
-),
-locked AS (
-    SELECT k.account_id, k.id, u.at, u.peer, u.old_hash, u.new_hash
-    FROM used u JOIN api_keys k ON k.account_id = u.account_id AND k.id = u.id
-    ORDER BY k.account_id, k.id FOR NO KEY UPDATE OF k
-)
-UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, l.at),
-    last_used_from = CASE WHEN k.last_used_at > l.at THEN k.last_used_from ELSE l.peer END,
-    secret_hash = CASE WHEN k.secret_hash = l.old_hash THEN l.new_hash ELSE k.secret_hash END
-FROM locked l WHERE k.account_id = l.account_id AND k.id = l.id
-"""
+
+_CREDENTIALS_USED: Final = _used("credentials")
+_KEYS_USED: Final = _used("api_keys")
 
 
 def _credential(row: Row) -> CredentialRow:
@@ -247,23 +231,13 @@ def _key(row: Row) -> ApiKeyRow:
 
 
 def known_scopes(stored: Sequence[str]) -> tuple[Scope, ...]:
-    """Without those that a newer version stored."""
+    """The known scopes; those that a newer version stored are left out."""
     return tuple([scope for scope in Scope if scope in stored])
 
 
 async def insert_credential(tx: Connection, row: CredentialRow, secret_hash: bytes, now: datetime) -> None:
     await tx.execute(
-        *_INSERT_CREDENTIAL.bind(
-            account_id=row.account_id,
-            id=row.id,
-            username=row.username,
-            name=row.name,
-            is_default=row.is_default,
-            allowed_networks=list(row.allowed_networks),
-            created_at=row.created_at,
-            revoked_at=row.revoked_at,
-            secret_hash=secret_hash,
-        )
+        *_INSERT_CREDENTIAL.bind_row(row, allowed_networks=list(row.allowed_networks), secret_hash=secret_hash)
     )
     await touch(tx, row.account_id, now)
 
@@ -281,7 +255,7 @@ async def page_of_credentials(
 
 
 async def live_credentials(connection: Connection, account_id: AccountId) -> Sequence[CredentialRow]:
-    """Those that are not revoked, oldest first."""
+    """Credentials that are not revoked, oldest first."""
     return [_credential(row) for row in await connection.fetch(_LIVE_CREDENTIALS, account_id)]
 
 
@@ -309,7 +283,7 @@ async def make_default(tx: Connection, account_id: AccountId, credential_id: Cre
 
 
 async def revoke_credential(tx: Connection, account_id: AccountId, credential_id: CredentialId, now: datetime) -> bool:
-    """Its API keys end with it. False when it was revoked already."""
+    """Revoke it together with its API keys. False if it was revoked already."""
     revoked = await tx.fetchval(_REVOKE_CREDENTIAL, account_id, credential_id, now)
     await tx.execute(_REVOKE_KEYS_OF, account_id, credential_id, now)
     await touch(tx, account_id, now)
@@ -317,7 +291,7 @@ async def revoke_credential(tx: Connection, account_id: AccountId, credential_id
 
 
 async def revoke_all(tx: Connection, account_id: AccountId, now: datetime) -> tuple[int, int]:
-    """How many credentials and API keys of the account ended."""
+    """Returns how many credentials and API keys of the account ended."""
     revoked, ended = required(await tx.fetchrow(_REVOKE_ALL, account_id, now))
     await touch(tx, account_id, now)
     return revoked, ended
@@ -331,7 +305,7 @@ async def rotate_credential(
     previous_until: datetime | None,
     now: datetime,
 ) -> None:
-    """The current password stays valid until `previous_until`, or ends now; one before that ends."""
+    """The current password stays valid until `previous_until`, or ends now; an earlier one ends."""
     await tx.execute(
         *_ROTATE_CREDENTIAL.bind(
             account_id=account_id, credential_id=credential_id, secret_hash=secret_hash, previous_until=previous_until
@@ -342,18 +316,8 @@ async def rotate_credential(
 
 async def insert_key(tx: Connection, row: ApiKeyRow, secret_hash: bytes, now: datetime) -> None:
     await tx.execute(
-        *_INSERT_KEY.bind(
-            account_id=row.account_id,
-            id=row.id,
-            credential_id=row.credential_id,
-            hint=row.hint,
-            name=row.name,
-            mode=row.mode,
-            may_read=row.may_read,
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-            revoked_at=row.revoked_at,
-            may_send=row.may_send,
+        *_INSERT_KEY.bind_row(
+            row,
             allowed_networks=list(row.allowed_networks),
             other_scopes=list(row.other_scopes),
             sender_domains=list(row.sender_domains),
@@ -381,13 +345,13 @@ async def find_key(connection: Connection, account_id: AccountId, key_id: ApiKey
 
 
 async def count_keys(connection: Connection, account_id: AccountId, now: datetime) -> KeyCounts:
-    """Of the keys that work."""
+    """Counts of the keys that work."""
     row = await connection.fetchrow(_COUNT_KEYS, account_id, now)
     return KeyCounts(**required(row))
 
 
 async def revoke_key(tx: Connection, account_id: AccountId, key_id: ApiKeyId, now: datetime) -> bool:
-    """False when it was revoked already."""
+    """False if it was revoked already."""
     revoked = await tx.fetchval(_REVOKE_KEY, account_id, key_id, now)
     await touch(tx, account_id, now)
     return revoked is not None
@@ -396,7 +360,7 @@ async def revoke_key(tx: Connection, account_id: AccountId, key_id: ApiKeyId, no
 async def replace_key(
     tx: Connection, account_id: AccountId, key_id: ApiKeyId, by: ApiKeyId, until: datetime, now: datetime
 ) -> datetime:
-    """Another took its place: it ends then, or when it would have ended anyway. Returns when that is."""
+    """Another key replaces it: it ends then, or earlier if it would have ended anyway. Returns when it ends."""
     expires_at: datetime = await tx.fetchval(
         *_REPLACE_KEY.bind(account_id=account_id, key_id=key_id, replaced_by=by, until=until)
     )
@@ -405,9 +369,8 @@ async def replace_key(
 
 
 async def delete_ended_keys(tx: Connection, before: datetime, limit: int) -> int:
-    """Of every account; credentials stay, because stored messages name theirs. Returns how many there were."""
-    count: int = await tx.fetchval(_DELETE_ENDED_KEYS, before, limit)
-    return count
+    """Of every account; credentials stay, because stored messages name them. Returns how many were deleted."""
+    return row_count(await tx.execute(_DELETE_ENDED_KEYS, before, limit))
 
 
 async def credentials_used(tx: Connection, uses: Mapping[tuple[AccountId, CredentialId], LastUse]) -> None:

@@ -1,4 +1,4 @@
-"""Claims: a worker takes many recipients for itself before it tries to deliver.
+"""Claims: a worker reserves many recipients for itself before it tries to deliver.
 
 One statement locks the rows of the schedule whose fence is the ticket's; another, whose snapshot is newer than
 the locks, raises their fences and records the attempts as started. So an attempt is on record before there is a
@@ -17,24 +17,24 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_schedule, erasures, restore
-from posthouse.store.day_statement import DayStatement, common_day
 from posthouse.store.delivery_schedule import RecipientKey, id_bounds
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import DayStatement, common_day
 
-# A body that comes along with its claim: hundreds are in memory at a time.
+# The longest body that is returned with its claim: hundreds are in memory at a time.
 BODY_BYTES_MAX: Final = 64 * 1024
 FOR_EVER: Final = timedelta(days=36_500)
-NOT_TRUSTED: Final = "The database has another timeline: nothing is sent before it is known whether it was restored."
+NOT_TRUSTED: Final = "The database has a new timeline: nothing is sent until it is known whether it was restored."
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedMessage:
-    """What all recipients of a message share.
+    """The data that all recipients of a message share.
 
-    `mailing_list` is the list that it was sent to, by its tag; with `one_click`, its recipients get a link to
-    unsubscribe. `trace` is the one that it belongs to, if it is traced. `mime_bytes` is the length of its body, None
-    when the body is gone or not needed; `mime` is the body itself unless it is longer than BODY_BYTES_MAX
-    (`bodies.whole` reads it then).
+    `mailing_list` is the list that it was sent to, according to its tag; with `one_click`, its recipients get a link
+    to unsubscribe. `trace` is the trace that it belongs to, if it is traced. `mime_bytes` is the length of its body,
+    None if the body is no longer stored or not needed; `mime` is the body itself unless it is longer than
+    BODY_BYTES_MAX (`bodies.whole` reads it then).
     """
 
     id: MessageId
@@ -52,14 +52,14 @@ class ClaimedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRecipient:
-    """One recipient to be tried, under a fence of its own.
+    """One recipient to be tried, under its own fence.
 
     `attempt_count` includes this attempt, and any whose worker died before it reported; `suspended` is how long the
-    account was suspended since `counts_from` (its acceptance, or its message's `send_at`), `held` that and how long
-    operators kept it back. A recipient
-    that is suppressed (for all mail, or because it `has_left` the message's list), or over (its attempts, lifetime or
-    time held are used up), is not to be tried: no attempt is written or counted for it, only its outcome is to be
-    recorded. What a block holds has the time at which it bounces, and the first reply.
+    account was suspended since `counts_from` (its acceptance, or its message's `send_at`), `held` also includes how
+    long operators held it. A recipient that is suppressed (for all mail, or because it `has_left` the message's list),
+    or over (its attempts, lifetime or time held are used up), is not to be tried: no attempt is written or counted for
+    it, only its outcome is to be recorded. A recipient that a block holds has the time at which it bounces, and the
+    first reply.
     """
 
     account_id: AccountId
@@ -101,7 +101,7 @@ WITH asked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT attempt_count, bounce_at, coalesce(send_at, due.accepted_at) AS counts_from,
             paused + CASE WHEN held_by IS NULL THEN interval '0' ELSE :now::timestamptz - held_since END AS paused
-        FROM schedule WHERE ctid = due.place) scheduled
+        FROM delivery_schedule WHERE ctid = due.place) scheduled
     CROSS JOIN LATERAL ({delivery_schedule.SUSPENDED_TIME}) suspended
     CROSS JOIN LATERAL (
         SELECT email FROM <recipients>
@@ -115,12 +115,12 @@ WITH asked AS MATERIALIZED (
         WHERE due.mailing_list IS NOT NULL AND account_id = due.account_id
           AND mailing_list = due.mailing_list AND email = lower(recipient.email) LIMIT 1) leaver ON true
 ), claimed AS (
-    UPDATE schedule SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
+    UPDATE delivery_schedule AS waiting SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
         attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
-        held_since = NULL, held_by = NULL, held = asked.held, paused = asked.paused
-    FROM asked WHERE schedule.ctid = asked.place AND {restore.IS_TRUSTED}
-    RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
-        asked.email, attempt_count, asked.counts_from, schedule.held, asked.suspended, asked.is_suppressed,
+        held_since = NULL, held_by = NULL, paused = asked.paused
+    FROM asked WHERE waiting.ctid = asked.place AND {restore.IS_TRUSTED}
+    RETURNING waiting.account_id, waiting.message_id, waiting.position, fence, destination, asked.email,
+        attempt_count, asked.counts_from, asked.held, asked.suspended, asked.is_suppressed,
         asked.has_left, coalesce(asked.is_over, false) AS is_over, bounce_at, first_code, first_response
 ), started AS (
     INSERT INTO <attempts> (account_id, message_id, position, fence, worker_id, started_at)
@@ -144,7 +144,7 @@ LEFT JOIN LATERAL (
       AND message_id >= :lowest AND message_id <= :highest LIMIT 1) body ON true
 """)
 
-# What the claim would find, without claiming anything. Only a list's mail has a list.
+# The suppressions that a claim would find, without claiming anything. Only mail to a list has a list.
 _SUPPRESSED: Final = DayStatement(f"""
 SELECT due.account_id, due.message_id, due.position, due.fence
 FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[],
@@ -167,10 +167,10 @@ WHERE EXISTS (SELECT FROM suppressions WHERE account_id = due.account_id AND ema
 async def suppressed(
     connection: Connection, tickets: Sequence[DeliveryTicket], now: datetime, erasure_keys: Sequence[ErasureKey] = ()
 ) -> set[RecipientKey]:
-    """Those of the tickets whose address is suppressed, for all mail or by having left their list."""
+    """The tickets whose address is suppressed for all mail, or has left the message's list."""
     low, high = id_bounds(ticket.key for ticket in tickets)
     rows = await connection.fetch(
-        *_SUPPRESSED.of(common_day(low, high, now)).bind(
+        *_SUPPRESSED.for_days(common_day(low, high, now)).bind(
             lowest=low,
             highest=high,
             account_ids=[ticket.account_id for ticket in tickets],
@@ -193,10 +193,10 @@ async def claim(
     retries: Schedule = DELIVERY,
     erasure_keys: Sequence[ErasureKey] = (),
 ) -> list[ClaimedRecipient]:
-    """Claim these for the worker and record the attempts as started; tickets that came late are absent.
+    """Claim these for the worker and record the attempts as started; tickets that came too late are absent.
 
     A claim lasts as long as the worker's lease, and not longer than `until`, which is after the end of the
-    longest attempt: what the worker lost is due again then.
+    longest attempt: recipients that the worker lost are due again then.
     """
     places = await delivery_schedule.lock(
         tx, ((ticket.account_id, ticket.message_id, ticket.position, ticket.fence) for ticket in tickets)
@@ -207,7 +207,7 @@ async def claim(
     day = common_day(low, high, now)
     messages = await _messages(tx, places, low, high, day)
     rows = await tx.fetch(
-        *_CLAIM.of(day).bind(
+        *_CLAIM.for_days(day).bind(
             worker_id=worker_id,
             now=now,
             until=until,
@@ -239,7 +239,7 @@ async def _messages(
     """Each message once, with its body, which is nearly always needed."""
     wanted = list(dict.fromkeys(key[:2] for key in keys))
     found = await tx.fetch(
-        *_MESSAGES.of(day).bind(
+        *_MESSAGES.for_days(day).bind(
             lowest=low,
             highest=high,
             body_bytes_max=BODY_BYTES_MAX,

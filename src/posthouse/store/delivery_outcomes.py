@@ -1,20 +1,19 @@
-"""The results of attempts, recorded for many recipients at once.
+"""The results of attempts, recorded for many recipients together.
 
 Every process records in one order: lock the messages, then the schedule's rows, by their keys; change the
-recipients; update the messages by what was really changed; write events, delete or postpone schedule rows, write
-the ledger; release credits last, account by account. Locks taken in another order deadlock, a message whose
-recipients are counted by two transactions at once stays open for ever, and all transactions of an account wait
-for its row: it is locked only at the very end, and only if credits are released.
+recipients; update the messages according to what was really changed; write events, delete or postpone schedule rows,
+write the ledger; release credits last, account by account. Locks taken in another order deadlock, a message whose
+recipients are counted by two transactions at the same time stays open forever, and all transactions of an account
+wait for its row: it is locked only at the very end, and only if credits are released.
 
-An event whose account has a webhook that is subscribed to it becomes a webhook delivery in the same
-transaction. Endpoints are only read, so that nothing waits for their rows; a change that is made meanwhile takes
-effect when the delivery is claimed. The same holds for the account's endpoints beside the webhook
-(`endpoint_events`), which also get a first deferral and a cancellation.
+An event becomes a webhook delivery for each endpoint of its account that asks for it, in the same transaction
+(`endpoint_events`). Endpoints are only read, so that nothing waits for their rows; a change that is made meanwhile
+takes effect when the delivery is claimed. Endpoints besides the webhook also get a first deferral and a cancellation.
 
 A statement's snapshot is older than the locks it takes, so one statement locks and later ones change. They
-find what they change by place (its ctid): a join with the keys, planned while a day's partition was
-empty, would read all of the partition for ever after. A message's id that comes with the place, from the
-same lookup, picks the partition.
+find the rows that they change by place (ctid): a join with the keys, planned while a day's partition was
+empty, would read the whole partition from then on. The message's id, which the same lookup returns with the
+place, selects the partition.
 """
 
 from collections import Counter
@@ -23,30 +22,28 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.delivery_reason import reason_of
 from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.ids import AccountId, MessageId, derived_id
 from posthouse.rules.message import BillingStatus, RecipientStatus, billing_of, message_state
-from posthouse.rules.rescue import Hold
+from posthouse.rules.reroute import Hold
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.simulator import FollowUp
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.store import endpoint_events, webhook_schedule
-from posthouse.store.day_statement import DayStatement, common_day
-from posthouse.store.delivery_schedule import Place, RecipientKey, id_bounds
+from posthouse.store import endpoint_events
+from posthouse.store.delivery_schedule import RecipientKey, RowLocation, id_bounds
 from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection, required, storable
-from posthouse.store.statement import statement
-from posthouse.store.webhook_schedule import NewWebhookDelivery
+from posthouse.store.statement import DayStatement, common_day, statement
 
 
 class DeliveryResult(StrEnum):
-    """The result of an attempt for its recipient. `POSTPONED` was no attempt and doesn't count.
+    """The result of an attempt for its recipient. `POSTPONED` was not an attempt and doesn't count.
 
-    `CANCELLED` is the sender's doing, without an attempt and without an event.
+    `CANCELLED` comes from the sender, without an attempt and without an event.
     """
 
     DELIVERED = "delivered"
@@ -68,25 +65,24 @@ _MAY_BE_AMBIGUOUS: Final = frozenset({DeliveryResult.FAILED, DeliveryResult.DEFE
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event for the customer; `webhook_delivery_id` is the id of its webhook delivery, should there be one."""
+    """An event for the customer."""
 
     id: UUID
     type: str
     body: bytes
-    webhook_delivery_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOutcome:
     """The result of one claim. Texts are the remote server's, made printable, or our own.
 
-    A final result has its event, unless it is `CANCELLED`; any other the time of the next attempt. `suppress`: the
-    address gets no more mail of this account. `is_released`: the credit is returned although the mail failed. `source`
-    is our address that it was tried from, and the next attempt is made from again if it `returns_to_source`; `relay`
-    is the relay that it was tried over. `remark` is what the reply says about us. With a `hold`, a block of our
-    address holds the recipient, and this was its reply. `trace` is the one that its webhook delivery belongs to, if
-    the mail is traced. `counts_from` as in the claim, for the metrics. `follow_up`, of a simulated
-    delivery, is the caller's to record.
+    A final result has its event, unless it is `CANCELLED`; any other has the time of the next attempt. `suppress`: the
+    address gets no more mail of this account. `is_released`: the credit is returned although the message failed.
+    `source_ip` is our address that the attempt was made from; with `returns_to_source_ip` the next attempt is made from
+    it again. `relay` is the relay that it was tried over. `reply_signal` is what the reply says about us. With a
+    `hold`, a block of our address holds the recipient, and this was its reply. `trace` is the trace of its webhook
+    delivery, if the message is traced. `counts_from` is as in the claim, for the metrics. `follow_up`, of a simulated
+    delivery, is recorded by the caller.
     """
 
     account_id: AccountId
@@ -99,17 +95,17 @@ class DeliveryOutcome:
     suppress: bool = False
     is_released: bool = False
     is_ambiguous: bool = False
-    exchange: str | None = None
-    address: str | None = None
+    mx_host: str | None = None
+    remote_ip: str | None = None
     tls: str | None = None
     stage: str | None = None
     code: int | None = None
     response: str | None = None
-    source: str | None = None
-    returns_to_source: bool = False
+    source_ip: str | None = None
+    returns_to_source_ip: bool = False
     relay: str | None = None
     trace: bytes | None = None
-    remark: str | None = None
+    reply_signal: str | None = None
     hold: Hold | None = None
     counts_from: datetime | None = None
     follow_up: FollowUp | None = None
@@ -121,7 +117,7 @@ class DeliveryOutcome:
         if self.is_ambiguous and self.result not in _MAY_BE_AMBIGUOUS:
             raise ValueError(f"{self.result} is never ambiguous")
         if self.hold is not None and (self.result is not DeliveryResult.POSTPONED or self.code is None):
-            raise ValueError("what a reply holds is postponed")
+            raise ValueError("a result with a hold must be postponed")
 
     @property
     def key(self) -> RecipientKey:
@@ -137,10 +133,10 @@ class DeliveryOutcome:
 
 
 class RecordedOutcomes(NamedTuple):
-    """`counted` changed their recipients; `late` came after another claim or record, and did not.
+    """`counted` outcomes changed their recipients; `late` ones came after another claim or record, and did not.
 
-    `tickets` are those of the new webhook deliveries: they are leased, and the caller publishes them. `settled` and
-    `released` are credits.
+    `tickets` belong to the new webhook deliveries: these are leased, and the caller publishes the tickets. `settled`
+    and `released` are credits.
     """
 
     counted: tuple[DeliveryOutcome, ...]
@@ -170,7 +166,7 @@ FROM (
     FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
         asked(account_id, message_id, position, fence, number)
     CROSS JOIN LATERAL (
-        SELECT ctid AS place, attempt_count FROM schedule
+        SELECT ctid AS place, attempt_count FROM delivery_schedule
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
           AND fence = asked.fence
         LIMIT 1 FOR NO KEY UPDATE) due) schedule
@@ -210,17 +206,17 @@ WITH folded AS (
 ), given AS MATERIALIZED (
     SELECT * FROM unnest(:attempt_account_ids::uuid[], :attempt_message_ids::uuid[], :attempt_positions::smallint[],
         :attempt_fences::integer[], :results::text[], :are_ambiguous::boolean[],
-        :exchanges::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[],
-        :sources::text[], :relays::text[], :remarks::text[],
+        :mx_hosts::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[],
+        :sources::text[], :relays::text[], :reply_signals::text[],
         :ledger_kinds::text[], :event_ids::uuid[], :event_types::text[], :event_bodies::bytea[])
         outcome(account_id, message_id, position, fence, result, is_ambiguous,
-            exchange, address, tls, stage, code, response, source, relay, remark,
+            mx_host, remote_ip, tls, stage, code, response, source_ip, relay, reply_signal,
             ledger_kind, event_id, event_type, event_body)
 ), tried AS (
     UPDATE <attempts> AS attempts SET finished_at = :now, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
-        exchange = attempt.exchange, address = attempt.address, tls = attempt.tls, stage = attempt.stage,
-        code = attempt.code, response = attempt.response, source = attempt.source,
-        relay = attempt.relay, remark = attempt.remark
+        mx_host = attempt.mx_host, remote_ip = attempt.remote_ip, tls = attempt.tls, stage = attempt.stage,
+        code = attempt.code, response = attempt.response, source_ip = attempt.source_ip,
+        relay = attempt.relay, reply_signal = attempt.reply_signal
     FROM (
         SELECT place, place_id, given.* FROM given CROSS JOIN LATERAL (
             SELECT ctid AS place, message_id AS place_id FROM <attempts>
@@ -229,18 +225,19 @@ WITH folded AS (
     WHERE attempts.ctid = attempt.place AND attempts.message_id = attempt.place_id
       AND attempts.finished_at IS NULL
 ), struck AS (
-    DELETE FROM schedule WHERE ctid = ANY(:struck_places::tid[])
+    DELETE FROM delivery_schedule WHERE ctid = ANY(:struck_places::tid[])
     RETURNING 1
 ), postponed AS (
-    UPDATE schedule SET next_at = least(later.next_at, schedule.bounce_at), fence = fence + 1, worker_id = NULL,
-        attempt_count = attempt_count - later.uncounted, source = coalesce(later.source, schedule.source),
-        bounce_at = coalesce(schedule.bounce_at, later.bounce_at),
-        first_code = coalesce(schedule.first_code, later.first_code),
-        first_response = coalesce(schedule.first_response, later.first_response)
+    UPDATE delivery_schedule AS waiting SET next_at = least(later.next_at, waiting.bounce_at), fence = fence + 1,
+        worker_id = NULL, attempt_count = attempt_count - later.uncounted,
+        source_ip = coalesce(later.source_ip, waiting.source_ip),
+        bounce_at = coalesce(waiting.bounce_at, later.bounce_at),
+        first_code = coalesce(waiting.first_code, later.first_code),
+        first_response = coalesce(waiting.first_response, later.first_response)
     FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[], :later_sources::text[],
         :bounce_at::timestamptz[], :first_codes::smallint[], :first_responses::text[])
-        later(place, next_at, uncounted, source, bounce_at, first_code, first_response)
-    WHERE schedule.ctid = later.place
+        later(place, next_at, uncounted, source_ip, bounce_at, first_code, first_response)
+    WHERE waiting.ctid = later.place
     RETURNING 1
 ), closed AS (
     INSERT INTO <ledger> (account_id, message_id, position, kind, amount, at)
@@ -251,12 +248,11 @@ WITH folded AS (
     FROM given WHERE event_id IS NOT NULL
 )
 SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM postponed),
-    ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY(:webhook_account_ids::uuid[]) AND enabled),
     ARRAY(SELECT account_id FROM endpoints WHERE account_id = ANY(:changed_account_ids::uuid[]) AND enabled)
 """)
 
-# In one order as well: two transactions that insert the same addresses wait for each other. A bounce outranks what
-# the account entered by itself: suppressing an address just after sending to it must not hide the bounce.
+# Also in one order: two transactions that insert the same addresses wait for each other. A bounce outranks the
+# account's own entry: suppressing an address just after sending to it must not hide the bounce.
 _SUPPRESS: Final = statement("""
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
 SELECT DISTINCT ON (1, 2) given.account_id, lower(recipient.email) AS email, 'bounce', given.code, given.response, :now
@@ -285,7 +281,7 @@ WHERE accounts.id = freed.account_id AND accounts.id = ANY($1::uuid[])
 class _Counts:
     """A locked message, counted down."""
 
-    place: Place
+    place: RowLocation
     open: int
     delivered: int
     released: int
@@ -300,7 +296,7 @@ class _Counts:
 
 _Messages = dict[tuple[AccountId, MessageId], _Counts]
 # Place and attempt count of the rows whose fence was still the outcome's.
-_Schedule = dict[RecipientKey, tuple[Place, int]]
+_Schedule = dict[RecipientKey, tuple[RowLocation, int]]
 
 
 async def record(
@@ -315,7 +311,7 @@ async def record(
 
     An outcome counts while its fence is the schedule's. A late outcome fills its own attempt and suppresses the
     address if it must; the recipient belongs to a newer claim. Webhook deliveries start leased for `ticket_lease`:
-    with none, they are due at once, and the dispatcher finds them.
+    without it, they are due immediately, and the dispatcher finds them.
     """
     batch = _in_order(outcomes)
     if not batch:
@@ -327,16 +323,13 @@ async def record(
     closed = [outcome for outcome in changed.values() if outcome.result.is_final]
     for outcome in closed:
         messages[outcome.key[:2]].close(outcome)
-    deliveries = _webhook_deliveries(closed)
-    listening, with_endpoints = await _write(tx, batch, messages, schedule, changed, closed, deliveries, now)
+    with_endpoints = await _write(tx, batch, messages, schedule, changed, closed, now)
     tickets: list[WebhookTicket] = []
-    if listening:
-        wanted = [delivery for delivery in deliveries if delivery.account_id in listening]
-        tickets = await webhook_schedule.enter(tx, wanted, now, now + ticket_lease, webhook_attempts_max)
     if with_endpoints:
         of_them = [outcome for outcome in changed.values() if outcome.account_id in with_endpoints]
         events = [event for outcome in of_them for event in _endpoint_events(outcome, first_changed, now)]
-        tickets += await endpoint_events.enter_mail(tx, events, now, now + ticket_lease, webhook_attempts_max)
+        if events:
+            tickets = await endpoint_events.enter_mail(tx, events, now, now + ticket_lease, webhook_attempts_max)
     await _suppress(tx, batch.values(), now, low, high)
     await _release(tx, messages, closed)
     charged = Counter(outcome.releases_credit for outcome in closed if messages[outcome.key[:2]].credits)
@@ -351,7 +344,7 @@ async def record(
 
 
 def _in_order(outcomes: Iterable[DeliveryOutcome]) -> dict[RecipientKey, DeliveryOutcome]:
-    """By their keys, in the order of locking; of two with the same key the first counts."""
+    """The outcomes by their keys, in the order of locking; of two with the same key the first counts."""
     batch: dict[RecipientKey, DeliveryOutcome] = {}
     for outcome in outcomes:
         batch.setdefault(outcome.key, outcome)
@@ -367,7 +360,7 @@ async def _lock(
     messages: _Messages = {}
     schedule: _Schedule = {}
     rows = await tx.fetch(
-        *_LOCK.of(day).bind(
+        *_LOCK.for_days(day).bind(
             closing_account_ids=[account_id for account_id, _ in ends],
             closing_message_ids=[message_id for _, message_id in ends],
             account_ids=[key[0] for key in keys],
@@ -394,7 +387,7 @@ async def _change(
     high: MessageId,
     day: date | None,
 ) -> tuple[dict[RecipientKey, DeliveryOutcome], Collection[RecipientKey]]:
-    """Give the recipients their new states; return those that were really changed, and which for the first time."""
+    """Give the recipients their new states; return those that really changed, and which of them for the first time."""
     keys = [
         key
         for key in schedule
@@ -403,7 +396,7 @@ async def _change(
     if not keys:
         return {}, ()
     rows = await tx.fetch(
-        *_CHANGE.of(day).bind(
+        *_CHANGE.for_days(day).bind(
             now=now,
             lowest=low,
             highest=high,
@@ -429,23 +422,19 @@ async def _write(
     schedule: _Schedule,
     changed: Mapping[RecipientKey, DeliveryOutcome],
     closed: Sequence[DeliveryOutcome],
-    deliveries: Sequence[NewWebhookDelivery],
     now: datetime,
-) -> tuple[Collection[AccountId], Collection[AccountId]]:
-    """Everything that follows from what was changed; returns the accounts that have an enabled webhook.
-
-    And those that have enabled endpoints.
-    """
+) -> Collection[AccountId]:
+    """Write everything that follows from the changes; return the accounts that have enabled endpoints."""
     low, high = id_bounds(batch)
     folded = [(key[1], messages[key]) for key in dict.fromkeys(outcome.key[:2] for outcome in closed)]
     states = [message_state(counts.open, counts.delivered, counts.released, counts.total) for _, counts in folded]
     attempts = batch.values()
     struck, later = _schedule_changes(batch, schedule, changed)
-    # For each attempt, if its recipient was changed.
+    # For each attempt, whether its recipient was changed.
     kinds = [_ledger_kind(outcome, messages) if key in changed else None for key, outcome in batch.items()]
     events = [outcome.event if key in changed else None for key, outcome in batch.items()]
     row = await tx.fetchrow(
-        *_WRITE.of(common_day(low, high, now)).bind(
+        *_WRITE.for_days(common_day(low, high, now)).bind(
             now=now,
             lowest=low,
             highest=high,
@@ -462,15 +451,15 @@ async def _write(
             attempt_fences=[outcome.fence for outcome in attempts],
             results=[outcome.result for outcome in attempts],
             are_ambiguous=[outcome.is_ambiguous for outcome in attempts],
-            exchanges=[storable(outcome.exchange) for outcome in attempts],
-            addresses=[outcome.address for outcome in attempts],
+            mx_hosts=[storable(outcome.mx_host) for outcome in attempts],
+            addresses=[outcome.remote_ip for outcome in attempts],
             tls=[outcome.tls for outcome in attempts],
             stages=[outcome.stage for outcome in attempts],
             codes=[outcome.code for outcome in attempts],
             responses=[storable(outcome.response) for outcome in attempts],
-            sources=[outcome.source for outcome in attempts],
+            sources=[outcome.source_ip for outcome in attempts],
             relays=[outcome.relay for outcome in attempts],
-            remarks=[outcome.remark for outcome in attempts],
+            reply_signals=[outcome.reply_signal for outcome in attempts],
             struck_places=struck,
             later_places=[place for place, _, _ in later],
             next_at=[outcome.next_at for _, outcome, _ in later],
@@ -483,20 +472,20 @@ async def _write(
             event_ids=[event and event.id for event in events],
             event_types=[event and event.type for event in events],
             event_bodies=[event and event.body for event in events],
-            webhook_account_ids=list({delivery.account_id for delivery in deliveries}),
             changed_account_ids=list({account_id for account_id, _, _, _ in changed}),
         )
     )
-    *written, listening, with_endpoints = required(row)
+    *written, with_endpoints = required(row)
     if written != [len(folded), len(struck), len(later)]:
-        raise RuntimeError(f"a row that was locked is not where it was: {written}")
-    return listening, with_endpoints
+        raise RuntimeError(f"a locked row was not found at its place: {written}")
+    found: Collection[AccountId] = with_endpoints
+    return found
 
 
 def _schedule_changes(
     batch: Mapping[RecipientKey, DeliveryOutcome], schedule: _Schedule, changed: Mapping[RecipientKey, DeliveryOutcome]
-) -> tuple[list[Place], list[tuple[Place, DeliveryOutcome, int]]]:
-    """The places of rows to delete; and of rows to postpone, with their outcome, and the attempts not to be counted."""
+) -> tuple[list[RowLocation], list[tuple[RowLocation, DeliveryOutcome, int]]]:
+    """The places of rows to delete; and of rows to postpone, each with its outcome and its uncounted attempts."""
     struck = []
     later = []
     for key, (place, attempt_count) in schedule.items():
@@ -506,7 +495,7 @@ def _schedule_changes(
         elif outcome.result is DeliveryResult.DEFERRED and key in changed:
             later.append((place, outcome, 0))
         else:
-            # Final now; or found final or gone, and then it must not be tried again.
+            # It became final, or was already final or gone: either way it must not be tried again.
             struck.append(place)
     return struck, later
 
@@ -520,63 +509,32 @@ def _ledger_kind(outcome: DeliveryOutcome, messages: _Messages) -> str | None:
 
 def _next_source(outcome: DeliveryOutcome) -> str | None:
     if outcome.hold is not None:
-        return outcome.hold.source
-    return outcome.source if outcome.returns_to_source else None
-
-
-def _webhook_deliveries(closed: Iterable[DeliveryOutcome]) -> list[NewWebhookDelivery]:
-    return [
-        NewWebhookDelivery(
-            outcome.account_id,
-            outcome.event.webhook_delivery_id,
-            outcome.event.id,
-            outcome.message_id,
-            outcome.position,
-            outcome.event.type,
-            outcome.trace,
-        )
-        for outcome in closed
-        if outcome.event is not None and outcome.event.webhook_delivery_id is not None
-    ]
+        return outcome.hold.source_ip
+    return outcome.source_ip if outcome.returns_to_source_ip else None
 
 
 def _endpoint_events(
     outcome: DeliveryOutcome, first_changed: Collection[RecipientKey], now: datetime
 ) -> Iterator[MailEvent]:
-    """What endpoints may want of a result."""
+    """The events of a result that endpoints may want."""
     account_id, message_id, position = outcome.account_id, outcome.message_id, outcome.position
-    if outcome.event is not None:
+
+    def further(type_: FurtherType, **about: Any) -> MailEvent:
+        event_id = derived_id(now, message_id.bytes, bytes([position]), type_.encode())
+        return MailEvent(account_id, event_id, type_, message_id, position, **about)
+
+    code, event = outcome.code, outcome.event
+    if event is not None:
         reason = None
         if outcome.result is not DeliveryResult.DELIVERED:
-            reason = reason_of(outcome.result, outcome.code, outcome.response).value
-        event = outcome.event
-        yield MailEvent(account_id, event.id, event.type, message_id, position, event.body, reason=reason)
+            reason = reason_of(outcome.result, code, outcome.response).value
+        about = account_id, event.id, event.type, message_id, position, event.body
+        yield MailEvent(*about, reason=reason, trace=outcome.trace)
     elif outcome.result is DeliveryResult.CANCELLED:
-        yield _further_event(outcome, FurtherType.CANCELLED, now)
+        yield further(FurtherType.CANCELLED)
     elif outcome.result is DeliveryResult.DEFERRED and outcome.key in first_changed:
-        reason = reason_of(outcome.result, outcome.code, outcome.response).value
-        yield _further_event(outcome, FurtherType.DEFERRED, now, outcome.code, storable(outcome.response), reason)
-
-
-def _further_event(
-    outcome: DeliveryOutcome,
-    type_: FurtherType,
-    now: datetime,
-    code: int | None = None,
-    response: str | None = None,
-    reason: str | None = None,
-) -> MailEvent:
-    event_id = derived_id(now, outcome.message_id.bytes, bytes([outcome.position]), type_.encode())
-    return MailEvent(
-        outcome.account_id,
-        event_id,
-        type_,
-        outcome.message_id,
-        outcome.position,
-        code=code,
-        response=response,
-        reason=reason,
-    )
+        reason = reason_of(outcome.result, code, outcome.response).value
+        yield further(FurtherType.DEFERRED, code=code, response=storable(outcome.response), reason=reason)
 
 
 async def _suppress(

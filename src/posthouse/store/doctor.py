@@ -1,15 +1,16 @@
-"""What `posthouse doctor` reads of PostgreSQL and of what is stored."""
+"""What `posthouse doctor` reads from PostgreSQL and its tables."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 from posthouse.rules.database_check import DatabaseServer, Waiting
+from posthouse.rules.pepper import FIRST, HASH_BYTES
 from posthouse.rules.restore import RESTORE
-from posthouse.store import backlog, delivery_schedule, lane_pauses, last_done
+from posthouse.store import backlog, delivery_schedule, lanes, maintenance
 from posthouse.store.postgres import Connection, required
 
-# A role that may not see the state of standbys sees that they are there.
+# A role that may not see the state of standbys still sees that they exist.
 _SERVER: Final = """
 SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('server_version') AS version,
@@ -40,12 +41,12 @@ FROM pg_stat_archiver archiver
 
 _HELD: Final = """
 SELECT count(*), min(held_since) FROM (
-    SELECT held_since FROM schedule WHERE held_since IS NOT NULL AND held_by = 'operator'
+    SELECT held_since FROM delivery_schedule WHERE held_since IS NOT NULL AND held_by = 'operator'
     ORDER BY held_since LIMIT 100000) held
 """
 _RESTORED: Final = f"""
 SELECT count(*) FROM (
-    SELECT FROM schedule WHERE held_since IS NOT NULL AND held_by = '{RESTORE}' LIMIT 100000) held
+    SELECT FROM delivery_schedule WHERE held_since IS NOT NULL AND held_by = '{RESTORE}' LIMIT 100000) held
 """
 _MISSING: Final = "SELECT name FROM domains WHERE missing_since IS NOT NULL ORDER BY missing_since LIMIT 100"
 
@@ -54,7 +55,6 @@ _SEALED: Final = """
 SELECT convert_from(substring(sealed FROM 3 FOR get_byte(sealed, 1)), 'UTF8') AS key_id, count(*) AS uses
 FROM (SELECT dkim_sealed, ed25519_sealed FROM domains
       UNION ALL SELECT dkim_sealed, ed25519_sealed FROM domain_keys WHERE retired_at IS NULL
-      UNION ALL SELECT secret_sealed, NULL FROM webhook_endpoints
       UNION ALL SELECT secret_sealed, previous_secret_sealed FROM endpoints
       UNION ALL SELECT headers_sealed, NULL FROM endpoints
       UNION ALL SELECT secret_sealed, NULL FROM second_factors
@@ -63,9 +63,30 @@ CROSS JOIN LATERAL (VALUES (dkim_sealed), (ed25519_sealed)) secret(sealed)
 WHERE sealed IS NOT NULL GROUP BY 1
 """
 
-# Without a row if this database user may not know it.
+# Returns no row if this database user may not know it.
 _DATA_DIRECTORY: Final = "SELECT setting FROM pg_settings WHERE name = 'data_directory'"
 _DATABASE_BYTES: Final = "SELECT pg_database_size(current_database())"
+
+# The pepper's id is readable in the hash: see `rules/pepper`.
+_PEPPER_USES: Final = f"""
+SELECT CASE WHEN octet_length(hash) = {HASH_BYTES} THEN '{FIRST}'
+            ELSE convert_from(substring(hash FROM 1 FOR octet_length(hash) - {HASH_BYTES + 1}), 'UTF8')
+       END AS pepper_id, what, count(*) AS uses
+FROM (SELECT secret_hash, 'SMTP passwords' FROM credentials WHERE revoked_at IS NULL
+      UNION ALL SELECT previous_hash, 'replaced SMTP passwords' FROM credentials WHERE previous_until > $1
+      UNION ALL SELECT secret_hash, 'API keys' FROM api_keys
+          WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)
+      UNION ALL SELECT renewal_hash, 'kept logins' FROM sessions
+          WHERE renewal_hash IS NOT NULL AND revoked_at IS NULL AND expires_at > $1
+      UNION ALL SELECT code_hash, 'recovery codes' FROM recovery_codes
+      UNION ALL SELECT token_hash, 'invitations' FROM invitations WHERE expires_at > $1
+      UNION ALL SELECT token_hash, 'password resets' FROM password_resets WHERE expires_at > $1
+      UNION ALL SELECT token_hash, 'login links' FROM login_links WHERE expires_at > $1
+      UNION ALL SELECT hash, 'erased addresses' FROM erased_addresses
+      UNION ALL SELECT secret_hash, 'links to captured mail' FROM captured_mail_secrets WHERE expires_at > $1
+     ) stored (hash, what)
+GROUP BY 1, 2 ORDER BY 1, 2
+"""
 
 
 async def server(connection: Connection) -> DatabaseServer:
@@ -73,11 +94,11 @@ async def server(connection: Connection) -> DatabaseServer:
 
 
 async def waiting(connection: Connection, now: datetime) -> Waiting:
-    """Of tables that are up to date."""
+    """The counts, if the tables are up to date."""
     counted = await backlog.backlog(connection, now, now)
     _, oldest_webhook_at = await backlog.due_webhooks(connection, now)
     held, held_since = required(await connection.fetchrow(_HELD))
-    done = await last_done.find_all(connection)
+    done = await maintenance.task_runs(connection)
     return Waiting(
         workers=await delivery_schedule.living_workers(connection, now),
         due=counted.due.number,
@@ -86,10 +107,10 @@ async def waiting(connection: Connection, now: datetime) -> Waiting:
         held=held,
         held_since=held_since,
         restored=await connection.fetchval(_RESTORED),
-        pauses=[(pause.lane, pause.since) for pause in await lane_pauses.find_all(connection)],
+        pauses=[(pause.lane, pause.since) for pause in await lanes.pauses(connection)],
         domains_missing=[row["name"] for row in await connection.fetch(_MISSING)],
-        upkeep_at=done.get(last_done.UPKEEP),
-        backup_at=done.get(last_done.BACKUP),
+        maintenance_at=done.get(maintenance.MAINTENANCE),
+        backup_at=done.get(maintenance.BACKUP),
     )
 
 
@@ -107,3 +128,11 @@ async def database_bytes(connection: Connection) -> int:
 async def sealing_key_uses(connection: Connection) -> Mapping[str, int]:
     """How many stored secrets each seal key's id sealed."""
     return {row["key_id"]: row["uses"] for row in await connection.fetch(_SEALED)}
+
+
+async def pepper_uses(connection: Connection, now: datetime) -> Mapping[str, Mapping[str, int]]:
+    """For each pepper, how many valid secrets of each kind are stored under it."""
+    uses: dict[str, dict[str, int]] = {}
+    for row in await connection.fetch(_PEPPER_USES, now):
+        uses.setdefault(row["pepper_id"], {})[row["what"]] = row["uses"]
+    return uses

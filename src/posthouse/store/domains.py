@@ -1,13 +1,13 @@
 """Sender domains: their proofs, their DKIM keys (sealed), and the result of the last DNS check.
 
 A domain that is verified but was never checked (`checked_at` is null) was vouched for by an operator: no DNS
-record proves it, so no daily check can take it away.
+record proves it, so no daily check can end its verification.
 
-A domain that is older than Ed25519 keys has none until upkeep makes one. It signs only when its record is
-published, as far as we know: a signature that can't be checked is noise.
+The Ed25519 key signs only while its record is published, as far as we know: a signature that can't be checked is
+useless.
 
-A domain's row has the keys that sign; signing reads nothing else. Other rows hold the pair that waits for its record
-to be seen, if there is one, and the public halves of those that signed before.
+A domain's row contains the keys that sign; signing reads nothing else. Other rows contain the pair whose records have
+not been seen yet, if there is one, and the public halves of keys that signed before.
 """
 
 import json
@@ -19,10 +19,10 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.accounts import touch
-from posthouse.store.postgres import Connection, Row, storable
+from posthouse.store.postgres import Connection, Row, row_count, storable
 from posthouse.store.statement import statement
 
-# What is kept of the values that a check found at a name.
+# How much is stored of the values that a check found at a name.
 FOUND_MAX: Final = 5
 FOUND_CHARACTERS_MAX: Final = 500
 
@@ -45,10 +45,10 @@ class DomainRow:
     ed25519_sealed: bytes | None = field(default=None, repr=False)
     ed25519_published: bool = False
     asked_at: datetime | None = None
-    # Of the last check, see `findings_of`.
+    # The findings of the last check, see `findings_of`.
     findings: str | None = None
     dns_host: str | None = None
-    # The operator's account whose domain this is, and whose keys sign; None for a domain of the account's own.
+    # The operator's account that owns this domain, and whose keys sign; None for the account's own domain.
     shared_from: AccountId | None = None
 
     @property
@@ -62,7 +62,7 @@ class DomainRow:
 
 @dataclass(frozen=True, slots=True)
 class DomainKeysRow:
-    """A pair of keys that doesn't sign: not yet, while it has private halves; or no more, since `retired_at`."""
+    """A pair of keys that doesn't sign: not yet, while it has private halves, or no longer, since `retired_at`."""
 
     account_id: AccountId
     domain_id: DomainId
@@ -79,7 +79,7 @@ class DomainKeysRow:
 
 @dataclass(frozen=True, slots=True)
 class StoredFinding:
-    """What a check found of one record; `wanted` is the value that it had to have then."""
+    """What a check found about one record; `wanted` is the value that it should have had."""
 
     purpose: str
     name: str
@@ -120,7 +120,7 @@ ON CONFLICT (account_id, name) DO NOTHING RETURNING id
 _BY_NAME: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE account_id = $1 AND name = $2
 """
-# A domain that is shared no more stays for the audit alone.
+# A domain that is no longer shared stays only for the audit.
 _SHOWN: Final = "account_id = $1 AND (shared_from IS NULL OR verified_at IS NOT NULL)"
 _LIST: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE {_SHOWN} ORDER BY name LIMIT $2
@@ -134,14 +134,14 @@ _DELETE: Final = "DELETE FROM domains WHERE account_id = $1 AND name = $2 RETURN
 _DUE: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE verified_at IS NOT NULL AND checked_at < $1 ORDER BY checked_at LIMIT $2
 """
-# Domains that an operator vouched for as well: only keys wait there, and nothing can be taken away.
+# Includes domains that an operator vouched for: this check is only about pending keys, and ends no verification.
 _DUE_FOR_KEYS: Final = f"""
 SELECT {", ".join(f"d.{column.strip()}" for column in _COLUMNS.split(","))}
 FROM domain_keys k JOIN domains d ON d.account_id = k.account_id AND d.id = k.domain_id
 WHERE k.retired_at IS NULL AND k.checked_at < $1 AND d.verified_at IS NOT NULL ORDER BY k.checked_at LIMIT $2
 """
 
-# Check and update in one statement: of two requests at the same time one has to wait.
+# Check and update in one statement: of two simultaneous requests one has to wait.
 _ASK: Final = statement("""
 UPDATE domains SET asked_at = :now
 WHERE account_id = :account_id AND id = :domain_id AND (asked_at IS NULL OR asked_at <= :last_before)
@@ -176,9 +176,6 @@ WHERE account_id = :account_id AND id = :domain_id AND selector = :old_selector
 RETURNING id
 """)
 
-_WITHOUT_ED25519: Final = f"""
-SELECT {_COLUMNS} FROM domains WHERE ed25519_sealed IS NULL AND shared_from IS NULL ORDER BY account_id, id LIMIT $1
-"""
 _UNSHARE: Final = """
 UPDATE domains SET verified_at = NULL
 WHERE ctid = ANY(ARRAY(
@@ -200,11 +197,6 @@ WHERE closed_at IS NULL AND NOT EXISTS (
     SELECT FROM domains WHERE account_id = accounts.id AND (name = $1 OR verified_at IS NOT NULL))
 ORDER BY id LIMIT $2
 """
-_SET_ED25519: Final = statement("""
-UPDATE domains SET ed25519_selector = :selector, ed25519_public = :public, ed25519_sealed = :sealed,
-    ed25519_published = false
-WHERE account_id = :account_id AND id = :domain_id AND ed25519_sealed IS NULL
-""")
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
 _SEALED_WITH: Final = f"""
@@ -251,7 +243,7 @@ def findings_of(domain: DomainRow) -> list[StoredFinding]:
 
 
 def findings_text(findings: Iterable[StoredFinding]) -> str:
-    """As they are stored; the texts found are the domain owner's, and are cut."""
+    """The findings in stored form; texts that were found come from the domain's owner, and are truncated."""
     return json.dumps(
         [
             {
@@ -269,7 +261,7 @@ def findings_text(findings: Iterable[StoredFinding]) -> str:
 
 
 def dkim_purpose(account_id: AccountId, domain_id: DomainId) -> bytes:
-    """What a domain's private key is sealed for; it opens nowhere else."""
+    """The purpose that a domain's private key is sealed for; it can't be opened for another."""
     return b"dkim:" + account_id.bytes + domain_id.bytes
 
 
@@ -278,44 +270,24 @@ def ed25519_purpose(account_id: AccountId, domain_id: DomainId) -> bytes:
 
 
 async def insert(tx: Connection, domain: DomainRow, now: datetime) -> bool:
-    """False when the account has the domain already."""
-    inserted = await tx.fetchval(
-        *_INSERT.bind(
-            account_id=domain.account_id,
-            id=domain.id,
-            name=domain.name,
-            token=domain.token,
-            selector=domain.selector,
-            dkim_public=domain.dkim_public,
-            created_at=domain.created_at,
-            verified_at=domain.verified_at,
-            checked_at=domain.checked_at,
-            missing_since=domain.missing_since,
-            dkim_sealed=domain.dkim_sealed,
-            ed25519_selector=domain.ed25519_selector,
-            ed25519_public=domain.ed25519_public,
-            ed25519_sealed=domain.ed25519_sealed,
-            ed25519_published=domain.ed25519_published,
-            asked_at=domain.asked_at,
-            shared_from=domain.shared_from,
-        )
-    )
+    """False if the account has the domain already."""
+    inserted = await tx.fetchval(*_INSERT.bind_row(domain))
     await touch(tx, domain.account_id, now)
     return inserted is not None
 
 
 async def unshare(tx: Connection, name: str, now: datetime, limit: int) -> int:
-    """Shared domains of any other name are not verified any more; return how many changed."""
+    """End the verification of shared domains with any other name; return how many changed."""
     return await _touch_each(tx, await tx.fetch(_UNSHARE, name, limit), now)
 
 
 async def share_again(tx: Connection, source: DomainRow, now: datetime, limit: int) -> int:
-    """Shared domains of this name are verified, and signed with the keys of this row; return how many changed."""
+    """Verify shared domains of this name, to be signed with the keys of this row; return how many changed."""
     return await _touch_each(tx, await tx.fetch(_SHARE_AGAIN, source.name, source.account_id, now, limit), now)
 
 
 async def accounts_without(connection: Connection, name: str, limit: int) -> list[AccountId]:
-    """Open accounts that have neither this domain nor any that is verified."""
+    """Accounts that are not closed and have neither this domain nor any verified one."""
     return [row["id"] for row in await connection.fetch(_ACCOUNTS_WITHOUT, name, limit)]
 
 
@@ -326,13 +298,13 @@ async def _touch_each(tx: Connection, changed: Sequence[Row], now: datetime) -> 
 
 
 async def count(connection: Connection, account_id: AccountId) -> int:
-    """Of the account's own."""
+    """The number of the account's own domains."""
     found: int = await connection.fetchval(_COUNT, account_id)
     return found
 
 
 async def delete(tx: Connection, account_id: AccountId, name: str, now: datetime) -> bool:
-    """With all its keys. False when the account has no such domain."""
+    """Delete the domain with all its keys. False if the account has no such domain."""
     deleted = await tx.fetchval(_DELETE, account_id, name)
     await touch(tx, account_id, now)
     return deleted is not None
@@ -344,17 +316,17 @@ async def find(connection: Connection, account_id: AccountId, name: str) -> Doma
 
 
 async def list_of_account(connection: Connection, account_id: AccountId, limit: int) -> Sequence[DomainRow]:
-    """In the order of their names."""
+    """The domains in the order of their names."""
     return [DomainRow(**row) for row in await connection.fetch(_LIST, account_id, limit)]
 
 
 async def page(connection: Connection, account_id: AccountId, before: UUID | None, limit: int) -> Sequence[DomainRow]:
-    """The newest first, of those that are older than `before`."""
+    """Those older than `before`, the newest first."""
     return [DomainRow(**row) for row in await connection.fetch(_PAGE, account_id, before, limit)]
 
 
 async def take_turn(tx: Connection, domain: DomainRow, now: datetime, last_before: datetime) -> bool:
-    """Whether DNS may be asked about the domain; if so, it counts as asked."""
+    """Whether DNS may be queried for the domain; if so, this counts as a query."""
     return (
         await tx.fetchval(
             *_ASK.bind(account_id=domain.account_id, domain_id=domain.id, now=now, last_before=last_before)
@@ -364,7 +336,7 @@ async def take_turn(tx: Connection, domain: DomainRow, now: datetime, last_befor
 
 
 async def asked_since(connection: Connection, account_id: AccountId, since: datetime) -> int:
-    """How many domains of the account were checked in DNS since then on request."""
+    """How many domains of the account were checked on request since then."""
     asked: int = await connection.fetchval(_ASKED, account_id, since)
     return asked
 
@@ -382,7 +354,7 @@ async def due_for_keys(connection: Connection, checked_before: datetime, limit: 
 async def keys(
     connection: Connection, account_id: AccountId, domain_ids: Sequence[DomainId]
 ) -> Mapping[DomainId, Sequence[DomainKeysRow]]:
-    """The keys of these domains that don't sign: first the waiting pair, then retired ones, the latest first."""
+    """The keys of these domains that don't sign: first the pending pair, then retired ones, the latest first."""
     found: dict[DomainId, list[DomainKeysRow]] = {domain_id: [] for domain_id in domain_ids}
     for row in await connection.fetch(_KEYS, account_id, list(domain_ids)):
         found[row["domain_id"]].append(DomainKeysRow(**row))
@@ -390,22 +362,8 @@ async def keys(
 
 
 async def add_keys(tx: Connection, row: DomainKeysRow) -> bool:
-    """False when it is to wait, and another pair waits already."""
-    added = await tx.fetchval(
-        *_INSERT_KEYS.bind(
-            account_id=row.account_id,
-            domain_id=row.domain_id,
-            selector=row.selector,
-            dkim_public=row.dkim_public,
-            ed25519_selector=row.ed25519_selector,
-            ed25519_public=row.ed25519_public,
-            created_at=row.created_at,
-            checked_at=row.checked_at,
-            retired_at=row.retired_at,
-            dkim_sealed=row.dkim_sealed,
-            ed25519_sealed=row.ed25519_sealed,
-        )
-    )
+    """False if the pair is to be pending, and another is pending already."""
+    added = await tx.fetchval(*_INSERT_KEYS.bind_row(row))
     return added is not None
 
 
@@ -418,19 +376,14 @@ async def keys_checked(tx: Connection, row: DomainKeysRow, now: datetime) -> Non
 async def switch_keys(
     tx: Connection, domain: DomainRow, waiting: DomainKeysRow, ed25519_published: bool, now: datetime
 ) -> bool:
-    """The waiting pair signs from now on, and the old pair is retired. False when either was changed meanwhile."""
+    """The pending pair signs from now on, and the old pair is retired. False if either was changed meanwhile."""
     taken = await tx.fetchval(_TAKE_KEYS, waiting.account_id, waiting.domain_id, waiting.selector)
     switched = await tx.fetchval(
-        *_SWITCH.bind(
+        *_SWITCH.bind_row(
+            waiting,
             account_id=domain.account_id,
             domain_id=domain.id,
             old_selector=domain.selector,
-            selector=waiting.selector,
-            dkim_public=waiting.dkim_public,
-            dkim_sealed=waiting.dkim_sealed,
-            ed25519_selector=waiting.ed25519_selector,
-            ed25519_public=waiting.ed25519_public,
-            ed25519_sealed=waiting.ed25519_sealed,
             ed25519_published=ed25519_published,
         )
     )
@@ -454,29 +407,16 @@ async def switch_keys(
 
 async def forget_keys(tx: Connection, retired_before: datetime) -> int:
     """Delete keys that were retired before that time; return how many pairs."""
-    return int((await tx.execute(_FORGET_KEYS, retired_before)).rpartition(" ")[2])
-
-
-async def without_ed25519(connection: Connection, limit: int) -> Sequence[DomainRow]:
-    return [DomainRow(**row) for row in await connection.fetch(_WITHOUT_ED25519, limit)]
-
-
-async def set_ed25519(tx: Connection, domain: DomainRow, selector: str, public: str, sealed: bytes) -> None:
-    """Gives a domain the Ed25519 key that it lacks; no cache holds it before its record was seen."""
-    await tx.execute(
-        *_SET_ED25519.bind(
-            account_id=domain.account_id, domain_id=domain.id, selector=selector, public=public, sealed=sealed
-        )
-    )
+    return row_count(await tx.execute(_FORGET_KEYS, retired_before))
 
 
 async def sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[DomainRow]:
-    """Domains of whose private keys at least one was sealed with one of these."""
+    """Domains with at least one private key that was sealed with one of these."""
     return [DomainRow(**row) for row in await connection.fetch(_SEALED_WITH, list(key_ids), limit)]
 
 
 async def keys_sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[DomainKeysRow]:
-    """Keys that wait, and of whose private halves at least one was sealed with one of these."""
+    """Pending keys with at least one private half that was sealed with one of these."""
     return [DomainKeysRow(**row) for row in await connection.fetch(_KEYS_SEALED_WITH, list(key_ids), limit)]
 
 
@@ -515,24 +455,21 @@ async def record_check(
 ) -> bool:
     """Write the result of a check, unless the domain was checked, vouched for or given a key since it was read.
 
-    Findings and DNS host stay as they are where none are given.
+    Findings and the DNS host stay as they are if none are given.
     """
     recorded = await tx.fetchval(
-        *_RECORD.bind(
+        *_RECORD.bind_row(
+            check,
             account_id=domain.account_id,
             domain_id=domain.id,
-            verified_at=check.verified_at,
-            missing_since=check.missing_since,
-            checked_at=check.checked_at,
             old_checked_at=domain.checked_at,
             old_verified_at=domain.verified_at,
-            ed25519_published=check.ed25519_published,
             ed25519_public=domain.ed25519_public,
             findings=findings,
             dns_host=dns_host,
         )
     )
-    # The daily check of a healthy domain changes nothing that a cache holds.
+    # The daily check of a healthy domain changes nothing that is cached.
     has_changed = (check.verified_at is None) != (domain.verified_at is None)
     if has_changed or check.ed25519_published != domain.ed25519_published:
         await touch(tx, domain.account_id, now)

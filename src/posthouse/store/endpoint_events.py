@@ -1,7 +1,7 @@
-"""Events as endpoints get them: composed where an endpoint wants them, and entered into the schedule of webhooks.
+"""Events for endpoints: added to the schedule of webhooks, and composed if an endpoint besides the webhook wants them.
 
-An account without endpoints has none. What the bodies say is read in the transaction that makes the event; the body is
-stored, so that retries and replays send the same bytes.
+The webhook gets the body that is in `events` already. The data in the other bodies is read in the transaction that
+makes the event; the body is stored, so that retries and replays send the same bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules import endpoint, event, ids
-from posthouse.rules.credential import Mode
 from posthouse.rules.delivery_reason import reason_of
 from posthouse.rules.endpoint import Filters, FurtherType, MailFacts
 from posthouse.rules.event import EventType
@@ -21,15 +20,15 @@ from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.unsubscribe import LIST_TAG_PREFIX, ListMember
 from posthouse.store.delivery_schedule import columns
-from posthouse.store.endpoints import Endpoint
+from posthouse.store.endpoints import Endpoint, filters_of
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
-from posthouse.store.webhook_log import FailedDelivery
+from posthouse.store.webhook_log import FailedDelivery, WebhookDelivery
 
 
 @dataclass(frozen=True, slots=True)
 class MailEvent:
-    """An event about a recipient. `body` is the webhook's, if it is one of its events."""
+    """An event about a recipient. `body` is the webhook's, if it is one of its events, and `trace` that of its call."""
 
     account_id: AccountId
     id: UUID
@@ -40,11 +39,12 @@ class MailEvent:
     code: int | None = None
     response: str | None = None
     reason: str | None = None
+    trace: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AccountEvent:
-    """An event that is about no mail; `tags` are those of the mail that led to it."""
+    """An event that is not about a message; `tags` are those of the mail that led to it."""
 
     account_id: AccountId
     type: FurtherType
@@ -57,6 +57,10 @@ class _Listener(NamedTuple):
     id: UUID
     url: str
     filters: Filters
+
+    @property
+    def is_webhook(self) -> bool:
+        return self.id == self.account_id
 
 
 class _Composed(NamedTuple):
@@ -100,17 +104,21 @@ _TRACES: Final = """
 SELECT id, trace FROM messages
 WHERE account_id = $1 AND id = ANY($2::uuid[]) AND id >= $3 AND id <= $4 AND trace IS NOT NULL
 """
+_TEST_EVENT: Final = """
+INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, $4)
+"""
 _ENTER: Final = statement("""
 WITH composed AS (
     INSERT INTO endpoint_events (account_id, id, message_id, position, type, created_at, body)
     SELECT account_id, id, message_id, position, type, :now, body
-    FROM unnest(:event_account_ids::uuid[], :event_ids::uuid[], :event_message_ids::uuid[],
-        :event_positions::smallint[], :event_types::text[], :bodies::bytea[])
+    FROM unnest(:event_account_id::uuid[], :event_id::uuid[], :event_message_id::uuid[], :event_position::smallint[],
+        :event_type::text[], :event_body::bytea[])
         event(account_id, id, message_id, position, type, body)
     ON CONFLICT DO NOTHING
 ), wanted AS MATERIALIZED (
-    SELECT * FROM unnest(:account_ids::uuid[], :ids::uuid[], :of_events::uuid[], :types::text[], :message_ids::uuid[],
-        :positions::smallint[], :urls::text[], :endpoint_ids::uuid[], :traces::bytea[], :replays_of::uuid[])
+    SELECT * FROM unnest(:delivery_account_id::uuid[], :delivery_id::uuid[], :delivery_event_id::uuid[],
+        :delivery_type::text[], :delivery_message_id::uuid[], :delivery_position::smallint[], :delivery_url::text[],
+        :delivery_endpoint_id::uuid[], :delivery_trace::bytea[], :delivery_replay_of::uuid[])
         delivery(account_id, id, event_id, type, message_id, position, url, endpoint_id, trace, replay_of)
 ), logged AS (
     INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts,
@@ -119,7 +127,7 @@ WITH composed AS (
     FROM wanted
     ON CONFLICT DO NOTHING
 )
-INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts, trace, endpoint_id)
+INSERT INTO webhook_schedule (account_id, id, event_id, next_at, due_at, max_attempts, trace, endpoint_id)
 SELECT account_id, id, event_id, :next_at, :now, :max_attempts, trace, endpoint_id FROM wanted
 ON CONFLICT DO NOTHING
 RETURNING account_id, id, fence, endpoint_id
@@ -129,7 +137,7 @@ RETURNING account_id, id, fence, endpoint_id
 def of_reports(
     account_id: AccountId, message_id: MessageId, notes: Sequence[ReportNote], now: datetime
 ) -> list[MailEvent]:
-    """The events of new reports; the webhook knows of final results alone."""
+    """The events of new reports, for endpoints only: the webhook gets only final results."""
     events = []
     for note in notes:
         if not note.is_believed or note.position is None:
@@ -153,7 +161,7 @@ def of_reports(
 
 
 def of_leaver(leaver: ListMember) -> AccountEvent:
-    """An address has left a list."""
+    """The event of an address that has left a list."""
     account_id, mailing_list, email = leaver
     tags = (LIST_TAG_PREFIX + mailing_list,)
     return AccountEvent(account_id, FurtherType.UNSUBSCRIBED, {"to": email, "list": mailing_list}, tags)
@@ -166,39 +174,35 @@ async def enter_mail(
     next_at: datetime,
     max_attempts: int = WEBHOOK.attempts_max,
 ) -> list[WebhookTicket]:
-    """Enter these events for the endpoints that want them; return their deliveries' tickets, leased until `next_at`.
+    """Add these events for the endpoints that want them; return their deliveries' tickets, leased until `next_at`.
 
-    An event of a further type is stored as well if an endpoint asks for its type and is not interested in this mail:
+    An event of a further type is also stored if an endpoint asks for its type but its other filters exclude this mail:
     the feed of events shows it.
     """
     listeners = await _listeners(tx, {event.account_id for event in events})
     asked = [
-        event
-        for event in events
-        if any(event.type in listener.filters.types for listener in listeners.get(event.account_id, ()))
+        (about, [each for each in listeners.get(about.account_id, ()) if about.type in each.filters.types])
+        for about in events
     ]
-    if not asked:
-        return []
-    facts = await _facts(tx, asked)
+    facts = await _facts(tx, [about for about, asking in asked if any(not each.is_webhook for each in asking)])
     composed: list[_Composed] = []
     deliveries: list[_Delivery] = []
-    for about in asked:
+    for about, asking in asked:
+        deliveries += [_delivery(about, listener, about.trace, now) for listener in asking if listener.is_webhook]
         found = facts.get((about.account_id, about.message_id, about.position))
         if found is None:
             continue
         mail, trace = found
-        wanting = [
-            listener for listener in listeners[about.account_id] if endpoint.wants(listener.filters, about.type, mail)
-        ]
-        if wanting or about.body is None:
+        wanting = [each for each in asking if not each.is_webhook and endpoint.wants(each.filters, about.type, mail)]
+        if asking and (wanting or about.body is None):
             body = endpoint.mail_body(about.body or _plain_body(about, mail, now), mail, about.reason)
             composed.append(_Composed(about.account_id, about.id, about.message_id, about.position, about.type, body))
-        deliveries += [_delivery(composed[-1], listener, trace, now) for listener in wanting]
+        deliveries += [_delivery(about, listener, trace, now) for listener in wanting]
     return await _enter(tx, composed, deliveries, now, next_at, max_attempts)
 
 
 async def enter_of_account(tx: Connection, events: Sequence[AccountEvent], now: datetime) -> list[WebhookTicket]:
-    """Enter these for the endpoints that want them, due now."""
+    """Add these for the endpoints that want them, due now."""
     listeners = await _listeners(tx, {event.account_id for event in events})
     composed: list[_Composed] = []
     deliveries: list[_Delivery] = []
@@ -226,16 +230,28 @@ async def enter_ping(
     now: datetime,
     next_at: datetime,
 ) -> list[WebhookTicket]:
-    """A test event that is sent once."""
-    composed = _Composed(to.account_id, event_id, None, None, EventType.TEST, body)
+    """A test event that is sent once. The feed of events shows those of the webhook.
+
+    It is due at `next_at`: now, or when the ticket that the caller publishes counts as lost.
+    """
+    composed = []
+    if to.is_webhook:
+        await tx.execute(_TEST_EVENT, to.account_id, event_id, now, body)
+    else:
+        composed.append(_Composed(to.account_id, event_id, None, None, EventType.TEST, body))
     delivery = _Delivery(to.account_id, delivery_id, event_id, EventType.TEST, None, None, to.url, to.id, None)
-    return await _enter(tx, [composed], [delivery], now, next_at, 1)
+    return await _enter(tx, composed, [delivery], now, next_at, 1)
 
 
 async def enter_replays(
-    tx: Connection, to: Endpoint, replays: Sequence[tuple[UUID, FailedDelivery]], now: datetime
-) -> int:
-    """The same events once more, each under a new id, due now."""
+    tx: Connection,
+    to: Endpoint,
+    replays: Sequence[tuple[UUID, WebhookDelivery | FailedDelivery]],
+    now: datetime,
+    next_at: datetime,
+    max_attempts: int = WEBHOOK.attempts_max,
+) -> list[WebhookTicket]:
+    """The same events once more, each under a new id and with all attempts."""
     message_ids = {original.message_id for _, original in replays if original.message_id is not None}
     traces = {}
     if message_ids:
@@ -256,7 +272,7 @@ async def enter_replays(
         )
         for delivery_id, original in replays
     ]
-    return len(await _enter(tx, [], deliveries, now, now, WEBHOOK.attempts_max))
+    return await _enter(tx, [], deliveries, now, next_at, max_attempts)
 
 
 async def _enter(
@@ -269,49 +285,35 @@ async def _enter(
 ) -> list[WebhookTicket]:
     if not composed and not deliveries:
         return []
-    event_account_ids, event_ids, event_message_ids, event_positions, event_types, bodies = columns(composed, 6)
-    account_ids, delivery_ids, of_events, types, message_ids, positions, urls, endpoint_ids, traces, replays_of = (
-        columns(deliveries, 10)
-    )
     rows = await tx.fetch(
         *_ENTER.bind(
             now=now,
             next_at=next_at,
             max_attempts=max_attempts,
-            event_account_ids=event_account_ids,
-            event_ids=event_ids,
-            event_message_ids=event_message_ids,
-            event_positions=event_positions,
-            event_types=event_types,
-            bodies=bodies,
-            account_ids=account_ids,
-            ids=delivery_ids,
-            of_events=of_events,
-            types=types,
-            message_ids=message_ids,
-            positions=positions,
-            urls=urls,
-            endpoint_ids=endpoint_ids,
-            traces=traces,
-            replays_of=replays_of,
+            **_columns("event", _Composed._fields, composed),
+            **_columns("delivery", _Delivery._fields, deliveries),
         )
     )
     return [WebhookTicket(*row) for row in rows]
 
 
+def _columns(name: str, fields: Sequence[str], rows: Sequence[tuple[object, ...]]) -> dict[str, object]:
+    return {f"{name}_{field}": column for field, column in zip(fields, columns(rows, len(fields)), strict=True)}
+
+
 async def _listeners(tx: Connection, account_ids: set[AccountId]) -> dict[AccountId, list[_Listener]]:
     found: dict[AccountId, list[_Listener]] = {}
-    for account_id, endpoint_id, url, types, sender_domains, tags, mode in await tx.fetch(
-        _LISTENERS, list(account_ids)
-    ):
-        filters = Filters(tuple(types), tuple(sender_domains), tuple(tags), None if mode is None else Mode(mode))
-        found.setdefault(account_id, []).append(_Listener(account_id, endpoint_id, url, filters))
+    for row in await tx.fetch(_LISTENERS, list(account_ids)):
+        listener = _Listener(row["account_id"], row["id"], row["url"], filters_of(row))
+        found.setdefault(listener.account_id, []).append(listener)
     return found
 
 
 async def _facts(
     tx: Connection, events: Sequence[MailEvent]
 ) -> dict[tuple[AccountId, MessageId, int], tuple[MailFacts, bytes | None]]:
+    if not events:
+        return {}
     message_ids = [event.message_id for event in events]
     rows = await tx.fetch(
         *_FACTS.bind(
@@ -354,14 +356,14 @@ def _plain_body(about: MailEvent, mail: MailFacts, now: datetime) -> bytes:
     )
 
 
-def _delivery(composed: _Composed, listener: _Listener, trace: bytes | None, now: datetime) -> _Delivery:
+def _delivery(of: _Composed | MailEvent, listener: _Listener, trace: bytes | None, now: datetime) -> _Delivery:
     return _Delivery(
-        composed.account_id,
-        ids.derived_id(now, composed.id.bytes, listener.id.bytes),
-        composed.id,
-        composed.type,
-        composed.message_id,
-        composed.position,
+        of.account_id,
+        ids.derived_id(now, of.id.bytes, listener.id.bytes),
+        of.id,
+        of.type,
+        of.message_id,
+        of.position,
         listener.url,
         listener.id,
         trace,

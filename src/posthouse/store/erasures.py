@@ -8,13 +8,13 @@ from uuid import UUID
 
 from posthouse.rules.erasure import ERASED, ErasureKey, ErasurePhase
 from posthouse.rules.ids import AccountId, CredentialId, MessageId
-from posthouse.store.postgres import Connection, Row
-from posthouse.store.statement import statement
+from posthouse.store.postgres import Connection, Row, row_count
+from posthouse.store.statement import delete_some, statement
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureRow:
-    """`email` is None once it is done."""
+    """`email` is None once the erasure is done."""
 
     account_id: AccountId
     id: UUID
@@ -29,7 +29,7 @@ class ErasureRow:
 
 
 class AddressedRecipient(NamedTuple):
-    """`fence` is None once it is final."""
+    """`fence` is None once the recipient is final."""
 
     position: int
     fence: int | None
@@ -39,7 +39,7 @@ class AddressedRecipient(NamedTuple):
 
 
 class ErasedMessage(NamedTuple):
-    """What a message says beside its body, before it is erased."""
+    """What a message contains besides its body, before it is erased."""
 
     subject: str
     tags: Sequence[str] | None
@@ -85,30 +85,24 @@ WHERE account_id = :account_id AND id = :id
 _FINISH: Final = """
 UPDATE erasures SET phase = 'done', email = NULL, finished_at = $3 WHERE account_id = $1 AND id = $2
 """
-_FORGET: Final = """
-WITH old AS (
-    SELECT account_id, id FROM erasures WHERE finished_at < $1 ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), forgotten AS (
-    DELETE FROM erasures USING old WHERE erasures.account_id = old.account_id AND erasures.id = old.id RETURNING 1
-)
-SELECT count(*) FROM forgotten
-"""
+_FORGET: Final = delete_some("erasures", "account_id, id", "finished_at < $1 ORDER BY finished_at")
 
 _WITH_TERM: Final = """
-SELECT message_id FROM catalogue WHERE account_id = $1 AND term = $2 AND message_id > $3 ORDER BY message_id LIMIT $4
+SELECT message_id FROM search_index WHERE account_id = $1 AND term = $2 AND message_id > $3 ORDER BY message_id LIMIT $4
 """
 _ADDRESSED: Final = """
 SELECT recipient.position, waiting.fence, waiting.attempt_count, waiting.worker_id IS NOT NULL,
     waiting.held_by = 'restore'
 FROM recipients recipient
-LEFT JOIN schedule waiting ON waiting.account_id = recipient.account_id AND waiting.message_id = recipient.message_id
+LEFT JOIN delivery_schedule waiting ON waiting.account_id = recipient.account_id
+    AND waiting.message_id = recipient.message_id
     AND waiting.position = recipient.position
 WHERE recipient.account_id = $1 AND recipient.message_id = $2 AND lower(recipient.email) = $3
 ORDER BY recipient.position
 """
 # The next claim finds it suppressed.
 _HURRY: Final = """
-UPDATE schedule SET next_at = $4
+UPDATE delivery_schedule SET next_at = $4
 WHERE account_id = $1 AND message_id = $2 AND position = ANY($3::smallint[]) AND worker_id IS NULL
   AND held_since IS NULL AND next_at > $4
 """
@@ -120,7 +114,7 @@ _ERASE_RECIPIENTS: Final = """
 UPDATE recipients SET email = $4
 WHERE account_id = $1 AND message_id = $2 AND position = ANY($3::smallint[])
 """
-# Reputation goes on counting them, each address once, while it counts the message.
+# Reputation still counts them, each address once, as long as it counts the message.
 _COUNT_RECIPIENTS: Final = """
 INSERT INTO erased_recipients (account_id, message_id, position, hash)
 SELECT $1, $2, recipient, hash FROM erasures CROSS JOIN unnest($3::smallint[]) erased(recipient)
@@ -132,13 +126,13 @@ UPDATE messages SET subject = '', metadata = NULL, forgets_content = true,
 WHERE account_id = $1 AND id = $2
 """
 _FORGET_CONTENT: Final = """
-INSERT INTO contents_to_forget (account_id, message_id)
+INSERT INTO bodies_to_delete (account_id, message_id)
 SELECT account_id, message_id FROM bodies WHERE account_id = $1 AND message_id = $2 ON CONFLICT DO NOTHING
 """
 _ERASE_TERMS: Final = """
-DELETE FROM catalogue WHERE account_id = $1 AND message_id = $2 AND term = ANY($3::bigint[])
+DELETE FROM search_index WHERE account_id = $1 AND message_id = $2 AND term = ANY($3::bigint[])
 """
-# What servers said, to any recipient of the message.
+# Replies of servers, for any recipient of the message.
 _ERASE_TEXTS: Final = (
     """
     UPDATE recipients SET last_smtp_response = regexp_replace(last_smtp_response, $3, $4, 'gi')
@@ -149,7 +143,7 @@ _ERASE_TEXTS: Final = (
     WHERE account_id = $1 AND message_id = $2 AND response ~* $3
     """,
     """
-    UPDATE schedule SET first_response = regexp_replace(first_response, $3, $4, 'gi')
+    UPDATE delivery_schedule SET first_response = regexp_replace(first_response, $3, $4, 'gi')
     WHERE account_id = $1 AND message_id = $2 AND first_response ~* $3
     """,
     """
@@ -164,14 +158,14 @@ SELECT id, body FROM events WHERE account_id = $1 AND id = ANY($2::uuid[]) AND i
 _SET_EVENT: Final = "UPDATE events SET body = $3 WHERE account_id = $1 AND id = $2"
 _ENDPOINT_EVENTS: Final = "SELECT id, body FROM endpoint_events WHERE account_id = $1 AND message_id = $2"
 _SET_ENDPOINT_EVENT: Final = "UPDATE endpoint_events SET body = $3 WHERE account_id = $1 AND id = $2"
-# Answers of the account's own programs.
+# Answers of the account's own webhook receivers.
 _ERASE_ANSWERS: Final = """
 UPDATE webhook_deliveries SET response_body = NULL, response_truncated = false, failed_attempts = (
     SELECT jsonb_agg(attempt || '{"body": null, "truncated": false}' ORDER BY place)
     FROM jsonb_array_elements(failed_attempts) WITH ORDINALITY attempts(attempt, place))
 WHERE account_id = $1 AND message_id = $2 AND (response_body IS NOT NULL OR failed_attempts IS NOT NULL)
 """
-# Those that are about no mail, and may name someone.
+# Events that are not about a message, and may name someone.
 _OTHER_EVENTS: Final = """
 SELECT id, body, message_id FROM endpoint_events WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
@@ -181,7 +175,7 @@ _FORGET_RECIPIENTS: Final = """
 DELETE FROM erased_recipients WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM erased_recipients WHERE message_id < $1 LIMIT $2))
 """
-# What names the address beside its messages.
+# Rows besides messages that name the address.
 _ERASE_NAMES: Final = (
     """
     UPDATE suppressions SET response = regexp_replace(response, $2, $3, 'gi'), note = regexp_replace(note, $2, $3, 'gi')
@@ -192,23 +186,23 @@ _ERASE_NAMES: Final = (
         metadata = regexp_replace(metadata::text, $2, $3, 'gi')::json
     WHERE account_id = $1 AND (tag ~* $2 OR metadata::text ~* $2)
     """,
-    # Its key can't be used again, then.
+    # Its key can't be used again after that.
     """
     UPDATE resends SET key = id::text WHERE account_id = $1 AND key ~* $2 AND $3::text IS NOT NULL
     """,
-    # What was done to users stays: an owner must not be able to hide it.
+    # Entries about users stay: an owner must not be able to hide them.
     """
     UPDATE audit_log SET target = regexp_replace(target, $2, $3, 'gi'),
         detail = regexp_replace(detail::text, $2, $3, 'gi')::jsonb
     WHERE account_id = $1 AND action !~ '^(account|invitation|member|user)\\.' AND (target ~* $2 OR detail::text ~* $2)
     """,
     """
-    UPDATE lessons SET reply = regexp_replace(reply, $2, $3, 'gi') WHERE $1::uuid IS NOT NULL AND reply ~* $2
+    UPDATE limit_changes SET reply = regexp_replace(reply, $2, $3, 'gi') WHERE $1::uuid IS NOT NULL AND reply ~* $2
     """,
 )
 
-# Whether the hash of `email` is that of an erased address of the account: a part of other statements. The first look
-# is into an index that is nearly always empty; with EXISTS, PostgreSQL might read all of it.
+# Whether the hash of `email` is that of an erased address of the account: a part of other statements. It first looks
+# into an index that is nearly always empty; with EXISTS, PostgreSQL might read all of it.
 IS_ERASED: Final = """
 (SELECT true FROM erased_addresses WHERE account_id = {account_id} LIMIT 1) IS NOT NULL AND EXISTS (
     SELECT FROM unnest(:erasure_prefixes::bytea[], :erasure_keys::bytea[]) known(prefix, key)
@@ -234,13 +228,13 @@ async def add(
 
 
 async def lift(tx: Connection, account_id: AccountId, hashes: Sequence[bytes]) -> datetime | None:
-    """Suppress the erased address no more; when it was erased, or None if it was not."""
+    """Stop suppressing the erased address; returns when it was erased, or None if it was not."""
     at: datetime | None = await tx.fetchval(_LIFT, account_id, list(hashes))
     return at
 
 
 async def suppressed(connection: Connection, account_id: AccountId, hashes: Sequence[bytes]) -> set[bytes]:
-    """Those of the hashes that are of erased addresses."""
+    """The hashes that belong to erased addresses."""
     return {row["hash"] for row in await connection.fetch(_SUPPRESSED, account_id, list(hashes))}
 
 
@@ -262,7 +256,7 @@ async def is_any_running(connection: Connection) -> bool:
 
 
 async def lock(tx: Connection, erasure: ErasureRow) -> ErasureRow | None:
-    """As it is now; None when it is done, or another process works on it."""
+    """The erasure, locked; None if it is done, or another process works on it."""
     return _erasure(await tx.fetchrow(_LOCK, erasure.account_id, erasure.id))
 
 
@@ -296,8 +290,7 @@ async def finish(tx: Connection, erasure: ErasureRow, now: datetime) -> None:
 
 
 async def forget_old(tx: Connection, before: datetime, count_max: int) -> int:
-    forgotten: int = await tx.fetchval(_FORGET, before, count_max)
-    return forgotten
+    return row_count(await tx.execute(_FORGET, before, count_max))
 
 
 async def with_term(
@@ -322,14 +315,14 @@ async def hurry(
 async def message(tx: Connection, account_id: AccountId, message_id: MessageId) -> ErasedMessage:
     row = await tx.fetchrow(_MESSAGE, account_id, message_id)
     if row is None:
-        raise RuntimeError("the message of a recipient is gone")
+        raise RuntimeError("the message of a recipient does not exist")
     return ErasedMessage(*row)
 
 
 async def erase_message(
     tx: Connection, account_id: AccountId, message_id: MessageId, positions: Sequence[int], pattern: str
 ) -> None:
-    """Its recipients at these positions, subject, metadata, servers' replies; its body is to be forgotten."""
+    """Erase its recipients at these positions, subject, metadata and servers' replies; its body is deleted later."""
     await tx.execute(_ERASE_RECIPIENTS, account_id, message_id, list(positions), ERASED)
     await tx.execute(_ERASE_MESSAGE, account_id, message_id, pattern)
     await tx.execute(_FORGET_CONTENT, account_id, message_id)
@@ -341,14 +334,13 @@ async def erase_message(
 async def count_recipients(
     tx: Connection, erasure: ErasureRow, message_id: MessageId, positions: Sequence[int]
 ) -> None:
-    """These recipients of the message have the erasure's address: reputation counts them as one."""
+    """Note that these recipients of the message have the erased address: reputation counts them as one."""
     await tx.execute(_COUNT_RECIPIENTS, erasure.account_id, message_id, list(positions), erasure.id)
 
 
 async def forget_recipients(tx: Connection, before: UUID, limit: int) -> int:
-    """Those of older messages."""
-    status: str = await tx.execute(_FORGET_RECIPIENTS, before, limit)
-    return int(status.rpartition(" ")[2])
+    """Delete those of older messages."""
+    return row_count(await tx.execute(_FORGET_RECIPIENTS, before, limit))
 
 
 async def erase_terms(tx: Connection, account_id: AccountId, message_id: MessageId, terms: Sequence[int]) -> None:
@@ -373,7 +365,7 @@ async def endpoint_events(tx: Connection, account_id: AccountId, message_id: Mes
 async def other_events(
     tx: Connection, account_id: AccountId, after: UUID, limit: int
 ) -> tuple[list[StoredBody], UUID | None]:
-    """Those of the next events of endpoints that are about no mail; and the last that was looked at, if any was."""
+    """Erase the address in the next events that are not about a message; returns the last that was examined, if any."""
     rows = await tx.fetch(_OTHER_EVENTS, account_id, after, limit)
     found = [StoredBody(row["id"], row["body"]) for row in rows if row["message_id"] is None]
     return found, rows[-1]["id"] if rows else None
@@ -384,7 +376,7 @@ async def set_endpoint_event(tx: Connection, account_id: AccountId, event: Store
 
 
 async def erase_others(tx: Connection, account_id: AccountId, email: str, pattern: str) -> None:
-    """Unsubscriptions, notes, logs, and what lanes learnt from a reply that names the address."""
+    """Erase the address in unsubscriptions, notes, logs, and limit changes whose reply names it."""
     await tx.execute(_REMOVE_UNSUBSCRIPTIONS, account_id, email)
     for erase in _ERASE_NAMES:
         await tx.execute(erase, account_id, pattern, ERASED)

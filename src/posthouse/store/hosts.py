@@ -1,8 +1,8 @@
-"""Connecting to the one of several PostgreSQL servers that takes writes.
+"""Connects to the one of several PostgreSQL servers that takes writes.
 
-All hosts of the URL are asked at once: a frozen one would take the whole time-out of a client that asks in turn. Of
-those that take writes, the one with the newest timeline is kept, because each promotion begins a new one: the others
-are old primaries that don't know of it yet.
+All hosts of the URL are asked at the same time: a frozen one would use up the whole timeout of a client that asks one
+after another. Of those that take writes, the one with the newest timeline is used, because each promotion begins a new
+one: the others are old primaries that don't know of it yet.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ import asyncpg
 
 from posthouse.rules.database_url import each_host
 
-# Once a host takes writes, the others have this long to say that theirs is the newer timeline.
+# Once a host takes writes, the others have this long to report a newer timeline.
 NEWER_SECONDS_MAX: Final = 0.1
 # The first eight digits of a WAL file's name are the timeline.
 _TIMELINE: Final = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
 
 
 class OldPrimary(ConnectionError):  # noqa: N818 (reads as what it says)
-    """The only host that takes writes is one whose successor was promoted."""
+    """The only host that takes writes is an old primary: its successor was promoted."""
 
 
 class _Opened(NamedTuple):
@@ -34,11 +34,11 @@ class WritableHost:
     def __init__(self, url: str) -> None:
         self._urls = each_host(url)
         self._timeline: int | None = None
-        # Called when a newer timeline was found: connections to the former primary are of no use.
+        # Called when a newer timeline was found: connections to the former primary are useless.
         self.when_promoted: Callable[[], Awaitable[None]] | None = None
 
     async def connect(self, *_: object, **options: Any) -> Any:
-        """In place of `asyncpg.connect`, whose options it takes; the address is this object's."""
+        """Replaces `asyncpg.connect`, whose options it takes; the address is that of this object."""
         if len(self._urls) == 1:
             return await asyncpg.connect(self._urls[0], **options)
         opened = await _race([asyncio.ensure_future(_open(url, options)) for url in self._urls])
@@ -61,7 +61,7 @@ async def _open(url: str, options: dict[str, Any]) -> _Opened:
 
 
 async def _race(attempts: Sequence[asyncio.Future[_Opened]]) -> _Opened:
-    """The connection with the newest timeline; the others are closed. If there is none, the first fault is raised."""
+    """The connection with the newest timeline; others are closed. If there is none, the most useful fault is raised."""
     kept: _Opened | None = None
     waiting = set(attempts)
     try:
@@ -91,5 +91,5 @@ def _close_unless(kept: _Opened | None, ended: asyncio.Future[_Opened]) -> None:
 
 
 def _most_telling(faults: Sequence[BaseException]) -> BaseException:
-    """A refused password says more than a standby that takes no writes."""
+    """The most useful fault: a refused password says more than a standby that takes no writes."""
     return min(faults, key=lambda fault: isinstance(fault, OSError | asyncpg.TargetServerAttributeNotMatched))

@@ -1,4 +1,4 @@
-"""Invitations that are open: to whom, in which role, and by whom; the token itself is never stored."""
+"""Open invitations: to whom, in which role, and by whom; the token itself is never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules.actor import Actor
-from posthouse.rules.credential import Role
+from posthouse.rules.credential import Actor, Role
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.store.postgres import Connection, Row
-from posthouse.store.statement import statement
+from posthouse.store.postgres import Connection, Row, row_count
+from posthouse.store.statement import delete_some, statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class InvitationRow:
     expires_at: datetime
 
 
-# Above every id: where the newest page begins.
+# Above every id: the beginning of the newest page.
 END: Final = UUID(int=2**128 - 1)
 
 # An expired invitation that was not deleted yet doesn't count.
@@ -47,16 +46,7 @@ RETURNING account_id, id, email, role, inviter_id, inviter, created_at, expires_
 """
 _CLEAR: Final = "DELETE FROM invitations WHERE account_id = $1 AND email = $2"
 _CLEAR_ALL: Final = "DELETE FROM invitations WHERE account_id = $1"
-_FORGET: Final = """
-WITH expired AS (
-    SELECT account_id, id FROM invitations WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), forgotten AS (
-    DELETE FROM invitations USING expired
-    WHERE invitations.account_id = expired.account_id AND invitations.id = expired.id
-    RETURNING 1
-)
-SELECT count(*) FROM forgotten
-"""
+_FORGET: Final = delete_some("invitations", "account_id, id", "expires_at <= $1 ORDER BY expires_at")
 
 _NOTE_MAILED: Final = """
 INSERT INTO mailed_invitations (account_id, message_id, sender_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
@@ -80,7 +70,7 @@ def _invitation(row: Row) -> InvitationRow:
 
 
 async def find_open(connection: Connection, token_hashes: Sequence[bytes], now: datetime) -> InvitationRow | None:
-    """By what its token hashes to, in whichever account."""
+    """The invitation of any account whose token has this hash."""
     row = await connection.fetchrow(_OPEN, token_hashes, now)
     return None if row is None else _invitation(row)
 
@@ -101,31 +91,19 @@ async def count_open(connection: Connection, account_id: AccountId, now: datetim
 
 
 async def insert(tx: Connection, row: InvitationRow, token_hash: bytes) -> None:
-    """The address has no other in the account: `clear` saw to that."""
+    """The address has no other invitation in the account: `clear` was called before."""
     inviter = row.inviter
-    await tx.execute(
-        *_INSERT.bind(
-            account_id=row.account_id,
-            id=row.id,
-            email=row.email,
-            role=row.role,
-            token_hash=token_hash,
-            inviter_id=inviter.user_id,
-            inviter=inviter.name,
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-        )
-    )
+    await tx.execute(*_INSERT.bind_row(row, token_hash=token_hash, inviter_id=inviter.user_id, inviter=inviter.name))
 
 
 async def revoke(tx: Connection, account_id: AccountId, invitation_id: UUID, now: datetime) -> InvitationRow | None:
-    """None when the account has no such open invitation."""
+    """None if the account has no such open invitation."""
     row = await tx.fetchrow(_REVOKE, account_id, invitation_id, now)
     return None if row is None else _invitation(row)
 
 
 async def clear(tx: Connection, account_id: AccountId, email: str) -> None:
-    """Whatever invitation the address had to this account is void."""
+    """Delete any invitation of the address to this account."""
     await tx.execute(_CLEAR, account_id, email)
 
 
@@ -134,17 +112,15 @@ async def clear_all(tx: Connection, account_id: AccountId) -> None:
 
 
 async def forget_expired(tx: Connection, now: datetime, count_max: int) -> int:
-    """Of every account."""
-    count: int = await tx.fetchval(_FORGET, now, count_max)
-    return count
+    """Delete expired invitations of every account."""
+    return row_count(await tx.execute(_FORGET, now, count_max))
 
 
 async def note_mailed(tx: Connection, account_id: AccountId, message_id: MessageId, sender_id: AccountId) -> None:
-    """The sender's message is an invitation to this account, and counts for its reputation."""
+    """Note that the message is an invitation to this account, and counts for its reputation."""
     await tx.execute(_NOTE_MAILED, account_id, message_id, sender_id)
 
 
 async def forget_mailed(tx: Connection, before: UUID, limit: int) -> int:
-    """Those of older messages."""
-    status: str = await tx.execute(_FORGET_MAILED, before, limit)
-    return int(status.rpartition(" ")[2])
+    """Delete those of older messages."""
+    return row_count(await tx.execute(_FORGET_MAILED, before, limit))

@@ -1,8 +1,8 @@
 """The ledger as its account reads it: message by message, the newest first, each grant at its own time.
 
 An entry's place is an id and a position, as in the ledger's key: the closing entries of a message, then its reserve.
-A grant stands where its id does, and the sum of a day that is no longer stored at that day's beginning. A page reads
-no more rows of a partition than it shows, by the key; a search for one kind of entry, no more than a bound.
+A grant is placed by its id, and the sum of a day that is no longer stored at the day's beginning. A page reads
+no more rows of a partition than it shows, by the key; a search for one kind of entry reads no more than a bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from posthouse.store.statement import statement
 RESERVE_POSITION: Final = -1
 GRANT_POSITION: Final = -2
 DAY_POSITION: Final = -3
-# Above every recipient's.
+# Above every recipient's position.
 POSITION_END: Final = RECIPIENTS_MAX
-# A kind may be rare. So many entries are searched for it at a time, and the reader goes on from there.
-SEARCHED_AT_ONCE_MAX: Final = 5_000
+# A kind may be rare. This many entries are searched for it at a time, and the reader continues from there.
+SEARCHED_BATCH_MAX: Final = 5_000
 
 
-# The OpenAPI document has it by this name.
+# The OpenAPI document uses this name.
 class Kind(StrEnum):
     GRANT = "grant"
     RESERVE = "reserve"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class LedgerPosition(NamedTuple):
-    """Where an entry stands; later ones are greater."""
+    """The place of an entry; later ones are greater."""
 
     id: UUID
     position: int
@@ -54,7 +54,7 @@ class LedgerEntry:
 
 
 class LedgerRange(NamedTuple):
-    """Entries, the newest first, and from where to read on; None when there is nothing more."""
+    """Entries, the newest first, and the place to continue from; None if there are no more."""
 
     entries: list[LedgerEntry]
     read_to: LedgerPosition | None
@@ -90,7 +90,7 @@ WHERE account_id = :account_id AND message_id >= :lowest AND message_id <= :id
 ORDER BY message_id DESC, position DESC LIMIT :limit
 """)
 _GRANTS: Final = statement("""
-SELECT id, amount, reason, at FROM grants WHERE account_id = :account_id AND id >= :lowest AND id < :before
+SELECT id, amount, reason, at FROM credit_grants WHERE account_id = :account_id AND id >= :lowest AND id < :before
 ORDER BY id DESC LIMIT :limit
 """)
 _DAYS: Final = statement("""
@@ -147,7 +147,7 @@ async def _of_kind(
             lowest=lowest,
             id=place.id,
             position=place.position,
-            count=SEARCHED_AT_ONCE_MAX - 1,
+            count=SEARCHED_BATCH_MAX - 1,
         )
     )
     end = LedgerPosition(lowest, RESERVE_POSITION) if further is None else LedgerPosition(*further)
@@ -188,7 +188,7 @@ async def _days(
         LedgerEntry(day_place(day), Kind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
         for day, reserved, settled, released in rows
     ]
-    # The day of the place itself is above it or below it, and the lowest bound may cut a day in two.
+    # The place may be above or below its day's sum, and the lowest bound may be within a day.
     return [entry for entry in entries if entry.place < place and entry.place.id >= lowest]
 
 
@@ -199,7 +199,7 @@ def day_place(day: date) -> LedgerPosition:
 async def recipient_results(
     connection: Connection, account_id: AccountId, places: Sequence[LedgerPosition]
 ) -> Mapping[LedgerPosition, RecipientResult]:
-    """The results of the recipients of closing entries, as far as they are still stored."""
+    """The results of the recipients of closing entries, if they are still stored."""
     if not places:
         return {}
     message_ids = [MessageId(place.id) for place in places]

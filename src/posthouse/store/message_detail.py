@@ -1,7 +1,7 @@
 """One message's timeline: the request, every attempt, and each recipient's wait or result.
 
-For its account, and for operators, who know a message by its id alone: theirs is the only lookup in all accounts.
-All of it is read from one snapshot, or a recipient could be shown as waiting when its schedule row was just deleted.
+For its account, and for operators, who know only a message's id and look it up in all accounts. All of it is read from
+one snapshot; otherwise a recipient could be shown as waiting although its schedule row was just deleted.
 """
 
 from collections import defaultdict
@@ -12,21 +12,23 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.mail.reply import Reply, enhanced_of
-from posthouse.rules import explanation, ids, metadata, usage, wait_reason
-from posthouse.rules.explanation import Explanation, RemarkExplanation
+from posthouse.rules import explanation, ids, usage, wait_reason
+from posthouse.rules.explanation import Explanation, ReplySignalExplanation
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
+from posthouse.rules.message import read_metadata
 from posthouse.rules.outcome import Stage
-from posthouse.rules.remark import Remark, remark_of
+from posthouse.rules.reply_signal import ReplySignal, reply_signal_of
 from posthouse.rules.wait_reason import LastAttempt, ScheduleState, WaitExplanation
+from posthouse.store.delivery_schedule import SUSPENDED_TIME
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
 
-# Postponements count as no attempt, so nothing else bounds how many there are.
+# Postponements don't count as attempts, so nothing else bounds how many there are.
 ATTEMPTS_SHOWN_MAX: Final = 2_000
-# Nor does anything bound how often an event is replayed.
+# Nothing else bounds how often an event is replayed.
 SENDINGS_SHOWN_MAX: Final = 500
-# An event has no index by message. Its id contains when it was made: after the last attempt began, if that is what
-# ended it, and no later than it was recorded, give or take what the processes' clocks differ by.
+# Events have no index by message. An event's id contains the time at which it was made: after the last attempt began,
+# if that is what ended the recipient, and no later than it was recorded, give or take the difference of clocks.
 _CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _RECORDED_WITHIN: Final = timedelta(hours=1)
 
@@ -42,33 +44,33 @@ class DeliveryAttempt:
     finished_at: datetime | None
     outcome: str | None
     is_ambiguous: bool
-    exchange: str | None
-    address: str | None
+    mx_host: str | None
+    remote_ip: str | None
     tls: str | None
     stage: str | None
     code: int | None
     response: str | None
-    source: str | None
+    source_ip: str | None
     relay: str | None
 
-    def remark(self) -> Remark | None:
+    def reply_signal(self) -> ReplySignal | None:
         """What the server's reply says about this service."""
         if self.code is None or self.stage is None:
             return None
         response = self.response or ""
         reply = Reply(self.code, enhanced_of(self.code, response), response)
-        return remark_of(usage.provider_of(self.exchange), Stage(self.stage), reply)
+        return reply_signal_of(usage.provider_of(self.mx_host), Stage(self.stage), reply)
 
-    def explained_remark(self) -> RemarkExplanation | None:
-        remark = self.remark()
-        if remark is None:
+    def explained_reply_signal(self) -> ReplySignalExplanation | None:
+        reply_signal = self.reply_signal()
+        if reply_signal is None:
             return None
-        return explanation.explain_remark(usage.provider_of(self.exchange), self.response or "", remark)
+        return explanation.explain_reply_signal(usage.provider_of(self.mx_host), self.response or "", reply_signal)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRecipient:
-    """The recipient's row of the schedule; `is_worker_alive`: the worker that claimed it still has its lease."""
+    """The recipient's row in the schedule; `is_worker_alive`: the worker that claimed it still has its lease."""
 
     position: int
     next_at: datetime
@@ -96,7 +98,7 @@ class RecipientSuppression:
 
 @dataclass(frozen=True, slots=True)
 class WebhookDeliverySummary:
-    """A webhook delivery of an event, as its last attempt left it."""
+    """A webhook delivery of an event, after its last attempt."""
 
     id: UUID
     event_id: UUID
@@ -124,10 +126,10 @@ class RecipientEvent:
 
 @dataclass(frozen=True, slots=True)
 class MessageReport:
-    """A bounce or a complaint that came back; without a position it names none of the recipients.
+    """A bounce or a complaint that was received; without a position it names none of the recipients.
 
     `detail` is the address that a bounce names, or the kind of a complaint; `suppressed` says whether it is a reason
-    for the address to get no more mail.
+    to send no more mail to the address.
     """
 
     position: int | None
@@ -142,7 +144,7 @@ class MessageReport:
 
 @dataclass(frozen=True, slots=True)
 class RecipientTimeline:
-    """`waiting` is None once it is final; `suppression` is the account's, and may be younger than the message."""
+    """`waiting` is None once it is final; `suppression` is the account's, and may be newer than the message."""
 
     position: int
     field: str
@@ -160,7 +162,7 @@ class RecipientTimeline:
     reports: tuple[MessageReport, ...]
 
     def is_under_way(self, attempt: DeliveryAttempt) -> bool:
-        """Whether the attempt's worker lives and still has the recipient claimed."""
+        """Whether the attempt's worker is alive and still has the recipient claimed."""
         return (
             attempt.outcome is None
             and self.waiting is not None
@@ -200,14 +202,14 @@ class Timeline:
     resent_from: MessageId | None
     forgets_content: bool | None
     recipients: tuple[RecipientTimeline, ...]
-    # Those that are about none of the recipients.
+    # Reports about none of the recipients.
     reports: tuple[MessageReport, ...]
     # Some attempts or sendings were left out: those before the latest ATTEMPTS_SHOWN_MAX, or SENDINGS_SHOWN_MAX.
     is_shortened: bool
     read_at: datetime
 
     def wait(self, recipient: RecipientTimeline) -> WaitExplanation | None:
-        """What the recipient waits for; None when it is final."""
+        """What the recipient waits for; None if it is final."""
         if recipient.final_at is not None:
             return None
         row, last, why = recipient.waiting, recipient.attempts[-1:], recipient.suppression
@@ -231,7 +233,7 @@ class Timeline:
             place,
             next(
                 (
-                    LastAttempt(attempt.fence, attempt.outcome, attempt.exchange, attempt.code, attempt.response)
+                    LastAttempt(attempt.fence, attempt.outcome, attempt.mx_host, attempt.code, attempt.response)
                     for attempt in last
                 ),
                 None,
@@ -258,7 +260,7 @@ FROM accounts CROSS JOIN LATERAL (
         resent_from, forgets_content
     FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
 """
-# Reads each account's part of the one day that the id names: some microseconds an account.
+# Reads each account's part of the one day in the id: some microseconds an account.
 _MESSAGE_OF_ANY: Final = f"{_MESSAGE} LIMIT 1"
 _MESSAGE_OF_ONE: Final = f"{_MESSAGE} WHERE accounts.id = $2"
 
@@ -269,17 +271,23 @@ FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
 """
 
 _ATTEMPTS: Final = """
-SELECT position, fence, worker_id, started_at, finished_at, outcome, is_ambiguous, exchange, address, tls, stage,
-    code, response, source, relay
+SELECT position, fence, worker_id, started_at, finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage,
+    code, response, source_ip, relay
 FROM attempts WHERE account_id = $1 AND message_id = $2 ORDER BY started_at DESC, position, fence DESC LIMIT $3
 """
 
-_WAITING: Final = """
-SELECT position, coalesce(due_at, next_at) AS next_at, fence, worker_id, attempt_count, held_since, held_by, held,
+# The time held is counted as a claim counts it.
+_WAITING: Final = statement(f"""
+SELECT position, coalesce(due_at, next_at) AS next_at, fence, worker_id, attempt_count, held_since, held_by,
+    suspended.time + paused + CASE WHEN held_by IS NULL THEN interval '0'
+        ELSE :now::timestamptz - held_since END AS held,
     bounce_at, first_code, first_response, send_at,
-    EXISTS (SELECT FROM workers WHERE workers.id = worker_id AND expires_at > $3) AS is_worker_alive
-FROM schedule WHERE account_id = $1 AND message_id = $2
-"""
+    EXISTS (SELECT FROM workers WHERE workers.id = worker_id AND expires_at > :now) AS is_worker_alive
+FROM delivery_schedule due
+CROSS JOIN LATERAL (SELECT coalesce(send_at, :accepted_at::timestamptz) AS counts_from) scheduled
+CROSS JOIN LATERAL ({SUSPENDED_TIME}) suspended
+WHERE account_id = :account_id AND message_id = :message_id
+""")
 
 _SUPPRESSIONS: Final = """
 SELECT asked.position, suppression.*
@@ -302,21 +310,21 @@ CROSS JOIN LATERAL (
 """)
 
 
-# As many as are kept of one message.
+# The number that is kept for one message.
 _REPORTS: Final = """
 SELECT position, kind, detail, status, code, response, suppressed, at
 FROM reports WHERE account_id = $1 AND message_id = $2 ORDER BY at, id
 """
 
 
-# The log has a partition for each day of its own ids. A sending is no older than its event, but a replay may be days
-# younger: the days from then until now are read, for most messages one or two.
+# The log has a partition for each day of its own ids. A delivery is no older than its event, but a replay may be days
+# newer: the days from then until now are read, for most messages one or two.
 _SENDINGS: Final = statement("""
 SELECT id, event_id, status, attempt, max_attempts, http_status, error, replay_of, created_at, last_attempt_at,
     next_attempt_at
 FROM webhook_deliveries
 WHERE account_id = :account_id AND message_id = :message_id AND id >= :lowest AND id < :highest
-  AND endpoint_id IS NULL
+  AND endpoint_id = account_id
 ORDER BY id DESC LIMIT :limit
 """)
 
@@ -341,14 +349,14 @@ async def _timeline(tx: Connection, message: Row | None, now: datetime) -> Timel
     attempts: defaultdict[int, list[DeliveryAttempt]] = defaultdict(list)
     for attempt in reversed(newest[:ATTEMPTS_SHOWN_MAX]):
         attempts[attempt.position].append(attempt)
-    scheduled = {row["position"]: ScheduledRecipient(**row) for row in await tx.fetch(_WAITING, *key, now)}
+    scheduled = {row["position"]: ScheduledRecipient(**row) for row in await _waiting(tx, key, now)}
     suppressions = await _suppressions(tx, key[0], recipients)
     spans = _spans(recipients, attempts)
     sendings = await _sendings(tx, key, spans, now)
     events = await _events(tx, key, spans, sendings[:SENDINGS_SHOWN_MAX])
     reports = [MessageReport(**row) for row in await tx.fetch(_REPORTS, *key)]
     return Timeline(
-        **{**message, "tags": tuple(message["tags"]), "metadata": metadata.read(message["metadata"])},
+        **{**message, "tags": tuple(message["tags"]), "metadata": read_metadata(message["metadata"])},
         recipients=tuple(
             [
                 RecipientTimeline(
@@ -368,6 +376,13 @@ async def _timeline(tx: Connection, message: Row | None, now: datetime) -> Timel
     )
 
 
+async def _waiting(tx: Connection, key: tuple[AccountId, MessageId], now: datetime) -> Sequence[Row]:
+    account_id, message_id = key
+    return await tx.fetch(
+        *_WAITING.bind(account_id=account_id, message_id=message_id, accepted_at=ids.time_of(message_id), now=now)
+    )
+
+
 async def _suppressions(
     tx: Connection, account_id: AccountId, recipients: Sequence[Row]
 ) -> dict[int, RecipientSuppression]:
@@ -378,7 +393,7 @@ async def _suppressions(
 def _spans(
     recipients: Sequence[Row], attempts: Mapping[int, Sequence[DeliveryAttempt]]
 ) -> list[tuple[int, UUID, UUID]]:
-    """For each recipient that is final, between which ids its event is."""
+    """For each final recipient, the ids between which its event is."""
     spans = []
     for row in recipients:
         position, final_at = row["position"], row["final_at"]
@@ -392,7 +407,7 @@ def _spans(
 async def _sendings(
     tx: Connection, key: tuple[AccountId, MessageId], spans: Sequence[tuple[int, UUID, UUID]], now: datetime
 ) -> list[WebhookDeliverySummary]:
-    """The newest first; one more than are shown, if there are."""
+    """The newest first; one more than is shown, if there are more."""
     if not spans:
         return []
     account_id, message_id = key

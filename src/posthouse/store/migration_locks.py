@@ -1,19 +1,19 @@
-"""What keeps a migration from stopping the service: it waits for a table briefly, and makes indexes beside the work."""
+"""Keeps migrations from stopping the service: they wait only briefly for a table, and build indexes concurrently."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from alembic import op
 
-# All others wait behind a migration that waits for a table: it gives up soon, and tries again.
+# Everything else waits behind a migration that waits for a table: so it gives up soon, and tries again.
 LOCK_MILLISECONDS_MAX: Final = 50
 SET_LOCK_TIMEOUT: Final = f"SET lock_timeout = {LOCK_MILLISECONDS_MAX}"
 
 
 def create_indexes(indexes: Mapping[str, str]) -> None:
-    """`indexes` are names, each with its table and columns; they are a migration of their own.
+    """`indexes` are names, each with its table and columns; they need a separate migration.
 
-    Each statement is its own transaction, and can be repeated: an index that was begun and broken off is made anew. It
+    Each statement is its own transaction, and can be repeated: an index whose build was interrupted is built again. It
     may wait for as long as other transactions last: none of them waits for it meanwhile.
     """
     with op.get_context().autocommit_block():

@@ -1,12 +1,14 @@
-"""Daily partitions of the large tables: made ahead, dropped behind."""
+"""Daily partitions of the large tables: created in advance, and dropped after their retention."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 from uuid import UUID
 
 from posthouse.rules.ids import lowest_id
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, Database
 
 TABLES: Final = (
     "messages",
@@ -18,12 +20,12 @@ TABLES: Final = (
     "events",
     "endpoint_events",
     "webhook_deliveries",
-    "catalogue",
+    "search_index",
 )
 
-# A mail of ordinary size stays in its row: half the cost of PostgreSQL's own choice to put what is over 2 KB into a
-# second table. Where it can be compressed, it is (decision record 0060).
-# What is written again soon after finds room for its new version on the same page.
+# A message of ordinary size stays in its row: half the cost of PostgreSQL's default, which moves values over 2 KB to a
+# second table. It is compressed where that is possible (decision record 0060).
+# Rows that are updated soon after find space for their new version on the same page.
 _SETTINGS: Final = {
     "bodies": "WITH (toast_tuple_target = 8160)",
     "messages": "WITH (fillfactor = 90)",
@@ -33,7 +35,7 @@ _SETTINGS: Final = {
 
 _COMPRESSED: Final = "WITH (toast_tuple_target = 1024)"
 
-# The name of a day that was reduced to its stragglers ends so (see `stragglers`).
+# The end of the name of a day that was reduced to its stragglers (see `stragglers`).
 _REDUCED: Final = "_stragglers"
 
 _ATTACHED: Final = """
@@ -55,7 +57,7 @@ SELECT attcompression = 'l' FROM pg_attribute WHERE attrelid = 'bodies'::regclas
 
 FOLD_SECONDS_MAX: Final = 600.0
 
-# A day's entries may go in several parts, each in the transaction that adds it up.
+# A day's entries may be deleted in several parts, each in the transaction that adds up that part.
 _FOLD_LEDGER: Final = """
 WITH entries AS ({entries})
 INSERT INTO ledger_days AS kept (account_id, day, reserved, settled, released)
@@ -70,13 +72,13 @@ ON CONFLICT (account_id, day) DO UPDATE SET reserved = kept.reserved + excluded.
 
 
 def key_of(table: str) -> str:
-    """The column by which the table is divided."""
+    """The column by which the table is partitioned."""
     return "id" if table in ("messages", "events", "endpoint_events", "webhook_deliveries") else "message_id"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """A day of a table; `is_reduced`: only what was still needed after its retention is left of it."""
+    """A day of a table; `is_reduced`: it contains only rows that were still needed after its retention."""
 
     day: date
     table: str
@@ -120,13 +122,13 @@ async def detached(connection: Connection) -> list[Partition]:
 
 
 async def create(tx: Connection, partition: Partition) -> None:
-    """Create it apart and then attach it: readers and writers of the table are not blocked."""
+    """Create it separately and then attach it: readers and writers of the table are not blocked."""
     await create_apart(tx, partition)
     await attach(tx, partition)
 
 
 async def create_apart(tx: Connection, partition: Partition) -> None:
-    # Names and bounds come from a date and a fixed list: nothing of a request is in these statements.
+    # Names and bounds come from a date and a fixed list: these statements contain nothing from a request.
     settings = _SETTINGS.get(partition.table, "")
     if partition.table == "bodies" and await tx.fetchval(_ARE_BODIES_COMPRESSED):
         settings = _COMPRESSED
@@ -141,12 +143,12 @@ async def attach(tx: Connection, partition: Partition) -> None:
 
 
 async def hold(tx: Connection) -> None:
-    """Keep days from being replaced until the transaction ends: its snapshot would not see what takes their place."""
+    """Keep days from being replaced until the transaction ends: its snapshot would not see their replacements."""
     await tx.execute(f"LOCK TABLE {', '.join(f'ONLY {table}' for table in TABLES)} IN ACCESS SHARE MODE")
 
 
 async def detach(connection: Connection, partition: Partition) -> None:
-    """Outside any transaction: readers and writers of the other days go on meanwhile."""
+    """Detach the day, outside any transaction: readers and writers of the other days continue meanwhile."""
     await connection.execute(f"ALTER TABLE {partition.table} DETACH PARTITION {partition.name} CONCURRENTLY")
 
 
@@ -164,3 +166,18 @@ async def drop(tx: Connection, partition: Partition) -> None:
 async def fold(tx: Connection, partition: Partition, entries: str) -> None:
     """Add these entries, which the transaction deletes, to the sums of their day."""
     await tx.execute(_FOLD_LEDGER.format(entries=entries), partition.day, timeout=FOLD_SECONDS_MAX)
+
+
+# A read of all data as it was at one moment.
+
+
+@asynccontextmanager
+async def snapshot(database: Database, *, holds_days: bool = False) -> AsyncIterator[Connection]:
+    """With `holds_days`, no day is reduced in the meantime: the snapshot would not see the rows that are kept."""
+    async with (
+        database.connection() as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        if holds_days:
+            await hold(connection)
+        yield connection

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: their settings, and the refusals for when it is unavailable."""
+"""Connections to PostgreSQL: their settings, its advisory locks, and the refusals for when it is unavailable."""
 
 import asyncio
 import re
@@ -6,6 +6,8 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -13,7 +15,7 @@ import asyncpg
 from asyncpg.pgproto import pgproto
 
 from posthouse import metrics
-from posthouse.rules.disk_space import no_room
+from posthouse.rules.disk_space import no_capacity
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.hosts import WritableHost
 
@@ -34,7 +36,7 @@ class Transaction(AbstractAsyncContextManager[None], Protocol):
 
 
 class Connection(Protocol):
-    """What we use of an asyncpg connection, which has no types of its own."""
+    """The part of an asyncpg connection that we use, since it has no types of its own."""
 
     async def fetch(self, query: str, /, *arguments: object) -> Sequence[Row]: ...
     async def fetchrow(self, query: str, /, *arguments: object) -> Row | None: ...
@@ -54,15 +56,20 @@ def required(row: Row | None) -> Row:
     return row
 
 
-# Together they keep an answer under five seconds even when PostgreSQL hangs: a statement is given up, then
-# its connection.
+def row_count(status: str) -> int:
+    """How many rows a statement changed, from the status that PostgreSQL returns."""
+    return int(status.rpartition(" ")[2])
+
+
+# Together these limits keep an answer under five seconds even when PostgreSQL hangs: a statement is given up, then its
+# connection.
 CONNECT_SECONDS_MAX: Final = 1.5
 ACQUIRE_SECONDS_MAX: Final = 1.5
 STATEMENT_SECONDS_MAX: Final = 2.0
-# PostgreSQL itself ends a statement that takes too long; this much later we stop waiting for it.
+# PostgreSQL ends a statement that takes too long; this much later we stop waiting for it.
 _ANSWER_SECONDS_MORE: Final = 0.5
 LOCK_MILLISECONDS_MAX: Final = 500
-# How long the last check that there are enough standbys is believed.
+# How long a check that there are enough standbys is trusted.
 STANDBYS_CHECK_SECONDS: Final = 5.0
 
 # Prepared once, planned once: generic plans halve the cost of small batches. They are safe only while
@@ -86,7 +93,7 @@ _UNAVAILABLE: Final = (
     asyncpg.InterfaceError,
     # asyncpg's error for a connection that PostgreSQL is closing.
     asyncpg.InternalClientError,
-    # PostgreSQL hangs: it ends statements that merely take long by itself.
+    # PostgreSQL hangs: it would have ended a statement that only takes long.
     TimeoutError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
@@ -105,11 +112,11 @@ _TEMPORARY: Final = (
 
 
 class StandbysMissing(RuntimeError):  # noqa: N818 (reads as what it says)
-    """PostgreSQL doesn't wait for as many standbys as it must: what it commits could be lost with its machine."""
+    """PostgreSQL waits for fewer standbys than it must: its commits could be lost with its machine."""
 
 
 class UnsafeDatabase(RuntimeError):  # noqa: N818 (reads as what it says)
-    """PostgreSQL is set so that a commit would not survive a crash."""
+    """With the settings of PostgreSQL, a commit would not survive a crash."""
 
 
 def as_refusal(fault: BaseException) -> Refusal | None:
@@ -119,10 +126,10 @@ def as_refusal(fault: BaseException) -> Refusal | None:
         return Refusal(Code.TEMPORARY_FAILURE, "The service was busy for a moment: try again.", 1)
     if isinstance(fault, asyncpg.CheckViolationError) and str(fault).startswith("no partition of relation"):
         return Refusal(
-            Code.SERVICE_UNAVAILABLE, "The service has no room for today's mail: its operator must run upkeep.", 60
+            Code.SERVICE_UNAVAILABLE, "The service has no room for today's mail: its operator must run maintenance.", 60
         )
     if isinstance(fault, asyncpg.DiskFullError):
-        return no_room()
+        return no_capacity()
     if isinstance(fault, StandbysMissing):
         return Refusal(Code.SERVICE_UNAVAILABLE, "The service's storage has no standby right now: try again soon.", 2)
     # A wrong argument is an InterfaceError too, and a ValueError: that is a fault.
@@ -132,7 +139,7 @@ def as_refusal(fault: BaseException) -> Refusal | None:
 
 
 def advice(fault: BaseException | None) -> str:
-    """What an operator does about a PostgreSQL that can't be used."""
+    """What an operator can do if PostgreSQL can't be used."""
     match fault:
         case asyncpg.InvalidPasswordError():
             return "PostgreSQL runs, and refuses the password: correct it in database.url"
@@ -158,22 +165,22 @@ def advice(fault: BaseException | None) -> str:
 
 
 def storable(text: str | None, characters_max: int | None = None) -> str | None:
-    """PostgreSQL takes no NUL and no lone surrogate, and one bad text would fail a whole batch."""
+    """PostgreSQL accepts no NUL and no lone surrogate, and one bad text would fail a whole group commit."""
     return None if text is None else text[:characters_max].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def fast_uuid(data: bytes) -> UUID:
-    """The client's own kind of UUID, as rows have it: it is faster to make, to compare, to hash and to send."""
+    """The client library's UUID type, as in rows: it is faster to create, compare, hash and send."""
     made: UUID = pgproto.UUID(data)
     return made
 
 
 class Database:
-    """A pool of connections that are all set alike; transactions are READ COMMITTED and short."""
+    """A pool of connections with the same settings; transactions are READ COMMITTED and short."""
 
-    def __init__(self, pool: Any, patience: float = 1.0, standbys: int = 0) -> None:
+    def __init__(self, pool: Any, timeout_factor: float = 1.0, standbys: int = 0) -> None:
         self._pool = pool
-        self._acquire_seconds_max = ACQUIRE_SECONDS_MAX * patience
+        self._acquire_seconds_max = ACQUIRE_SECONDS_MAX * timeout_factor
         self._standbys = standbys
         self._standbys_checked_at = -STANDBYS_CHECK_SECONDS
         self._in_use: set[Connection] = set()
@@ -186,7 +193,7 @@ class Database:
         *,
         connections_max: int = 10,
         statement_seconds_max: float = STATEMENT_SECONDS_MAX,
-        patience: float = 1.0,
+        timeout_factor: float = 1.0,
         allow_unsafe: bool = False,
         standbys: int = 0,
         on_connect: Callable[[Connection], Awaitable[None]] | None = None,
@@ -194,8 +201,8 @@ class Database:
         """Connects on first use, so that a process can start while PostgreSQL is away.
 
         `on_connect` gets each connection before it is used, so that a process that can write knows the database's
-        time. More `patience` makes every timeout longer. A server that waits for fewer than `standbys` with a commit is
-        refused.
+        time. `timeout_factor` multiplies every timeout. A server whose commits wait for fewer than `standbys` standbys
+        is refused.
         """
 
         async def check(connection: Connection) -> None:
@@ -205,21 +212,21 @@ class Database:
             if on_connect is not None:
                 await on_connect(connection)
 
-        statement_seconds_max *= patience
+        statement_seconds_max *= timeout_factor
         host = WritableHost(url)
         pool = await asyncpg.create_pool(
             url,
             connect=host.connect,
             min_size=0,
             max_size=connections_max,
-            timeout=CONNECT_SECONDS_MAX * patience,
+            timeout=CONNECT_SECONDS_MAX * timeout_factor,
             command_timeout=statement_seconds_max + _ANSWER_SECONDS_MORE,
             max_inactive_connection_lifetime=60,
             server_settings={**SETTINGS, "statement_timeout": str(int(statement_seconds_max * 1000))},
             init=check,
             reset=_no_reset,
         )
-        database = cls(pool, patience, standbys)
+        database = cls(pool, timeout_factor, standbys)
         host.when_promoted = database.leave_former_primary
         return database
 
@@ -235,7 +242,7 @@ class Database:
                     await self._check_standbys(connection)
                 yield connection
             except (TimeoutError, StandbysMissing):
-                # The server hangs, waits for a standby or has none: so it is with its other connections.
+                # The server hangs, waits for a standby or has none: the same applies to its other connections.
                 await self._pool.expire_connections()
                 self._give_up(connection)
                 raise
@@ -269,7 +276,7 @@ class Database:
             await transaction.commit()
 
     async def leave_former_primary(self) -> None:
-        """Another server took over: a frozen one would hold each statement for its whole time-out."""
+        """Close connections after another server took over: a frozen one would hold up each statement for long."""
         await self._pool.expire_connections()
         for connection in list(self._in_use):
             with suppress(asyncpg.InterfaceError):  # it was closed meanwhile, and its user has not noticed yet
@@ -282,7 +289,7 @@ class Database:
             self._standbys_checked_at = now
 
     def _give_up(self, connection: Connection) -> None:
-        """Close it in a while: until then PostgreSQL is asked to cancel what runs, which may hold locks."""
+        """Close it soon: until then PostgreSQL is asked to cancel the running statement, which may hold locks."""
 
         async def close() -> None:
             with suppress(Exception):
@@ -305,12 +312,12 @@ async def _no_reset(_: Connection) -> None:
     """No statement of ours leaves a session changed, so asking PostgreSQL to reset it would only cost a round trip."""
 
 
-# ANY 2 (a, b, c), FIRST 2 (a, b), 2 (a, b, c); without a number it is one.
+# ANY 2 (a, b, c), FIRST 2 (a, b), 2 (a, b, c); without a number it means one.
 _STANDBYS: Final = re.compile(r"(?:(?:ANY|FIRST)\s+)?(?P<count>[0-9]+)\s*\(", re.IGNORECASE)
 
 
 def standbys_awaited(synchronous_standby_names: str) -> int:
-    """How many standbys have a commit before it is answered."""
+    """How many standbys must have a commit before it is answered."""
     names = synchronous_standby_names.strip()
     numbered = _STANDBYS.match(names)
     return int(numbered["count"]) if numbered else int(bool(names))
@@ -331,6 +338,63 @@ async def _require_durability(connection: Connection, allow_unsafe: bool) -> Non
     )
     if not allow_unsafe and (fsync != "on" or full_page_writes != "on"):
         raise UnsafeDatabase(
-            f"PostgreSQL runs with fsync={fsync} and full_page_writes={full_page_writes}, so a mail that was "
-            "accepted could be lost. Turn both on, or set database.allow_unsafe for development."
+            f"PostgreSQL runs with fsync={fsync} and full_page_writes={full_page_writes}, so an accepted "
+            "message could be lost. Turn both on, or set database.allow_unsafe for development."
         )
+
+
+# Locks that let one process at a time do a piece of maintenance.
+#
+# They belong to the session, not to a transaction: a partition can't be detached concurrently inside one. So a pooled
+# connection that could not be unlocked must be closed: otherwise it would hold the lock for as long as it is in use,
+# and the work would be skipped everywhere. Closing it makes PostgreSQL release the lock.
+
+
+_TRY_ADVISORY_LOCK: Final = "SELECT pg_try_advisory_lock(hashtext($1))"
+_ADVISORY_UNLOCK: Final = "SELECT pg_advisory_unlock(hashtext($1))"
+
+
+class AdvisoryLock(StrEnum):
+    """Processes of older versions use the same names, so the names never change."""
+
+    PARTITIONS = "posthouse.partitions"
+    SEARCH_INDEX = "posthouse.catalogue"
+    ALERTS = "posthouse.alerts"
+
+
+@asynccontextmanager
+async def try_advisory_lock(connection: Connection, name: AdvisoryLock) -> AsyncIterator[bool]:
+    """True if this session got the lock, which it holds until the end; False if another session has it."""
+    is_held = await _ask_for_lock(connection, _TRY_ADVISORY_LOCK, name)
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            await _ask_for_lock(connection, _ADVISORY_UNLOCK, name)
+
+
+async def _ask_for_lock(connection: Connection, query: str, name: AdvisoryLock) -> bool:
+    try:
+        return bool(await connection.fetchval(query, name))
+    except BaseException:
+        # Whether the lock is held now is unknown: the answer was lost, or the task was cancelled.
+        connection.terminate()
+        raise
+
+
+# How long transactions of this service have been open: their rows may appear behind rows that are visible already.
+
+
+_OLDEST_TRANSACTION: Final = """
+SELECT min(xact_start) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
+"""
+
+
+async def oldest_open_transaction(connection: Connection) -> datetime | None:
+    """When the oldest open transaction began; None if there is none.
+
+    Ask before rows are read: a transaction that ends between the two is then seen by the read.
+    """
+    began: datetime | None = await connection.fetchval(_OLDEST_TRANSACTION, SETTINGS["application_name"])
+    return began

@@ -1,4 +1,4 @@
-"""How long mail to each provider took, by hour, of all accounts together; and the delays that this shows."""
+"""How long mail to each provider took, by hour, for all accounts together; and the delays that this shows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from posthouse.rules import usage
-from posthouse.rules.provider_delay import ProviderDelay
+from posthouse.rules.usage import ProviderDelay
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 
@@ -41,7 +41,7 @@ _REMOVE: Final = "DELETE FROM provider_delays WHERE provider = $1 RETURNING 1"
 
 
 async def add(tx: Connection, hour: datetime, delivered: Mapping[str, Sequence[int]]) -> None:
-    """Mail delivered in this hour: for each provider, how many after which time."""
+    """Add mail delivered in this hour: for each provider, a histogram of delivery times."""
     counts = ["{" + ",".join(map(str, counts)) + "}" for counts in delivered.values()]
     if counts:
         await tx.execute(*_ADD.bind(hour=hour, providers=list(delivered), counts=counts))
@@ -50,7 +50,7 @@ async def add(tx: Connection, hour: datetime, delivered: Mapping[str, Sequence[i
 async def sums(
     connection: Connection, since: datetime, until: datetime, providers: Sequence[str] | None = None
 ) -> dict[str, list[int]]:
-    """What was delivered in these hours to each provider, or to these."""
+    """The deliveries in these hours to each provider, or only to these."""
     rows: dict[str, list[list[int]]] = {}
     for row in await connection.fetch(*_HOURS.bind(since=since, until=until, providers=providers)):
         rows.setdefault(row["provider"], []).append(row["delivered_counts"])
@@ -65,12 +65,12 @@ async def known(connection: Connection) -> list[KnownDelay]:
 
 
 async def put(tx: Connection, provider: str, delay: ProviderDelay, now: datetime) -> bool:
-    """Whether it is new."""
+    """Store the delay; returns whether it is new."""
     return bool(await tx.fetchval(_PUT, provider, now, *delay))
 
 
 async def remove(tx: Connection, provider: str) -> bool:
-    """Whether there was one."""
+    """End the delay; returns whether there was one."""
     return await tx.fetchval(_REMOVE, provider) is not None
 
 

@@ -1,7 +1,7 @@
-"""Changes of the queue that operators order: the next try now, hold, release, and what a cancellation takes.
+"""Changes of the queue by operators: the next try now, hold, release, and the first step of a cancellation.
 
-What a worker has claimed is left alone: its outcome is recorded under its fence. Whatever else is locked at the moment
-is taken by the next step.
+Recipients that a worker has claimed are left alone: their outcomes are recorded under their fences. Other rows that are
+locked at the moment are taken by the next step.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ OPERATOR: Final = "operator"
 
 @dataclass(frozen=True, slots=True)
 class QueueSelection:
-    """Of the messages with an id below `before`: None selects all."""
+    """Filters for messages with an id below `before`: None selects all."""
 
     before: MessageId
     account_id: AccountId | None = None
@@ -30,9 +30,9 @@ class QueueSelection:
 
 
 class QueueCount(NamedTuple):
-    """The recipients that a change would reach, the messages and accounts that they belong to, and others.
+    """The recipients that a change would affect, the messages and accounts that they belong to, and others.
 
-    `being_tried` are claimed by workers; `unchanged` is what the change has no meaning for.
+    `being_tried` are claimed by workers; `unchanged` are those for which the change has no effect.
     """
 
     recipients: int
@@ -44,7 +44,7 @@ class QueueCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TakenRecipient:
-    """A recipient that no worker can claim by its old fence, with what its event says."""
+    """A recipient that no worker can claim with its old fence, with the data for its event."""
 
     key: RecipientKey
     email: str
@@ -57,7 +57,7 @@ message_id < :before AND (:account_id::uuid IS NULL OR account_id = :account_id)
 AND (:message_id::uuid IS NULL OR message_id = :message_id)
 AND (:destinations::text[] IS NULL OR destination = ANY(:destinations))
 """
-# Which rows a change is for; a change makes this untrue of them.
+# Which rows a change applies to; after the change, the condition is false for them.
 _MEANT: Final = """
 CASE :change::text
     WHEN 'retry' THEN held_since IS NULL AND next_at > :now AND attempt_count < :attempts_max - 1
@@ -76,33 +76,33 @@ SELECT count(*) FILTER (WHERE is_meant AND NOT is_claimed),
     count(*) FILTER (WHERE is_claimed), count(*) FILTER (WHERE NOT is_meant AND NOT is_claimed)
 FROM (
     SELECT account_id, message_id, worker_id IS NOT NULL AS is_claimed, coalesce({_MEANT}, false) AS is_meant
-    FROM schedule WHERE {_SELECTED}) selected
+    FROM delivery_schedule WHERE {_SELECTED}) selected
 """)
 
-_DESTINATIONS: Final = statement(f"SELECT DISTINCT destination FROM schedule WHERE {_SELECTED} ORDER BY 1")
+_DESTINATIONS: Final = statement(f"SELECT DISTINCT destination FROM delivery_schedule WHERE {_SELECTED} ORDER BY 1")
 
 _PLACES: Final = f"""
 WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM schedule WHERE worker_id IS NULL AND {_MEANT} AND {_SELECTED}
+    SELECT ctid FROM delivery_schedule WHERE worker_id IS NULL AND {_MEANT} AND {_SELECTED}
     ORDER BY account_id, message_id, position LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED))
 """
-# A hold and a cancellation make tickets void; after the others, a ticket that is on its way still finds its row.
-_RETRY: Final = statement(f"UPDATE schedule SET next_at = :now {_PLACES} RETURNING 1")
+# A hold and a cancellation invalidate tickets; after the others, a ticket in transit still finds its row.
+_RETRY: Final = statement(f"UPDATE delivery_schedule SET next_at = :now {_PLACES} RETURNING 1")
 _HOLD: Final = statement(f"""
-UPDATE schedule SET fence = fence + 1, next_at = :never, held_since = :now, held_by = 'operator',
+UPDATE delivery_schedule SET fence = fence + 1, next_at = :never, held_since = :now, held_by = 'operator',
     due_at = CASE WHEN held_since IS NULL THEN next_at ELSE :now END,
     paused = paused + CASE WHEN held_by IS NULL THEN interval '0' ELSE :now::timestamptz - held_since END
 {_PLACES} RETURNING 1
 """)
 _RELEASE: Final = statement(f"""
-UPDATE schedule SET next_at = greatest(due_at, :now), due_at = NULL, held_since = NULL, held_by = NULL,
+UPDATE delivery_schedule SET next_at = greatest(due_at, :now), due_at = NULL, held_since = NULL, held_by = NULL,
     paused = paused + (:now::timestamptz - held_since)
 {_PLACES} RETURNING 1
 """)
 
-# A hold stays a hold, should the cancellation not come to its end.
+# A hold stays a hold if the cancellation is interrupted.
 _TAKE: Final = statement(f"""
-UPDATE schedule SET fence = fence + 1, next_at = greatest(next_at, :until) {_PLACES}
+UPDATE delivery_schedule SET fence = fence + 1, next_at = greatest(next_at, :until) {_PLACES}
 RETURNING account_id, message_id, position, fence
 """)
 
@@ -130,14 +130,14 @@ async def count(
 
 
 async def destinations(connection: Connection, selection: QueueSelection) -> list[str]:
-    """Where the selected mail goes."""
+    """The destinations of the selected mail."""
     return [row["destination"] for row in await connection.fetch(*_DESTINATIONS.bind(**_given(selection)))]
 
 
 async def change(
     tx: Connection, change: QueueChange, selection: QueueSelection, now: datetime, attempts_max: int, limit: int
 ) -> int:
-    """Change up to `limit` recipients; return how many. None: all that can be changed is."""
+    """Change up to `limit` recipients; return how many. None: all that can be changed are."""
     given = {**_given(selection), "change": change, "now": now, "attempts_max": attempts_max, "limit": limit}
     match change:
         case QueueChange.RETRY:
@@ -147,14 +147,14 @@ async def change(
         case QueueChange.RELEASE | QueueChange.RELEASE_RESTORED:
             bound = _RELEASE.bind(**given)
         case QueueChange.CANCEL:
-            raise ValueError("a cancellation is taken, and then recorded")
+            raise ValueError("for a cancellation, take the recipients and then record them")
     return len(await tx.fetch(*bound))
 
 
-async def take(
+async def take_recipients(
     tx: Connection, selection: QueueSelection, now: datetime, until: datetime, limit: int
 ) -> list[TakenRecipient]:
-    """Up to `limit` recipients that no worker has; tickets for them are void, and they are not due before `until`."""
+    """Take up to `limit` unclaimed recipients; their tickets become invalid, and they are not due before `until`."""
     rows = await tx.fetch(
         *_TAKE.bind(**_given(selection), change=QueueChange.CANCEL, now=now, attempts_max=0, until=until, limit=limit)
     )

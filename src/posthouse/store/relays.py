@@ -11,7 +11,7 @@ from posthouse.store.statement import statement
 
 @dataclass(frozen=True, slots=True)
 class RelayRow:
-    """`pools` are those that use it."""
+    """`pools` are the pools that use it."""
 
     name: str
     host: str
@@ -59,7 +59,7 @@ async def list_all(connection: Connection) -> list[RelayRow]:
 
 
 async def lock(tx: Connection) -> frozenset[str]:
-    """The names of all relays, which stay as they are until the transaction ends."""
+    """The names of all relays, locked until the transaction ends."""
     return frozenset(row["name"] for row in await tx.fetch(_LOCK))
 
 
@@ -95,7 +95,7 @@ async def remove(tx: Connection, name: str) -> None:
 
 
 async def sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> list[tuple[str, bytes]]:
-    """Names and sealed passwords of those sealed with one of these keys."""
+    """Names and sealed passwords of relays whose password was sealed with one of these keys."""
     return [tuple(row) for row in await connection.fetch(_SEALED_WITH, list(key_ids), limit)]
 
 

@@ -13,14 +13,14 @@ from posthouse.rules.reports import ReportNote
 from posthouse.store.postgres import Connection, storable
 from posthouse.store.statement import statement
 
-# A recipient can make up any number of reports about a mail. Those that suppress an address always have room: they
+# A recipient can invent any number of reports about a message. Reports that suppress an address are always stored: they
 # are few for each recipient, and count for reputation.
 REPORTS_A_MESSAGE_MAX: Final = 100
 TEXT_CHARACTERS_MAX: Final = 2_000
 
 
 class ReportedMessage(NamedTuple):
-    """The message's account, its recipients by position, and who complained with a token that others got as well."""
+    """The message's account, its recipients by position, and who complained with a token that others also got."""
 
     account_id: AccountId
     recipients: Mapping[int, str]
@@ -56,7 +56,7 @@ ORDER BY recipient.position
 
 _TAKEN: Final = """
 SELECT DISTINCT position FROM attempts
-WHERE account_id = $1 AND message_id = $2 AND outcome = 'delivered' AND address = $3
+WHERE account_id = $1 AND message_id = $2 AND outcome = 'delivered' AND remote_ip = $3
 """
 
 _NOTE: Final = statement("""
@@ -75,8 +75,8 @@ ON CONFLICT DO NOTHING
 RETURNING id
 """)
 
-# In one order, against deadlocks. A complaint outranks a bounce, and both outrank what the account entered by
-# itself; otherwise the older row stays.
+# In one order, against deadlocks. A complaint outranks a bounce, and both outrank the account's own entry; otherwise
+# the older row stays.
 _SUPPRESS: Final = statement("""
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
 SELECT account_id, email, reason, code, response, :now
@@ -91,8 +91,8 @@ RETURNING 1
 
 
 async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> ReportedMessage | None:
-    """The message that a token names; None when it doesn't exist (any more). Its other reports wait for this."""
-    # The end of a message's id is random. A lock on its row would make delivery wait.
+    """The message that a token names; None if it doesn't exist (any more). Its other reports wait for this lock."""
+    # An advisory lock, by the random end of the message's id: a lock on its row would make delivery wait.
     await tx.execute(_LOCK, int.from_bytes(message_id.bytes[-8:], "big", signed=True))
     rows = await tx.fetch(_FIND, message_id, account_tail)
     if not rows:
@@ -105,14 +105,14 @@ async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Reporte
 async def taken_by(
     tx: Connection, account_id: AccountId, message_id: MessageId, address: IPv4Address | IPv6Address
 ) -> frozenset[int]:
-    """The positions of the recipients whose mail the server at this address took."""
+    """The positions of the recipients whose message the server at this address took."""
     return frozenset([row["position"] for row in await tx.fetch(_TAKEN, account_id, message_id, str(address))])
 
 
-async def note(
+async def add_reports(
     tx: Connection, account_id: AccountId, message_id: MessageId, notes: Sequence[ReportNote], now: datetime
 ) -> list[ReportNote]:
-    """Store the reports that are new, as far as there is room; return them."""
+    """Store the reports that are new, up to the bound; return them."""
     by_id = {_id(note): note for note in notes}
     rows = await tx.fetch(
         *_NOTE.bind(
@@ -135,7 +135,7 @@ async def note(
 
 
 async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: datetime) -> int:
-    """Suppress these addresses for their accounts; return how many are new, or rank higher now."""
+    """Suppress these addresses for their accounts; return how many are new or now have a higher rank."""
     chosen: dict[tuple[AccountId, str], NewSuppression] = {}
     for suppression in suppressions:
         key = suppression.account_id, suppression.email.lower()
@@ -157,5 +157,5 @@ async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: 
 
 
 def _id(note: ReportNote) -> UUID:
-    """The same id for the same report: a repetition conflicts with the first."""
+    """The id of the report: the same report always gets the same id, so a repetition conflicts with the first."""
     return UUID(bytes=blake2b(json.dumps(note.duplicate_key).encode(), digest_size=16).digest())

@@ -27,29 +27,30 @@ class AccountReputation:
     tier: Tier
 
 
-# What an account suppresses by itself says nothing about its mail; what it lifts again still does.
+# Addresses that an account suppresses itself say nothing about its mail; addresses that it lifts again still do.
 _SUPPRESSING: Final = """
 SELECT account_id FROM suppressions WHERE reason <> 'manual' AND at >= $1
 UNION
-SELECT account_id FROM lifted_suppressions WHERE at >= $1
+SELECT account_id FROM removed_suppressions WHERE at >= $1
 """
 
-_STANDING: Final = """
-SELECT id, name, suspended_at, conduct_exempt, conduct_since, conduct_warned_at, tier FROM accounts WHERE id = $1
+_LEARNED_LIMITS: Final = """
+SELECT id, name, suspended_at, reputation_exempt, reputation_since, reputation_warned_at, tier FROM accounts
+    WHERE id = $1
 """
-_STANDING_LOCKED: Final = _STANDING + "FOR NO KEY UPDATE"
+_LEARNED_LIMITS_LOCKED: Final = _LEARNED_LIMITS + "FOR NO KEY UPDATE"
 
-# By the time alone: an account's addresses may be a million, those of a day are fewer, and are read once for all.
+# Only by time: an account may have a million addresses, but a day has fewer, and they are read once for all accounts.
 _REASONS: Final = """
 SELECT account_id, count(*) FILTER (WHERE reason = 'bounce'), count(*) FILTER (WHERE reason = 'complaint')
 FROM (
     SELECT account_id, reason FROM suppressions WHERE reason <> 'manual' AND at >= $1
     UNION ALL
-    SELECT account_id, reason FROM lifted_suppressions WHERE at >= $1) suppressed
+    SELECT account_id, reason FROM removed_suppressions WHERE at >= $1) suppressed
 GROUP BY account_id
 """
 
-# The account's own messages, and those of invitations that it caused, which the service's account sent.
+# The account's own messages, and invitations on its behalf, which the service's account sent.
 _OWN: Final = """
 SELECT $1::uuid AS account_id, id FROM messages WHERE account_id = $1 AND id >= $2 AND credits_reserved > 0
 ORDER BY id DESC LIMIT $3
@@ -60,11 +61,12 @@ ORDER BY id DESC LIMIT $3
 """
 
 
-# A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
-# what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it. Of what any
+# A server that answered has an address and a code; the simulator has no address, a broken connection no code, and a
+# suppressed recipient no attempt. The status is the first in the reply, as `mail.reply` finds it. Of reports that any
 # of several recipients could have written, a message counts one bounce and one complaint; and an address counts once,
-# or its owner could ask for many mails and complain about each. An erased address is known by its keyed hash: all of
-# them look alike. What costs nothing is a dry run; test mail that members send to themselves is delivered, and counts.
+# or its owner could ask for many messages and complain about each. An erased address is recognised by its keyed hash,
+# since all of them look alike. Mail that costs nothing is not counted, as it is simulated; test messages that members
+# send to themselves are delivered, and count.
 def _counting(messages: str) -> str:
     return rf"""
 WITH latest AS MATERIALIZED (
@@ -86,7 +88,7 @@ WITH latest AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT outcome, stage, response FROM attempts
         WHERE account_id = latest.account_id AND message_id = latest.message_id AND message_id >= $2
-          AND position = latest.position AND address IS NOT NULL AND code IS NOT NULL
+          AND position = latest.position AND remote_ip IS NOT NULL AND code IS NOT NULL
         ORDER BY fence DESC LIMIT 1) answered
     WHERE latest.status IN ('delivered', 'bounced', 'failed')
 )
@@ -112,19 +114,19 @@ _FIGURES: Final = _counting(_OWN)
 _INVITED: Final = _counting(_INVITATIONS)
 
 _WARN: Final = """
-UPDATE accounts SET conduct_warned_at = $2, tier = $4
-WHERE id = $1 AND (conduct_warned_at IS NULL OR conduct_warned_at < $3)
+UPDATE accounts SET reputation_warned_at = $2, tier = $4
+WHERE id = $1 AND (reputation_warned_at IS NULL OR reputation_warned_at < $3)
 RETURNING 1
 """
 
 _WATCH: Final = "UPDATE accounts SET tier = 'watched' WHERE id = $1"
 
-# Accounts whose rows are in use now are raised in a later run.
+# Accounts whose rows are locked now are promoted in a later run.
 _RAISE: Final = """
 UPDATE accounts SET tier = 'good'
 WHERE id IN (
     SELECT id FROM accounts candidate
-    CROSS JOIN LATERAL (SELECT greatest(created_at, conduct_warned_at, conduct_since) AS since) good
+    CROSS JOIN LATERAL (SELECT greatest(created_at, reputation_warned_at, reputation_since) AS since) good
     WHERE tier <> 'good' AND suspended_at IS NULL AND good.since <= $1 AND $2 <= (
         SELECT sum(delivered) FROM usage_days
         WHERE account_id = candidate.id AND day >= (good.since AT TIME ZONE 'UTC')::date)
@@ -132,7 +134,7 @@ WHERE id IN (
 RETURNING id
 """
 
-_SET_EXEMPT: Final = "UPDATE accounts SET conduct_exempt = $2 WHERE id = $1"
+_SET_EXEMPT: Final = "UPDATE accounts SET reputation_exempt = $2 WHERE id = $1"
 
 
 async def accounts_with_suppressions(connection: Connection, since: datetime) -> Sequence[AccountId]:
@@ -141,13 +143,13 @@ async def accounts_with_suppressions(connection: Connection, since: datetime) ->
 
 
 async def account_reputation(connection: Connection, account_id: AccountId) -> AccountReputation | None:
-    row = await connection.fetchrow(_STANDING, account_id)
+    row = await connection.fetchrow(_LEARNED_LIMITS, account_id)
     return None if row is None else _reputation(row)
 
 
 async def lock(tx: Connection, account_id: AccountId) -> AccountReputation:
     """The same, locked until the transaction ends."""
-    return _reputation(required(await tx.fetchrow(_STANDING_LOCKED, account_id)))
+    return _reputation(required(await tx.fetchrow(_LEARNED_LIMITS_LOCKED, account_id)))
 
 
 async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId, tuple[int, int]]:
@@ -158,14 +160,14 @@ async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId,
 async def figures(
     connection: Connection, account_id: AccountId, since: datetime, recipients_max: int = RECIPIENTS_MAX
 ) -> ReputationFigures:
-    """The results of the latest mail that was accepted since then, and of the account's latest invitations."""
+    """The results of the latest mail that was accepted since then, including the account's latest invitations."""
     own = await _counted(connection, _FIGURES, account_id, since, recipients_max)
     invited = await invitation_figures(connection, account_id, since)
     return ReputationFigures(*[sum(both) for both in zip(own, invited, strict=True)])
 
 
 async def invitation_figures(connection: Connection, account_id: AccountId, since: datetime) -> ReputationFigures:
-    """The results of the invitations that were mailed for the account since then."""
+    """The results of the invitations that were sent for the account since then."""
     return await _counted(connection, _INVITED, account_id, since, RECIPIENTS_MAX)
 
 
@@ -179,7 +181,7 @@ async def _counted(
 async def warn(
     tx: Connection, account_id: AccountId, now: datetime, last_before: datetime, tier: Tier = Tier.WATCHED
 ) -> bool:
-    """Whether it is time to warn about the account, which has this tier from then on; True for only one process."""
+    """Whether to warn about the account now, which gets this tier; True for only one process."""
     return await tx.fetchval(_WARN, account_id, now, last_before, tier) is not None
 
 
@@ -188,7 +190,7 @@ async def watch(tx: Connection, account_id: AccountId) -> None:
 
 
 async def raise_good(tx: Connection, since: datetime, delivered_min: int, count: int) -> Sequence[AccountId]:
-    """Accounts that are good from now on: without a warning since then, with so many mails delivered since theirs."""
+    """Promote accounts to good: those without a warning since then that delivered this many messages after the last."""
     return [row["id"] for row in await tx.fetch(_RAISE, since, delivered_min, count)]
 
 
@@ -202,8 +204,8 @@ def _reputation(row: Row) -> AccountReputation:
         row["id"],
         row["name"],
         row["suspended_at"],
-        row["conduct_exempt"],
-        row["conduct_since"],
-        row["conduct_warned_at"],
+        row["reputation_exempt"],
+        row["reputation_since"],
+        row["reputation_warned_at"],
         Tier(row["tier"]),
     )

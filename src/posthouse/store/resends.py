@@ -1,4 +1,4 @@
-"""Resends, how far each has come, and the old messages that it reads."""
+"""Resends, their progress, and the old messages that they read."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,19 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, CredentialId, MessageId
 from posthouse.rules.resend import ResendStatus
-from posthouse.store.postgres import Connection, Row
-from posthouse.store.statement import statement
+from posthouse.store.postgres import Connection, Row, row_count
+from posthouse.store.statement import delete_some, statement
 
 
 @dataclass(frozen=True, slots=True)
 class ResendCounts:
-    """Messages, but for `recipients` (of those found) and `never` (recipients that get no mail again)."""
+    """Counts of messages, except `recipients` (of those that matched) and `excluded` (recipients that are left out)."""
 
-    found: int = 0
+    matched: int = 0
     recipients: int = 0
     resent: int = 0
     without_body: int = 0
-    never: int = 0
+    excluded: int = 0
     refused: int = 0
 
 
@@ -44,7 +44,7 @@ class NewResend:
 @dataclass(frozen=True, slots=True)
 class ResendRow(NewResend):
     status: ResendStatus
-    waits_for: str | None
+    waiting_for: str | None
     steps: int
     created_at: datetime
     finished_at: datetime | None
@@ -53,13 +53,13 @@ class ResendRow(NewResend):
 
 @dataclass(frozen=True, slots=True)
 class ResendStep:
-    """What a step has done; `counts` are added."""
+    """The result of a step; `counts` are added to the totals."""
 
     position: UUID
     counts: ResendCounts
     next_at: datetime
     status: ResendStatus = ResendStatus.RUNNING
-    waits_for: str | None = None
+    waiting_for: str | None = None
 
 
 class ExaminedMessage(NamedTuple):
@@ -70,7 +70,7 @@ class ExaminedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OldMessage:
-    """`mime_bytes` is None when the body is gone, or forgotten."""
+    """`mime_bytes` is None if the body is no longer stored, or forgotten."""
 
     id: MessageId
     credential_id: CredentialId
@@ -98,12 +98,12 @@ class OldRecipient:
 
 
 class StepTakenError(Exception):
-    """Another process made this step, or the resend was stopped: nothing may be changed."""
+    """Another process has done this step, or the resend was stopped: nothing may be changed."""
 
 
 _COLUMNS: Final = """
     account_id, id, key, request_hash, since, until, tag, metadata, destination, is_dry_run, position, status,
-    waits_for, steps, created_at, finished_at, found, recipients, resent, without_body, never, refused
+    waiting_for, steps, created_at, finished_at, matched, recipients, resent, without_body, excluded, refused
 """
 
 # Nothing is inserted if the key is known, or another resend of the account is running.
@@ -122,21 +122,14 @@ _STOP: Final = """
 UPDATE resends SET status = 'stopped', finished_at = $3 WHERE account_id = $1 AND id = $2 AND status = 'running'
 """
 _ADVANCE: Final = statement("""
-UPDATE resends SET position = :position, next_at = :next_at, status = :status, waits_for = :waits_for,
+UPDATE resends SET position = :position, next_at = :next_at, status = :status, waiting_for = :waiting_for,
     finished_at = CASE WHEN :status = 'running' THEN NULL ELSE :now::timestamptz END, steps = steps + 1,
-    found = found + :found, recipients = recipients + :recipients, resent = resent + :resent,
-    without_body = without_body + :without_body, never = never + :never, refused = refused + :refused
+    matched = matched + :matched, recipients = recipients + :recipients, resent = resent + :resent,
+    without_body = without_body + :without_body, excluded = excluded + :excluded, refused = refused + :refused
 WHERE account_id = :account_id AND id = :id AND steps = :steps AND status = 'running'
 RETURNING 1
 """)
-_FORGET: Final = """
-WITH old AS (
-    SELECT account_id, id FROM resends WHERE finished_at < $1 ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), forgotten AS (
-    DELETE FROM resends USING old WHERE resends.account_id = old.account_id AND resends.id = old.id RETURNING 1
-)
-SELECT count(*) FROM forgotten
-"""
+_FORGET: Final = delete_some("resends", "account_id, id", "finished_at < $1 ORDER BY finished_at")
 
 _EXAMINE: Final = statement("""
 SELECT id, status IN ('failed', 'partial') AND source <> 'test' AND resent_as IS NULL
@@ -187,20 +180,7 @@ WHERE account_id = $1 AND id = pair.new_id AND id = ANY($3::uuid[])
 async def add(tx: Connection, resend: NewResend, now: datetime) -> bool:
     """Whether it was added: its key is new, and no other resend of the account is running."""
     added = await tx.fetchval(
-        *_ADD.bind(
-            account_id=resend.account_id,
-            id=resend.id,
-            key=resend.key,
-            request_hash=resend.request_hash,
-            since=resend.since,
-            until=resend.until,
-            tag=resend.tag,
-            metadata=json.dumps(dict(resend.metadata)) if resend.metadata else None,
-            destination=resend.destination,
-            is_dry_run=resend.is_dry_run,
-            position=resend.position,
-            now=now,
-        )
+        *_ADD.bind_row(resend, metadata=json.dumps(dict(resend.metadata)) if resend.metadata else None, now=now)
     )
     return added is not None
 
@@ -228,9 +208,9 @@ async def stop(tx: Connection, account_id: AccountId, resend_id: UUID, now: date
 
 
 async def advance(tx: Connection, resend: ResendRow, step: ResendStep, now: datetime) -> None:
-    counts = step.counts
     advanced = await tx.fetchval(
-        *_ADVANCE.bind(
+        *_ADVANCE.bind_row(
+            step.counts,
             account_id=resend.account_id,
             id=resend.id,
             steps=resend.steps,
@@ -238,13 +218,7 @@ async def advance(tx: Connection, resend: ResendRow, step: ResendStep, now: date
             position=step.position,
             next_at=step.next_at,
             status=step.status,
-            waits_for=step.waits_for,
-            found=counts.found,
-            recipients=counts.recipients,
-            resent=counts.resent,
-            without_body=counts.without_body,
-            never=counts.never,
-            refused=counts.refused,
+            waiting_for=step.waiting_for,
         )
     )
     if advanced is None:
@@ -252,8 +226,7 @@ async def advance(tx: Connection, resend: ResendRow, step: ResendStep, now: date
 
 
 async def forget_old(tx: Connection, before: datetime, count_max: int) -> int:
-    forgotten: int = await tx.fetchval(_FORGET, before, count_max)
-    return forgotten
+    return row_count(await tx.execute(_FORGET, before, count_max))
 
 
 async def examine(connection: Connection, resend: ResendRow, before: UUID, limit: int) -> list[ExaminedMessage]:
@@ -292,7 +265,7 @@ async def bodies(
 
 
 async def mark(tx: Connection, account_id: AccountId, pairs: Sequence[tuple[MessageId, MessageId]]) -> None:
-    """Write down which old message was sent again as which new one; each only once, for ever."""
+    """Record which old message was sent again as which new one; each only once, forever."""
     if not pairs:
         return
     old, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]

@@ -12,7 +12,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from posthouse.chance import Chance, SystemChance
+from posthouse.randomness import Randomness, SystemRandomness
 
 KEY_BYTES: Final = 32
 KEY_ID_BYTES_MAX: Final = 255
@@ -22,11 +22,11 @@ _TAG_BYTES: Final = 16
 
 
 class SealError(Exception):
-    """A sealed value can't be opened; the text says why, and never holds the value."""
+    """A sealed value can't be opened; the text says why, and never contains the value."""
 
 
 class Sealer:
-    def __init__(self, keys: Mapping[str, bytes], active: str, chance: Chance | None = None) -> None:
+    def __init__(self, keys: Mapping[str, bytes], active: str, randomness: Randomness | None = None) -> None:
         for key_id, key in keys.items():
             if not 1 <= len(key_id.encode()) <= KEY_ID_BYTES_MAX:
                 raise ValueError(f"a seal key's id has 1 to {KEY_ID_BYTES_MAX} bytes")
@@ -36,7 +36,7 @@ class Sealer:
             raise ValueError(f"the active seal key {active!r} is not among the seal keys")
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self._active = active
-        self._chance = chance or SystemChance()
+        self._randomness = randomness or SystemRandomness()
 
     @property
     def key_ids(self) -> frozenset[str]:
@@ -44,13 +44,13 @@ class Sealer:
 
     @property
     def retired_key_ids(self) -> frozenset[str]:
-        """Keys that open what they once sealed, and seal no more."""
+        """Keys that open what they once sealed, but no longer seal."""
         return self.key_ids - {self._active}
 
     def seal(self, plain: bytes, purpose: bytes) -> bytes:
         key_id = self._active.encode()
         head = bytes([_VERSION, len(key_id)]) + key_id
-        nonce = self._chance.bytes(_NONCE_BYTES)
+        nonce = self._randomness.bytes(_NONCE_BYTES)
         return head + nonce + self._ciphers[self._active].encrypt(nonce, plain, head + purpose)
 
     def open(self, sealed: bytes, purpose: bytes) -> bytes:
@@ -64,13 +64,13 @@ class Sealer:
         head_bytes = 2 + len(key_id.encode())
         head, rest = sealed[:head_bytes], sealed[head_bytes:]
         if len(rest) < _NONCE_BYTES + _TAG_BYTES:
-            raise SealError("the sealed value is cut short")
+            raise SealError("the sealed value is truncated")
         try:
             return cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], head + purpose)
         except InvalidTag:
             raise SealError(
                 f"the value sealed with key {key_id!r} does not open: it was changed or belongs elsewhere, "
-                "or a different key bears this id"
+                "or a different key has this id"
             ) from None
 
 

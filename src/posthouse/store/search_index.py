@@ -1,4 +1,4 @@
-"""Writing the search index: the progress, what is new since, and the entries."""
+"""Writes the search index: its progress, new messages and results, and the entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, lowest_id
-from posthouse.store import open_transactions
+from posthouse.store import postgres
 from posthouse.store.postgres import Connection
 
 
@@ -36,7 +36,7 @@ class NewMessage(NamedTuple):
 
 
 class NewResult(NamedTuple):
-    """A final event's message and its status; None while it waits for other recipients, or is gone."""
+    """A final event's message and its status; None while other recipients are not final, or if it no longer exists."""
 
     account_id: AccountId
     event_id: UUID
@@ -50,15 +50,15 @@ class IndexEntry(NamedTuple):
     message_id: MessageId
 
 
-PROGRESS: Final = "SELECT messages_to, events_to FROM catalogue_progress WHERE is_the_only_row"
+PROGRESS: Final = "SELECT messages_to, events_to FROM search_index_progress WHERE singleton"
 
-BEGIN: Final = "INSERT INTO catalogue_progress (messages_to, events_to) VALUES ($1, $1) ON CONFLICT DO NOTHING"
+BEGIN: Final = "INSERT INTO search_index_progress (messages_to, events_to) VALUES ($1, $1) ON CONFLICT DO NOTHING"
 
-MESSAGES_ENTERED: Final = "UPDATE catalogue_progress SET messages_to = $1 WHERE is_the_only_row"
+MESSAGES_ENTERED: Final = "UPDATE search_index_progress SET messages_to = $1 WHERE singleton"
 
-EVENTS_ENTERED: Final = "UPDATE catalogue_progress SET events_to = $1 WHERE is_the_only_row"
+EVENTS_ENTERED: Final = "UPDATE search_index_progress SET events_to = $1 WHERE singleton"
 
-# Their names begin with those of their days.
+# A partition's name begins with its table and its day.
 FIRST_DAY: Final = """
 SELECT left(min(inhrelid::regclass::text), 17) FROM pg_inherits
 WHERE inhparent = CAST('messages' AS regclass) AND NOT inhdetachpending
@@ -96,7 +96,7 @@ FROM (
 """
 
 ENTER: Final = """
-INSERT INTO catalogue (account_id, term, message_id)
+INSERT INTO search_index (account_id, term, message_id)
 SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::uuid[]) ON CONFLICT DO NOTHING
 """
 
@@ -107,7 +107,7 @@ async def progress(connection: Connection) -> IndexProgress | None:
 
 
 async def kept_from(connection: Connection) -> UUID | None:
-    """The id from which on there are messages at all: that of the first day that is kept."""
+    """The lowest possible id of a stored message: that of the first day that is kept."""
     first: str | None = await connection.fetchval(FIRST_DAY)
     return None if first is None else lowest_id(datetime.strptime(first, "messages_%Y%m%d").replace(tzinfo=UTC))
 
@@ -121,36 +121,36 @@ async def settled_before(connection: Connection, now: datetime, settled_after: t
 
     An id is made before the transaction that writes it begins, so that it may appear although none is open now.
     """
-    oldest = await open_transactions.oldest_began(connection)
+    oldest = await postgres.oldest_open_transaction(connection)
     return lowest_id((now if oldest is None else min(now, oldest)) - settled_after)
 
 
 async def new_messages(connection: Connection, since: UUID, before: UUID, limit: int) -> list[NewMessage]:
-    """Those of all accounts between the two, the oldest first."""
+    """The messages of all accounts between the two ids, the oldest first."""
     return [NewMessage(*row) for row in await connection.fetch(NEW_MESSAGES, since, before, limit)]
 
 
 async def new_results(connection: Connection, since: UUID, before: UUID, limit: int) -> list[NewResult]:
-    """The results of all accounts' events between the two, the oldest first."""
+    """The results of all accounts' events between the two ids, the oldest first."""
     return [NewResult(*row) for row in await connection.fetch(NEW_RESULTS, since, before, limit)]
 
 
 async def enter_new(tx: Connection, entries: Sequence[IndexEntry]) -> None:
-    """Entries of messages that are most probably not in the index yet; those that are stay as they are.
+    """Add entries of messages that are most probably not in the index yet; existing entries stay as they are.
 
     COPY writes rows by the page, and marks none as speculative: a third less write-ahead log than `enter`.
     """
     records = sorted(set(entries))
     try:
         async with tx.transaction():
-            await tx.copy_records_to_table("catalogue", columns=IndexEntry._fields, records=records)
+            await tx.copy_records_to_table("search_index", columns=IndexEntry._fields, records=records)
     except asyncpg.UniqueViolationError:
         await enter(tx, records)
 
 
 async def enter(tx: Connection, entries: Sequence[IndexEntry]) -> None:
-    """Entries that exist already stay as they are."""
-    # In the order of the key, neighbours go to the same page.
+    """Add entries; those that exist already stay as they are."""
+    # In the order of the key, adjacent entries go to the same page.
     columns = zip(*sorted(entries), strict=True) if entries else ((), (), ())
     await tx.execute(ENTER, *[list(column) for column in columns])
 

@@ -11,7 +11,7 @@ from posthouse.store.postgres import Connection
 
 @dataclass(frozen=True, slots=True)
 class SecondFactorRow:
-    """It counts once it is confirmed: a user who can't read its codes must not be locked out."""
+    """It counts only once it is confirmed: a user who can't read its codes must not be locked out."""
 
     user_id: UserId
     confirmed_at: datetime | None
@@ -49,7 +49,7 @@ def secret_purpose(user_id: UserId) -> bytes:
 
 
 async def begin(tx: Connection, user_id: UserId, secret_sealed: bytes, now: datetime) -> bool:
-    """Replaces a factor that was never confirmed; False when the user has a confirmed one."""
+    """Replaces a factor that was never confirmed; False if the user has a confirmed one."""
     return await tx.fetchval(_BEGIN, user_id, secret_sealed, now) is not None
 
 
@@ -68,7 +68,7 @@ async def confirm(tx: Connection, user_id: UserId, step: int, code_hashes: Seque
 
 
 async def use_step(tx: Connection, user_id: UserId, step: int) -> bool:
-    """False when that step, or a later one, was used before."""
+    """False if that step, or a later one, was used before."""
     return await tx.fetchval(_USE_STEP, user_id, step) is not None
 
 

@@ -1,7 +1,7 @@
-"""Sessions: one for each login; a token is worth something only while its session lives.
+"""Sessions: one for each login; a token is valid only while its session lasts.
 
-A session is forgotten by caches together with the account in which it was begun, whatever account its tokens
-are for: ending it moves that account's `changed_at`.
+Caches forget a session together with the account in which it began, whichever account its tokens are for: ending it
+moves that account's `changed_at`.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from posthouse.rules.credential import OperatorSession
 from posthouse.rules.ids import AccountId, SessionId, UserId
-from posthouse.rules.operator import OperatorSession
 from posthouse.store.accounts import touch
-from posthouse.store.postgres import Connection, Row
+from posthouse.store.postgres import Connection, Row, row_count
 from posthouse.store.statement import statement
 
 
@@ -26,12 +26,12 @@ class SessionRow:
     peer: str = ""
     user_agent: str = ""
     # It can be renewed: its tokens end long before it does.
-    is_kept: bool = False
+    is_remembered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RenewableSession:
-    """A kept session, as the given secret found it: by its current secret, or by the one before it."""
+    """A remembered session that was found by its current secret or by the previous one."""
 
     session: SessionRow
     is_current: bool
@@ -47,15 +47,15 @@ SELECT u.id AS user_id, u.email, s.id AS session_id, s.created_at AS began_at,
 FROM sessions s JOIN users u ON u.id = s.user_id
 WHERE s.id = $1 AND s.user_id = $2 AND s.revoked_at IS NULL AND s.expires_at > $3
 """
-# The lock makes a change of the password wait, or this for the change, which then finds another hash: no session
-# is begun with a password that is no longer the user's.
+# The lock makes a password change wait for this statement, or this statement for the change, after which the hash
+# differs: no session begins with a password that is no longer the user's.
 _INSERT: Final = statement("""
 INSERT INTO sessions (id, user_id, account_id, created_at, expires_at, peer, user_agent, renewal_hash)
 SELECT :session_id, id, :account_id, :created_at, :expires_at, :peer, :user_agent, :renewal_hash
 FROM users WHERE id = :user_id AND password_hash = :password_hash FOR SHARE
 RETURNING id
 """)
-# Those that live are kept before those that don't.
+# Live sessions are kept before ended ones.
 _TRIM: Final = """
 DELETE FROM sessions WHERE user_id = $1 AND id NOT IN (
     SELECT id FROM sessions WHERE user_id = $1
@@ -64,7 +64,7 @@ DELETE FROM sessions WHERE user_id = $1 AND id NOT IN (
 RETURNING account_id
 """
 _COLUMNS: Final = (
-    "id, user_id, account_id, created_at, expires_at, peer, user_agent, renewal_hash IS NOT NULL AS is_kept"
+    "id, user_id, account_id, created_at, expires_at, peer, user_agent, renewal_hash IS NOT NULL AS is_remembered"
 )
 _LIVE_OF_USER: Final = f"""
 SELECT {_COLUMNS} FROM sessions
@@ -74,7 +74,7 @@ _LIVE: Final = f"""
 SELECT {_COLUMNS} FROM sessions
 WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL AND expires_at > $3
 """
-# A second request with the same secret waits here, and then finds the session by the secret before its current one.
+# A second request with the same secret waits here, and then finds the session by its previous secret.
 _LOCK_RENEWABLE: Final = f"""
 SELECT {_COLUMNS}, renewal_hash = ANY($1::bytea[]) AS is_current, renewal_hash, renewal_salt AS salt, renewed_at
 FROM sessions
@@ -101,19 +101,9 @@ DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE expires_at <= $1
 async def begin(
     tx: Connection, session: SessionRow, password_hash: str, count_max: int, renewal_hash: bytes | None = None
 ) -> bool:
-    """False when the user's password is another by now. Of the user's sessions the newest stay."""
+    """False if the user's password has changed meanwhile. Of the user's sessions the newest stay."""
     begun = await tx.fetchval(
-        *_INSERT.bind(
-            session_id=session.id,
-            user_id=session.user_id,
-            account_id=session.account_id,
-            created_at=session.created_at,
-            expires_at=session.expires_at,
-            peer=session.peer,
-            user_agent=session.user_agent,
-            password_hash=password_hash,
-            renewal_hash=renewal_hash,
-        )
+        *_INSERT.bind_row(session, session_id=session.id, password_hash=password_hash, renewal_hash=renewal_hash)
     )
     if begun is None:
         return False
@@ -138,7 +128,7 @@ async def lock_renewable(tx: Connection, renewal_hashes: Sequence[bytes], now: d
 async def renew(
     tx: Connection, session_id: SessionId, renewal_hash: bytes, salt: bytes, expires_at: datetime, now: datetime
 ) -> None:
-    """The session has a new secret and a new end; the secret before it is remembered."""
+    """Give the session a new secret and a new end; the previous secret is stored as well."""
     await tx.execute(
         *_RENEW.bind(session_id=session_id, renewal_hash=renewal_hash, salt=salt, expires_at=expires_at, now=now)
     )
@@ -150,22 +140,21 @@ async def live_of_user(connection: Connection, user_id: UserId, now: datetime, l
 
 
 async def revoke(tx: Connection, session_id: SessionId, user_id: UserId, now: datetime) -> bool:
-    """False when the user has no such session, or it was revoked already."""
+    """False if the user has no such session, or it was revoked already."""
     ended = await tx.fetch(_REVOKE, session_id, user_id, now)
     await _touch_each(tx, ended, now)
     return bool(ended)
 
 
 async def revoke_all(tx: Connection, user_id: UserId, but: SessionId | None, now: datetime) -> int:
-    """How many ended."""
+    """Returns how many ended."""
     ended = await tx.fetch(_REVOKE_ALL, user_id, but, now)
     await _touch_each(tx, ended, now)
     return len(ended)
 
 
 async def delete_expired(tx: Connection, now: datetime, limit: int) -> int:
-    status: str = await tx.execute(_DELETE_EXPIRED, now, limit)
-    return int(status.rpartition(" ")[2])
+    return row_count(await tx.execute(_DELETE_EXPIRED, now, limit))
 
 
 async def _touch_each(tx: Connection, ended: Sequence[Row], now: datetime) -> None:
@@ -177,6 +166,6 @@ async def _touch_each(tx: Connection, ended: Sequence[Row], now: datetime) -> No
 async def of_operator(
     connection: Connection, session_id: SessionId, user_id: UserId, now: datetime
 ) -> OperatorSession | None:
-    """Read without a cache: what an operator loses is lost at once."""
+    """Never cached: an operator who loses the right loses it immediately."""
     row = await connection.fetchrow(_OF_OPERATOR, session_id, user_id, now)
     return None if row is None else OperatorSession(**row)

@@ -1,6 +1,6 @@
-"""An account's suppressed addresses: found, entered, lifted, and the row that bounds and orders imports.
+"""An account's suppressed addresses, the row that bounds and orders their imports, and who left which mailing list.
 
-What bounces and complaints suppress is written by `delivery_outcomes` and `reports`, in their transactions.
+Suppressions by bounces and complaints are written by `delivery_outcomes` and `reports`, in their transactions.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,12 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.suppression import SuppressionReason
-from posthouse.store.postgres import Connection
+from posthouse.rules.unsubscribe import ListMember
+from posthouse.store.postgres import Connection, row_count
 from posthouse.store.statement import statement
+
+# A page begins after this row.
+Position = tuple[datetime, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +32,12 @@ class SuppressionRow:
     at: datetime
 
 
-# Where a page begins: after this row.
-Position = tuple[datetime, str]
-
 _COLUMNS: Final = "email, reason, note, added_by, code, response, at"
 
 _FIND: Final = f"SELECT {_COLUMNS} FROM suppressions WHERE account_id = $1 AND email = $2"
 
-# Each reason's newest are read off the index, and the newest of those chosen: there are three. Any time will do, and
-# saying so is the key to that index.
+# The newest rows of each of the three reasons are read from the index, and the newest of those are returned. The
+# condition on the time is always true; it makes the planner use that index.
 _NEWEST: Final = statement(f"""
 SELECT {_COLUMNS}
 FROM unnest(:reasons::text[]) wanted(reason_wanted)
@@ -59,7 +60,7 @@ CROSS JOIN LATERAL (
 ORDER BY at DESC, email DESC LIMIT :limit
 """)
 
-# Addresses are ASCII: the last character of it is behind all that begin alike.
+# Addresses are ASCII: its last character sorts after every address with the prefix.
 _BY_ADDRESS: Final = statement(f"""
 SELECT {_COLUMNS} FROM suppressions
 WHERE account_id = :account_id AND email >= :prefix AND email < :prefix || chr(127) AND email > :after
@@ -88,37 +89,44 @@ SELECT count(*) FROM added
 
 _REMOVE: Final = f"DELETE FROM suppressions WHERE account_id = $1 AND email = $2 RETURNING {_COLUMNS}"
 
-_LIFT: Final = "INSERT INTO lifted_suppressions (account_id, reason, at) VALUES ($1, $2, $3)"
+_LIFT: Final = "INSERT INTO removed_suppressions (account_id, reason, at) VALUES ($1, $2, $3)"
 
 _FORGET_LIFTED: Final = """
-DELETE FROM lifted_suppressions WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM lifted_suppressions WHERE at < $1 LIMIT $2))
+DELETE FROM removed_suppressions WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM removed_suppressions WHERE at < $1 LIMIT $2))
 """
 
 _ENTER: Final = """
-INSERT INTO suppression_books (account_id, manual) VALUES ($1, greatest($2, 0))
-ON CONFLICT (account_id) DO UPDATE SET manual = greatest(suppression_books.manual + $2, 0)
+INSERT INTO suppression_counts (account_id, manual) VALUES ($1, greatest($2, 0))
+ON CONFLICT (account_id) DO UPDATE SET manual = greatest(suppression_counts.manual + $2, 0)
 RETURNING manual
 """
 
 _HOLD: Final = statement("""
-INSERT INTO suppression_books (account_id, importer, held_until) VALUES (:account_id, :importer, :until)
+INSERT INTO suppression_counts (account_id, importer, held_until) VALUES (:account_id, :importer, :until)
 ON CONFLICT (account_id) DO UPDATE SET importer = excluded.importer, held_until = excluded.held_until
-    WHERE suppression_books.held_until IS NULL OR suppression_books.held_until <= :now
+    WHERE suppression_counts.held_until IS NULL OR suppression_counts.held_until <= :now
 RETURNING 1
 """)
 
-_HELD_UNTIL: Final = "SELECT held_until FROM suppression_books WHERE account_id = $1"
+_HELD_UNTIL: Final = "SELECT held_until FROM suppression_counts WHERE account_id = $1"
 
 _EXTEND: Final = statement("""
-UPDATE suppression_books SET manual = manual + :count, held_until = :until
+UPDATE suppression_counts SET manual = manual + :count, held_until = :until
 WHERE account_id = :account_id AND importer = :importer
 RETURNING manual
 """)
 
 _RELEASE: Final = """
-UPDATE suppression_books SET importer = NULL, held_until = NULL WHERE account_id = $1 AND importer = $2
+UPDATE suppression_counts SET importer = NULL, held_until = NULL WHERE account_id = $1 AND importer = $2
 """
+
+# The time of the first is kept.
+_UNSUBSCRIBE: Final = statement("""
+INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES (:account_id, :mailing_list, :email,
+    :now) ON CONFLICT DO NOTHING
+RETURNING 1
+""")
 
 
 async def find(connection: Connection, account_id: AccountId, email: str) -> SuppressionRow | None:
@@ -134,7 +142,7 @@ async def newest(
     count: int,
     domain: str | None = None,
 ) -> list[SuppressionRow]:
-    """Those that came before the position, the newest first; of one domain, if that is given."""
+    """Addresses before the position, the newest first; of one domain, if that is given."""
     asked: dict[str, Any] = {
         "account_id": account_id,
         "reasons": list(reasons),
@@ -152,7 +160,7 @@ async def newest(
 async def by_address(
     connection: Connection, account_id: AccountId, prefix: str, after: str, count: int
 ) -> list[SuppressionRow]:
-    """Those that begin with the prefix and come after a text, in the order of their bytes."""
+    """Addresses with the prefix that come after a text, in the order of their bytes."""
     return [
         SuppressionRow(*row)
         for row in await connection.fetch(
@@ -162,7 +170,7 @@ async def by_address(
 
 
 async def reasons_of(connection: Connection, account_id: AccountId, emails: Sequence[str]) -> dict[str, str]:
-    """Why those of the addresses, in lower case, that are suppressed are."""
+    """The reasons for those of the addresses, in lower case, that are suppressed."""
     return {row["email"]: row["reason"] for row in await connection.fetch(_REASONS_OF, account_id, list(emails))}
 
 
@@ -173,7 +181,7 @@ async def add(
     added_by: str,
     now: datetime,
 ) -> int:
-    """Enter addresses, each once and with its note; return how many were new."""
+    """Add addresses, each once and with its note; return how many were new."""
     emails, notes = [email for email, _ in addresses], [note for _, note in addresses]
     count: int = await tx.fetchval(
         *_ADD.bind(account_id=account_id, emails=emails, notes=notes, added_by=added_by, now=now)
@@ -182,29 +190,28 @@ async def add(
 
 
 async def remove(tx: Connection, account_id: AccountId, email: str) -> SuppressionRow | None:
-    """The removed row; None when there was none."""
+    """Returns the removed row; None if there was none."""
     row = await tx.fetchrow(_REMOVE, account_id, email)
     return None if row is None else SuppressionRow(*row)
 
 
 async def lift(tx: Connection, account_id: AccountId, reason: str, at: datetime) -> None:
-    """It counts for the account's reputation as if it were still suppressed."""
+    """Let the address count for the account's reputation as if it were still suppressed."""
     await tx.execute(_LIFT, account_id, reason, at)
 
 
 async def forget_lifted(tx: Connection, before: datetime, limit: int) -> int:
-    status: str = await tx.execute(_FORGET_LIFTED, before, limit)
-    return int(status.rpartition(" ")[2])
+    return row_count(await tx.execute(_FORGET_LIFTED, before, limit))
 
 
 async def enter(tx: Connection, account_id: AccountId, count: int) -> int:
-    """Count so many more (or fewer) of the account's own; return how many there are by this count."""
+    """Add to (or subtract from) the count of the account's own entries; return the new count."""
     manual: int = await tx.fetchval(_ENTER, account_id, count)
     return manual
 
 
 async def hold_import(tx: Connection, account_id: AccountId, importer: UUID, now: datetime, until: datetime) -> bool:
-    """Whether the importer is now the only importer until then."""
+    """Make the importer the account's only one until then; False if there is another."""
     return await tx.fetchval(*_HOLD.bind(account_id=account_id, importer=importer, now=now, until=until)) is not None
 
 
@@ -216,7 +223,7 @@ async def held_until(connection: Connection, account_id: AccountId) -> datetime 
 async def extend_import(
     tx: Connection, account_id: AccountId, importer: UUID, count: int, until: datetime
 ) -> int | None:
-    """Like `enter`, and the importer stays the only importer; None when another has replaced it."""
+    """Like `enter`, and the importer stays the only one; None if another has replaced it."""
     manual: int | None = await tx.fetchval(
         *_EXTEND.bind(account_id=account_id, importer=importer, count=count, until=until)
     )
@@ -225,3 +232,10 @@ async def extend_import(
 
 async def release_import(tx: Connection, account_id: AccountId, importer: UUID) -> None:
     await tx.execute(_RELEASE, account_id, importer)
+
+
+async def unsubscribe(tx: Connection, leaver: ListMember, now: datetime) -> bool:
+    """Note that this address left a mailing list of the account; return whether that is new."""
+    account_id, mailing_list, email = leaver
+    arguments = _UNSUBSCRIBE.bind(account_id=account_id, mailing_list=mailing_list, email=email, now=now)
+    return await tx.fetchval(*arguments) is not None

@@ -26,7 +26,7 @@ class TemplateVersionRow:
     version: int
     content: Template
     created_at: datetime
-    author: str | None
+    author: str
 
 
 _COLUMNS: Final = "alias, name, published_version, latest_version, created_at, updated_at"
@@ -52,7 +52,7 @@ UPDATE templates SET published_version = :version, updated_at = :now
 WHERE account_id = :account_id AND alias = :alias RETURNING {_COLUMNS}
 """)
 
-# The versions follow by their foreign key.
+# The versions follow through their foreign key.
 _RENAME: Final = statement(f"""
 UPDATE templates SET alias = :new_alias, name = coalesce(:name, name), updated_at = :now,
     former_alias = CASE WHEN alias = :new_alias THEN former_alias ELSE alias END
@@ -106,7 +106,7 @@ def _version(row: Row) -> TemplateVersionRow:
 async def insert(
     tx: Connection, account_id: AccountId, alias: str, name: str, content: Template, now: datetime
 ) -> TemplateRow | None:
-    """A template whose first version is yet to be inserted, or None when the alias is taken."""
+    """A template whose first version is still to be inserted, or None if the alias is taken."""
     row = await tx.fetchrow(
         *_INSERT.bind(account_id=account_id, alias=alias, name=name, size_bytes=content.size_bytes, now=now)
     )
@@ -117,25 +117,14 @@ async def insert_version(
     tx: Connection, account_id: AccountId, alias: str, version: int, content: Template, author: str, now: datetime
 ) -> None:
     await tx.execute(
-        *_INSERT_VERSION.bind(
-            account_id=account_id,
-            alias=alias,
-            version=version,
-            subject=content.subject,
-            text=content.text,
-            html=content.html,
-            engine=content.engine,
-            size_bytes=content.size_bytes,
-            now=now,
-            author=author,
-        )
+        *_INSERT_VERSION.bind_row(content, account_id=account_id, alias=alias, version=version, now=now, author=author)
     )
 
 
 async def take_next_version(
     tx: Connection, account_id: AccountId, alias: str, content: Template, now: datetime
 ) -> TemplateRow | None:
-    """The template with the number and the room of a further version, or None when there is no template."""
+    """Reserve the number and the bytes of a further version; the template, or None if there is none."""
     row = await tx.fetchrow(_NEXT_VERSION, account_id, alias, now, content.size_bytes)
     return None if row is None else TemplateRow(*row)
 
@@ -148,7 +137,7 @@ async def publish(tx: Connection, account_id: AccountId, alias: str, version: in
 async def rename(
     tx: Connection, account_id: AccountId, alias: str, new_alias: str, name: str | None, now: datetime
 ) -> TemplateRow | None:
-    """None when there is no template; the new alias must be free."""
+    """None if there is no template; the new alias must be free."""
     row = await tx.fetchrow(*_RENAME.bind(account_id=account_id, alias=alias, new_alias=new_alias, name=name, now=now))
     return None if row is None else TemplateRow(*row)
 
@@ -167,7 +156,7 @@ async def template(connection: Connection, account_id: AccountId, alias: str) ->
 async def templates(
     connection: Connection, account_id: AccountId, before: tuple[datetime, str] | None, count: int
 ) -> list[TemplateRow]:
-    """The newest first; `before` is where the page before ended."""
+    """The newest first; `before` is the end of the previous page."""
     created_at, alias = before or (None, None)
     return [
         TemplateRow(*row)
@@ -199,7 +188,7 @@ async def delete_versions(tx: Connection, account_id: AccountId, alias: str, ver
 
 
 async def stored_bytes(connection: Connection, account_id: AccountId) -> int:
-    """Of all versions of all templates of the account."""
+    """The bytes of all versions of all templates of the account."""
     found: int = await connection.fetchval(_BYTES, account_id)
     return found
 

@@ -1,9 +1,9 @@
 """Usage by hour and day: accepted mail and its results, counted from messages and events.
 
-Nothing is counted where mail is accepted or delivered. A pass through the accounts, a window of time after the other,
+Nothing is counted while mail is accepted or delivered. A pass through the accounts, one window of time after another,
 reads each message and each event once and adds to the counts; its progress is written in the same transaction, so
 that an interruption neither counts anything twice nor skips it. A result belongs to the hour and day on which its
-message was accepted. Mail that costs no credits is test mail, and is counted apart.
+message was accepted. Mail that costs no credits is test mail, and is counted separately.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, lowest_id, time_of
 from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS
 from posthouse.store import partitions
-from posthouse.store.postgres import Connection, Row, required
+from posthouse.store.postgres import Connection, Row, required, row_count
 from posthouse.store.statement import statement
 
 _Time = TypeVar("_Time", datetime, date)
@@ -24,24 +24,30 @@ _Time = TypeVar("_Time", datetime, date)
 
 @dataclass(frozen=True, slots=True)
 class CountingProgress:
-    """How far the counting has come: of all accounts to `low`, of those up to `walked_to` to `high`.
+    """How far usage has been counted.
 
-    Days before `closing` are closed; of that day itself, the accounts up to `closed_to`.
+    For all accounts up to `counted_before`; in the current pass, up to `pass_before` for the accounts up to
+    `pass_account_id`. Days before `recount_day` were counted a second time, and that day for the accounts up to
+    `recount_account_id`.
     """
 
-    low: datetime
-    high: datetime
-    walked_to: AccountId | None
-    closing: date
-    closed_to: AccountId | None
+    counted_before: datetime
+    pass_before: datetime
+    pass_account_id: AccountId | None
+    recount_day: date
+    recount_account_id: AccountId | None
 
     def counted_to(self, account_id: AccountId) -> datetime:
-        return self.high if self.walked_to is not None and account_id <= self.walked_to else self.low
+        return (
+            self.pass_before
+            if self.pass_account_id is not None and account_id <= self.pass_account_id
+            else self.counted_before
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class UsageCounts:
-    """Recipients accepted in some time, and their results since."""
+    """Recipients accepted in a period, and their results since."""
 
     accepted: int = 0
     delivered: int = 0
@@ -50,7 +56,7 @@ class UsageCounts:
 
     @property
     def open(self) -> int:
-        """Not final when it was counted."""
+        """How many were not final when they were counted."""
         return max(0, self.accepted - self.delivered - self.bounced - self.failed)
 
 
@@ -63,7 +69,7 @@ class UsageRow:
 
 
 class ProviderDay(NamedTuple):
-    """Results at one mailbox provider: after which time they were final (`counts`), and the delivered ones of them."""
+    """Results at one mailbox provider: how long they took (`counts`), and how long the delivered ones took."""
 
     day: date
     provider: str
@@ -80,9 +86,9 @@ class AcceptedCount(NamedTuple):
 
 
 class ResultCount(NamedTuple):
-    """So many recipients of one account had this result, at this mail server, in this time.
+    """How many recipients of one account had this result, at this mail server, after this time.
 
-    `exchange` is None where no server was reached, and `bucket` is the place in the histogram. `is_troubled`: live mail
+    `mx_host` is None where no server was reached, and `bucket` is the place in the histogram. `is_troubled`: live mail
     that was not delivered, or not at the first try.
     """
 
@@ -90,24 +96,27 @@ class ResultCount(NamedTuple):
     hour: datetime
     is_test: bool
     kind: str
-    exchange: str | None
+    mx_host: str | None
     bucket: int
     is_troubled: bool
     recipients: int
 
 
-# Of a day, without an index: this runs once in the life of an installation.
+# Reads a day without an index: this runs once in the life of an installation.
 _OLDEST_MESSAGE: Final = "SELECT id FROM messages WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1"
 _OLDEST_EVENT: Final = "SELECT id FROM events WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1"
 _OLDEST: Final = (_OLDEST_MESSAGE, _OLDEST_EVENT)
 _BEGIN: Final = """
-INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2) ON CONFLICT DO NOTHING
+INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2) ON CONFLICT DO NOTHING
 """
-_STATE: Final = "SELECT low, high, walked_to, closing, closed_to FROM reckoning"
+_STATE: Final = """
+SELECT counted_before, pass_before, pass_account_id, recount_day, recount_account_id FROM usage_counter_progress
+"""
 _STATE_LOCKED: Final = _STATE + " FOR NO KEY UPDATE SKIP LOCKED"
-_ADVANCE: Final = statement(
-    "UPDATE reckoning SET low = :low, high = :high, walked_to = :walked_to, closing = :closing, closed_to = :closed_to"
-)
+_ADVANCE: Final = statement("""
+UPDATE usage_counter_progress SET counted_before = :counted_before, pass_before = :pass_before,
+    pass_account_id = :pass_account_id, recount_day = :recount_day, recount_account_id = :recount_account_id
+""")
 
 _ACCOUNTS: Final = "SELECT id FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
 
@@ -121,16 +130,16 @@ CROSS JOIN LATERAL (
 WHERE accepted.live > 0 OR accepted.test > 0
 """
 
-# A message's id begins with the milliseconds since 1970, which pick its partition and so its day; how long it took
-# is counted from when it was accepted or was to be sent. What is postponed often has many attempts, and the last has
-# decided. The first attempt has fence 1.
+# A message's id begins with the milliseconds since 1970, which select its partition and so its day; its delivery time
+# is counted from when it was accepted or was to be sent. A message that is often postponed has many attempts, and the
+# last one decided. The first attempt has fence 1.
 _RESULTS: Final = statement("""
 SELECT asked.account_id, result.*
 FROM unnest(:account_ids::uuid[]) asked(account_id)
 CROSS JOIN LATERAL (
     SELECT to_timestamp(('x' || left(replace(message.id::text, '-', ''), 12))::bit(48)::bigint / 3600000 * 3600)
                AS hour,
-           message.is_test, event.type AS kind, attempt.exchange,
+           message.is_test, event.type AS kind, attempt.mx_host,
            width_bucket(extract(epoch FROM event.created_at - message.due_at)::float8, :bounds::float8[]) AS bucket,
            NOT message.is_test AND (event.type <> 'email.delivered' OR coalesce(attempt.fence, 0) > 1) AS is_troubled,
            count(*)
@@ -141,7 +150,7 @@ CROSS JOIN LATERAL (
         SELECT id, coalesce(send_at, created_at) AS due_at, credits_reserved = 0 AS is_test FROM messages
         WHERE account_id = asked.account_id AND id = event.message_id LIMIT 1) message
     LEFT JOIN LATERAL (
-        SELECT exchange, fence FROM attempts
+        SELECT mx_host, fence FROM attempts
         WHERE account_id = asked.account_id AND message_id = event.message_id AND position = event.position
         ORDER BY fence DESC LIMIT 1) attempt ON true
     GROUP BY 1, 2, 3, 4, 5, 6) result
@@ -172,7 +181,6 @@ ON CONFLICT (account_id, {key}) DO UPDATE SET accepted = kept.accepted + exclude
 """
 _ADD_DAYS: Final = _ADD.format(table="usage_days", key="day", type="date")
 _ADD_HOURS: Final = _ADD.format(table="usage_hours", key="hour", type="timestamptz")
-# Rows from before the upgrade have no histogram of what was delivered.
 _ADD_PROVIDERS: Final = statement("""
 INSERT INTO usage_latency AS kept (account_id, day, provider, counts, delivered, bounced, failed, delivered_counts)
 SELECT account_id, day, provider, counts::bigint[], delivered, bounced, failed, delivered_counts::bigint[]
@@ -184,7 +192,7 @@ ON CONFLICT (account_id, day, provider) DO UPDATE SET delivered = kept.delivered
     bounced = kept.bounced + excluded.bounced, failed = kept.failed + excluded.failed,
     counts = ARRAY(SELECT old + new FROM unnest(kept.counts, excluded.counts) WITH ORDINALITY
         both_of(old, new, place) ORDER BY place),
-    delivered_counts = ARRAY(SELECT coalesce(old, 0) + new
+    delivered_counts = ARRAY(SELECT old + new
         FROM unnest(kept.delivered_counts, excluded.delivered_counts) WITH ORDINALITY
         both_of(old, new, place) ORDER BY place)
 """)
@@ -221,7 +229,7 @@ WHERE account_id = $1 AND day >= $2 AND day <= $3 ORDER BY day, provider
 
 
 async def begin(connection: Connection, otherwise: datetime) -> None:
-    """Counting begins with the oldest mail that is stored, or then; once it has begun, this changes nothing."""
+    """Begin counting with the oldest stored mail, or then; if counting has begun already, this changes nothing."""
     low = await _oldest(connection) or otherwise
     await connection.execute(_BEGIN, low, low.date())
 
@@ -236,21 +244,19 @@ async def _oldest(connection: Connection) -> datetime | None:
 
 
 async def state(connection: Connection) -> CountingProgress | None:
-    """None when nothing was ever counted."""
+    """None if nothing was ever counted."""
     row = await connection.fetchrow(_STATE)
     return None if row is None else CountingProgress(*row)
 
 
 async def lock(tx: Connection) -> CountingProgress | None:
-    """None when it hasn't begun, or another process counts at this moment."""
+    """None if counting hasn't begun, or another process is counting at this moment."""
     row = await tx.fetchrow(_STATE_LOCKED)
     return None if row is None else CountingProgress(*row)
 
 
 async def advance(tx: Connection, to: CountingProgress) -> None:
-    await tx.execute(
-        *_ADVANCE.bind(low=to.low, high=to.high, walked_to=to.walked_to, closing=to.closing, closed_to=to.closed_to)
-    )
+    await tx.execute(*_ADVANCE.bind_row(to))
 
 
 async def accounts_after(connection: Connection, account_id: AccountId | None, limit: int) -> list[AccountId]:
@@ -261,7 +267,7 @@ async def accounts_after(connection: Connection, account_id: AccountId | None, l
 async def accepted(
     connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
 ) -> Mapping[AccountId, AcceptedCount]:
-    """How many recipients' mail was accepted from `low` until before `high`, of each account that has any."""
+    """How many recipients were accepted from `low` until before `high`, for each account that has any."""
     rows = await connection.fetch(_ACCEPTED, account_ids, lowest_id(low), lowest_id(high))
     return {row["account_id"]: AcceptedCount(row["live"], row["test"]) for row in rows}
 
@@ -269,7 +275,7 @@ async def accepted(
 async def results(
     connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
 ) -> list[ResultCount]:
-    """The results of events between the two, whenever their mail was accepted."""
+    """The results of events between the two ids, whenever their mail was accepted."""
     rows = await connection.fetch(
         *_RESULTS.bind(account_ids=account_ids, lowest=lowest_id(low), before=lowest_id(high), bounds=BOUNDS_SECONDS)
     )
@@ -278,7 +284,7 @@ async def results(
 
 @dataclass(slots=True)
 class ProviderCounts:
-    """Results at a mailbox provider that are to be added."""
+    """Results at a mailbox provider, to be added."""
 
     results: Counter[str] = field(default_factory=Counter)
     counts: list[int] = field(default_factory=lambda: [0] * COUNTS)
@@ -290,7 +296,7 @@ async def add(
     hours: Mapping[tuple[AccountId, datetime], Counter[str]],
     providers: Mapping[tuple[AccountId, date, str], ProviderCounts],
 ) -> None:
-    """The first by hour, with the kinds of `usage_hours`; the second by day and mailbox provider."""
+    """The results to add: first by hour, with the kinds of `usage_hours`; second by day and mailbox provider."""
     if hours:
         days: defaultdict[tuple[AccountId, date], Counter[str]] = defaultdict(Counter)
         for (account_id, hour), counts in hours.items():
@@ -318,13 +324,13 @@ def _columns(rows: Mapping[tuple[AccountId, _Time], Counter[str]]) -> list[Seque
 
 
 async def of_all(connection: Connection, since: datetime) -> tuple[UsageCounts, int]:
-    """Live mail of all accounts that was accepted since the beginning of an hour, and how many rows say so."""
+    """Live mail of all accounts that was accepted since the beginning of an hour, and from how many rows."""
     *counts, rows_read = required(await connection.fetchrow(_OF_ALL, since))
     return UsageCounts(*counts), rows_read
 
 
 async def set_accepted(tx: Connection, day: date, accepted: Mapping[tuple[AccountId, datetime], AcceptedCount]) -> None:
-    """What was accepted in the hours of a day."""
+    """The recipients accepted in the hours of a day."""
     sums: defaultdict[AccountId, Counter[str]] = defaultdict(Counter)
     for (account_id, _), counts in accepted.items():
         sums[account_id].update(live=counts.live, test=counts.test)
@@ -350,7 +356,7 @@ async def forget(tx: Connection, providers_before: date, hours_before: datetime,
         await tx.execute(_FORGET_PROVIDERS, providers_before, limit),
         await tx.execute(_FORGET_HOURS, hours_before, limit),
     ]
-    return sum([int(tag.rpartition(" ")[2]) for tag in deleted])
+    return sum([row_count(status) for status in deleted])
 
 
 def _array(counts: Iterable[int]) -> str:
@@ -358,14 +364,14 @@ def _array(counts: Iterable[int]) -> str:
 
 
 async def days(connection: Connection, account_id: AccountId, first: date, last: date) -> dict[date, UsageRow]:
-    """Those on which anything was accepted."""
+    """The days on which anything was accepted."""
     return {row["day"]: _row(row) for row in await connection.fetch(_DAYS, account_id, first, last)}
 
 
 async def hours(
     connection: Connection, account_id: AccountId, begin: datetime, end: datetime
 ) -> dict[datetime, UsageRow]:
-    """Those in which anything was accepted, from `begin` until before `end`."""
+    """The hours in which anything was accepted, from `begin` until before `end`."""
     return {row["hour"]: _row(row) for row in await connection.fetch(_HOURS, account_id, begin, end)}
 
 

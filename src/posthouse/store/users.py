@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
+from posthouse.rules import ids, input_checks
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.store.accounts import touch
@@ -34,7 +35,7 @@ class MemberRow:
     last_seen_at: datetime | None = None
 
 
-# After all members: where the newest page begins.
+# After all members: the beginning of the newest page.
 END: Final = (datetime(9999, 1, 1, tzinfo=UTC), UserId(UUID(int=2**128 - 1)))
 
 
@@ -134,7 +135,7 @@ def _member(row: Row) -> MemberRow:
 
 
 async def set_operator(tx: Connection, email: str, since: datetime | None) -> bool:
-    """False when there is no such user. The first time of an operator stays."""
+    """False if there is no such user. For an operator, the first time stays."""
     return await tx.fetchval(_SET_OPERATOR, email, since) is not None
 
 
@@ -143,7 +144,7 @@ async def is_operator(connection: Connection, user_id: UserId) -> bool:
 
 
 async def access(connection: Connection, user_id: UserId) -> tuple[datetime | None, bool]:
-    """Since when they operate the service, and whether they have a second factor."""
+    """Since when the user is an operator, and whether they have a second factor."""
     row = await connection.fetchrow(_ACCESS, user_id)
     return (None, False) if row is None else (row["operator_since"], row["has_second_factor"])
 
@@ -153,7 +154,7 @@ async def operators(connection: Connection) -> list[tuple[str, datetime]]:
 
 
 async def insert(tx: Connection, user: UserRow) -> bool:
-    """False when the address is taken. The address is in lower case."""
+    """False if the address is taken. The address is in lower case."""
     return (
         await tx.fetchval(
             *_INSERT.bind(id=user.id, email=user.email, created_at=user.created_at, password_hash=user.password_hash)
@@ -172,12 +173,12 @@ async def find_by_id(connection: Connection, user_id: UserId) -> UserRow | None:
 
 
 async def replace_password(tx: Connection, user: UserRow, password_hash: str) -> bool:
-    """False when it is no longer the one that was read."""
+    """False if the password is no longer the one that was read."""
     return await tx.fetchval(_REPLACE_HASH, user.id, user.password_hash, password_hash) is not None
 
 
 async def accounts_of(connection: Connection, user_id: UserId, limit: int) -> Sequence[AccountOfUser]:
-    """In the order in which they were joined."""
+    """The user's accounts in the order in which they were joined."""
     rows = await connection.fetch(_ACCOUNTS, user_id, limit)
     return [AccountOfUser(row["account_id"], row["name"], Role(row["role"])) for row in rows]
 
@@ -193,7 +194,7 @@ async def note_opened(tx: Connection, user_id: UserId, account_id: AccountId) ->
 
 
 async def join_account(tx: Connection, account_id: AccountId, user_id: UserId, role: Role, now: datetime) -> bool:
-    """False when they are a member already, in whatever role."""
+    """False if they are a member already, in any role."""
     is_new = await tx.fetchval(*_JOIN.bind(account_id=account_id, user_id=user_id, role=role, now=now)) is not None
     await touch(tx, account_id, now)
     return is_new
@@ -209,7 +210,7 @@ async def is_member(connection: Connection, account_id: AccountId, email: str) -
 
 
 async def count_members(connection: Connection, account_id: AccountId, role: Role | None = None) -> int:
-    """All of them, or those of one role."""
+    """The number of all members, or of those with one role."""
     count: int = await connection.fetchval(_COUNT, account_id, role)
     return count
 
@@ -220,14 +221,14 @@ async def change_role(tx: Connection, account_id: AccountId, user_id: UserId, ro
 
 
 async def remove_all_members(tx: Connection, account_id: AccountId, now: datetime) -> int:
-    """The users stay, and may be members of other accounts. Returns how many there were."""
+    """Remove all members. The users stay, and may be members of other accounts. Returns how many there were."""
     removed: int = await tx.fetchval(_REMOVE_ALL, account_id)
     await touch(tx, account_id, now)
     return removed
 
 
 async def remove_member(tx: Connection, account_id: AccountId, user_id: UserId, now: datetime) -> None:
-    """The user itself is kept, with any other accounts."""
+    """Remove the member. The user stays, and any other memberships too."""
     await tx.execute(_REMOVE, account_id, user_id)
     await touch(tx, account_id, now)
 
@@ -249,7 +250,18 @@ async def list_members(connection: Connection, account_id: AccountId, limit: int
 
 
 async def seen(tx: Connection, uses: Mapping[tuple[AccountId, UserId], LastUse]) -> None:
-    """When members were last seen; no cache holds it."""
+    """When members were last seen; never cached."""
     account_ids = [account_id for account_id, _ in uses]
     user_ids = [user_id for _, user_id in uses]
     await tx.execute(_SEEN, account_ids, user_ids, [use.at for use in uses.values()])
+
+
+# A user, as named by an operator.
+
+
+async def named_user(connection: Connection, given: str) -> UserRow | None:
+    """The user with this address or id."""
+    user_id = ids.parse(ids.USER, given)
+    if user_id is not None:
+        return await find_by_id(connection, UserId(user_id))
+    return await find_by_email(connection, input_checks.user_address(given))

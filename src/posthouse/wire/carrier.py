@@ -1,7 +1,7 @@
-"""Deliver a mail to a destination: try its mail servers in order, use TLS where offered, reuse connections.
+"""Deliver a message to a destination: try its mail servers in order, use TLS where offered, reuse connections.
 
 The outcome is an attempt result for each recipient, judged by `rules.outcome`; nothing here raises for a failed
-delivery. A server that fails before MAIL says nothing about the mail, so the next server is tried; any reply from
+delivery. A server that fails before MAIL says nothing about the message, so the next server is tried; any reply from
 MAIL on is the result.
 """
 
@@ -13,18 +13,17 @@ from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from posthouse import crash
-from posthouse.chance import Chance
-from posthouse.mail.exchange import Exchange, NullExchange, exchanges
+from posthouse.mail.mx_host import MxHost, NullMx, mx_hosts
+from posthouse.randomness import Randomness
 from posthouse.rules import outcome
 from posthouse.rules.lane import PER_CONNECTION_MAX
 from posthouse.rules.outcome import AttemptResult, Forbidden, LookupFailure, NoReply, Replied, Stage, Unresolved
 from posthouse.rules.public_address import Address
-from posthouse.rules.relay import Relay
-from posthouse.rules.route import Route
+from posthouse.rules.route import Relay, Route
 from posthouse.wire import smtp
+from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.dns import HostAddresses, MxRecords, NoAnswer, NoName, Resolver
 from posthouse.wire.smtp import ClientDeadlines, Login, SmtpSession
-from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 
 SMTP_PORT: Final = 25
@@ -36,10 +35,10 @@ ADDRESSES_KNOWN_MAX: Final = 10_000
 
 
 class LaneConnections:
-    """The open connections of one lane, at all addresses; `most` says how many there may be now.
+    """The open connections of one lane, at all addresses; `most` returns how many there may be now.
 
-    A server counts a connection until it has closed it as well. So one that is left still counts until then, and
-    another is opened in its place only afterwards.
+    A server counts a connection until it has closed it as well. So a connection that we quit still counts until then,
+    and is replaced only afterwards.
     """
 
     def __init__(self, most: Callable[[], int]) -> None:
@@ -58,9 +57,9 @@ class LaneConnections:
             session.quit()
         self._idle.clear()
 
-    async def make_room(self) -> None:
-        """Return when another may be opened. It counts from then on, until it is `lost`."""
-        # Mails have no more slots in the lane than it may have connections: none waits for another's mail.
+    async def make_capacity(self) -> None:
+        """Return when another connection may be opened. It counts from then on, until it is `lost`."""
+        # Messages have no more slots in the lane than it may have connections: none waits for another message.
         while self._open >= self._most() and (self._idle or self._leaving):
             if self._idle and len(self._leaving) <= len(self._waiters):
                 session = next(iter(self._idle))
@@ -71,7 +70,7 @@ class LaneConnections:
         self._open += 1
 
     def own(self, session: SmtpSession) -> None:
-        """Opened after `make_room`."""
+        """Take over a session that was opened after `make_capacity`."""
         session.when_lost(partial(self.lost, session))
 
     def lost(self, session: SmtpSession | None = None) -> None:
@@ -93,8 +92,8 @@ class LaneConnections:
         self._idle[session] = None
         return True
 
-    def take(self, session: SmtpSession, lane: "LaneConnections | None") -> None:
-        """It is used again, by this lane or another."""
+    def reuse_session(self, session: SmtpSession, lane: "LaneConnections | None") -> None:
+        """Use an idle session again, in this lane or another."""
         self._idle.pop(session, None)
         if lane is not self:
             self.lost()
@@ -122,10 +121,10 @@ class LaneConnections:
 
 @dataclass(frozen=True, slots=True)
 class CarrierRequest:
-    """A mail for recipients at the same destination.
+    """A message for recipients at the same destination.
 
-    It leaves by the first of `routes` that is of the server's family; without any, as the machine sends by itself.
-    With a `relay` it goes there, whatever the destination.
+    It leaves by the first of `routes` that has the server's address family; without routes, the system chooses the
+    address. With a `relay` it is sent there, whatever the destination.
     """
 
     sender: str
@@ -142,27 +141,27 @@ class CarrierRequest:
 class CarrierResult:
     """A result for each recipient, in the request's order, and the last server that was connected to.
 
-    `source` is the address of the route that was used, None without one. `taken_before` is how many mails its
-    connection had carried before. `relay` is the name of the relay that it went to.
+    `source` is the address of the route that was used, None without one. `taken_before` is how many messages the
+    connection had carried before. `relay` is the name of the relay that took it.
     """
 
     results: tuple[AttemptResult, ...]
-    exchange: str | None = None
-    address: str | None = None
+    mx_host: str | None = None
+    remote_ip: str | None = None
     tls: str | None = None
-    source: str | None = None
+    source_ip: str | None = None
     taken_before: int = 0
     relay: str | None = None
 
 
 class Carrier(Protocol):
     async def carry(self, destination: str, request: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
-        """`before_dot` is called at the last moment at which the mail can still be withdrawn."""
+        """`before_dot` is called at the last moment at which the message can still be withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A server's address, and the route to it; None: the machine's own. `relay`, if it is one."""
+    """A server's address, and the route to it; None: the system chooses. `relay`, if the server is one."""
 
     host: str
     address: str
@@ -182,7 +181,7 @@ class SmtpCarrier:
         self,
         *,
         resolver: Resolver,
-        chance: Chance,
+        randomness: Randomness,
         hostname: str,
         tls: TlsPolicy,
         may_connect: Callable[[Address], bool],
@@ -190,18 +189,18 @@ class SmtpCarrier:
         port: int = SMTP_PORT,
         relay_tls: Callable[[], TlsPolicy] | None = None,
     ) -> None:
-        """`relay_tls` must verify; it is asked for when a relay is first used."""
+        """`relay_tls` must verify certificates; it is called when a relay is first used."""
         self._resolver = resolver
-        self._chance = chance
+        self._randomness = randomness
         self._hostname = hostname
         self._tls = tls
         self._relay_tls = relay_tls
-        # Checked for every mail, and the list of forbidden networks is long.
+        # Cached, since it is checked for every message, and the list of forbidden networks is long.
         self._may_connect = lru_cache(ADDRESSES_KNOWN_MAX)(may_connect)
         self._deadlines = deadlines or ClientDeadlines()
         self._port = port
-        # By the server's address and the route to it: a session greeted with the name of its route. Those of a relay
-        # are logged in there.
+        # Idle sessions by the server's address and the route to it, since a session greeted with the name of its route.
+        # Sessions at a relay are logged in there.
         self._idle: dict[_IdleKey, deque[tuple[float, SmtpSession, LaneConnections | None]]] = defaultdict(deque)
         self._idle_count = 0
         # Addresses at which a session was opened, the latest last.
@@ -226,10 +225,10 @@ class SmtpCarrier:
             left = started_at + seconds - loop.time()
             if left <= 0:
                 break
-            # In a short attempt no server may use up the time of the next.
+            # In a short attempt no server may use up the time of the next one.
             until = loop.time() + (left / (len(servers) - tried) if is_unknown else left)
             last = await self._carry_to(server, request, before_dot, until)
-            if not all(outcome.judge(result).next_exchange for result in last.results):
+            if not all(outcome.judge(result).next_mx_host for result in last.results):
                 break
         return last
 
@@ -245,15 +244,15 @@ class SmtpCarrier:
 
     async def _servers(self, destination: str) -> "list[_Server] | Unresolved | Forbidden":
         """The addresses to try, in order; or why there are none."""
-        records = await self._resolver.exchanges(destination)
+        records = await self._resolver.mx_hosts(destination)
         match records:
             case NoName():
                 return Unresolved(LookupFailure.NO_SUCH_NAME)
             case NoAnswer(reason):
                 return Unresolved(LookupFailure.NO_ANSWER, reason)
             case MxRecords():
-                hosts = exchanges(destination, records.records, self._chance.bytes(ORDER_RANDOM_BYTES))
-        if isinstance(hosts, NullExchange):
+                hosts = mx_hosts(destination, records.records, self._randomness.bytes(ORDER_RANDOM_BYTES))
+        if isinstance(hosts, NullMx):
             return Unresolved(LookupFailure.NULL_MX)
         return await self._addresses_of(hosts)
 
@@ -262,12 +261,12 @@ class SmtpCarrier:
         answer = await self._resolver.addresses(relay.host)
         found = answer.addresses if isinstance(answer, HostAddresses) else ()
         if not found:
-            # It says nothing about the recipient.
+            # This says nothing about the recipient.
             return NoReply(Stage.CONNECT, f"the name of the relay, {relay.host}, has no address in DNS")
         ordered = sorted(found, key=lambda address: address.version)[:TRIES_MAX]
         return [_Server(relay.host, str(address), relay=relay) for address in ordered]
 
-    async def _addresses_of(self, hosts: Sequence[Exchange]) -> "list[_Server] | Unresolved | Forbidden":
+    async def _addresses_of(self, hosts: Sequence[MxHost]) -> "list[_Server] | Unresolved | Forbidden":
         servers: list[_Server] = []
         unknown: str | None = None
         is_forbidden = False
@@ -297,11 +296,11 @@ class SmtpCarrier:
         lane = request.connections
         while (session := self._take_idle(server, lane)) is not None:
             carried = await self._deliver(session, server, request, before_dot)
-            # A server that closed an idle connection has said nothing about this mail.
+            # A server that closed an idle connection has said nothing about this message.
             if not _was_stale(carried):
                 return carried
         if lane is not None:
-            await lane.make_room()
+            await lane.make_capacity()
         opened: SmtpSession | smtp.SmtpFailure | None = None
         try:
             opened = await self._open(server, until)
@@ -342,7 +341,7 @@ class SmtpCarrier:
             deadlines=replace(self._deadlines, opening_seconds_total=min(self._deadlines.opening_seconds_total, left)),
             source_address=server.source,
             login=None if relay is None else Login(relay.username, relay.password),
-            is_tls_at_once=relay is not None and relay.is_tls_at_once,
+            is_implicit_tls=relay is not None and relay.is_implicit_tls,
         )
 
     def _remember(self, address: str) -> None:
@@ -370,7 +369,7 @@ class SmtpCarrier:
             self._idle_count -= 1
             if session.is_reusable:
                 if owner is not None:
-                    owner.take(session, lane)
+                    owner.reuse_session(session, lane)
                 return session
             if not session.is_leaving:
                 session.quit()
@@ -403,7 +402,7 @@ def _same_result(request: CarrierRequest, result: AttemptResult, server: _Server
     relay = _relay_name(request)
     if server is None:
         return CarrierResult(results, relay=relay)
-    return CarrierResult(results, server.host, server.address, source=server.source, relay=relay)
+    return CarrierResult(results, server.host, server.address, source_ip=server.source, relay=relay)
 
 
 def _relay_name(request: CarrierRequest) -> str | None:
@@ -411,7 +410,7 @@ def _relay_name(request: CarrierRequest) -> str | None:
 
 
 def _routed(servers: Sequence[_Server], routes: Sequence[Route]) -> list[_Server]:
-    """The servers that a route leads to, each with its route."""
+    """The servers that can be reached by a route, each with its route."""
     by_family = {route.source.version: route for route in reversed(routes)}
     pairs = [(server, by_family.get(6 if ":" in server.address else 4)) for server in servers]
     return [replace(server, route=route) for server, route in pairs if route is not None]

@@ -14,7 +14,8 @@ from typing import Final, cast
 
 from posthouse.mail.reply import Reply, ReplyError, ReplyParser
 
-# Written to the transport at once: bounds what TLS encrypts in a step and what a slow server keeps in our buffers.
+# How much is written to the transport in one call: bounds how much TLS encrypts in a step, and how much waits in our
+# buffers for a slow server.
 BLOCK_BYTES_MAX: Final = 64 * 1024
 # A server that says nothing to QUIT is left after this.
 QUIT_SECONDS_MAX: Final = 2.0
@@ -39,9 +40,9 @@ class Dialogue(asyncio.Protocol):
         "_loop",
         "_lost",
         "_parser",
-        "_patience_seconds",
         "_replies",
         "_socket",
+        "_timeout_seconds",
         "_timer",
         "_timer_at",
         "_transport",
@@ -64,7 +65,7 @@ class Dialogue(asyncio.Protocol):
         self._wanted = 0  # how many of them the waiting task needs
         self._waiter: asyncio.Future[None] | None = None
         self._deadline = 0.0
-        self._patience_seconds = 0.0
+        self._timeout_seconds = 0.0
         self._ends_at = loop.time() + seconds_total
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -158,7 +159,7 @@ class Dialogue(asyncio.Protocol):
 
     async def _drained(self, transport: asyncio.Transport, seconds: float) -> None:
         self._wanted = self._awaited + len(self._replies) + 1  # an expected reply must not wake the task
-        self._patience_seconds = seconds
+        self._timeout_seconds = seconds
         self._wait_for(seconds)
         while self.end_reason is None and transport.get_write_buffer_size():
             await self._pause()
@@ -174,7 +175,7 @@ class Dialogue(asyncio.Protocol):
         single bytes don't."""
         if len(self._replies) < count and self.end_reason is None:
             self._wanted = count
-            self._patience_seconds = seconds
+            self._timeout_seconds = seconds
             self._wait_for(seconds)
             # An emptied write buffer wakes the task too.
             while len(self._replies) < count and self.end_reason is None:
@@ -187,7 +188,7 @@ class Dialogue(asyncio.Protocol):
         """Start TLS; None if that ended the dialogue."""
         # Cleartext after the reply to STARTTLS would be read as if TLS had protected it.
         if not self.is_silent:
-            self.end("the server went on in cleartext after STARTTLS")
+            self.end("the server continued in cleartext after STARTTLS")
         plain = self._transport
         if plain is None or not self.is_open:
             self.end("the server closed the connection")
@@ -317,12 +318,12 @@ class Dialogue(asyncio.Protocol):
             if len(self._replies) >= self._wanted:
                 self._wake()
             else:
-                self._deadline = min(self._loop.time() + self._patience_seconds, self._ends_at)
+                self._deadline = min(self._loop.time() + self._timeout_seconds, self._ends_at)
 
     def _unsolicited(self, reply: Reply) -> None:
         """An unsolicited refusal (421 while idle, 552 in the middle of the content) closes the session.
 
-        Only a refusal during a transaction may be final for the mail: a 5xx to an idle session is about the session.
+        Only a refusal during a transaction may be final for the message: a 5xx to an idle session is about the session.
         """
         if reply.code < 400:
             self.end("the server sent a reply that answers nothing")
@@ -350,3 +351,35 @@ def error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
+
+
+# The content of an outgoing message as SMTP carries it: 7-bit, CRLF, dot-stuffed.
+
+
+class SmtpContent:
+    """A finished message: 7-bit, every line ends with CRLF. Dot-stuffed once, however many sessions send it."""
+
+    __slots__ = ("_stuffed", "content")
+
+    def __init__(self, content: bytes) -> None:
+        if not content.endswith(b"\r\n") or not content.isascii():
+            raise ValueError("the content must be 7-bit and end with CRLF")
+        ends = content.count(b"\r\n")
+        # A bare CR or LF before a dot is how SMTP smuggling hides a second message.
+        if content.count(b"\n") != ends or content.count(b"\r") != ends:
+            raise ValueError("the content has a CR or LF outside a CRLF")
+        self.content = content
+        self._stuffed: bytes | None = None
+
+    @property
+    def stuffed(self) -> bytes:
+        if self._stuffed is None:
+            self._stuffed = dot_stuffed(self.content)
+        return self._stuffed
+
+
+def dot_stuffed(content: bytes) -> bytes:
+    """Double the dot at the start of each line that begins with a dot (RFC 5321, 4.5.2)."""
+    if content.startswith(b"."):
+        content = b"." + content
+    return content.replace(b"\r\n.", b"\r\n..") if b"\r\n." in content else content

@@ -1,7 +1,7 @@
 """DNS queries: answers as values, so that "does not exist" and "no answer" are never confused.
 
 Queries for delivery (MX and addresses) and for the keys of received mail are cached for the record's TTL, within
-bounds: a query costs more than a mail on an open connection. Ownership checks (`texts`) are never cached.
+bounds: a query costs more than a message on an open connection. Ownership checks (`texts`) are never cached.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import dns.rdata
 import dns.rdatatype
 import dns.resolver
 
-from posthouse.mail.exchange import MxRecord
+from posthouse.mail.mx_host import MxRecord
 from posthouse.rules.domain import NoTxtRecord, TxtAnswer, TxtUnknown, TxtValues
 from posthouse.rules.public_address import Address
 
@@ -30,7 +30,7 @@ SERVER_SECONDS_MAX: Final = 2.0
 UDP_BYTES_MAX: Final = 1232
 # Further records of a name are ignored.
 RECORDS_MAX: Final = 100
-# Bounds on the TTL: a wrong record must not stay cached for a week, nor be queried for every mail.
+# Bounds on the TTL: a wrong record must not stay cached for a week, nor be queried for every message.
 CACHE_SECONDS_MIN: Final = 30.0
 CACHE_SECONDS_MAX: Final = 3600.0
 ABSENT_SECONDS: Final = 300.0
@@ -82,7 +82,7 @@ class HostAddresses:
 
 
 def system_name_servers() -> tuple[tuple[str, int], ...]:
-    """Those of the system, as address and port; none if it has no configuration."""
+    """The system's name servers, as address and port; empty if none are configured."""
     try:
         return tuple((str(address), 53) for address in dns.resolver.Resolver().nameservers)
     except dns.resolver.NoResolverConfiguration:
@@ -106,25 +106,25 @@ class Resolver:
         self._cache: dict[tuple[str, str], tuple[float, DnsAnswer]] = {}
         self._pending: dict[tuple[str, str], asyncio.Future[DnsAnswer]] = {}
 
-    async def exchanges(self, domain: str) -> MxRecords | NoName | NoAnswer:
+    async def mx_hosts(self, domain: str) -> MxRecords | NoName | NoAnswer:
         answer = await self._cached_or_query(domain, "MX")
         match answer:
             case RecordsFound(records):
-                return _exchanges(records)
+                return _mx_hosts(records)
             case NoRecord():
                 return MxRecords(())
             case _:
                 return answer
 
     async def addresses(self, host: str) -> HostAddresses | NoName | NoAnswer:
-        # Mostly both are cached, and two tasks would cost more than everything else here.
+        # Usually both are cached, and two tasks would cost more than everything else here.
         answers = [self._cached(host, kind) for kind in ADDRESS_KINDS]
         if None in answers:
             answers = list(await asyncio.gather(*(self._cached_or_query(host, kind) for kind in ADDRESS_KINDS)))
         found = [
             address for answer in answers if isinstance(answer, RecordsFound) for address in _addresses(answer.records)
         ]
-        # Addresses of either family are enough. Without any, a missing answer could have held some.
+        # Addresses of either family are enough. Without any, a missing answer could have contained some.
         if not found:
             for answer in answers:
                 if isinstance(answer, NoAnswer):
@@ -145,18 +145,14 @@ class Resolver:
 
     async def name_servers(self, zone: str) -> tuple[str, ...] | None:
         """The names of the zone's name servers; empty if no zone begins there, None without an answer."""
-        answer, _ = await self._query(zone, "NS")
-        match answer:
-            case RecordsFound(records):
-                return records
-            case NoRecord() | NoName():
-                return ()
-            case NoAnswer():
-                return None
+        return await self._names(zone, "NS")
 
     async def host_names(self, reverse_name: str) -> tuple[str, ...] | None:
         """The names of PTR records; empty if there are none, None without an answer."""
-        answer, _ = await self._query(reverse_name, "PTR")
+        return await self._names(reverse_name, "PTR")
+
+    async def _names(self, name: str, kind: str) -> tuple[str, ...] | None:
+        answer, _ = await self._query(name, kind)
         match answer:
             case RecordsFound(records):
                 return records
@@ -209,7 +205,7 @@ class Resolver:
         except dns.resolver.NoNameservers:
             reason = "the name servers could not answer"
         except dns.exception.DNSException as error:
-            reason = f"the look-up failed: {type(error).__name__}"
+            reason = f"the lookup failed: {type(error).__name__}"
         except OSError as error:
             reason = f"the name servers can't be reached: {error.strerror or error}"
         else:
@@ -238,9 +234,9 @@ def _txt_answer(answer: DnsAnswer) -> TxtAnswer:
             return TxtUnknown(reason)
 
 
-# Parsed once, needed for every mail.
+# Parsed once, needed for every message.
 @lru_cache(maxsize=PARSED_MAX)
-def _exchanges(records: tuple[str, ...]) -> MxRecords:
+def _mx_hosts(records: tuple[str, ...]) -> MxRecords:
     pairs = [record.split(" ", 1) for record in records]
     return MxRecords(tuple([MxRecord(int(preference), host) for preference, host in pairs]))
 

@@ -1,4 +1,4 @@
-"""Which addresses are this machine's: a socket can be bound to no other."""
+"""Whether an address belongs to this machine: a socket can't be bound to any other."""
 
 import socket
 

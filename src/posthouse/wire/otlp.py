@@ -1,8 +1,8 @@
-"""Sends spans to a collector, over HTTP (OTLP), by OpenTelemetry's SDK in a thread of its own.
+"""Sends spans to a collector over HTTP (OTLP), with OpenTelemetry's SDK in a separate thread.
 
 The SDK takes half a second to import, and is an extra: only a process that traces imports this module. Its queue is
-bounded: spans that a collector doesn't take in time are dropped. How the collector is authenticated and how long it
-may take is read by the exporter itself from the variables that OpenTelemetry names (`OTEL_EXPORTER_OTLP_…`).
+bounded: spans that a collector doesn't take in time are dropped. The exporter reads its credentials and its timeout
+from OpenTelemetry's environment variables (`OTEL_EXPORTER_OTLP_…`).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 from posthouse.traces import Kind, Span
 
-# At the end of a process, a collector that is away must not keep it.
+# An unreachable collector must not delay the end of a process.
 CLOSE_SECONDS_MAX: Final = 3.0
 _KINDS: Final = {
     Kind.INTERNAL: SpanKind.INTERNAL,
@@ -33,7 +33,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _GivenIds(IdGenerator):
-    """A span's ids were chosen when it began."""
+    """Returns the ids that were chosen when the span began."""
 
     span: Span
 
@@ -45,12 +45,12 @@ class _GivenIds(IdGenerator):
 
 
 class SpanSender:
-    """`resource` says of which process the spans are."""
+    """`resource` describes the process that the spans belong to."""
 
     def __init__(self, endpoint: str, resource: Mapping[str, str | int]) -> None:
         self._ids = _GivenIds()
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,  # what is not sampled has no span
+            sampler=ALWAYS_ON,  # only sampled operations have a span
             resource=Resource.create(dict(resource)),
             id_generator=self._ids,
             shutdown_on_exit=False,
@@ -59,7 +59,7 @@ class SpanSender:
         self._tracer = self._provider.get_tracer("posthouse")
 
     def send(self, span: Span) -> None:
-        """Takes an ended span, on the event loop; it is sent later."""
+        """Take an ended span, on the event loop; it is sent later."""
         self._ids.span = span
         sent = self._tracer.start_span(
             span.name,
@@ -73,14 +73,14 @@ class SpanSender:
         sent.end(_nanoseconds(span.ended_at))
 
     async def close(self) -> None:
-        """Send what is left, if the collector takes it soon."""
+        """Send the remaining spans, if the collector takes them soon."""
         closing = threading.Thread(target=self._provider.shutdown, name="otlp-close", daemon=True)
         closing.start()
         await asyncio.to_thread(closing.join, CLOSE_SECONDS_MAX)
 
 
 def _parent(span: Span) -> SpanContext:
-    """Without a parent, an invalid context: the span is then the first of its trace."""
+    """The parent's context; an invalid one without a parent: the span is then the first of its trace."""
     if span.parent_id is None:
         return SpanContext(0, 0, is_remote=False)
     trace_id, span_id = (int.from_bytes(given, "big") for given in (span.context.trace_id, span.parent_id))

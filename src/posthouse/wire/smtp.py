@@ -6,7 +6,7 @@ programming error (an unsafe address or content) and a cancellation raise.
 The final dot is the point of no return. Before it, all content has been sent and `before_dot` checks the lease a
 last time; a session that ends before the dot delivered nothing. After the dot, a missing reply proves nothing:
 the failure is `ambiguous`. With CHUNKING an empty last chunk replaces the dot. A failed transaction is reset when
-the next transaction begins, so that no mail waits for the reset.
+the next transaction begins, so that no message waits for the reset.
 """
 
 import asyncio
@@ -20,8 +20,7 @@ from typing import Final
 from posthouse import crash
 from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import AUTHENTICATION_REQUIRED, Stage
-from posthouse.wire.dialogue import Dialogue, error_text
-from posthouse.wire.smtp_content import SmtpContent
+from posthouse.wire.dialogue import Dialogue, SmtpContent, error_text
 from posthouse.wire.tls import TlsDetails, TlsPolicy, TlsUse, verifies
 
 START_CONTENT: Final = 354
@@ -38,9 +37,9 @@ class ClientDeadlines:
     """How long to wait at each step. A complete reply or a sent block restarts the step's wait; nothing extends
     the totals.
 
-    `destination_seconds_total` is for all addresses of a destination together, until a session is open. A mail's first
-    attempt at a destination of which no server ever answered has only `first_seconds_total`: it may be a domain that
-    was made to hold sessions open. A slow server gets the full time at the second attempt.
+    `destination_seconds_total` is for all addresses of a destination together, until a session is open. A message's
+    first attempt at a destination whose servers have never answered has only `first_seconds_total`: the domain may have
+    been set up to hold sessions open. A slow server gets the full time at the second attempt.
     """
 
     connect_seconds: float = 30.0
@@ -57,7 +56,7 @@ class ClientDeadlines:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who we are at a relay. It is sent over verified TLS only."""
+    """Our login at a relay. It is sent only over verified TLS."""
 
     username: str
     password: str = field(repr=False)
@@ -65,7 +64,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class SmtpAccepted:
-    """The server accepted the mail for this recipient; `reply` answers the dot."""
+    """The server accepted the message for this recipient; `reply` answers the dot."""
 
     reply: Reply
 
@@ -135,12 +134,12 @@ class SmtpSession:
         deadlines: ClientDeadlines,
         source_address: str | None = None,
         login: Login | None = None,
-        is_tls_at_once: bool = False,
+        is_implicit_tls: bool = False,
     ) -> "SmtpSession | SmtpFailure":
         """Connect to this IP address and prepare to deliver. `hostname` goes into EHLO, `server_name` is the MX name
-        that TLS requests and verifies. `is_tls_at_once`: TLS begins before the greeting."""
+        that TLS requests and verifies. `is_implicit_tls`: TLS begins before the greeting."""
         if login is not None and tls.use is not TlsUse.REQUIRED_VERIFIED:
-            raise ValueError("a login is sent over verified TLS only")
+            raise ValueError("a login is sent only over verified TLS")
         if _is_hostname(hostname) is None:
             raise ValueError(f"{hostname!r} can't be written in EHLO")
         loop = asyncio.get_running_loop()
@@ -154,7 +153,7 @@ class SmtpSession:
         except OSError as error:
             return SmtpFailure(Stage.CONNECT, None, f"no connection: {error_text(error)}")
         session = cls(dialogue, deadlines)
-        failure = await session.greet_and_secure(hostname, tls, server_name, is_tls_at_once=is_tls_at_once)
+        failure = await session.greet_and_secure(hostname, tls, server_name, is_implicit_tls=is_implicit_tls)
         if failure is None and login is not None:
             failure = await session.log_in(login)
         if failure is None:
@@ -163,10 +162,10 @@ class SmtpSession:
         return failure
 
     async def greet_and_secure(
-        self, hostname: str, tls: TlsPolicy, server_name: str, *, is_tls_at_once: bool = False
+        self, hostname: str, tls: TlsPolicy, server_name: str, *, is_implicit_tls: bool = False
     ) -> SmtpFailure | None:
         """After connecting: greeting, EHLO, and STARTTLS according to the policy."""
-        if is_tls_at_once and tls.context is not None:
+        if is_implicit_tls and tls.context is not None:
             failure = await self._handshake(tls.context, server_name)
             if failure is not None:
                 return failure
@@ -211,9 +210,9 @@ class SmtpSession:
         return None
 
     async def log_in(self, login: Login) -> SmtpFailure | None:
-        """AUTH PLAIN, or LOGIN where the server knows nothing else; only over verified TLS."""
+        """AUTH PLAIN, or LOGIN if the server offers only that; only over verified TLS."""
         if self.tls is None or not self.tls.is_verified:
-            raise RuntimeError("a login is sent over verified TLS only")
+            raise RuntimeError("a login is sent only over verified TLS")
         mechanisms = self.extensions.get("AUTH", "").upper().split()
         if "PLAIN" in mechanisms:
             return await self._auth([b"AUTH PLAIN " + _base64(f"\0{login.username}\0{login.password}")])
@@ -272,7 +271,7 @@ class SmtpSession:
     async def deliver(
         self, sender: str, recipients: Sequence[str], message: SmtpContent, before_dot: Callable[[], bool]
     ) -> SmtpTransaction:
-        """Send a mail to these recipients, at least one. An empty `sender` is the null return path.
+        """Send a message to these recipients, at least one. An empty `sender` is the null return path.
 
         An idle session may turn out to be closed: then every failure is at MAIL, and nothing was delivered.
         Cancelling the task aborts the connection; after the dot that is ambiguous.
@@ -313,7 +312,7 @@ class SmtpSession:
         recipients = len(envelope) - 1
         if self._needs_reset and not await self._reset():
             return [self._lost(Stage.MAIL)] * recipients
-        # Until the server has accepted a complete mail, it may hold half a transaction.
+        # Until the server has accepted a complete message, it may hold half a transaction.
         self._needs_reset = True
         is_chunked = "CHUNKING" in self.extensions
         commands = envelope if is_chunked else [*envelope, b"DATA\r\n"]
@@ -365,8 +364,8 @@ class SmtpSession:
         if not replies:
             return [self._lost(Stage.MAIL)] * recipients
         if not _is_success(replies[0]):
-            # With a recipient that was taken all the same, it is no refusal of the sender alone; that a login is needed
-            # says nothing of either.
+            # If a recipient was accepted anyway, this is not a refusal of the sender only; a reply that a login is
+            # needed is about neither.
             took_one = any(map(_is_success, replies[1 : recipients + 1]))
             is_later = took_one and replies[0].code != AUTHENTICATION_REQUIRED
             return [self._refused(Stage.DATA if is_later else Stage.MAIL, replies[0])] * recipients
@@ -380,7 +379,7 @@ class SmtpSession:
     async def _close_empty_content(self, replies: list[Reply]) -> None:
         """The server asks for content though it accepted no recipient (RFC 2920, 3.1): send a lone dot."""
         if any(map(_is_success, replies[1:-1])):
-            # It refused MAIL but accepted a recipient, who would get an empty mail.
+            # It refused MAIL but accepted a recipient, who would get an empty message.
             self._dialogue.end("the server took a recipient of a transaction that it had refused")
             return
         self._dialogue.command(b".\r\n", 1)
@@ -447,7 +446,7 @@ class SmtpSession:
         if reply.code >= 400:
             return SmtpFailure(stage, reply, "the server refused")
         # A success code that does not fit this stage: what the server did is unknown.
-        reason = f"the server answered {stage} with {reply.code}, which means nothing there"
+        reason = f"the server answered {stage} with {reply.code}, which has no meaning there"
         self._dialogue.end(reason)
         return SmtpFailure(stage, None, reason, ambiguous=stage is Stage.DOT)
 

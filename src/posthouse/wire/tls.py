@@ -1,7 +1,9 @@
-"""TLS of outgoing SMTP: when it is used, whether it must be verified, and what was agreed."""
+"""TLS for outgoing SMTP: when it is used, whether it must be verified, and what was negotiated."""
 
+import asyncio
 import enum
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,3 +40,27 @@ class TlsDetails:
 
 def verifies(context: ssl.SSLContext) -> bool:
     return context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname
+
+
+# Asks a mail server for its greeting, to see whether port 25 can be reached from here.
+
+
+SECONDS_MAX: Final = 10.0
+LINE_BYTES_MAX: Final = 1024
+
+
+async def greeting(host: str, port: int = 25, seconds_max: float = SECONDS_MAX) -> str:
+    """The first line that the server sends; raises OSError (for instance TimeoutError) if it sends none."""
+    async with asyncio.timeout(seconds_max):
+        reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)
+        try:
+            line = await reader.readline()
+        except ValueError:
+            line = b""
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+    if not line.startswith(b"220"):
+        raise ConnectionError(f"it does not greet as a mail server does: {line[:60]!r}")
+    return line.decode("ascii", "replace").strip()

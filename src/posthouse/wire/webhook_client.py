@@ -111,7 +111,7 @@ class HttpWebhookClient:
     ) -> None:
         self._resolver = resolver
         self._may_connect = may_connect
-        # Checked for every call, and the list of forbidden networks is long.
+        # Cached, since it is checked for every call, and the list of forbidden networks is long.
         self._allowed = lru_cache(PREPARED_MAX)(partial(_allowed, may_connect))
         self._seconds_max = seconds_max
         self._open_socket = open_socket
@@ -155,7 +155,7 @@ class HttpWebhookClient:
                 address=address,
             )
         except TimeoutError:
-            reason = f"no whole answer within {self._seconds_max:g} seconds: time ran out while {state.doing}"
+            reason = f"no complete answer within {self._seconds_max:g} seconds: time ran out while {state.doing}"
         except aiohttp.ClientError as error:
             reason = _reason(error, state)
         finally:
@@ -174,7 +174,7 @@ class HttpWebhookClient:
             answer = await self._resolver.addresses(target.host)
             match answer:
                 case NoName():
-                    return f"there is no {target.host} in DNS"
+                    return f"{target.host} does not exist in DNS"
                 case NoAnswer(reason):
                     return f"{target.host} could not be looked up: {reason}"
                 case HostAddresses(addresses):
@@ -183,7 +183,7 @@ class HttpWebhookClient:
             return f"{target.host} has no address in DNS"
         allowed = self._allowed(found)
         if not allowed:
-            return f"{target.host} leads to an address that is not public"
+            return f"{target.host} resolves to an address that is not public"
         if len(allowed) == 1:
             return allowed
         # IPv4 first: many networks have no IPv6 route and notice it slowly.
@@ -203,7 +203,12 @@ class HttpWebhookClient:
         return await self._post_to(addresses[-1], target, body, headers, self._last_try), addresses[-1]
 
     async def _post_to(
-        self, address: str, target: WebhookTarget, body: bytes, headers: Mapping[str, str], patience: ClientTimeout
+        self,
+        address: str,
+        target: WebhookTarget,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout: ClientTimeout,  # noqa: ASYNC109 (the client's own parameter)
     ) -> aiohttp.ClientResponse:
         url, common = _prepared(target, address)
         return await self._session.post(
@@ -212,7 +217,7 @@ class HttpWebhookClient:
             headers={**common, **headers},
             server_hostname=target.host,
             allow_redirects=False,
-            timeout=patience,
+            timeout=timeout,
         )
 
     def _is_away(self, address: str) -> bool:
@@ -270,7 +275,7 @@ class _Handler(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         was_full = self._bytes_left < 0
         self._bytes_left -= len(data)
-        # No new data means: go on with the buffered data.
+        # No new data means: continue with the buffered data.
         if self._bytes_left >= 0 or not data:
             super().data_received(data)
             return
@@ -311,7 +316,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _NoResolver(AbstractResolver):
-    """The client only gets addresses. Any DNS query by it is a bug."""
+    """The client only gets addresses: any DNS query by it is a bug."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

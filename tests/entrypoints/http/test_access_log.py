@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.compose.logging_setup import _JsonFormatter
+from posthouse.compose.process import _JsonFormatter
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE, AccessLog, LineWriter
 from posthouse.entrypoints.http.responses import IS_HEAD, REQUEST_ID_TEXT
 from posthouse.rules import ids

@@ -1,4 +1,4 @@
-"""The dashboard's page, its files, and the frame for a mail's HTML."""
+"""The dashboard's page, its files, and the frame for a message's HTML."""
 
 import gzip
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posthouse.entrypoints.http import dashboard_build
+from posthouse.entrypoints.http import static_content
 from posthouse.entrypoints.http.routes.dashboard import FRAME_BYTES_MAX
 from tests.support.hostile_html import payloads
 from tests.support.in_process_http import Reply, ask, get
@@ -27,10 +27,10 @@ OWN_FRAME = {"sec_fetch_site": "same-origin", "sec_fetch_dest": "iframe"}
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(dashboard_build, "DIRECTORY", tmp_path)
-    dashboard_build._build.cache_clear()
+    monkeypatch.setattr(static_content, "DASHBOARD_DIRECTORY", tmp_path)
+    static_content._dashboard.cache_clear()
     yield tmp_path
-    dashboard_build._build.cache_clear()
+    static_content._dashboard.cache_clear()
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def nonce_of(reply: Reply) -> str:
 
 @pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("path", ["", "/", "/ac_x/messages?status=failed", "/ac_x/messages/em_y", "/frame", "/a/../b"])
-async def test_every_address_that_is_no_file_answers_the_page(path: str) -> None:
+async def test_every_address_that_is_not_a_file_answers_the_page(path: str) -> None:
     reply = await get(f"/dashboard{path}")
     assert reply.status == 200
     assert reply.headers["content-type"] == "text/html; charset=utf-8"
@@ -60,7 +60,7 @@ async def test_every_address_that_is_no_file_answers_the_page(path: str) -> None
 
 
 @pytest.mark.usefixtures("build")
-async def test_each_page_has_a_nonce_of_its_own() -> None:
+async def test_each_page_has_its_own_nonce() -> None:
     nonces = {nonce_of(await get("/dashboard/")) for _ in range(20)}
     assert len(nonces) == 20
     assert min(map(len, nonces)) >= 22
@@ -99,7 +99,7 @@ async def test_without_a_build_the_page_says_how_to_build_it(directory: Path) ->
     reply = await get("/dashboard/ac_x/messages")
     assert reply.status == 503
     assert b"make dashboard" in reply.body
-    assert not dashboard_build.is_built()
+    assert not static_content.is_dashboard_built()
     (directory / "index.html").write_text(PAGE)
     assert (await get("/dashboard/")).status == 200
 
@@ -151,7 +151,7 @@ async def test_nothing_but_a_frame_of_ours_gets_the_html_back(site: str, destina
 
 
 @pytest.mark.parametrize("name", payloads(""))
-async def test_what_loads_by_itself_is_renamed(name: str) -> None:
+async def test_what_loads_automatically_is_renamed(name: str) -> None:
     reply = await post_frame(payloads("http://trap.example")[name])
     assert b"<iframe" not in reply.body.lower()
     assert b"<link" not in reply.body.lower()

@@ -26,7 +26,7 @@ async def test_the_page_is_html() -> None:
     assert b"Posthouse API reference" in reply.body
 
 
-async def test_the_page_refers_to_this_service_alone() -> None:
+async def test_the_page_refers_only_to_this_service() -> None:
     page = (await get("/docs")).body.decode()
     assert re.findall(r"(?:https?:)?//", page) == []
     assert {link.partition("?")[0] for link in LINK.findall(page)} == {

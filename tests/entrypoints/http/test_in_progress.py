@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.entrypoints.http.in_progress import (
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.request_limits import (
     BODY_BYTES_MAX,
     COUNTED_BYTES_MIN,
     LARGE_WORK,
@@ -16,7 +17,6 @@ from posthouse.entrypoints.http.in_progress import (
     InProgress,
     RequestInProgress,
 )
-from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.rules import limits
 from posthouse.rules.ids import AccountId
 
@@ -42,7 +42,7 @@ async def test_the_memory_of_a_body_is_counted_from_its_announced_size() -> None
     assert (in_progress.body_bytes.taken, in_progress.work.taken) == (0, 0)
 
 
-async def test_a_small_body_counts_as_work_alone() -> None:
+async def test_a_small_body_counts_only_as_work() -> None:
     in_progress = InProgress()
     async with in_progress.request(FIRST, sized(COUNTED_BYTES_MIN)) as request:
         await request.begin_work(bytes(10))
@@ -61,7 +61,7 @@ async def test_recipients_count_as_work_whatever_the_size_of_the_body() -> None:
     assert in_progress.work.taken == 0
 
 
-async def test_work_that_takes_turns_by_itself_counts_as_little() -> None:
+async def test_work_that_is_already_fair_counts_as_little() -> None:
     in_progress = InProgress()
     async with in_progress.request(FIRST, sized(10)) as request:
         await request.begin_work(bytes(10), LARGE_WORK)
@@ -98,7 +98,7 @@ async def test_an_account_leaves_memory_for_others() -> None:
     assert await entered(in_progress, SECOND, sized(LARGEST))
 
 
-async def test_large_bodies_of_an_account_leave_a_turn_for_another_account() -> None:
+async def test_large_bodies_of_an_account_leave_another_account_its_turn() -> None:
     in_progress = InProgress()
     large = bytes(limits.THREAD_BODY_BYTES_MIN + 1)
     requests = [await entered(in_progress, FIRST, sized(len(large))) for _ in range(4)]

@@ -14,10 +14,11 @@ from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
+from tests.support.context import context
 
 
 class Client:
-    """Reads what is sent, until it leaves."""
+    """Reads what is sent, until it disconnects."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
@@ -49,7 +50,7 @@ async def admitted() -> None:
 
 @pytest.fixture
 def live(database: Database) -> Live:
-    return Live(database=database, clock=SettableClock())
+    return Live(context(database, SettableClock()))
 
 
 def stream_of(live: Live, heartbeat_seconds: float) -> LiveStream:

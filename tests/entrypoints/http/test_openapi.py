@@ -12,21 +12,20 @@ from fastapi import FastAPI, Request
 from schemathesis.core.result import Ok
 from starlette.routing import Route
 
-from posthouse.entrypoints.http import openapi
+from posthouse.entrypoints.http import api_reference
 from posthouse.entrypoints.http.app import create_router
-from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.mail.address import GIVEN_CHARACTERS_MAX
-from posthouse.rules import download, limits
+from posthouse.rules import limits
+from posthouse.rules.attachment import DOWNLOAD_TYPES
 from posthouse.rules.refusal import Code
-from tools.write_openapi import FILE, document, written
+from tools.write_openapi import FILE, document, resolved, written
 
 DOCUMENT = document()
 ERROR = "#/components/schemas/Error"
 
 LIMITS = {
-    "Unique recipients over `to`, `cc`, `bcc`": f"{limits.RECIPIENTS_MAX}",
+    "Unique recipients across `to`, `cc`, `bcc`": f"{limits.RECIPIENTS_MAX}",
     "Subject": f"{limits.SUBJECT_CHARACTERS_MAX} characters",
     "Assembled message": "10 MiB",
     "Request body": "16 MiB",
@@ -35,7 +34,7 @@ LIMITS = {
     "Template variables": f"{limits.VARIABLES_MAX}",
     "Custom headers": f"{limits.HEADERS_MAX}, 16 KiB in all",
     "Idempotency-Key": f"1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, valid 24 hours",
-    "Requests": f"{limits.RATE_PER_SECOND} a second per account, {limits.RATE_BURST} at once",
+    "Requests": f"{limits.RATE_PER_SECOND} per second and account, in bursts of up to {limits.RATE_BURST}",
 }
 
 
@@ -48,7 +47,7 @@ def operations() -> Iterator[tuple[str, dict[str, Any]]]:
 def responses() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name, operation in operations():
         for status, response in operation["responses"].items():
-            yield name, status, response
+            yield name, status, resolved(response)
 
 
 def references(part: Any) -> Iterator[str]:
@@ -77,14 +76,14 @@ def test_the_committed_document_is_the_one_that_is_served() -> None:
 
 
 async def test_it_is_made_once_when_it_is_first_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, make = [], openapi.openapi
+    made, make = [], api_reference.document
 
     def noted(application: FastAPI) -> dict[str, Any]:
         made.append(application)
         return make(application)
 
-    monkeypatch.setattr(openapi, "openapi", noted)
-    router = create_router(SendEndpoint(BodyReader()))
+    monkeypatch.setattr(api_reference, "document", noted)
+    router = create_router()
     (route,) = [route for route in router.routes if isinstance(route, Route) and route.path == "/openapi.json"]
     assert made == []
 
@@ -141,7 +140,7 @@ def test_every_body_is_json_except_pages_files_and_streams() -> None:
         ("POST /v1/suppressions/import", "200"): ("application/x-ndjson",),
         ("GET /v1/suppressions/export", "200"): ("text/csv",),
         ("GET /v1/messages/{id}/raw", "200"): ("message/rfc822",),
-        ("GET /v1/messages/{id}/attachments/{part}", "200"): download.TYPES,
+        ("GET /v1/messages/{id}/attachments/{part}", "200"): DOWNLOAD_TYPES,
         ("GET /v1/messages/export", "200"): ("text/csv",),
         ("GET /v1/ledger/export", "200"): ("text/csv",),
         ("GET /v1/audit-log/export", "200"): ("text/csv",),
@@ -164,9 +163,10 @@ def test_every_reference_has_a_target() -> None:
         assert name in DOCUMENT["components"][kind], reference
 
 
-def test_every_schema_is_used() -> None:
-    used = {reference.rpartition("/")[2] for reference in references(DOCUMENT)}
-    assert set(DOCUMENT["components"]["schemas"]) == used
+@pytest.mark.parametrize("kind", ["schemas", "responses", "headers"])
+def test_every_component_is_used(kind: str) -> None:
+    used = {reference for reference in references(DOCUMENT) if f"/{kind}/" in reference}
+    assert {f"#/components/{kind}/{name}" for name in DOCUMENT["components"][kind]} == used
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))

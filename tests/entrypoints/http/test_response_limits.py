@@ -9,8 +9,8 @@ import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 
 from posthouse.entrypoints.http import responses
-from posthouse.entrypoints.http.connection import BoundedConnection
-from posthouse.entrypoints.http.response_limits import PIECE_BYTES, SENDING_BYTES_MAX, ResponseLimits
+from posthouse.entrypoints.http.request_limits import PIECE_BYTES, SENDING_BYTES_MAX, ResponseLimits
+from posthouse.entrypoints.http.server import BoundedConnection
 from tests.support.eventually import eventually
 from tools.private_postgres import free_port
 
@@ -52,7 +52,7 @@ async def test_a_small_response_is_sent_unchanged() -> None:
     assert sent == [START, body(PIECE_BYTES)]
 
 
-async def test_a_large_response_without_room_is_refused_until_there_is_room() -> None:
+async def test_a_large_response_is_refused_until_there_is_memory_for_it() -> None:
     limits = ResponseLimits()
     is_read = asyncio.Event()
     statuses: list[int] = []
@@ -81,7 +81,7 @@ async def test_a_large_response_without_room_is_refused_until_there_is_room() ->
     assert statuses == [503, 200, 200]
 
 
-async def test_unread_responses_of_an_address_leave_room_for_others() -> None:
+async def test_unread_responses_of_an_address_leave_memory_for_others() -> None:
     limits = ResponseLimits()
     statuses: list[int] = []
 

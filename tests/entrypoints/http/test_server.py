@@ -78,7 +78,7 @@ async def test_connections_are_spread_over_the_processes() -> None:
         assert len(await responders(port)) == PROCESSES
 
 
-async def test_a_dead_process_is_replaced_and_the_other_goes_on() -> None:
+async def test_a_dead_process_is_replaced_and_the_other_continues() -> None:
     async with serving() as port:
         killed, other = await responders(port)
         os.kill(killed, signal.SIGKILL)

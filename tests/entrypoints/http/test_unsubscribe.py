@@ -101,4 +101,4 @@ hostile = some.lists(
 def test_stored_text_is_never_a_tag_on_the_page(email: str, mailing_list: str) -> None:
     shown = page(email, mailing_list)
     assert shown.tags == page("a", "b").tags
-    assert f"{email} gets mail of the list {mailing_list}." in shown.text
+    assert f"{email} gets mail from the list {mailing_list}." in shown.text

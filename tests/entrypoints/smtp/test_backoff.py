@@ -1,7 +1,7 @@
 """Delays after failed logins: which logins wait, and how long."""
 
-from posthouse.entrypoints.smtp import backoff as subject
-from posthouse.entrypoints.smtp.backoff import Backoff
+from posthouse.entrypoints.smtp import submission as subject
+from posthouse.entrypoints.smtp.submission import Backoff
 from posthouse.rules import limits
 
 HERE, THERE = "192.0.2.1", "198.51.100.7"

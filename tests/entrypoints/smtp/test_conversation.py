@@ -1,4 +1,4 @@
-"""SMTP sessions without a socket: replies, accepted messages, limits, and independence of how bytes are split."""
+"""SMTP sessions without a socket: replies, accepted messages, limits; the same however the bytes are split."""
 
 import base64
 from collections.abc import Iterable, Iterator
@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posthouse.entrypoints.smtp import commands as subject
+from posthouse.entrypoints.smtp.commands import AcceptMessage, Close, StartTls, Step
 from posthouse.entrypoints.smtp.content import ContentMemory, content_memory
 from posthouse.entrypoints.smtp.conversation import LINE_BYTES_MAX, Conversation
-from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, StartTls, Step
+from posthouse.entrypoints.smtp.grammar import Authenticate
 from posthouse.entrypoints.smtp.replies import ServerReply, encoded
 from posthouse.entrypoints.smtp.service import Envelope, Policy
 from tests.support.bad_input import bad_input
@@ -299,7 +300,7 @@ def test_a_session_is_closed_after_a_thousand_messages() -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 1_000, 1 << 16])
-def test_an_endless_line_is_not_kept(piece: int) -> None:
+def test_an_endless_line_is_not_buffered(piece: int) -> None:
     client = opened()
     for _ in range(10_000 // min(piece, 1_000)):
         client.send(b"x" * piece)
@@ -321,7 +322,7 @@ def test_refused_content_is_read_up_to_a_limit() -> None:
     piece = b"x" * (1 << 20)
     for _ in range(70):
         client.send(piece)
-    assert client.replied.endswith(encoded(ServerReply(421, "4.7.0", "Too much that can't be taken.")))
+    assert client.replied.endswith(encoded(ServerReply(421, "4.7.0", "Too much refused content.")))
 
 
 @pytest.mark.parametrize("size", [999, 1_000, 1_001, 1_400, 5_000])

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.smtp.inbound import MESSAGE_BYTES_MAX, Inbound
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
@@ -23,6 +22,7 @@ from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
 from posthouse.wire.dns import Resolver
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.feedback_loop import FeedbackLoop, complaint_check
 from tests.support.inbound_reports import VACATION, bounce, complaint
@@ -41,18 +41,15 @@ LOOP, AUTHOR = FeedbackLoop("provider.example"), "fbl@provider.example"
 
 def inbound(database: Database, resolver: Resolver | None = None) -> Inbound:
     reports = Reports(
-        database=database,
-        clock=DatabaseClock(),
-        chance=SystemChance(),
+        context(database, DatabaseClock(), return_path=[KEY]),
         return_path_domain=DOMAIN,
-        keys=[KEY],
         complaint_check=complaint_check(resolver, LOOP.domain),
         feedback_address=COMPLAINTS,
     )
     return Inbound(reports=reports, hostname=HOSTNAME, return_path_domain=DOMAIN, feedback_address=COMPLAINTS)
 
 
-# For decisions that need no database.
+# For decisions without a database.
 SERVICE = inbound(Database(None))
 
 
@@ -231,7 +228,7 @@ async def test_a_bounce_is_matched_to_the_sent_mail(server: InboundServer) -> No
     taken = await server.steps.claimed(["kim@example.com", "lee@example.com"])
     left = [await outgoing_mail.request(rows) for rows in (alone, shared, taken)]
     for rows, address in ((alone, "192.0.2.1"), (shared, "192.0.2.1"), (taken, "127.0.0.1")):
-        outcomes = [server.steps.outcome(claim, DeliveryResult.DELIVERED, address=address) for claim in rows]
+        outcomes = [server.steps.outcome(claim, DeliveryResult.DELIVERED, remote_ip=address) for claim in rows]
         await server.steps.record(*outcomes)
     assert (await server.send(bounce("ada@elsewhere.example"), left[0].sender)).startswith(b"250 2.0.0 ")
     assert (await server.send(bounce("eve@example.net"), left[1].sender, sender="odd@example.net")).startswith(b"250")
@@ -255,7 +252,7 @@ async def test_a_complaint_counts_with_our_token_and_the_providers_signature(ser
     assert await server.suppressed() == [("ada@example.org", "complaint")]
 
 
-async def test_a_mail_to_several_of_our_addresses_serves_all(server: InboundServer) -> None:
+async def test_a_message_to_several_of_our_addresses_serves_all(server: InboundServer) -> None:
     first, second = await server.delivered("ada@example.org", "bob@example.org")
     paths = [
         return_path(MailReference.of(claim.account_id, claim.message_id, claim.position), DOMAIN, KEY)
@@ -264,13 +261,15 @@ async def test_a_mail_to_several_of_our_addresses_serves_all(server: InboundServ
     reply = await server.send(bounce("x@example.org"), *paths, f"abuse@{DOMAIN}", "postmaster", sender="a@example.net")
     assert reply.startswith(b"250")
     assert len(await server.suppressed()) == 2
-    kept = await server.steps.fetch("SELECT recipient, sender, peer, subject FROM inbox")
+    kept = await server.steps.fetch("SELECT recipient, sender, peer, subject FROM postmaster_mail")
     subject = "Undelivered Mail Returned to Sender"
     assert kept == [(f"abuse@{DOMAIN}, postmaster", "a@example.net", "127.0.0.1", subject)]
 
 
-async def test_a_full_inbox_is_a_temporary_refusal(server: InboundServer) -> None:
-    fill = "INSERT INTO inbox SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, 1000)"
+async def test_a_full_mailbox_is_a_temporary_refusal(server: InboundServer) -> None:
+    fill = """
+        INSERT INTO postmaster_mail
+        SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, 1000)"""
     await server.steps.fetch(fill)
     assert (await server.send(MAIL, f"abuse@{HOSTNAME}")).startswith(b"452 4.3.1 ")
     (claimed,) = await server.delivered("ada@example.org")
@@ -280,7 +279,7 @@ async def test_a_full_inbox_is_a_temporary_refusal(server: InboundServer) -> Non
 
 
 async def test_a_fault_is_a_temporary_refusal(server: InboundServer) -> None:
-    await server.steps.fetch("ALTER TABLE inbox RENAME TO outbox")
+    await server.steps.fetch("ALTER TABLE postmaster_mail RENAME TO outbox")
     with capture_logs() as logs:
         assert (await server.send(MAIL, "postmaster")).startswith(b"451 4.3.0 ")
     assert "inbound_failed" in [entry["event"] for entry in logs]

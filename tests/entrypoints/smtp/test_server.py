@@ -100,7 +100,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
             client.setblocking(False)
             await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.ports[0]))
-            # Messages reset the count of commands, so that replies never end by themselves.
+            # Messages reset the count of commands, so that replies never end on their own.
             mail = b"EHLO x\r\n" + b"EHLO x\r\n" * 1_000 + b"MAIL FROM:<>\r\nRCPT TO:<a@b.example>\r\nDATA\r\n.\r\n"
             loop = asyncio.get_running_loop()
             with contextlib.suppress(OSError, TimeoutError):
@@ -224,7 +224,7 @@ async def test_a_full_server_has_a_place_for_a_prefix_with_few_connections() -> 
         assert server.held_bytes == 0
 
 
-async def test_a_prefix_has_as_many_connections_as_four_addresses() -> None:
+async def test_a_prefix_has_the_connections_of_four_addresses() -> None:
     bounds = Bounds(connections_per_address_max=1)
     async with (
         run_smtp_server(RecordingService(), bounds=bounds) as server,
@@ -257,7 +257,7 @@ async def test_messages_share_a_memory_limit() -> None:
         assert (await other.say(*OPEN[1:], "DATA", b"y" * 30_000 + b"\r\n.\r\n"))[-1][:3] == "250"
 
 
-async def test_an_unterminated_line_of_48_mib_is_not_kept() -> None:
+async def test_an_unterminated_line_of_48_mib_is_not_buffered() -> None:
     """In a command and in a message: peak memory hardly grows."""
     policy = replace(INBOUND, message_bytes_max=1 << 20)
     piece = b"x" * (1 << 20)

@@ -9,12 +9,10 @@ from datetime import timedelta
 import aiosmtplib
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
-from posthouse.compose import accept
+from posthouse.compose.flows import Flows
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from posthouse.entrypoints.smtp.submission import Submission
-from posthouse.flows.accept.last_used import LastUsed
 from posthouse.rules import ids
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
@@ -53,7 +51,7 @@ class SubmissionServer:
 async def server(database_url: str, authority: Authority, trusting: ssl.SSLContext) -> AsyncIterator[SubmissionServer]:
     trusting.check_hostname = False
     settings = service_settings(database_url)
-    clock, chance = DatabaseClock(), SystemChance()
+    clock = DatabaseClock()
     async with AsyncExitStack() as stack:
         operator = await Operator.open(settings)
         stack.push_async_callback(operator.close)
@@ -62,18 +60,22 @@ async def server(database_url: str, authority: Authority, trusting: ssl.SSLConte
         await operator.add_verified_domain(account.id, "acme.example.com")
         database = await Database.open(database_url, connections_max=4)
         stack.push_async_callback(database.close)
-        control_cache = ControlCache(database, clock.monotonic)
-        await control_cache.forget_changes()
-        intake = accept.intake(settings, database, control_cache, clock, chance, None)
-        stack.push_async_callback(intake.drain)
-        admission = accept.admission(settings, control_cache, LastUsed(database), clock)
+        flows = Flows(settings, database, clock, intake_database=database)
+        await flows.control_cache.forget_changes()
+        stack.push_async_callback(flows.intake.drain)
         smtp = SmtpServer(
-            Submission(admission=admission, intake=intake, clock=clock, chance=chance, hostname=NAME),
+            Submission(
+                admission=flows.admission,
+                intake=flows.intake,
+                clock=clock,
+                randomness=flows.context.randomness,
+                hostname=NAME,
+            ),
             tls=authority.files,
         )
         await smtp.listen([Listener("127.0.0.1", 0, is_secure=True)])
         stack.push_async_callback(smtp.drain, 1.0)
-        yield SubmissionServer(smtp.ports[0], account, operator, database, control_cache, trusting)
+        yield SubmissionServer(smtp.ports[0], account, operator, database, flows.control_cache, trusting)
 
 
 async def test_mail_is_queued_once_it_is_committed(server: SubmissionServer) -> None:

@@ -1,18 +1,20 @@
-"""Accepting what had to wait: for an old id, or behind large mails."""
+"""Accepting what had to wait: for an old id, or behind large messages."""
 
 import asyncio
 
 import pytest
 
 from posthouse.flows.accept.accept_transaction import WAITED_MAX
+from posthouse.rules.pepper import Pepper, Peppers
 from posthouse.rules.refusal import Code, Refusal
 from tests.support.accept_flow import new_intake, new_sender
+from tests.support.context import PEPPERS
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.locks import lock_waits
 from tests.support.operator_client import Operator
 
 
-async def test_a_message_that_waited_too_long_is_refused_and_may_come_again(database_url: str) -> None:
+async def test_a_message_that_waited_too_long_is_refused_and_may_be_sent_again(database_url: str) -> None:
     async with open_delivery_steps(database_url) as steps:
         accept_flow, sender = steps.accept_flow, steps.sender
         async with steps.database.transaction() as tx:
@@ -27,7 +29,7 @@ async def test_a_message_that_waited_too_long_is_refused_and_may_come_again(data
         assert not (await accept_flow.accept(sender, "key")).is_replay
 
 
-async def test_a_small_mail_does_not_wait_for_a_batch_of_large_mails(database_url: str, operator: Operator) -> None:
+async def test_a_small_message_does_not_wait_for_a_batch_of_large_ones(database_url: str, operator: Operator) -> None:
     async with open_delivery_steps(database_url) as steps:
         accept_flow, noisy = steps.accept_flow, steps.sender
         victim = await new_sender(operator, "victim")
@@ -44,7 +46,7 @@ async def test_a_retry_is_recognised_while_the_pepper_is_replaced(database_url: 
     async with open_delivery_steps(database_url) as steps:
         flow, sender = steps.accept_flow, steps.sender
         first = await flow.accept(sender, "key")
-        new, old = b"another key, thirty-two bytes or more", b"a key of the tests, thirty-two bytes or more"
-        flow.intake = new_intake(flow.database, flow.control_cache, flow.clock, fingerprint_keys=[new, old])
+        peppers = Peppers(Pepper("second", b"another key"), others=PEPPERS.all)
+        flow.intake = new_intake(flow.database, flow.control_cache, flow.clock, peppers=peppers)
         again = await flow.accept(sender, "key")
         assert (again.message_id, again.is_replay) == (first.message_id, True)

@@ -81,7 +81,7 @@ async def test_a_refused_sender_costs_one_query(steps: DeliverySteps, queries: C
     assert costs == [1] * 8
 
 
-async def test_good_mail_of_the_account_keeps_its_whole_rate(steps: DeliverySteps) -> None:
+async def test_good_mail_of_the_account_has_its_whole_rate(steps: DeliverySteps) -> None:
     for number in range(10):
         await refusal(steps, f"bad{number}")
     available = await steps.value("SELECT available FROM accounts WHERE id = $1", steps.sender.account_id)
@@ -156,7 +156,7 @@ async def test_submitted_mail_from_a_shared_domain_goes_to_members(steps: Delive
         )
 
     await adopt(f"delivered@{SIMULATOR}")
-    # The envelope counts, whatever the header says.
+    # The envelope counts, not the header.
     with pytest.raises(Refusal, match=r"'bob@example\.org' is neither") as refused:
         await adopt(f"delivered@{SIMULATOR}", "bob@example.org")
     assert refused.value.code is Code.FORBIDDEN

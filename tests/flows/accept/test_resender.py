@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.flows.accept.accept_transaction import AcceptTransaction
 from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.accept.resender import Resender
@@ -23,6 +22,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import resends as store
 from tests.support.accept_flow import RATE, SIMULATOR, Sender
 from tests.support.audit import audit_findings
+from tests.support.context import context
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
@@ -38,36 +38,32 @@ class Desk:
         self.flow = flow
         self.steps = flow.steps
         self.clock = flow.clock
-        self.resends = Resends(database=flow.steps.database, clock=flow.clock, chance=SystemChance())
+        self.resends = Resends(context(flow.steps.database, flow.clock))
         self.began_at = flow.clock.now()
 
     def resender(self) -> Resender:
         control_cache = self.steps.accept_flow.control_cache
         defaults = Defaults(rate=RATE, warmup_limits=None)
         return Resender(
-            database=self.steps.database,
+            context(self.steps.database, self.clock),
             control_cache=control_cache,
-            clock=self.clock,
-            chance=SystemChance(),
             preparation=Preparation(
                 control_cache=control_cache,
                 hostname="posthouse.test",
                 offers_one_click=True,
                 simulator_domain=SIMULATOR,
             ),
-            transaction=AcceptTransaction(
-                database=self.steps.database, clock=self.clock, defaults=defaults, tickets=None
-            ),
+            transaction=AcceptTransaction(context(self.steps.database, self.clock), defaults=defaults, tickets=None),
         )
 
     async def fail(self, addresses: list[str], sender: Sender | None = None, **fields: Any) -> list[MessageId]:
-        """Mails for these, a message for each, that have come to their end."""
+        """A message for each of these, all final."""
         sent = [await self.steps.accept([address], sender=sender, **fields) for address in addresses]
         await self.give_up()
         return sent
 
     async def give_up(self) -> None:
-        """A dead destination is tried ever more rarely: after three days, what was not taken has failed."""
+        """A dead destination is tried less and less often: after three days, what was not taken has failed."""
         await self.flow.run_due()
         await self.flow.pass_days(3.1)
         await self.run()
@@ -76,7 +72,7 @@ class Desk:
         """Until no recipient is open."""
         for _ in range(ROUNDS_MAX):
             await self.flow.run_due()
-            if not await self.steps.value("SELECT count(*) FROM schedule"):
+            if not await self.steps.value("SELECT count(*) FROM delivery_schedule"):
                 return
             self.clock.advance(minutes=20)
         raise AssertionError("some recipients are still open")
@@ -138,13 +134,13 @@ async def test_what_failed_becomes_new_messages_once(desk: Desk) -> None:
     before = await desk.steps.value(available, desk.steps.sender.account_id)
 
     counted = await desk.finished(await desk.begin("count", is_dry_run=True))
-    assert (counted.counts.found, counted.counts.recipients, counted.counts.resent) == (30, 30, 0)
+    assert (counted.counts.matched, counted.counts.recipients, counted.counts.resent) == (30, 30, 0)
     assert await desk.new_messages() == []
 
     first = await desk.begin()
     done = await desk.finished(first)
     assert (await desk.begin()).id == first.id
-    assert (done.status, done.counts.found, done.counts.resent, done.counts.refused) == ("done", 30, 30, 0)
+    assert (done.status, done.counts.matched, done.counts.resent, done.counts.refused) == ("done", 30, 30, 0)
     pairs = await desk.new_messages()
     assert sorted(pair[0] for pair in pairs) == sorted(old)
     assert await desk.steps.value(available, desk.steps.sender.account_id) == before - 30
@@ -155,7 +151,7 @@ async def test_what_failed_becomes_new_messages_once(desk: Desk) -> None:
     assert await desk.steps.value("SELECT count(*) FROM messages WHERE account_id = $1", other.account_id) == 1
     # Another key finds nothing that was not sent again.
     again = await desk.finished(await desk.begin("another key"))
-    assert (again.counts.found, again.counts.resent) == (0, 0)
+    assert (again.counts.matched, again.counts.resent) == (0, 0)
     assert await audit_findings(desk.flow) == []
     assert await database_faults(desk.steps.url) == {}
 
@@ -189,7 +185,7 @@ async def test_only_those_who_did_not_get_it_and_may_get_it_get_it_again(desk: D
         now,
     )
     done = await desk.finished(await desk.begin())
-    assert (done.counts.resent, done.counts.recipients, done.counts.never) == (1, 1, 3)
+    assert (done.counts.resent, done.counts.recipients, done.counts.excluded) == (1, 1, 3)
     ((_, new),) = await desk.new_messages()
     assert await desk.steps.fetch("SELECT email FROM recipients WHERE message_id = $1", new) == [(f"r2@{DEAD}",)]
 
@@ -203,7 +199,7 @@ async def test_filters_choose(desk: Desk) -> None:
 
     async def found(**fields: Any) -> int:
         resend = await desk.finished(await desk.begin(str(uuid4()), is_dry_run=True, **fields))
-        return resend.counts.found
+        return resend.counts.matched
 
     assert await found() == 5
     assert await found(tag="one") == 1
@@ -220,11 +216,11 @@ async def test_mail_without_a_body_is_counted_and_test_mail_is_not(desk: Desk) -
     await desk.steps.fetch("UPDATE messages SET source = 'test' WHERE id = $1", old[2])
     for is_dry_run in (True, False):
         done = await desk.finished(await desk.begin(str(is_dry_run), is_dry_run=is_dry_run))
-        assert (done.counts.found, done.counts.without_body) == (1, 1)
+        assert (done.counts.matched, done.counts.without_body) == (1, 1)
     assert [pair[0] for pair in await desk.new_messages()] == [old[0]]
 
 
-async def test_a_step_sends_no_more_than_it_may_and_the_next_goes_on(desk: Desk) -> None:
+async def test_a_step_sends_no_more_than_it_may_and_the_next_continues(desk: Desk) -> None:
     await desk.fail(dead(60))
     resend = await desk.begin()
     resender = desk.resender()
@@ -246,11 +242,11 @@ async def test_a_step_has_no_more_recipients_than_any_transaction(desk: Desk) ->
     for _ in range(2):
         await resender.step()
         counts.append(len(await desk.new_messages()))
-    assert counts == [limits.BATCH_RECIPIENTS_MAX // limits.RECIPIENTS_MAX, 7]
+    assert counts == [limits.GROUP_COMMIT_RECIPIENTS_MAX // limits.RECIPIENTS_MAX, 7]
     assert (await desk.finished(resend)).status == "done"
 
 
-async def test_without_credits_it_waits_and_goes_on_when_there_are_some(desk: Desk) -> None:
+async def test_without_credits_it_waits_and_continues_when_there_are_some(desk: Desk) -> None:
     await desk.fail(dead(10))
     account_id = desk.steps.sender.account_id
     await desk.steps.fetch("UPDATE accounts SET available = 4 WHERE id = $1", account_id)
@@ -258,12 +254,12 @@ async def test_without_credits_it_waits_and_goes_on_when_there_are_some(desk: De
     resender = desk.resender()
     await resender.step()
     waiting = await desk.resends.resend(resend.account_id, ids.text(ids.RESEND, resend.id))
-    assert (waiting.status, waiting.waits_for, waiting.counts.resent) == ("running", Code.INSUFFICIENT_CREDITS, 4)
+    assert (waiting.status, waiting.waiting_for, waiting.counts.resent) == ("running", Code.INSUFFICIENT_CREDITS, 4)
     assert await resender.step() == 0
     await desk.steps.fetch("UPDATE accounts SET available = 100 WHERE id = $1", account_id)
     desk.clock.advance(minutes=2)
     done = await desk.finished(resend, resender)
-    assert (done.waits_for, done.counts.found, done.counts.resent) == (None, 10, 10)
+    assert (done.waiting_for, done.counts.matched, done.counts.resent) == (None, 10, 10)
     assert len({pair[0] for pair in await desk.new_messages()}) == 10
 
 
@@ -273,7 +269,7 @@ async def test_a_domain_that_is_not_verified_any_more_is_refused(desk: Desk) -> 
     await desk.steps.fetch("UPDATE accounts SET changed_at = now()")
     desk.clock.advance(minutes=2)
     done = await desk.finished(await desk.begin())
-    assert (done.status, done.counts.found, done.counts.refused, done.counts.resent) == ("done", 2, 2, 0)
+    assert (done.status, done.counts.matched, done.counts.refused, done.counts.resent) == ("done", 2, 2, 0)
 
 
 async def test_a_suspended_account_waits_and_a_resend_ends_after_three_days(desk: Desk) -> None:
@@ -285,7 +281,7 @@ async def test_a_suspended_account_waits_and_a_resend_ends_after_three_days(desk
     await desk.flow.pass_days(3.1)
     await desk.steps.resume()
     done = await desk.finished(resend, resender)
-    assert (done.status, done.waits_for, done.counts.resent) == ("stopped", Code.ACCOUNT_SUSPENDED, 0)
+    assert (done.status, done.waiting_for, done.counts.resent) == ("stopped", Code.ACCOUNT_SUSPENDED, 0)
 
 
 async def test_one_resend_at_a_time_and_a_key_for_each(desk: Desk) -> None:
@@ -312,7 +308,7 @@ async def test_of_two_processes_that_make_the_same_step_one_does(desk: Desk) -> 
     for _ in range(6):
         await asyncio.gather(*[resender.step() for resender in both])
     done = await desk.finished(resend)
-    assert (done.counts.found, done.counts.resent) == (40, 40)
+    assert (done.counts.matched, done.counts.resent) == (40, 40)
     assert len({pair[0] for pair in await desk.new_messages()}) == len(await desk.new_messages()) == 40
 
 
@@ -320,15 +316,15 @@ async def test_steps_that_are_cut_off_anywhere_send_each_message_once(desk: Desk
     await desk.fail(dead(60))
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     resend = await desk.begin()
     for _ in range(12):
         step = asyncio.create_task(desk.resender().step())
-        await asyncio.sleep(chance.random() * 0.2)
+        await asyncio.sleep(randomness.random() * 0.2)
         step.cancel()
         await asyncio.gather(step, return_exceptions=True)
     done = await desk.finished(resend)
-    assert (done.counts.found, done.counts.resent) == (60, 60)
+    assert (done.counts.matched, done.counts.resent) == (60, 60)
     assert len({pair[0] for pair in await desk.new_messages()}) == len(await desk.new_messages()) == 60
     assert await database_faults(desk.steps.url) == {}
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.flows.accept.service_mailer import RESERVED_RECIPIENTS, ServiceMailer
 from posthouse.rules import reputation as rules
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import reputation
 from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.reputation_flow import UNKNOWN
 
@@ -41,10 +41,8 @@ async def flow(database_url: str) -> AsyncIterator[MailerFlow]:
     async with open_delivery_steps(database_url) as steps:
         await steps.operator.set_limits(steps.sender.account_id, rate=(1, BURST), warmup=())
         mailer = ServiceMailer(
+            context(steps.database, steps.clock),
             intake=steps.accept_flow.intake,
-            database=steps.database,
-            clock=steps.clock,
-            chance=SystemChance(),
             sender=steps.sender.draft(["x@example.org"]).sender.address,
             account="acme",
         )
@@ -95,7 +93,7 @@ async def test_what_keeps_the_service_from_sending_is_known_before(flow: MailerF
     assert await flow.refused() is Code.SERVICE_UNAVAILABLE
 
 
-async def test_what_becomes_of_an_invitation_counts_for_the_account_that_invites(flow: MailerFlow) -> None:
+async def test_the_result_of_an_invitation_counts_for_the_account_that_invites(flow: MailerFlow) -> None:
     steps = flow.steps
     inviter = AccountId((await steps.another_sender("beta")).account_id)
     results: list[tuple[str, Any]] = [
@@ -112,5 +110,5 @@ async def test_what_becomes_of_an_invitation_counts_for_the_account_that_invites
         assert await reputation.figures(connection, inviter, since) == (2, 1, 0)
         other = AccountId(steps.sender.account_id)
         assert await reputation.invitation_figures(connection, other, since) == (0, 0, 0)
-    # In the lanes other mail overtakes it.
+    # In the lanes, other mail overtakes it.
     assert await steps.fetch("SELECT DISTINCT mailing_list FROM messages") == [("invitations",)]

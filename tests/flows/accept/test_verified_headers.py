@@ -1,18 +1,18 @@
-"""A header that was verified is known, and no longer than the credential stays as it was."""
+"""A verified header is remembered only as long as its credential is unchanged."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.admission import HEADERS_MAX, Admission, VerifiedHeaders
 from posthouse.flows.accept.last_used import LastUsed
-from posthouse.flows.accept.verified_headers import HEADERS_MAX, VerifiedHeaders
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import PEPPERS, AccountFlows, open_account_flows
+from tests.support.account_flows import AccountFlows, open_account_flows
+from tests.support.context import context
 from tests.support.service import basic
 
 HERE = "192.0.2.7"
@@ -27,13 +27,8 @@ class Sender:
         self.username = username
         self.header = basic(username, password)
         self.cache = ControlCache(flows.database, flows.clock.monotonic)
-        self.admission = Admission(
-            control_cache=self.cache,
-            last_used=LastUsed(flows.database),
-            clock=flows.clock,
-            peppers=PEPPERS,
-            token_secrets=["x" * 32],
-        )
+        given = context(flows.database, flows.clock, token_secrets=["x" * 32])
+        self.admission = Admission(given, control_cache=self.cache, last_used=LastUsed(flows.database))
 
     async def code(self, header: str | None = None, peer: str = HERE) -> Code | None:
         try:

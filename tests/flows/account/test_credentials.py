@@ -1,4 +1,4 @@
-"""The keyring against a real database: secrets made, replaced, ended, and remembered by their use."""
+"""The keyring against a real database: secrets made, replaced, revoked, and the record of their use."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,13 +11,13 @@ from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.shared.principal import Principal
 from posthouse.rules import ids, limits
-from posthouse.rules.actor import OPERATOR
-from posthouse.rules.credential import Mode, Scope
+from posthouse.rules.credential import OPERATOR, Mode, Scope
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import ADA, DAY, NOON, PEPPERS, AccountFlows, assert_refused, open_account_flows
+from tests.support.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused, open_account_flows
+from tests.support.context import PEPPERS, context
 from tests.support.service import basic
 
 HOUR = timedelta(hours=1)
@@ -39,13 +39,8 @@ class FreshAdmission:
 
     async def sender(self, authorization: str, peer: str = HERE) -> Principal:
         directory = ControlCache(self._flows.database, self._flows.clock.monotonic)
-        admission = Admission(
-            control_cache=directory,
-            last_used=self._last_used,
-            clock=self._flows.clock,
-            peppers=PEPPERS,
-            token_secrets=["x" * 32],
-        )
+        given = context(self._flows.database, self._flows.clock, token_secrets=["x" * 32])
+        admission = Admission(given, control_cache=directory, last_used=self._last_used)
         return await admission.sender(authorization, peer)
 
     async def admits(self, authorization: str, peer: str = HERE) -> bool:
@@ -114,7 +109,7 @@ async def test_an_operator_may_revoke_the_last_and_the_next_is_the_default(flows
     assert (await flows.credentials.create_credential(acme, "next", (), ADA)).credential.is_default
 
 
-async def test_two_who_revoke_at_once_leave_one_credential(flows: AccountFlows) -> None:
+async def test_two_simultaneous_revocations_leave_one_credential(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("Acme")
     acme, first = made.account.id, made.credential.credential.username
     second = (await flows.credentials.create_credential(acme, "second", (), ADA)).credential.username
@@ -203,7 +198,7 @@ async def test_a_key_is_revoked_once_and_must_be_able_to_live(flows: AccountFlow
     await assert_refused(flows.credentials.revoke_key(acme, key_id(made), ADA), Code.CONFLICT)
     await assert_refused(flows.credentials.revoke_key(acme, "ak_nothing", ADA), Code.NOT_FOUND)
     await assert_refused(
-        flows.credentials.create_key(acme, ADA, expires_at=NOON - DAY), Code.INVALID_REQUEST, "expired"
+        flows.credentials.create_key(acme, ADA, expires_at=NOON - DAY), Code.INVALID_REQUEST, "would expire"
     )
     await assert_refused(
         flows.credentials.create_key(acme, ADA, expires_at=NOON + 4_000 * DAY), Code.INVALID_REQUEST, "ten"
@@ -235,12 +230,12 @@ async def test_a_key_that_was_replaced_works_until_the_overlap_ends(
     assert rotated.previous is not None
     assert rotated.previous.replaced_by == rotated.key.id
     assert rotated.key.expires_at is not None
-    assert abs(rotated.key.expires_at - (NOON + 11 * DAY)) < timedelta(seconds=1), "it lives as long, counted anew"
+    assert abs(rotated.key.expires_at - (NOON + 11 * DAY)) < timedelta(seconds=1), "it lives as long, counted from now"
     for same in ("name", "mode", "may_read", "may_send", "credential_id", "allowed_networks"):
         assert getattr(rotated.key, same) == getattr(made.key, same)
     for secret in (made.secret, rotated.secret):
         assert await admission.admits(f"Bearer {secret}")
-    await assert_refused(flows.credentials.rotate_key(acme, key_id(made), ADA), Code.CONFLICT, "was rotated already")
+    await assert_refused(flows.credentials.rotate_key(acme, key_id(made), ADA), Code.CONFLICT, "was already rotated")
     flows.clock.time += HOUR
     assert not await admission.admits(f"Bearer {made.secret}")
     assert await admission.admits(f"Bearer {rotated.secret}")
@@ -273,7 +268,9 @@ async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
     assert opened_from == [HERE]
 
 
-async def test_a_key_without_the_scope_to_send_is_forbidden_to(flows: AccountFlows, admission: FreshAdmission) -> None:
+async def test_a_key_without_the_scope_to_send_is_forbidden_to_send(
+    flows: AccountFlows, admission: FreshAdmission
+) -> None:
     acme = await flows.account()
     made = await flows.credentials.create_key(acme, ADA, scopes=[Scope.READ])
     await assert_refused(admission.sender(f"Bearer {made.secret}"), Code.FORBIDDEN, "send scope")
@@ -350,7 +347,7 @@ async def test_uses_are_written_together_and_change_no_cache(
     assert await flows.value("SELECT changed_at FROM accounts") == changed_at
 
 
-async def test_what_is_remembered_is_bounded_and_kept_when_it_cannot_be_written(flows: AccountFlows) -> None:
+async def test_remembered_uses_are_bounded_and_stay_when_they_cannot_be_written(flows: AccountFlows) -> None:
     acme = await flows.account()
     owner = CredentialId(await flows.value("SELECT id FROM credentials"))
     uses = LastUsed(flows.database, remembered_max=2)

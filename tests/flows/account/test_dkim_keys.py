@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.account.dkim_keys import DkimKeys
+from posthouse.flows.account.domains import DkimKeys
 from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair
 from posthouse.rules.ids import AccountId

@@ -1,11 +1,11 @@
-"""Keys replaced while mail is on its way: every mail that arrives verifies, retries with the new keys."""
+"""Keys replaced while mail is on its way: every message that arrives verifies, retries with the new keys."""
 
 from collections.abc import AsyncIterator, Mapping
 
 import dkim as dkimpy
 import pytest
 
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.ids import AccountId
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.smtp_conversation import Delivered
@@ -31,7 +31,7 @@ def verdicts(delivered: Delivered, zone: Mapping[bytes, bytes]) -> list[bool]:
 
 
 async def switched(flow: DeliveryFlow) -> tuple[str, str]:
-    """The keys of the sender's domain are replaced on the operator's word; the selectors before and after."""
+    """Replaces the keys of the sender's domain as an operator; returns the selectors before and after."""
     sender, domains = flow.steps.sender, flow.steps.operator.domains
     before = await domains.rotate(AccountId(sender.account_id), sender.domain, OPERATOR)
     after = await domains.verify(AccountId(sender.account_id), sender.domain, OPERATOR, vouched=True)

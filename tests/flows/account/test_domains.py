@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 
 from posthouse.flows.account.domains import DomainView, KeyStage
-from posthouse.flows.operate.upkeep import Upkeep
+from posthouse.flows.operate.maintenance import Maintenance
 from posthouse.mail import dkim
 from posthouse.rules import limits
-from posthouse.rules.actor import OPERATOR, SERVICE
+from posthouse.rules.credential import OPERATOR, SERVICE
 from posthouse.rules.domain import RecordPurpose, RecordResult
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
@@ -20,8 +20,8 @@ from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 from tests.support.account_flows import ADA, DAY, NOON, RETURN_PATH, AccountFlows, assert_refused, open_account_flows
+from tests.support.maintenance import new_maintenance
 from tests.support.nameserver import SERVFAIL, SILENT
-from tests.support.upkeep import new_upkeep
 
 MOMENT: Final = timedelta(seconds=limits.DOMAIN_ASKED_SECONDS + 1)
 
@@ -32,9 +32,9 @@ async def flows(database: Database) -> AsyncIterator[AccountFlows]:
         yield opened
 
 
-def upkeep_of(flows: AccountFlows, sealer: Sealer | None = None) -> Upkeep:
+def maintenance_of(flows: AccountFlows, sealer: Sealer | None = None) -> Maintenance:
     resolver = Resolver([flows.nameserver.endpoint], lookup_seconds_max=1.0)
-    return new_upkeep(flows.database, flows.clock, resolver=resolver, sealer=sealer or flows.sealer)
+    return new_maintenance(flows.database, flows.clock, resolver=resolver, sealer=sealer or flows.sealer)
 
 
 async def verified(flows: AccountFlows, account_id: AccountId, name: str = "example.com") -> DomainView:
@@ -100,7 +100,7 @@ async def test_the_ed25519_record_is_recommended_and_its_key_used_only_while_it_
     assert not checked.domain.ed25519_published
 
 
-async def test_an_operators_word_holds_for_the_ed25519_record_too(flows: AccountFlows) -> None:
+async def test_an_operators_confirmation_includes_the_ed25519_record(flows: AccountFlows) -> None:
     acme = await flows.account()
     await flows.domains.add(acme, "example.com", ADA)
     checked = await flows.domains.verify(acme, "example.com", OPERATOR, vouched=True)
@@ -136,7 +136,7 @@ async def test_a_name_server_that_fails_takes_nothing_away(flows: AccountFlows) 
         assert checked.domain.missing_since is None
 
 
-async def test_an_operators_word_needs_no_dns_and_is_not_lost_to_it(flows: AccountFlows) -> None:
+async def test_an_operators_confirmation_needs_no_dns_and_is_not_lost_to_it(flows: AccountFlows) -> None:
     acme = await flows.account()
     view = await flows.domains.add(acme, "example.com", ADA)
     await flows.stamps(lambda: flows.domains.verify(acme, "example.com", OPERATOR, vouched=True))
@@ -149,7 +149,7 @@ async def test_an_operators_word_needs_no_dns_and_is_not_lost_to_it(flows: Accou
     assert not checked.domain.is_vouched_for
 
 
-async def test_two_accounts_may_hold_one_domain_with_tokens_and_keys_of_their_own(flows: AccountFlows) -> None:
+async def test_two_accounts_may_have_one_domain_with_separate_tokens_and_keys(flows: AccountFlows) -> None:
     both = [await flows.account(name) for name in ("one", "two")]
     records = [(await flows.domains.add(row, "example.com", ADA)).records for row in both]
     assert records[0].ownership.name == records[1].ownership.name
@@ -163,7 +163,7 @@ async def test_two_accounts_may_hold_one_domain_with_tokens_and_keys_of_their_ow
         assert checked.domain.verified_at is not None
 
 
-async def test_domains_are_added_once_under_a_name_that_dns_can_hold(flows: AccountFlows) -> None:
+async def test_domains_are_added_once_under_a_name_that_dns_allows(flows: AccountFlows) -> None:
     acme = await flows.account()
     await flows.domains.add(acme, "example.com", ADA)
     await assert_refused(flows.domains.add(acme, "EXAMPLE.com.", ADA), Code.CONFLICT)
@@ -305,11 +305,11 @@ async def test_keys_that_signed_before_are_forgotten_after_a_week(flows: Account
     flows.publish(await flows.domains.rotate(acme, "example.com", ADA))
     await flows.domains.verify(acme, "example.com", ADA)
     flows.clock.time += 6 * DAY
-    await upkeep_of(flows).forget_expired()
+    await maintenance_of(flows).forget_expired()
     assert of(await flows.domains.get(acme, "example.com"), KeyStage.PREVIOUS)
     flows.clock.time += DAY
     assert not of(await flows.domains.get(acme, "example.com"), KeyStage.PREVIOUS), "shown no more"
-    await upkeep_of(flows).forget_expired()
+    await maintenance_of(flows).forget_expired()
     assert await flows.value("SELECT count(*) FROM domain_keys") == 0
 
 
@@ -338,18 +338,18 @@ async def test_new_keys_that_took_the_place_of_the_old_ones_in_dns_sign_at_once(
     assert (row.selector == old.selector, row.verified_at, row.missing_since) == (False, old.verified_at, None)
 
 
-async def test_upkeep_sees_the_new_record_within_an_hour(flows: AccountFlows) -> None:
+async def test_maintenance_sees_the_new_record_within_an_hour(flows: AccountFlows) -> None:
     acme = await flows.account()
     await verified(flows, acme)
     rotated = await flows.domains.rotate(acme, "example.com", ADA)
-    upkeep = upkeep_of(flows)
-    assert await upkeep.recheck_domains() == (0, 0)
+    maintenance = maintenance_of(flows)
+    assert await maintenance.recheck_domains() == (0, 0)
     flows.clock.time += timedelta(hours=1)
-    assert await upkeep.recheck_domains() == (1, 0)
-    assert await upkeep.recheck_domains() == (0, 0)
+    assert await maintenance.recheck_domains() == (1, 0)
+    assert await maintenance.recheck_domains() == (0, 0)
     flows.publish(rotated)
     flows.clock.time += timedelta(hours=1)
-    assert await flows.stamps(upkeep.recheck_domains) == (1, 0)
+    assert await flows.stamps(maintenance.recheck_domains) == (1, 0)
     assert rotated.waiting is not None
     assert (await flows.domains.get(acme, "example.com")).domain.selector == rotated.waiting.selector
     assert (await flows.actions(acme))[-1] == ("domain.keys_switched", SERVICE.name)
@@ -372,7 +372,7 @@ async def test_a_vouched_domain_gets_new_keys_by_vouching_or_once_they_are_found
         dkim.record_text(seen.waiting.dkim_public)
     ]
     flows.clock.time += timedelta(hours=1)
-    assert await upkeep_of(flows).recheck_domains() == (1, 0)
+    assert await maintenance_of(flows).recheck_domains() == (1, 0)
     row = (await flows.domains.get(acme, "example.com")).domain
     assert (row.selector, row.ed25519_published, row.is_vouched_for) == (seen.waiting.selector, False, True)
 
@@ -390,13 +390,13 @@ async def test_keys_are_replaced_a_few_times_a_week_at_most(flows: AccountFlows)
     await assert_refused(flows.domains.rotate(acme, "example.com", ADA), Code.CONFLICT, "10 times")
 
 
-async def test_keys_that_wait_are_sealed_anew_when_the_seal_key_is_rotated(flows: AccountFlows) -> None:
+async def test_waiting_keys_are_sealed_again_when_the_seal_key_is_rotated(flows: AccountFlows) -> None:
     acme = await flows.account()
     await verified(flows, acme)
     rotated = await flows.domains.rotate(acme, "example.com", ADA)
     new = Sealer({"1": b"k" * 32, "2": b"n" * 32}, "2")
-    assert await upkeep_of(flows, new).reseal() == 4
-    assert await upkeep_of(flows, new).reseal() == 0
+    assert await maintenance_of(flows, new).reseal() == 4
+    assert await maintenance_of(flows, new).reseal() == 0
     assert rotated.waiting is not None
     sealed = await flows.value("SELECT ed25519_sealed FROM domain_keys")
     private = Sealer({"2": b"n" * 32}, "2").open(sealed, ed25519_purpose(acme, rotated.domain.id))

@@ -33,7 +33,7 @@ async def read(flow: Exports, numbers: Numbers, cursor: str | None = None) -> tu
     return [number for page in pages for number in page.items], pages[-1].goes_on_at
 
 
-async def test_an_export_goes_on_to_the_end_of_its_list() -> None:
+async def test_an_export_continues_to_the_end_of_its_list() -> None:
     flow = Exports(clock=SettableClock())
     for count in (0, 1, exports.PAGE_ROWS, 3 * exports.PAGE_ROWS + 1):
         assert await read(flow, Numbers(count)) == (list(range(count)), None)
@@ -41,14 +41,14 @@ async def test_an_export_goes_on_to_the_end_of_its_list() -> None:
     assert await read(flow, with_gap) == (list(range(3 * exports.PAGE_ROWS)), None)
 
 
-async def test_an_export_that_meets_its_bound_says_where_to_go_on() -> None:
+async def test_an_export_that_reaches_its_limit_says_where_to_continue() -> None:
     flow = Exports(clock=SettableClock(), rows_max=300)
     assert await read(flow, Numbers(300)) == (list(range(300)), None)
     assert await read(flow, Numbers(301)) == (list(range(300)), "300")
     assert await read(flow, Numbers(301), "300") == ([300], None)
 
 
-async def test_an_export_that_takes_too_long_says_where_to_go_on() -> None:
+async def test_an_export_that_takes_too_long_says_where_to_continue() -> None:
     clock = SettableClock()
     flow = Exports(clock=clock)
     numbers = Numbers(1_000)
@@ -65,7 +65,7 @@ def test_an_account_leaves_places_to_others() -> None:
     flow = Exports(clock=SettableClock())
     busy = AccountId(uuid4())
     with ExitStack() as stack:
-        taken = [_has_place(flow, busy, stack) for _ in range(exports.AT_ONCE_MAX)]
+        taken = [_has_place(flow, busy, stack) for _ in range(exports.CONCURRENCY_MAX)]
         assert taken == sorted(taken, reverse=True)
         assert (taken[0], taken[-1]) == (True, False)
         stack.enter_context(flow.place(AccountId(uuid4())))

@@ -17,6 +17,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import delivery_outcomes
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.live import EVENTS_SETTLED_AFTER, MESSAGES_SETTLED_AFTER
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 
 USER = UserId(uuid4())
@@ -28,7 +29,7 @@ async def always() -> None:
 
 
 def live_of(steps: DeliverySteps, **options: int) -> Live:
-    return Live(database=steps.database, clock=steps.clock, **options)
+    return Live(context(steps.database, steps.clock), **options)
 
 
 def account_of(steps: DeliverySteps) -> AccountId:
@@ -53,16 +54,16 @@ def message_text(message_id: UUID) -> str:
     return ids.text(ids.MESSAGE, message_id)
 
 
-async def test_each_commit_is_named_once_to_its_account_alone(steps: DeliverySteps) -> None:
+async def test_each_commit_is_named_once_and_only_to_its_account(steps: DeliverySteps) -> None:
     live = live_of(steps)
     other = await steps.another_sender("other")
     with (
         live.watch(account_of(steps), USER, always) as watcher,
-        live.watch(AccountId(other.account_id), USER, always) as stranger,
+        live.watch(AccountId(other.account_id), USER, always) as other_watcher,
     ):
         before = await steps.accept()
         await live.look()
-        assert await news(watcher) == await news(stranger) == [rules.READY]
+        assert await news(watcher) == await news(other_watcher) == [rules.READY]
         sent = await steps.accept()
         await live.look()
         assert named(await news(watcher)) == [message_text(sent)]
@@ -75,7 +76,7 @@ async def test_each_commit_is_named_once_to_its_account_alone(steps: DeliverySte
         for _ in range(3):
             await live.look()
             steps.clock.advance(LONG)
-        assert await news(watcher) == await news(stranger) == []
+        assert await news(watcher) == await news(other_watcher) == []
 
 
 async def test_a_message_that_is_committed_late_is_named_when_it_appears(steps: DeliverySteps) -> None:
@@ -136,7 +137,7 @@ async def test_more_than_a_look_reads_is_a_resync(steps: DeliverySteps) -> None:
         assert await news(watcher) == [rules.RESYNC]
 
 
-async def test_a_slow_reader_loses_hints_and_learns_it() -> None:
+async def test_a_slow_reader_loses_hints_and_is_notified() -> None:
     watcher = Watcher(always)
     large = LiveEvent("accepted", b"x" * (rules.QUEUED_BYTES_MAX // 2))
     watcher.put(large)
@@ -193,4 +194,4 @@ async def test_streams_are_bounded_and_places_given_back(steps: DeliverySteps) -
     with ExitStack() as stack:
         assert opened(stack, USER, account_of(steps)) is None
     assert not live._accounts
-    assert not live._streams_of_user
+    assert not live._streams.taken

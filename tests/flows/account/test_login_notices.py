@@ -1,4 +1,4 @@
-"""Notices of a login from a new place: which logins make them, how many, and what they say."""
+"""Notices of a login from a new place: which logins cause them, how many, and what they say."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.flows.accept.service_mailer import ServiceMailer
 from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.rules.ids import UserId
-from posthouse.rules.login_place import NOTICES_A_DAY_MAX, PLACES_KEPT
+from posthouse.rules.login import LOCATIONS_KEPT, NOTICES_A_DAY_MAX
 from posthouse.store import users
 from posthouse.store.users import UserRow
 from tests.support.accept_flow import AcceptFlow, Sender, new_id, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.operator_client import Operator
 
 HOME, NEAR, AWAY = "192.0.2.1", "192.0.2.77", "198.51.100.7"
@@ -33,10 +33,10 @@ class NoticeFlow:
     notices: LoginNotices
 
     def with_mail(self, service_mail: ServiceMail) -> LoginNotices:
-        return LoginNotices(database=self.accept_flow.database, clock=self.clock, service_mail=service_mail)
+        return LoginNotices(context(self.accept_flow.database, self.clock), service_mail=service_mail)
 
     async def login(self, peer: str, user_agent: str = FIREFOX) -> None:
-        self.notices.note(self.user.id, self.user.email, peer, user_agent)
+        self.notices.note_login(self.user.id, self.user.email, peer, user_agent)
         await self.notices.settle()
 
     async def texts(self) -> list[str]:
@@ -49,7 +49,7 @@ class NoticeFlow:
 
     async def places(self) -> int:
         async with self.accept_flow.database.connection() as connection:
-            count: int = await connection.fetchval("SELECT count(*) FROM login_places")
+            count: int = await connection.fetchval("SELECT count(*) FROM known_login_locations")
         return count
 
 
@@ -62,14 +62,12 @@ async def flow(database_url: str, operator: Operator) -> AsyncIterator[NoticeFlo
         async with accept_flow.database.transaction() as tx:
             assert await users.insert(tx, user)
         mailer = ServiceMailer(
+            context(accept_flow.database, clock),
             intake=accept_flow.intake,
-            database=accept_flow.database,
-            clock=clock,
-            chance=SystemChance(),
             sender=f"Posthouse <no-reply@{service.domain}>",
             account="service",
         )
-        notices = LoginNotices(database=accept_flow.database, clock=clock, service_mail=mailer)
+        notices = LoginNotices(context(accept_flow.database, clock), service_mail=mailer)
         yield NoticeFlow(accept_flow, clock, service, user, notices)
 
 
@@ -96,11 +94,11 @@ async def test_a_new_network_or_program_is_a_notice_and_a_known_one_is_not(flow:
 
 async def test_a_user_gets_few_notices_a_day_however_many_places(flow: NoticeFlow) -> None:
     await flow.login(HOME)
-    for number in range(PLACES_KEPT * 2):
+    for number in range(LOCATIONS_KEPT * 2):
         await flow.login(f"203.0.{number}.1", f"program{number}/1")
         flow.clock.advance(seconds=1)
     assert len(await flow.texts()) == NOTICES_A_DAY_MAX
-    assert await flow.places() == PLACES_KEPT
+    assert await flow.places() == LOCATIONS_KEPT
     flow.clock.advance(DAY)
     await flow.login(AWAY)
     assert len(await flow.texts()) == NOTICES_A_DAY_MAX + 1
@@ -112,7 +110,7 @@ async def test_two_logins_at_once_from_a_new_place_are_one_notice(flow: NoticeFl
     assert len(await flow.texts()) == 1
 
 
-async def test_without_a_sender_places_are_kept_all_the_same(flow: NoticeFlow) -> None:
+async def test_without_a_sender_places_are_still_stored(flow: NoticeFlow) -> None:
     mailing, flow.notices = flow.notices, flow.with_mail(NoServiceMail())
     await flow.login(HOME)
     await flow.login(AWAY)
@@ -124,7 +122,7 @@ async def test_without_a_sender_places_are_kept_all_the_same(flow: NoticeFlow) -
 async def test_many_notes_at_once_are_bounded_and_never_raise(flow: NoticeFlow) -> None:
     await flow.login(HOME)
     for number in range(300):
-        flow.notices.note(flow.user.id, flow.user.email, f"203.0.{number % 200}.1", CURL)
+        flow.notices.note_login(flow.user.id, flow.user.email, f"203.0.{number % 200}.1", CURL)
     await flow.notices.settle()
     assert len(await flow.texts()) == NOTICES_A_DAY_MAX
     await flow.login(AWAY)

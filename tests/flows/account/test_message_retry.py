@@ -6,15 +6,15 @@ from uuid import uuid4
 
 import pytest
 
-from posthouse.chance import SystemChance
-from posthouse.flows.account.message_retry import MessageRetry
-from posthouse.rules import ids, retry_request
-from posthouse.rules.actor import Actor
+from posthouse.flows.account.message_changes import MessageRetry
+from posthouse.rules import ids, retry
+from posthouse.rules.credential import Actor
 from posthouse.rules.ids import AccountId, MessageId, UserId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.retry_request import RetryAnswer
+from posthouse.rules.retry import RetryAnswer
 from posthouse.rules.wait_reason import WaitReason
 from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.context import context
 from tests.support.delivery_steps import WAIT, DeliverySteps
 
 ACTOR = Actor(UserId(uuid4()), "ada@example.org")
@@ -27,7 +27,7 @@ async def deferred(steps: DeliverySteps, recipients: int = 1) -> MessageId:
 
 
 def flow(steps: DeliverySteps) -> MessageRetry:
-    return MessageRetry(database=steps.database, clock=steps.clock, chance=SystemChance())
+    return MessageRetry(context(steps.database, steps.clock))
 
 
 async def retried(steps: DeliverySteps, message_id: MessageId, email: str | None = None) -> list[str]:
@@ -62,7 +62,7 @@ async def test_a_ticket_that_is_on_its_way_makes_no_second_copy(steps: DeliveryS
     assert await steps.claim([second]) == []
 
 
-async def test_what_is_in_a_workers_hands_stays_there(steps: DeliverySteps) -> None:
+async def test_what_a_worker_has_claimed_stays_claimed(steps: DeliverySteps) -> None:
     message_id = await deferred(steps)
     steps.clock.advance(WAIT)
     await steps.renew()
@@ -77,27 +77,27 @@ async def test_what_is_in_a_workers_hands_stays_there(steps: DeliverySteps) -> N
 async def test_mail_of_a_suspended_account_stays_held(steps: DeliverySteps) -> None:
     message_id = await deferred(steps)
     await steps.suspend()
-    await steps.fetch("UPDATE schedule SET held_since = $1", steps.clock.now())
+    await steps.fetch("UPDATE delivery_schedule SET held_since = $1", steps.clock.now())
     assert await retried(steps, message_id) == [WaitReason.ACCOUNT_SUSPENDED]
 
 
-async def test_a_message_is_retried_so_often_and_not_more(steps: DeliverySteps) -> None:
+async def test_a_message_is_retried_a_limited_number_of_times(steps: DeliverySteps) -> None:
     message_id = await deferred(steps)
-    for _ in range(retry_request.PER_MESSAGE_MAX):
+    for _ in range(retry.REQUESTS_PER_MESSAGE_MAX):
         assert await retried(steps, message_id) == [RetryAnswer.NOW]
         (claimed,) = await steps.claim(await steps.lease())
         await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED))
     assert (await refused(steps, message_id)).code is Code.CONFLICT
     assert await steps.lease() == []
     details = await steps.fetch("SELECT detail->>'retries' FROM audit_log WHERE action = 'message.retried' ORDER BY 1")
-    assert details == [(str(number + 1),) for number in range(retry_request.PER_MESSAGE_MAX)]
+    assert details == [(str(number + 1),) for number in range(retry.REQUESTS_PER_MESSAGE_MAX)]
 
 
 async def test_an_account_has_a_rate_of_retries(steps: DeliverySteps) -> None:
     await steps.fetch(
-        "INSERT INTO retry_rates VALUES ($1, $2)",
+        "INSERT INTO retry_limits VALUES ($1, $2)",
         steps.sender.account_id,
-        steps.clock.now() + (retry_request.RATE.burst - 1) * WAIT / 5,
+        steps.clock.now() + (retry.REQUEST_RATE.burst - 1) * WAIT / 5,
     )
     assert await retried(steps, await deferred(steps)) == [RetryAnswer.NOW]
     another = await deferred(steps)
@@ -107,7 +107,7 @@ async def test_an_account_has_a_rate_of_retries(steps: DeliverySteps) -> None:
     assert await retried(steps, another) == [RetryAnswer.NOW]
 
 
-async def test_of_two_requests_at_once_a_single_one_counts(steps: DeliverySteps) -> None:
+async def test_of_two_simultaneous_requests_only_one_counts(steps: DeliverySteps) -> None:
     message_id = await deferred(steps)
     results = await asyncio.gather(*[retried(steps, message_id) for _ in range(4)])
     counted = Counter(result for (result,) in results)

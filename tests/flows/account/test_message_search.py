@@ -24,6 +24,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.partitions import Partition
 from posthouse.store.search_index import IndexEntry
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
@@ -34,8 +35,8 @@ class SearchFlow:
 
     def __init__(self, steps: DeliverySteps) -> None:
         self.steps = steps
-        self.archive = MessageSearch(database=steps.database, clock=steps.clock)
-        self.search_indexer = SearchIndexer(database=steps.database, clock=steps.clock)
+        self.archive = MessageSearch(context(steps.database, steps.clock))
+        self.search_indexer = SearchIndexer(context(steps.database, steps.clock))
 
     @property
     def account_id(self) -> AccountId:
@@ -67,7 +68,7 @@ class SearchFlow:
         await self.search_indexer.run()
 
     async def send_by_hand(self, count: int, **columns: object) -> list[MessageId]:
-        """Many at once, each with a row of its own and one recipient; all are queued."""
+        """Many at once, each with its own row and one recipient; all are queued."""
         made = []
         async with self.steps.database.transaction() as tx:
             for _ in range(count):
@@ -98,9 +99,9 @@ async def flow(database_url: str) -> AsyncIterator[SearchFlow]:
 
 @pytest.mark.parametrize("is_settled", [False, True])
 async def test_each_filter_and_each_pair_of_them_finds_what_it_names(flow: SearchFlow, *, is_settled: bool) -> None:
-    """The same before the catalogue has them and afterwards."""
+    """The same before the search index has them and afterwards."""
     steps = flow.steps
-    stranger = await steps.another_sender("stranger")
+    other_sender = await steps.another_sender("other")
     wanted = {
         "recipient": "bob@example.org",
         "subject": "1023 order",
@@ -122,10 +123,10 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(flow: Searc
         for bit, name in enumerate(("recipient", "subject", "tag", "source")):
             if bits >> bit & 1:
                 having[name].add(message_id)
-    await steps.accept(["bob@example.org"], sender=stranger, subject="Order 1023", tags=["vip"])
+    await steps.accept(["bob@example.org"], sender=other_sender, subject="Order 1023", tags=["vip"])
     if is_settled:
         await flow.settle()
-        assert await steps.value("SELECT count(*) FROM catalogue") > 0
+        assert await steps.value("SELECT count(*) FROM search_index") > 0
 
     everything = having["credential_id"]
     assert set(await flow.all()) == everything
@@ -208,9 +209,9 @@ async def test_a_page_examines_a_bounded_number_of_unindexed_messages(flow: Sear
     assert page.next_cursor is None
 
 
-async def test_where_two_common_things_hardly_meet_a_page_may_be_short(flow: SearchFlow) -> None:
-    """None of the leading ones has the other, for longer than one page looks."""
-    flow.archive = MessageSearch(database=flow.steps.database, clock=flow.steps.clock, examined_max=10)
+async def test_where_two_common_filters_hardly_overlap_a_page_may_be_short(flow: SearchFlow) -> None:
+    """None of the leading filter's messages match the other, for longer than one page looks."""
+    flow.archive = MessageSearch(context(flow.steps.database, flow.steps.clock), examined_max=10)
     both = await flow.send_by_hand(2, subject="red blue")
     for _ in range(35):
         await flow.send_by_hand(1, subject="red")
@@ -226,10 +227,10 @@ async def test_where_two_common_things_hardly_meet_a_page_may_be_short(flow: Sea
         assert await flow.all(limit, subject="red blue", recipient="many@example.org") == [*newest, *reversed(both)]
 
 
-async def test_a_page_reads_so_many_days_and_the_last_ends_with_the_first_day(flow: SearchFlow) -> None:
-    """Four days are kept: today, yesterday, and two that are made here."""
+async def test_a_page_reads_a_limited_number_of_days_and_the_last_ends_with_the_first_day(flow: SearchFlow) -> None:
+    """Four days are stored: today, yesterday, and two that are made here."""
     steps = flow.steps
-    flow.archive = MessageSearch(database=steps.database, clock=steps.clock, days_examined_max=1)
+    flow.archive = MessageSearch(context(steps.database, steps.clock), days_examined_max=1)
     today = steps.clock.now().date()
     async with steps.database.connection() as connection:
         for back in (2, 3):
@@ -249,7 +250,7 @@ async def test_a_page_reads_so_many_days_and_the_last_ends_with_the_first_day(fl
 
 
 async def test_the_rarer_leads_so_that_it_is_found_at_once(flow: SearchFlow) -> None:
-    flow.archive = MessageSearch(database=flow.steps.database, clock=flow.steps.clock, examined_max=10)
+    flow.archive = MessageSearch(context(flow.steps.database, flow.steps.clock), examined_max=10)
     first = await flow.send_by_hand(1, subject="invoice 48213")
     await flow.send_by_hand(30, subject="invoice")
     await flow.settle()
@@ -284,7 +285,7 @@ def test_a_page_examines_more_than_it_can_hold() -> None:
 
 
 async def test_a_page_of_several_filters_is_filled_when_all_messages_match(flow: SearchFlow) -> None:
-    flow.archive = MessageSearch(database=flow.steps.database, clock=flow.steps.clock, examined_max=5)
+    flow.archive = MessageSearch(context(flow.steps.database, flow.steps.clock), examined_max=5)
     sent = await flow.send_by_hand(12, subject="red blue")
     await flow.settle()
     page = await flow.page(10, subject="red blue")

@@ -1,19 +1,20 @@
-"""Waiting for a message: one look for all who wait, the oldest first, places that are given back."""
+"""Waiting for a message: one query for all who wait, the oldest first, places that are released."""
 
 import asyncio
 
 import pytest
 
-from posthouse.flows.account.next_message import NextMessage
+from posthouse.flows.account.live import NextMessage
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.eventually import eventually
 
 
 def flow(steps: DeliverySteps, **options: int) -> NextMessage:
-    return NextMessage(database=steps.database, clock=steps.clock, captures=True, **options)
+    return NextMessage(context(steps.database, steps.clock), captures=True, **options)
 
 
 def waits(steps: DeliverySteps, waiting: NextMessage, email: str, mode: Mode) -> "asyncio.Task[MessageId]":
@@ -21,7 +22,7 @@ def waits(steps: DeliverySteps, waiting: NextMessage, email: str, mode: Mode) ->
     return asyncio.create_task(waiting.message_id(account_id, mode, email, None, None))
 
 
-async def test_one_look_answers_all_who_wait(steps: DeliverySteps) -> None:
+async def test_one_query_answers_all_who_wait(steps: DeliverySteps) -> None:
     waiting = flow(steps)
     live = [waits(steps, waiting, "ada@example.org", Mode.LIVE) for _ in range(3)]
     test = waits(steps, waiting, "ada@example.org", Mode.TEST)

@@ -8,13 +8,14 @@ from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.operate.secrets import Secrets, SecretUse
 from posthouse.rules import ids
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.pepper import Pepper, Peppers
 from posthouse.rules.refusal import Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import PEPPERS, AccountFlows, open_account_flows
+from tests.support.account_flows import AccountFlows, open_account_flows
+from tests.support.context import PEPPERS, context
 from tests.support.service import basic
 
 OLD = PEPPERS.active
@@ -32,23 +33,15 @@ async def flows(database: Database) -> AsyncIterator[AccountFlows]:
 
 def admission(flows: AccountFlows, peppers: Peppers, uses: LastUsed | None = None) -> Admission:
     return Admission(
+        context(flows.database, flows.clock, peppers=peppers, token_secrets=[JWT_SECRET]),
         control_cache=ControlCache(flows.database, flows.clock.monotonic),
         last_used=uses or LastUsed(flows.database),
-        clock=flows.clock,
-        peppers=peppers,
-        token_secrets=[JWT_SECRET],
     )
 
 
 async def pepper_uses(flows: AccountFlows, peppers: Peppers) -> dict[str, SecretUse]:
-    secrets = Secrets(
-        database=flows.database,
-        clock=flows.clock,
-        peppers=peppers,
-        jwt_secret=JWT_SECRET,
-        other_jwt_secrets=["before"],
-        sealer=flows.sealer,
-    )
+    given = context(flows.database, flows.clock, peppers=peppers, token_secrets=[JWT_SECRET], sealer=flows.sealer)
+    secrets = Secrets(given, other_jwt_secrets=["before"])
     found, _ = await secrets.all_now()
     return {use.id: use for use in found if use.kind == "pepper"}
 
@@ -72,7 +65,7 @@ async def test_a_password_and_a_key_get_a_hash_of_the_new_pepper_when_they_are_u
             await admission(flows, PEPPERS).sender(authorization, HERE)
 
 
-async def test_an_smtp_session_goes_on_when_its_passwords_hash_is_replaced(flows: AccountFlows) -> None:
+async def test_an_smtp_session_continues_when_its_passwords_hash_is_replaced(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("acme")
     uses = LastUsed(flows.database)
     rotating = admission(flows, ROTATING, uses)

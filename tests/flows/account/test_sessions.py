@@ -14,14 +14,11 @@ from uuid import uuid4
 import pytest
 from argon2 import PasswordHasher
 
-from posthouse.chance import SystemChance
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
-from posthouse.flows.account.kept_sessions import KeptSessions
 from posthouse.flows.account.login_links import LoginLinks
 from posthouse.flows.account.passwords import Passwords
-from posthouse.flows.account.session_tokens import SessionTokens
-from posthouse.flows.account.sessions import NewSecret, Sessions
+from posthouse.flows.account.sessions import NewSecret, RememberedSessions, Sessions, SessionTokens
 from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import ids, limits, token, totp
 from posthouse.rules.credential import Role
@@ -35,17 +32,17 @@ from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.store.sessions import SessionRow
 from posthouse.store.users import UserRow
-from tests.support.account_flows import PEPPERS
 from tests.support.clock import SettableClock
+from tests.support.context import PEPPERS, context
+from tests.support.maintenance import new_maintenance
 from tests.support.operator_client import CHEAP_HASHER
-from tests.support.upkeep import new_upkeep
 
 SECRET: Final = "token secret of the tests, thirty-two bytes"
 EMAIL: Final = "ada@example.com"
 PASSWORD: Final = "correct horse battery staple"
 NEW: Final = "another horse, another battery"
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
-# Not what passwords are kept with: no test but the one of timing is about the cost.
+# Cheaper than for real passwords: only the timing test is about the cost.
 
 
 @dataclass
@@ -62,45 +59,14 @@ class SessionFlow:
     peppers: Peppers = PEPPERS
 
     def __post_init__(self) -> None:
-        chance = SystemChance()
-        self.passwords = Passwords(
-            database=self.database,
-            clock=self.clock,
-            chance=chance,
-            sealer=self.sealer,
-            peppers=self.peppers,
-            hasher=self.hasher,
-            pause=self._pause,
-        )
-        tokens = SessionTokens(clock=self.clock, chance=chance, secret=SECRET)
-        self.sessions = Sessions(
-            database=self.database,
-            clock=self.clock,
-            chance=chance,
-            passwords=self.passwords,
-            sealer=self.sealer,
-            peppers=self.peppers,
-            tokens=tokens,
-        )
-        self.kept_sessions = KeptSessions(
-            database=self.database, clock=self.clock, chance=chance, tokens=tokens, peppers=self.peppers
-        )
-        self.login_links = LoginLinks(
-            database=self.database,
-            clock=self.clock,
-            chance=chance,
-            passwords=self.passwords,
-            sessions=self.sessions,
-            peppers=self.peppers,
-        )
+        given = context(self.database, self.clock, sealer=self.sealer, peppers=self.peppers, token_secrets=[SECRET])
+        self.passwords = Passwords(given, hasher=self.hasher, pause=self._pause)
+        tokens = SessionTokens(given)
+        self.sessions = Sessions(given, passwords=self.passwords, tokens=tokens)
+        self.remembered_sessions = RememberedSessions(given, tokens=tokens)
+        self.login_links = LoginLinks(given, passwords=self.passwords, sessions=self.sessions)
         self.directory = ControlCache(self.database, self.clock.monotonic)
-        self.admission = Admission(
-            control_cache=self.directory,
-            last_used=LastUsed(self.database),
-            clock=self.clock,
-            peppers=self.peppers,
-            token_secrets=[SECRET],
-        )
+        self.admission = Admission(given, control_cache=self.directory, last_used=LastUsed(self.database))
 
     async def _pause(self, seconds: float) -> None:
         self.delays.append(seconds)
@@ -128,9 +94,9 @@ class SessionFlow:
         await self.directory.forget_changes()
 
     async def login(
-        self, password: str = PASSWORD, code: str | None = None, peer: str = HOME, *, keep: bool = False
+        self, password: str = PASSWORD, code: str | None = None, peer: str = HOME, *, remember: bool = False
     ) -> LoginSession:
-        return await self.sessions.login(EMAIL, password, code, peer, keep=keep)
+        return await self.sessions.login(EMAIL, password, code, peer, remember=remember)
 
     @staticmethod
     def secret(session: LoginSession) -> str:
@@ -139,7 +105,7 @@ class SessionFlow:
         return session.renewal_secret.text
 
     async def member(self, session: LoginSession) -> Member:
-        """As a request with that token is seen, once every process has heard of what changed."""
+        """As a request with that token is seen, once every process knows the change."""
         await self.directory.forget_changes()
         return await self.admission.member(f"Bearer {session.token}")
 
@@ -246,7 +212,7 @@ async def test_an_operator_sees_and_ends_a_users_sessions(flow: SessionFlow) -> 
 
 async def test_an_ended_session_switches_to_no_account(flow: SessionFlow) -> None:
     session = await flow.login()
-    # A process that has not heard of it yet still lets the member in.
+    # A process that doesn't know it yet still lets the member in.
     member = await flow.member(session)
     await flow.sessions.logout(member)
     for act in (flow.sessions.switch(member, ids.text(ids.ACCOUNT, flow.accounts[1])), flow.sessions.me(member)):
@@ -282,7 +248,7 @@ async def test_a_member_who_is_removed_keeps_their_other_accounts(flow: SessionF
     assert (await flow.is_good(first), await flow.is_good(other)) == (False, True)
 
 
-async def test_a_user_without_account_learns_so_only_with_the_right_password(flow: SessionFlow) -> None:
+async def test_a_user_without_account_is_notified_only_with_the_right_password(flow: SessionFlow) -> None:
     async with flow.database.transaction() as tx:
         for account_id in flow.accounts:
             await users.remove_member(tx, account_id, flow.user_id, flow.clock.now())
@@ -292,14 +258,14 @@ async def test_a_user_without_account_learns_so_only_with_the_right_password(flo
         await flow.login("a wrong password")
 
 
-async def test_a_user_has_no_more_than_a_hundred_sessions_and_those_that_live_are_kept(flow: SessionFlow) -> None:
+async def test_a_user_has_no_more_than_a_hundred_sessions_and_live_ones_stay(flow: SessionFlow) -> None:
     oldest, ended = await flow.login(), await flow.login()
     flow.clock.advance(seconds=1)
     await flow.sessions.logout(await flow.member(ended))
     for _ in range(limits.SESSIONS_PER_USER_MAX - 1):
         flow.clock.advance(seconds=1)
         newest = await flow.login()
-    # The one that was logged out made room.
+    # The one that was logged out made space.
     assert await flow.value("SELECT count(*) FROM sessions") == limits.SESSIONS_PER_USER_MAX
     assert await flow.is_good(oldest)
     flow.clock.advance(seconds=1)
@@ -308,18 +274,18 @@ async def test_a_user_has_no_more_than_a_hundred_sessions_and_those_that_live_ar
     assert (await flow.is_good(oldest), await flow.is_good(newest)) == (False, True)
 
 
-async def test_upkeep_forgets_sessions_that_are_over_and_seals_second_factors_anew(flow: SessionFlow) -> None:
+async def test_maintenance_deletes_ended_sessions_and_seals_second_factors_again(flow: SessionFlow) -> None:
     old = await flow.login()
     secret, _ = await flow.confirmed(old)
     flow.clock.advance(hours=6)
     young = await flow.login(code=flow.code(secret))
     flow.clock.advance(hours=6)
     renewed = Sealer({"1": b"k" * 32, "2": b"n" * 32}, "2")
-    upkeep = new_upkeep(flow.database, flow.clock, sealer=renewed)
-    assert await upkeep.forget_sessions() == 1
+    maintenance = new_maintenance(flow.database, flow.clock, sealer=renewed)
+    assert await maintenance.forget_sessions() == 1
     assert await flow.is_good(young)
-    assert await upkeep.reseal() == 1
-    assert await upkeep.reseal() == 0
+    assert await maintenance.reseal() == 1
+    assert await maintenance.reseal() == 0
     after = SessionFlow(flow.database, sealer=Sealer({"2": b"n" * 32}, "2"), clock=flow.clock, user_id=flow.user_id)
     assert await after.login(code=flow.code(secret))
 
@@ -435,7 +401,7 @@ async def test_a_secret_counts_once_it_is_confirmed(flow: SessionFlow) -> None:
     with refused(Code.UNAUTHORIZED, "send `code`"):
         await flow.login()
     # The code that confirmed is used up; the one after it is good.
-    with refused(Code.UNAUTHORIZED, "used already"):
+    with refused(Code.UNAUTHORIZED, "already used"):
         await flow.login(code=flow.code(secret))
     flow.clock.advance(seconds=totp.STEP_SECONDS)
     await flow.login(code=flow.code(secret))
@@ -508,7 +474,7 @@ async def test_codes_that_are_guessed_from_many_places_are_counted_together(flow
     assert await flow.failures("code ") == 0
 
 
-async def test_a_recovery_code_is_good_once_and_for_its_user_alone(flow: SessionFlow) -> None:
+async def test_a_recovery_code_is_valid_once_and_only_for_its_user(flow: SessionFlow) -> None:
     session = await flow.login()
     _, codes = await flow.confirmed(session)
     await flow.login(code=codes[3].upper().replace("-", " "))
@@ -531,7 +497,7 @@ async def test_a_second_factor_is_given_up_with_password_and_code(flow: SessionF
     await flow.sessions.disable_totp(member, PASSWORD, flow.code(secret), HOME)
     await flow.login()
     assert await flow.value("SELECT count(*) FROM recovery_codes") == 0
-    # What was given up is worth nothing beside the next one.
+    # The old factor's code is worthless next to the new one.
     await flow.confirmed(await flow.login())
     with refused(Code.UNAUTHORIZED):
         await flow.login(code=codes[0])
@@ -545,7 +511,7 @@ async def test_an_operator_switches_a_second_factor_off(flow: SessionFlow) -> No
     await flow.login()
 
 
-async def test_what_a_person_changes_of_their_own_is_noted_in_each_of_their_accounts(flow: SessionFlow) -> None:
+async def test_a_persons_own_changes_are_noted_in_each_of_their_accounts(flow: SessionFlow) -> None:
     session = await flow.login()
     await flow.confirmed(session)
     await flow.sessions.change_password(await flow.member(session), PASSWORD, NEW, HOME)
@@ -599,7 +565,7 @@ async def rate_limited(flow: SessionFlow, email: str, password: str = "a wrong p
 
 
 async def test_failures_with_other_addresses_delay_a_network_and_refuse_nothing(flow: SessionFlow) -> None:
-    """People behind one proxy share its address: whatever one of them does, the others log in."""
+    """People behind one proxy share its address: whatever one of them does, the others can log in."""
     free = limits.LOGIN_NETWORK_FAILURES_FREE
     assert not any([await rate_limited(flow, f"unknown-{number}@example.com") for number in range(free)])
     assert flow.delays == []
@@ -673,53 +639,53 @@ async def test_two_tabs_that_renew_while_the_pepper_is_replaced_get_the_same_nex
     new = Pepper("2027", b"the pepper of 2027")
     known = replace(flow, peppers=Peppers(PEPPERS.active, (new,)))
     active = replace(flow, peppers=Peppers(new, (PEPPERS.active,)))
-    secret = flow.secret(await flow.login(keep=True))
-    given = [flow.secret(await flows.kept_sessions.renew(secret, None)) for flows in (known, active, known)]
+    secret = flow.secret(await flow.login(remember=True))
+    given = [flow.secret(await flows.remembered_sessions.renew(secret, None)) for flows in (known, active, known)]
     assert len(set(given)) == 1
-    assert flow.secret(await active.kept_sessions.renew(given[0], None)) != given[0]
+    assert flow.secret(await active.remembered_sessions.renew(given[0], None)) != given[0]
 
 
 async def test_many_tabs_that_renew_at_once_get_the_same_next_secret(flow: SessionFlow) -> None:
-    kept = await flow.login(keep=True)
-    renewed = await asyncio.gather(*(flow.kept_sessions.renew(flow.secret(kept), None) for _ in range(20)))
+    kept = await flow.login(remember=True)
+    renewed = await asyncio.gather(*(flow.remembered_sessions.renew(flow.secret(kept), None) for _ in range(20)))
     assert len({flow.secret(session) for session in renewed} - {flow.secret(kept)}) == 1
     assert all([await flow.is_good(session) for session in renewed])
     assert len(await flow.sessions.live(await flow.member(kept))) == 1
 
 
 async def test_a_secret_that_was_replaced_long_ago_ends_the_session(flow: SessionFlow) -> None:
-    kept, other = await flow.login(keep=True), await flow.login(keep=True)
-    renewed = await flow.kept_sessions.renew(flow.secret(kept), None)
+    kept, other = await flow.login(remember=True), await flow.login(remember=True)
+    renewed = await flow.remembered_sessions.renew(flow.secret(kept), None)
     flow.clock.advance(seconds=limits.RENEWAL_GRACE_SECONDS + 1)
     for secret in (flow.secret(kept), flow.secret(renewed)):
         with refused(Code.UNAUTHORIZED, "log in again"):
-            await flow.kept_sessions.renew(secret, None)
+            await flow.remembered_sessions.renew(secret, None)
     assert not await flow.is_good(renewed)
     assert await flow.is_good(other)
 
 
-async def test_a_kept_session_ends_when_idle_or_old(flow: SessionFlow) -> None:
-    idle, used = await flow.login(keep=True), await flow.login(keep=True)
+async def test_a_remembered_session_ends_when_idle_or_old(flow: SessionFlow) -> None:
+    idle, used = await flow.login(remember=True), await flow.login(remember=True)
     for _ in range(4):
         flow.clock.advance(days=6)
-        used = await flow.kept_sessions.renew(flow.secret(used), None)
+        used = await flow.remembered_sessions.renew(flow.secret(used), None)
     with refused(Code.UNAUTHORIZED, "log in again"):
-        await flow.kept_sessions.renew(flow.secret(idle), None)
+        await flow.remembered_sessions.renew(flow.secret(idle), None)
     flow.clock.advance(days=6, seconds=-1)
-    last = await flow.kept_sessions.renew(flow.secret(used), None)
+    last = await flow.remembered_sessions.renew(flow.secret(used), None)
     assert last.expires_at - flow.clock.now() <= timedelta(seconds=1)
     flow.clock.advance(seconds=2)
     with refused(Code.UNAUTHORIZED, "log in again"):
-        await flow.kept_sessions.renew(flow.secret(last), None)
-    assert (await new_upkeep(flow.database, flow.clock).run()).sessions_forgotten == 2
+        await flow.remembered_sessions.renew(flow.secret(last), None)
+    assert (await new_maintenance(flow.database, flow.clock).run()).sessions_forgotten == 2
 
 
-async def test_of_many_logins_with_a_link_at_once_one_passes(flow: SessionFlow) -> None:
+async def test_of_many_simultaneous_logins_with_a_link_one_passes(flow: SessionFlow) -> None:
     link = (await flow.login_links.new_link(EMAIL)).partition("#link=")[2]
 
     async def passes() -> bool:
         try:
-            await flow.login_links.login(link, None, HOME, "", keep=False)
+            await flow.login_links.login(link, None, HOME, "", remember=False)
         except Refusal as refusal:
             return refusal.code is not Code.UNAUTHORIZED
         return True
@@ -729,7 +695,7 @@ async def test_of_many_logins_with_a_link_at_once_one_passes(flow: SessionFlow) 
     late = (await flow.login_links.new_link(EMAIL)).partition("#link=")[2]
     flow.clock.advance(seconds=limits.LOGIN_LINK_SECONDS)
     with refused(Code.UNAUTHORIZED, "10 minutes"):
-        await flow.login_links.login(late, None, HOME, "", keep=False)
+        await flow.login_links.login(late, None, HOME, "", remember=False)
 
 
 @pytest.mark.slow
@@ -737,7 +703,7 @@ async def test_of_many_logins_with_a_link_at_once_one_passes(flow: SessionFlow) 
 async def test_the_time_that_a_login_takes_does_not_show_whether_there_is_a_user(database: Database) -> None:
     """Medians of 200 of each, one by one in turn, in the processor's time, whatever else it does meanwhile.
 
-    The hash costs a tenth of what it does in earnest, so that what else may differ weighs ten times as much.
+    The hash costs a tenth of what it does in production, so that what else may differ weighs ten times as much.
     """
     flow = SessionFlow(database, hasher=PasswordHasher(time_cost=1, memory_cost=16_384, parallelism=1))
     await flow.furnish()

@@ -1,4 +1,4 @@
-"""Suppression on a real database: what outranks what, what removal leaves for conduct, imports in batches, plans."""
+"""Suppression on a real database: which reason outranks which, removal and reputation, batched imports, plans."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.account.suppressions import BATCH, HELD_FOR, Import, ImportProgress, Suppressions
 from posthouse.flows.inbound.reputation import Reputation, ReputationRun
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.reputation import WINDOW
@@ -22,8 +21,9 @@ from posthouse.store import reports, suppressions
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
 from tests.support import query_plans
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
-from tests.support.upkeep import new_upkeep
+from tests.support.maintenance import new_maintenance
 
 UNKNOWN: dict[str, Any] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
 
@@ -31,8 +31,8 @@ UNKNOWN: dict[str, Any] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppre
 class SuppressionFlow:
     def __init__(self, steps: DeliverySteps) -> None:
         self.steps = steps
-        self.suppression = Suppressions(database=steps.database, clock=steps.clock, chance=SystemChance())
-        self.reputation = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
+        self.suppression = Suppressions(context(steps.database, steps.clock))
+        self.reputation = Reputation(context(steps.database, steps.clock))
 
     @property
     def account_id(self) -> AccountId:
@@ -97,7 +97,7 @@ async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(
     claimed = await flow.steps.claimed(["Ada@example.org", "bob@example.org", "ada@EXAMPLE.org"][:2])
     assert await flow.add("ada@example.org", "by hand") == ("manual", True)
     assert await flow.add("ADA@example.org") == ("manual", False)
-    # Both mails were under way when the address was entered.
+    # Both messages were under way when the address was entered.
     await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.BOUNCED, **UNKNOWN) for row in claimed])
     assert await flow.add("ada@example.org") == ("bounce", False)
     assert await flow.steps.value("SELECT note FROM suppressions WHERE email = 'ada@example.org'") == "by hand"
@@ -128,7 +128,7 @@ async def test_what_was_entered_is_honoured_by_the_claim_until_it_is_removed(flo
     assert not claimed.is_suppressed
 
 
-async def test_lifting_a_bounced_address_hides_nothing_from_reputation(flow: SuppressionFlow) -> None:
+async def test_removing_a_bounced_address_hides_nothing_from_reputation(flow: SuppressionFlow) -> None:
     delivered = [row for _ in range(4) for row in await flow.steps.claimed(45)]
     await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.DELIVERED) for row in delivered])
     emails = [f"bounced{number}@example.org" for number in range(21)]
@@ -144,25 +144,25 @@ async def test_manual_suppressions_do_not_count_for_reputation(flow: Suppression
     await flow.bring_in(addresses(50))
     assert await flow.reputation.run() == ReputationRun()
     await flow.suppression.remove(flow.account_id, OPERATOR, "r000001@example.org", "a mistake")
-    assert await flow.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
+    assert await flow.steps.value("SELECT count(*) FROM removed_suppressions") == 0
 
 
-async def test_upkeep_forgets_what_was_lifted_once_it_counts_no_more(flow: SuppressionFlow) -> None:
+async def test_maintenance_forgets_removed_addresses_once_they_count_no_more(flow: SuppressionFlow) -> None:
     await flow.bounce("ada@example.org", "bob@example.org")
     await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "please")
-    upkeep = new_upkeep(flow.steps.database, flow.steps.clock)
+    maintenance = new_maintenance(flow.steps.database, flow.steps.clock)
     counts = []
     for moment in (WINDOW, timedelta(seconds=1)):
         flow.steps.clock.advance(moment)
-        await upkeep.forget_expired()
-        counts.append(await flow.steps.value("SELECT count(*) FROM lifted_suppressions"))
+        await maintenance.forget_expired()
+        counts.append(await flow.steps.value("SELECT count(*) FROM removed_suppressions"))
     assert counts == [1, 0]
-    # What is older needn't be kept at all.
+    # What is older needn't be stored at all.
     await flow.suppression.remove(flow.account_id, OPERATOR, "bob@example.org", "please")
-    assert await flow.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
+    assert await flow.steps.value("SELECT count(*) FROM removed_suppressions") == 0
 
 
-async def test_the_log_says_who_lifted_what_and_why(flow: SuppressionFlow) -> None:
+async def test_the_log_says_who_removed_what_and_why(flow: SuppressionFlow) -> None:
     await flow.bounce("ada@example.org")
     await flow.steps.fetch("UPDATE suppressions SET reason = 'complaint'")
     await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "She asked us to.")
@@ -190,7 +190,7 @@ async def test_an_import_enters_whole_batches_and_can_be_repeated(flow: Suppress
     assert [action for action, _ in await flow.log()] == ["suppressions.import_began", "suppressions.imported"] * 2
 
 
-async def test_one_import_at_a_time_and_an_idle_one_makes_room(flow: SuppressionFlow) -> None:
+async def test_one_import_at_a_time_and_an_idle_one_gives_way(flow: SuppressionFlow) -> None:
     first = await flow.suppression.begin_import(flow.account_id, OPERATOR)
     refusal = await refused(flow.suppression.begin_import(flow.account_id, OPERATOR))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.CONFLICT, 60)
@@ -215,13 +215,13 @@ async def test_a_file_has_no_more_lines_than_the_limit(flow: SuppressionFlow) ->
 
 async def test_an_account_enters_no_more_addresses_than_it_may(flow: SuppressionFlow) -> None:
     await flow.add("ada@example.org")
-    await flow.steps.fetch("UPDATE suppression_books SET manual = $1", MANUAL_MAX - 1)
+    await flow.steps.fetch("UPDATE suppression_counts SET manual = $1", MANUAL_MAX - 1)
     assert (await refused(flow.bring_in(addresses(2)))).code is Code.CONFLICT
     await flow.bring_in(addresses(1))
     assert (await refused(flow.add("bob@example.org"))).code is Code.CONFLICT
-    await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "to make room")
+    await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "to free a place")
     await flow.add("bob@example.org")
-    # What is there already needs no room.
+    # What is there already needs no space.
     await flow.bring_in(addresses(1))
 
 
@@ -273,7 +273,7 @@ async def test_pages_are_newest_first_whatever_the_reason(flow: SuppressionFlow)
 
 
 STATEMENTS = query_plans.statements(suppressions)
-# By what each finds its rows; everything else is found by the account and the address.
+# The index of each query; every other query finds its rows by the account and the address.
 FOUND_BY = {
     "suppressions._NEWEST": ("account_id = ", "reason = ", "ROW("),
     "suppressions._NEWEST_OF_DOMAIN": ("account_id = ", "split_part(", "reason = ", "ROW("),
@@ -299,7 +299,7 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(
 async def test_many_lines_are_entered_and_known_again_and_given_back(database_url: str) -> None:
     async with open_delivery_steps(database_url) as steps:
         flow = SuppressionFlow(steps)
-        flow.suppression = Suppressions(database=steps.database, clock=DatabaseClock(), chance=SystemChance())
+        flow.suppression = Suppressions(context(steps.database, DatabaseClock()))
         lines = addresses(20_000)
         pieces = [lines[at : at + 65_536] for at in range(0, len(lines), 65_536)]
         assert (await flow.bring_in(*pieces)).progress == ImportProgress(20_000, 20_000, 0, 0)

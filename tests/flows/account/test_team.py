@@ -1,4 +1,4 @@
-"""The team on a real database: races that must not end badly, tokens that must not be found, time that passes."""
+"""The team on a real database: races that must end well, tokens that must not be found, time that passes."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -9,27 +9,26 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.account.team import Joined, MemberRow, NewInvitation, Team
+from posthouse.randomness import SystemRandomness
 from posthouse.rules import ids, limits
-from posthouse.rules.actor import OPERATOR, Actor
-from posthouse.rules.credential import Role
+from posthouse.rules.credential import OPERATOR, Actor, Role
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from tests.support.accept_flow import new_id
-from tests.support.account_flows import PEPPERS
 from tests.support.clock import SettableClock
+from tests.support.context import context
+from tests.support.maintenance import new_maintenance
 from tests.support.operator_client import CHEAP_HASHER
-from tests.support.upkeep import new_upkeep
 
 PASSWORD: Final = "correct horse battery"
 PEER: Final = "192.0.2.7"
 SEALER: Final = Sealer({"1": bytes(32)}, "1")
-# As weak as it can be: what is shown here does not depend on it.
+# As weak as it can be: these tests do not depend on it.
 
 
 @dataclass
@@ -38,16 +37,11 @@ class TeamFlow:
     clock: SettableClock = field(default_factory=SettableClock)
 
     def __post_init__(self) -> None:
-        chance = SystemChance()
-        passwords = Passwords(
-            database=self.database, clock=self.clock, chance=chance, sealer=SEALER, peppers=PEPPERS, hasher=CHEAP_HASHER
-        )
+        randomness = SystemRandomness()
+        passwords = Passwords(context(self.database, self.clock, randomness, sealer=SEALER), hasher=CHEAP_HASHER)
         self.team = Team(
-            database=self.database,
-            clock=self.clock,
-            chance=chance,
+            context(self.database, self.clock, randomness),
             passwords=passwords,
-            peppers=PEPPERS,
             public_url="https://mail.example.com",
         )
 
@@ -62,7 +56,7 @@ class TeamFlow:
         return await self.team.create_user(account_id, f"{name}@example.com", PASSWORD, role, OPERATOR)
 
     async def crowd(self, account_id: AccountId, count: int) -> None:
-        """So many viewers more, made at once."""
+        """This many more viewers, all at once."""
         await self.fetch(
             "WITH made AS (INSERT INTO users (id, email, password_hash, created_at)"
             "  SELECT gen_random_uuid(), 'v' || n || '@example.com', '-', $2 FROM generate_series(1, $3::integer) n"
@@ -114,7 +108,7 @@ async def refused(act: Awaitable[object], code: Code, said: str = "") -> None:
 
 
 async def outcomes(*acts: Awaitable[object]) -> list[Code | None]:
-    """What each of the acts, all begun at once, was refused with, or None."""
+    """The refusal of each of the acts, all begun at once, or None."""
     ends = await asyncio.gather(*acts, return_exceptions=True)
     for end in ends:
         if isinstance(end, BaseException) and not isinstance(end, Refusal):
@@ -311,11 +305,11 @@ async def test_an_invitation_ends_after_seven_days_and_is_swept_away(flow: TeamF
     invitation_id = ids.text(ids.INVITATION, made.invitation.id)
     await refused(flow.team.revoke_invitation(account_id, invitation_id, OPERATOR), Code.NOT_FOUND)
     assert await flow.value("SELECT count(*) FROM invitations") == 1
-    await new_upkeep(flow.database, flow.clock).forget_expired()
+    await new_maintenance(flow.database, flow.clock).forget_expired()
     assert await flow.value("SELECT count(*) FROM invitations") == 0
 
 
-async def test_an_owners_invitation_falls_with_the_owner_and_an_operators_stands(flow: TeamFlow) -> None:
+async def test_an_owners_invitation_ends_with_the_owner_and_an_operators_stays_valid(flow: TeamFlow) -> None:
     account_id = await flow.account()
     ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]
     by_ada, by_bob, by_operator = [
@@ -332,7 +326,7 @@ async def test_an_owners_invitation_falls_with_the_owner_and_an_operators_stands
     assert set(await flow.roles(account_id)) == {"ada", "eve", "olga"}
 
 
-async def test_a_removed_member_does_not_come_back_by_an_invitation(flow: TeamFlow) -> None:
+async def test_a_removed_member_does_not_come_back_through_an_invitation(flow: TeamFlow) -> None:
     account_id = await flow.account()
     ada = await flow.user(account_id, "ada")
     used = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada))
@@ -340,7 +334,7 @@ async def test_a_removed_member_does_not_come_back_by_an_invitation(flow: TeamFl
     await refused(flow.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada)), Code.CONFLICT, "already")
     await flow.team.remove(account_id, given(eve), acting(ada))
     await refused(flow.accept(used), Code.NOT_FOUND)
-    # One that was made while an operator let them in by another way is void as well.
+    # One that was made while an operator added them directly is void as well.
     left = await flow.team.invite(account_id, "olga@example.com", Role.OWNER, acting(ada))
     olga = await flow.user(account_id, "olga")
     await flow.team.remove(account_id, given(olga), acting(ada))
@@ -369,7 +363,7 @@ async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow) 
     codes = await outcomes(*[invite(account_id, f"{n}@example.com", Role.VIEWER, OPERATOR) for n in ("a", "b", "c")])
     assert codes.count(Code.CONFLICT) == 2
     assert await flow.value("SELECT count(*) FROM invitations") == limits.INVITATIONS_MAX
-    # Who has one may have another in its place.
+    # Someone who has one may have another in its place.
     await invite(account_id, "r1@example.com", Role.MEMBER, OPERATOR)
     # Those that are over are not counted.
     flow.clock.advance(days=8)
@@ -379,7 +373,7 @@ async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow) 
 # The log.
 
 
-async def test_the_log_is_read_page_by_page_and_of_one_account_alone(flow: TeamFlow) -> None:
+async def test_the_log_is_read_page_by_page_and_only_of_one_account(flow: TeamFlow) -> None:
     acme, bolt = await flow.account("acme"), await flow.account("bolt")
     for name in ("ada", "bob", "eve"):
         await flow.user(acme, name)
@@ -398,8 +392,8 @@ async def test_entries_are_kept_for_400_days(flow: TeamFlow) -> None:
     await flow.user(account_id, "ada")
     await flow.user(account_id, "bob")
     flow.clock.advance(timedelta(days=400, milliseconds=-1))
-    await new_upkeep(flow.database, flow.clock).forget_expired()
+    await new_maintenance(flow.database, flow.clock).forget_expired()
     assert len(await flow.actions(account_id)) == 2
     flow.clock.advance(timedelta(milliseconds=1))
-    await new_upkeep(flow.database, flow.clock).forget_expired()
+    await new_maintenance(flow.database, flow.clock).forget_expired()
     assert [entry.target for entry in (await flow.team.log(account_id, 9)).items] == ["bob@example.com"]

@@ -4,16 +4,16 @@ from typing import Final
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.flows.account.templates import Templates
 from posthouse.rules import limits
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.rules.template import Template
 from posthouse.store.postgres import Database
 from tests.support.account_flows import assert_refused
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
 
@@ -23,7 +23,7 @@ LARGE: Final = Template("Hello", "x" * limits.TEMPLATE_PART_CHARACTERS_MAX, "x" 
 
 @pytest.fixture
 def templates(database: Database) -> Templates:
-    return Templates(database=database, clock=SettableClock(), chance=SystemChance())
+    return Templates(context(database, SettableClock()))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def pretend(database: Database, alias: str, version: int, size_bytes: int)
         )  # fmt: skip
 
 
-async def test_the_oldest_unpublished_version_makes_room(
+async def test_the_oldest_unpublished_version_gives_way(
     database: Database, templates: Templates, acme: AccountId
 ) -> None:
     await templates.create(acme, "welcome", None, SMALL, OPERATOR, publish=True)
@@ -78,7 +78,7 @@ async def test_the_oldest_unpublished_version_makes_room(
     await assert_refused(templates.publish(acme, "welcome", 2, OPERATOR), Code.NOT_FOUND, "no version 2")
 
 
-async def test_old_versions_make_room_for_the_bytes_of_a_new_one(
+async def test_old_versions_give_way_to_the_bytes_of_a_new_one(
     database: Database, templates: Templates, acme: AccountId
 ) -> None:
     await templates.create(acme, "welcome", None, SMALL, OPERATOR, publish=False)
@@ -90,7 +90,7 @@ async def test_old_versions_make_room_for_the_bytes_of_a_new_one(
     assert len(set(await sizes(database))) == 1
 
 
-async def test_what_does_not_fit_beside_other_templates_is_refused(
+async def test_what_does_not_fit_next_to_other_templates_is_refused(
     database: Database, templates: Templates, acme: AccountId
 ) -> None:
     await templates.create(acme, "welcome", None, SMALL, OPERATOR, publish=True)

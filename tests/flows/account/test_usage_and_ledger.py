@@ -23,6 +23,7 @@ from posthouse.store import partitions
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.partitions import Partition
 from tests.support.accept_flow import Sender, new_id
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.locks import lock_waits
 
@@ -80,10 +81,10 @@ class Counter:
 @pytest_asyncio.fixture
 async def flow(database_url: str) -> AsyncIterator[Counter]:
     async with open_delivery_steps(database_url) as steps:
-        # The operator's clock is the database's, and has gone on.
+        # The operator's clock is the database's, and has advanced.
         steps.clock.advance(seconds=10)
         defaults = Defaults(rate=Rate(20, 40), warmup_limits=WARMUP)
-        yield Counter(steps, UsageAndLedger(database=steps.database, clock=steps.clock, defaults=defaults))
+        yield Counter(steps, UsageAndLedger(context(steps.database, steps.clock), defaults=defaults))
 
 
 def kinds_and_amounts(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:
@@ -147,7 +148,7 @@ async def test_a_warning_is_shown_while_it_counts(flow: Counter) -> None:
     async def warned(ago: timedelta, forgiven_ago: timedelta | None = None) -> datetime | None:
         now = flow.steps.clock.now()
         since = None if forgiven_ago is None else now - forgiven_ago
-        query = "UPDATE accounts SET conduct_warned_at = $2, conduct_since = $3 WHERE id = $1"
+        query = "UPDATE accounts SET reputation_warned_at = $2, reputation_since = $3 WHERE id = $1"
         await flow.steps.fetch(query, flow.account_id, now - ago, since)
         return (await flow.usage_and_ledger.account(flow.account_id)).warned_at
 
@@ -166,14 +167,16 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     empty = await flow.usage_and_ledger.usage(flow.account_id)
     assert (empty.counted_to, len(empty.days), empty.providers) == (None, 7, [])
     now = flow.steps.clock.now()
-    await flow.steps.fetch("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", now, today)
+    await flow.steps.fetch(
+        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)", now, today
+    )
     await flow.send(DELIVERED, BOUNCED, DEFERRED)
     flow.steps.clock.advance(days=1)
     await flow.steps.renew()
     await flow.send(FAILED, None)
     flow.steps.clock.advance(minutes=3)
     longest = timedelta(hours=6)
-    await UsageCounter(database=flow.steps.database, clock=flow.steps.clock, window_longest=longest).run()
+    await UsageCounter(context(flow.steps.database, flow.steps.clock), window_longest=longest).run()
     # The days of the sending: minutes may have led over midnight.
     view = await flow.usage_and_ledger.usage(flow.account_id, first=str(today), last=str(today + timedelta(days=1)))
     second, first = view.days
@@ -187,8 +190,8 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     assert (view.waiting.queued, view.waiting.deferred) == (1, 1)
     assert view.counted_to is not None
     assert timedelta(0) < flow.steps.clock.now() - view.counted_to < timedelta(minutes=5)
-    stranger = await flow.usage_and_ledger.usage(AccountId(uuid4()))
-    assert {row.usage.live.accepted for row in stranger.days} == {0}
+    unknown = await flow.usage_and_ledger.usage(AccountId(uuid4()))
+    assert {row.usage.live.accepted for row in unknown.days} == {0}
 
 
 # The ledger.
@@ -271,7 +274,7 @@ async def test_one_message_one_kind_or_some_days_can_be_asked_for(flow: Counter)
 
 async def test_a_rare_kind_is_searched_in_parts(flow: Counter) -> None:
     release = await flow.send(BOUNCED)
-    await _fill(flow, store.SEARCHED_AT_ONCE_MAX)
+    await _fill(flow, store.SEARCHED_BATCH_MAX)
     first = await flow.usage_and_ledger.ledger(flow.account_id, 100, kind="release")
     assert first.items == []
     assert first.next_cursor is not None
@@ -281,7 +284,7 @@ async def test_a_rare_kind_is_searched_in_parts(flow: Counter) -> None:
 
 
 async def _fill(flow: Counter, number: int) -> None:
-    """So many messages' reserves, inserted directly: accepting them would take too long."""
+    """The reserves of this many messages, inserted directly: accepting them would take too long."""
     now = flow.steps.clock.now() + MOMENT
     made = [ids.new_message_id(now, uuid4().bytes[:10]) for _ in range(number)]
     await flow.steps.fetch(
@@ -341,11 +344,11 @@ async def test_a_page_is_of_one_moment(flow: Counter) -> None:
 
 async def test_another_accounts_ledger_is_not_shown(flow: Counter) -> None:
     message_id = await flow.send(DELIVERED)
-    stranger: Sender = await flow.steps.another_sender("stranger")
-    theirs = await flow.usage_and_ledger.ledger(AccountId(stranger.account_id), 100)
+    other_sender: Sender = await flow.steps.another_sender("other-sender")
+    theirs = await flow.usage_and_ledger.ledger(AccountId(other_sender.account_id), 100)
     assert kinds_and_amounts(theirs.items) == [("grant", 1_000_000)]
     about = ids.text(ids.MESSAGE, message_id)
-    assert (await flow.usage_and_ledger.ledger(AccountId(stranger.account_id), 100, message_id=about)).items == []
+    assert (await flow.usage_and_ledger.ledger(AccountId(other_sender.account_id), 100, message_id=about)).items == []
 
 
 @pytest.mark.parametrize(

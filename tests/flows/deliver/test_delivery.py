@@ -22,7 +22,7 @@ async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
         yield flow
 
 
-async def test_a_mail_to_two_domains_arrives_once_at_each_recipient(flow: DeliveryFlow) -> None:
+async def test_a_message_to_two_domains_arrives_once_at_each_recipient(flow: DeliveryFlow) -> None:
     message = await flow.steps.accept(["ada@example.org", "bob@example.org", "cy@example.net"])
     assert await flow.run_due() == 3
     assert await flow.statuses(message) == ["delivered"] * 3
@@ -56,7 +56,7 @@ async def test_a_message_of_several_tickets_is_answered_with_the_last(flow: Deli
     assert statuses == [("delivered",), ("deferred",)]
 
 
-async def test_a_ticket_given_back_repeats_its_message_and_no_mail(
+async def test_a_ticket_given_back_repeats_its_message_but_no_delivery(
     flow: DeliveryFlow,
 ) -> None:
     await flow.steps.accept(["ada@example.org"])
@@ -65,8 +65,8 @@ async def test_a_ticket_given_back_repeats_its_message_and_no_mail(
     flow.stream.publish(TicketKind.DELIVER, 0, pack([first_ticket, second_ticket]))
     (message,) = await flow.stream.fetch(TicketKind.DELIVER, frozenset({0}), 10, 0)
     held = HeldTickets(DeliveryTicket, flow.clock.monotonic)
-    first, second = await held.take([message])
-    await held.give_back([second])
+    first, second = await held.take_tickets([message])
+    await held.release_tickets([second])
     await held.acknowledge([first])
     await flow.delivery.renew()
     assert await flow.deliver_fetched() == 2
@@ -80,7 +80,26 @@ async def test_no_transaction_records_more_recipients_than_it_may(flow: Delivery
     assert await flow.run_due() == 600
     recorded = [count for (count,) in await flow.steps.fetch("SELECT count(*) FROM attempts GROUP BY xmin::text")]
     assert sum(recorded) == 600
-    assert max(recorded) <= limits.BATCH_RECIPIENTS_MAX
+    assert max(recorded) <= limits.GROUP_COMMIT_RECIPIENTS_MAX
+
+
+async def test_an_account_with_few_recipients_does_not_wait_behind_accounts_with_many(flow: DeliveryFlow) -> None:
+    many = [f"r{place}@{SIMULATOR}" for place in range(limits.RECIPIENTS_MAX)]
+    for number in range(8):
+        sender = await flow.steps.another_sender(f"large{number}")
+        for _ in range(3):
+            await flow.steps.accept(many, sender=sender)
+    few = [await flow.steps.accept([f"ada@{SIMULATOR}"]) for _ in range(10)]
+    await flow.delivery.renew()
+    await flow.dispatch.step()
+    await flow.dispatch.step()
+    assert await flow.deliver_fetched() == 1210
+    # The transactions that recorded them, in their order.
+    rows = await flow.steps.fetch("SELECT message_id, xmin::text::bigint FROM attempts")
+    recorded = sorted({transaction for _, transaction in rows})
+    last = max(recorded.index(transaction) for message_id, transaction in rows if message_id in few)
+    assert last <= 2
+    assert len(recorded) > 8
 
 
 async def test_a_locked_row_delays_its_own_mail_and_no_other_of_the_batch(flow: DeliveryFlow) -> None:
@@ -88,10 +107,10 @@ async def test_a_locked_row_delays_its_own_mail_and_no_other_of_the_batch(flow: 
     await flow.delivery.renew()
     await flow.dispatch.step()
     async with flow.steps.database.transaction() as tx:
-        await tx.execute("SELECT 1 FROM schedule WHERE message_id = $1 FOR UPDATE", messages[1])
+        await tx.execute("SELECT 1 FROM delivery_schedule WHERE message_id = $1 FOR UPDATE", messages[1])
         await flow.deliver_fetched()
         assert [await flow.statuses(message) for message in messages] == [["delivered"], ["queued"], ["delivered"]]
-    # Its ticket was given back for a moment, and is still good.
+    # Its ticket was given back for a moment, and is still valid.
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
     await flow.deliver_fetched()
     assert [await flow.statuses(message) for message in messages] == [["delivered"]] * 3

@@ -6,20 +6,20 @@ from uuid import UUID
 import pytest
 
 from posthouse import metrics
-from posthouse.flows.deliver import delivery_metrics
-from posthouse.flows.deliver.delivery_metrics import DOMAINS_SHOWN_MAX, DeliveryMetrics
-from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue
+from posthouse.flows.deliver import telemetry
+from posthouse.flows.deliver.lane_queue import Bundle, LaneQueue
+from posthouse.flows.deliver.telemetry import DOMAINS_SHOWN_MAX, DeliveryMetrics
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import FairQueue, Lane, Limits, Served
-from posthouse.rules.standing import Lesson, LessonKind, Place, Standing
+from posthouse.rules.lane import DeliveryFeedback, Lane, Limits
+from posthouse.rules.learned_limits import LaneScope, LearnedLimits, LimitChange, LimitChangeKind
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
 
 def queue(name: str, waiting: int, *, age_seconds: float = 0.0) -> LaneQueue:
-    made = LaneQueue(name, 0, Lane(Limits()), FairQueue(10, 10))
+    made = LaneQueue(name, 0, Lane(Limits()))
     made.waiting = waiting
     message_id = ids.new_message_id(NOW - timedelta(seconds=age_seconds), bytes(10))
     account_id = AccountId(UUID(int=waiting))
@@ -30,7 +30,7 @@ def queue(name: str, waiting: int, *, age_seconds: float = 0.0) -> LaneQueue:
 def test_of_ten_thousand_destinations_the_busiest_are_named() -> None:
     queues = [queue(f"d{number}.example", number) for number in range(1, 10_001)]
     queues += [queue("google", 1, age_seconds=90), queue("idle.example", 0)]
-    delivery_metrics.show_lanes(queues, 0.0, NOW)
+    telemetry.show_lanes(queues, 0.0, NOW)
     for gauge in (metrics.LANE_WAITING, metrics.LANE_OLDEST, metrics.LANE_SESSIONS, metrics.LANE_CONNECTIONS):
         assert len(gauge.values) == DOMAINS_SHOWN_MAX + 2, gauge.name
     waiting = metrics.LANE_WAITING.values
@@ -42,8 +42,8 @@ def test_of_ten_thousand_destinations_the_busiest_are_named() -> None:
 
 
 def test_lanes_that_are_gone_are_not_shown() -> None:
-    delivery_metrics.show_lanes([queue("google", 1)], 0.0, NOW)
-    delivery_metrics.show_lanes([], 0.0, NOW)
+    telemetry.show_lanes([queue("google", 1)], 0.0, NOW)
+    telemetry.show_lanes([], 0.0, NOW)
     assert metrics.LANE_WAITING.values == metrics.LANE_OLDEST.values == {}
 
 
@@ -60,7 +60,7 @@ def test_results_are_counted_by_provider(lane: str, provider: str) -> None:
     )
     for metric in (metrics.ATTEMPTS, metrics.AMBIGUOUS, metrics.LANE_ANSWERS, metrics.FINAL_SECONDS):
         metric.values.clear()
-    DeliveryMetrics("sim.invalid").recorded(lane, Served.WELL, [delivered, ambiguous], NOW, 0.02)
+    DeliveryMetrics("sim.invalid").recorded(lane, DeliveryFeedback.WELL, [delivered, ambiguous], NOW, 0.02)
     assert metrics.ATTEMPTS.values == {(provider, "delivered"): 1, (provider, "deferred"): 1}
     assert metrics.AMBIGUOUS.values == {(provider,): 1}
     assert metrics.LANE_ANSWERS.values == {(provider, "well"): 1}
@@ -70,15 +70,15 @@ def test_results_are_counted_by_provider(lane: str, provider: str) -> None:
 @pytest.mark.parametrize(
     ("lane", "provider"), [("google", "google"), ("sim.invalid", "simulator"), ("shop.example", "other")]
 )
-def test_lessons_are_counted_by_provider_and_kind(lane: str, provider: str) -> None:
-    metrics.LESSONS.values.clear()
-    lesson = Lesson(NOW, Place("", lane), LessonKind.GREW, Standing(1.0), Standing(2.0))
-    DeliveryMetrics("sim.invalid").learnt(lesson)
-    assert metrics.LESSONS.values == {(provider, "grew"): 1}
+def test_limit_changes_are_counted_by_provider_and_kind(lane: str, provider: str) -> None:
+    metrics.LIMIT_CHANGES.values.clear()
+    limit_change = LimitChange(NOW, LaneScope("", lane), LimitChangeKind.GREW, LearnedLimits(1.0), LearnedLimits(2.0))
+    DeliveryMetrics("sim.invalid").learnt(limit_change)
+    assert metrics.LIMIT_CHANGES.values == {(provider, "grew"): 1}
 
 
-def test_the_catalogue_names_every_kind_of_lesson_that_a_lane_learns() -> None:
-    by_operators = {LessonKind.UNDONE, LessonKind.PINNED, LessonKind.UNPINNED}
-    assert {kind.value for kind in LessonKind if f"`{kind.value}`" in metrics.LESSONS.text} == {
-        kind.value for kind in set(LessonKind) - by_operators
+def test_the_metrics_name_every_kind_of_limit_change_that_a_lane_learns() -> None:
+    by_operators = {LimitChangeKind.UNDONE, LimitChangeKind.PINNED, LimitChangeKind.UNPINNED}
+    assert {kind.value for kind in LimitChangeKind if f"`{kind.value}`" in metrics.LIMIT_CHANGES.text} == {
+        kind.value for kind in set(LimitChangeKind) - by_operators
     }

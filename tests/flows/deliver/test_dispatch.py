@@ -13,16 +13,16 @@ import pytest_asyncio
 from posthouse.flows.deliver.dispatch import (
     ANYWAY_SECONDS,
     BACKLOG_MAX,
-    DISPATCHED_AT_ONCE_MAX,
-    DISPATCHED_AT_ONCE_MIN,
+    DISPATCH_BATCH_MAX,
+    DISPATCH_BATCH_MIN,
     JUMP_SECONDS_MAX,
     LEASE_SECONDS_MAX,
     UNSEEN_SECONDS_MAX,
     Dispatch,
-    at_once_after,
+    batch_after,
 )
 from posthouse.flows.shared.tickets import LEASE, Tickets
-from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.ticket import DeliveryTicket, shard_of, unpack
 from posthouse.store import delivery_schedule
@@ -43,7 +43,7 @@ LOOKS_APART: Final = timedelta(seconds=2)
 
 
 class Dispatcher:
-    """A dispatcher with its own stream and clock: `jump` moves the time of day alone."""
+    """A dispatcher with its own stream and clock: `jump` moves only the time of day."""
 
     def __init__(self, steps: DeliverySteps, database: Database | None = None) -> None:
         self.steps = steps
@@ -58,18 +58,18 @@ class Dispatcher:
         return self.steps.clock.monotonic()
 
     async def taken(self) -> list[Carried]:
-        """Take and return what the stream holds."""
+        """Takes and returns what is in the stream."""
         found = await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
         for message in found:
             await message.ack()
         return found
 
     async def tickets(self) -> int:
-        """Take all tickets; how many."""
+        """Takes all tickets; returns how many."""
         return sum(len(unpack(message.payload)) for message in await self.taken())
 
     async def look(self, time: timedelta, apart: timedelta = LOOKS_APART) -> int:
-        """Check for dead workers repeatedly for so long; how many claims were released."""
+        """Checks for dead workers repeatedly for this long; returns how many claims were released."""
         reclaimed = 0
         for _ in range(time // apart):
             self.steps.clock.advance(apart)
@@ -101,7 +101,7 @@ async def steps(place: tuple[DeliverySteps, str]) -> AsyncIterator[DeliverySteps
     yield steps
     # Nothing of this test is due in the next.
     async with steps.database.transaction() as tx:
-        await tx.execute("UPDATE schedule SET worker_id = NULL, next_at = 'infinity'")
+        await tx.execute("UPDATE delivery_schedule SET worker_id = NULL, next_at = 'infinity'")
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def dispatcher(steps: DeliverySteps) -> Dispatcher:
 
 
 async def claim(steps: DeliverySteps, lease: timedelta = WORKER_LEASE) -> UUID:
-    """A mail is claimed by a worker whose lease ends then."""
+    """A message is claimed by a worker whose lease ends then."""
     worker_id = uuid4()
     await renew(steps, worker_id, lease)
     await steps.accept()
@@ -151,15 +151,15 @@ async def accept_many(steps: DeliverySteps, recipients: int) -> None:
     await asyncio.gather(*(steps.accept(50) for _ in range(recipients // 50)))
 
 
-async def test_as_many_as_at_once_means_that_there_may_be_more(dispatcher: Dispatcher) -> None:
-    await accept_many(dispatcher.steps, DISPATCHED_AT_ONCE_MIN + 50)
-    assert [await dispatcher.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, 50, 0]
-    assert await dispatcher.tickets() == DISPATCHED_AT_ONCE_MIN + 50
+async def test_a_full_batch_means_that_there_may_be_more(dispatcher: Dispatcher) -> None:
+    await accept_many(dispatcher.steps, DISPATCH_BATCH_MIN + 50)
+    assert [await dispatcher.dispatch.step() for _ in range(3)] == [DISPATCH_BATCH_MIN, 50, 0]
+    assert await dispatcher.tickets() == DISPATCH_BATCH_MIN + 50
 
 
 async def test_leases_grow_while_they_are_full_and_begin_with_few_again(dispatcher: Dispatcher) -> None:
-    await accept_many(dispatcher.steps, 3 * DISPATCHED_AT_ONCE_MIN + 50)
-    grown = [DISPATCHED_AT_ONCE_MIN, 2 * DISPATCHED_AT_ONCE_MIN, 50]
+    await accept_many(dispatcher.steps, 3 * DISPATCH_BATCH_MIN + 50)
+    grown = [DISPATCH_BATCH_MIN, 2 * DISPATCH_BATCH_MIN, 50]
     assert [await dispatcher.dispatch.step() for _ in range(3)] == grown
     assert await dispatcher.tickets() == sum(grown)
     dispatcher.steps.clock.advance(LEASE)
@@ -170,49 +170,52 @@ async def test_leases_grow_while_they_are_full_and_begin_with_few_again(dispatch
 async def test_a_lease_that_failed_is_followed_by_a_small_one(
     place: tuple[DeliverySteps, str], dispatcher: Dispatcher
 ) -> None:
-    await accept_many(dispatcher.steps, 3 * DISPATCHED_AT_ONCE_MIN)
-    assert await dispatcher.dispatch.step() == DISPATCHED_AT_ONCE_MIN
+    await accept_many(dispatcher.steps, 3 * DISPATCH_BATCH_MIN)
+    assert await dispatcher.dispatch.step() == DISPATCH_BATCH_MIN
     other = await asyncpg.connect(place[1])
     try:
         async with other.transaction():
-            await other.execute("LOCK TABLE schedule IN ACCESS EXCLUSIVE MODE")
+            await other.execute("LOCK TABLE delivery_schedule IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(Refusal):
                 await dispatcher.dispatch.step()
     finally:
         await other.close()
-    assert [await dispatcher.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, DISPATCHED_AT_ONCE_MIN, 0]
+    assert [await dispatcher.dispatch.step() for _ in range(3)] == [DISPATCH_BATCH_MIN, DISPATCH_BATCH_MIN, 0]
 
 
 async def test_a_lease_that_took_long_is_followed_by_a_small_one(steps: DeliverySteps) -> None:
-    await accept_many(steps, 3 * DISPATCHED_AT_ONCE_MIN)
+    await accept_many(steps, 3 * DISPATCH_BATCH_MIN)
     dispatcher = SlowDispatcher(steps)
-    assert [await dispatcher.dispatch.step() for _ in range(4)] == [*[DISPATCHED_AT_ONCE_MIN] * 3, 0]
+    assert [await dispatcher.dispatch.step() for _ in range(4)] == [*[DISPATCH_BATCH_MIN] * 3, 0]
 
 
 @pytest.mark.parametrize(
-    ("at_once", "seconds", "after"),
+    ("batch_max", "seconds", "after"),
     [
-        (DISPATCHED_AT_ONCE_MIN, 0.0, 2 * DISPATCHED_AT_ONCE_MIN),
-        (DISPATCHED_AT_ONCE_MAX, 0.0, DISPATCHED_AT_ONCE_MAX),
+        (DISPATCH_BATCH_MIN, 0.0, 2 * DISPATCH_BATCH_MIN),
+        (DISPATCH_BATCH_MAX, 0.0, DISPATCH_BATCH_MAX),
         (4_000, LEASE_SECONDS_MAX / 2, 8_000),
         (4_000, LEASE_SECONDS_MAX / 2 + 0.01, 4_000),
         (4_000, LEASE_SECONDS_MAX, 4_000),
-        (4_000, LEASE_SECONDS_MAX + 0.01, DISPATCHED_AT_ONCE_MIN),
+        (4_000, LEASE_SECONDS_MAX + 0.01, DISPATCH_BATCH_MIN),
     ],
 )
 async def test_leases_grow_only_while_twice_the_rows_would_not_take_long(
-    at_once: int, seconds: float, after: int
+    batch_max: int, seconds: float, after: int
 ) -> None:
-    assert at_once_after(at_once, seconds) == after
+    assert batch_after(batch_max, seconds) == after
 
 
 async def test_with_a_full_backlog_nothing_more_is_published(dispatcher: Dispatcher) -> None:
     await dispatcher.steps.accept(5)
     for number in range(BACKLOG_MAX - 2):
         dispatcher.stream.publish(TicketKind.DELIVER, number % SHARDS, b"of another process")
-    # As many as there is room for, though the two share a message; and no more leases than tickets.
+    # As many as there is space for, though the two share a message; and no more leases than tickets.
     assert [await dispatcher.dispatch.step() for _ in range(3)] == [2, 1, 0]
-    assert await dispatcher.steps.value("SELECT count(*) FROM schedule WHERE next_at <= $1", dispatcher.now()) == 2
+    assert (
+        await dispatcher.steps.value("SELECT count(*) FROM delivery_schedule WHERE next_at <= $1", dispatcher.now())
+        == 2
+    )
     while await dispatcher.taken():
         pass
     assert await dispatcher.dispatch.step() == 2
@@ -319,7 +322,7 @@ async def test_no_lease_ends_because_the_database_was_away(
             steps.clock.advance(LOOKS_APART)
             with pytest.raises(Refusal):
                 await dispatcher.dispatch.reclaim()
-        await relay.mend()
+        await relay.restore()
         assert await dispatcher.look(WORKER_LEASE) == 0
         await renew(steps, worker_id)
         assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
@@ -340,7 +343,7 @@ async def test_however_short_the_database_was_away_the_wait_starts_again(
             steps.clock.advance(LOOKS_APART)
             with pytest.raises(Refusal):
                 await dispatcher.dispatch.reclaim()
-        await relay.mend()
+        await relay.restore()
         # Its lease ended while it could not be renewed.
         assert await dispatcher.look(WORKER_LEASE) == 0
         assert await dispatcher.look(LOOKS_APART) == 1

@@ -147,10 +147,10 @@ async def test_a_new_key_signs_as_soon_as_the_caches_are_notified(signing_flow: 
 
 async def test_messages_are_signed_in_groups_and_each_caller_gets_its_own(signing_flow: SigningFlow) -> None:
     await signing_flow.operator.add_verified_domain(signing_flow.account_id, "example.net")
-    mails = [MAIL.replace(b"Hello", b"Hello %d" % number) for number in range(5 * dkim_signing.GROUP_MAX)]
-    names = ["example.com" if number % 3 else "example.net" for number in range(len(mails))]
-    signed = await asyncio.gather(*map(signing_flow.sign, names, mails))
-    for result, mail, name in zip(signed, mails, names, strict=True):
+    messages = [MAIL.replace(b"Hello", b"Hello %d" % number) for number in range(5 * dkim_signing.GROUP_MAX)]
+    names = ["example.com" if number % 3 else "example.net" for number in range(len(messages))]
+    signed = await asyncio.gather(*map(signing_flow.sign, names, messages))
+    for result, mail, name in zip(signed, messages, names, strict=True):
         assert result.endswith(mail)
         assert f"d={name};".encode() in result
     assert (

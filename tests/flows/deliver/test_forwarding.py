@@ -1,4 +1,4 @@
-"""Tickets of a lane that lives in another worker's shard, with PostgreSQL and NATS: none is lost, none goes twice."""
+"""Tickets of a lane in another worker's shard, with PostgreSQL and NATS: none is lost, none is sent twice."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -8,19 +8,19 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import Dispatch
 from posthouse.flows.operate.relays import Relays
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import LaneLimits, Limits
-from posthouse.rules.relay import lane_of_relay
+from posthouse.rules.route import lane_of_relay
 from posthouse.rules.ticket import DeliveryTicket, shard_of
 from posthouse.store.seal import Sealer
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.jetstream import JetStream
 from tests.support.certificates import NAME, Certificates
+from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
 from tests.support.moving_leases import MovedLeases
@@ -34,14 +34,14 @@ EVERY: Final = frozenset(range(SHARDS))
 GOOGLE, DOMAIN = shard_of("google", SHARDS), shard_of(HOSTED, SHARDS)
 RELAY_LANE: Final = lane_of_relay("ses")
 RELAY: Final = shard_of(RELAY_LANE, SHARDS)
-# A mail at a time, so that the others wait.
+# One message at a time, so that the others wait.
 NARROW: Final = LaneLimits(Limits(per_second=1.0, burst=1, connections_start=1, connections_max=1))
 SETTINGS: Final = StreamSettings(request_seconds=0.5)
 
 
 @dataclass
 class Worker:
-    """A delivery worker with its own connection to NATS, which takes what its shards have when it is asked to."""
+    """A delivery worker with its own connection to NATS, which takes what its shards have on demand."""
 
     delivery: Delivery
     stream: JetStream
@@ -121,11 +121,11 @@ async def pair(
 async def relay(
     pair: Pair, database_url: str, certificates: Certificates, request: pytest.FixtureRequest
 ) -> AsyncIterator[SmtpReceiver]:
-    """No address of ours may send: all mail goes over the relay, whose lane lives in a shard of the first worker."""
+    """No address of ours may send: all mail goes over the relay, whose lane is in a shard of the first worker."""
     secrets = service_settings(database_url).secrets
     sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
     steps = pair.flow.steps
-    relays = Relays(database=steps.database, clock=steps.clock, chance=SystemChance(), sealer=sealer)
+    relays = Relays(context(steps.database, steps.clock, sealer=sealer))
     pair.flow.nameserver.records[NAME, "A"] = ["127.0.0.1"]
     async with SmtpReceiver("starttls--auth-plain", certificates=certificates) as receiver:
         per_second = getattr(request, "param", 100.0)
@@ -141,7 +141,7 @@ def test_the_hosted_domain_its_provider_and_the_relay_are_in_different_shards() 
     assert len({GOOGLE, DOMAIN, RELAY}) == 3
 
 
-async def test_a_hosted_domains_mail_goes_from_the_worker_that_has_its_lane(pair: Pair) -> None:
+async def test_a_hosted_domains_mail_is_sent_by_the_worker_that_has_its_lane(pair: Pair) -> None:
     message_id = await pair.send(f"ada@{HOSTED}", f"bob@{HOSTED}", "carol@gmail.com")
     await eventually(pair.first.work)
     assert pair.arrived() == {}
@@ -153,7 +153,7 @@ async def test_a_hosted_domains_mail_goes_from_the_worker_that_has_its_lane(pair
     assert transactions[f"ada@{HOSTED}"] == transactions[f"bob@{HOSTED}"]
 
 
-async def test_a_worker_that_dies_after_forwarding_leaves_a_second_ticket_and_one_mail(pair: Pair) -> None:
+async def test_a_worker_that_dies_after_forwarding_leaves_a_second_ticket_and_one_delivery(pair: Pair) -> None:
     message_id = await pair.send(f"ada@{HOSTED}")
     ticket = DeliveryTicket(AccountId(pair.flow.steps.sender.account_id), MessageId(message_id), 0, 0, HOSTED)
     # Forwarded, and its own not acknowledged.
@@ -164,7 +164,7 @@ async def test_a_worker_that_dies_after_forwarding_leaves_a_second_ticket_and_on
 
 
 async def test_workers_that_disagree_about_a_lane_send_its_mail_once(pair: Pair) -> None:
-    """The second worker believes that the domain has servers of its own."""
+    """The second worker believes that the domain has its own servers."""
     message_id = await pair.send(f"ada@{HOSTED}")
     await eventually(pair.first.work)
     pair.flow.nameserver.records[HOSTED, "MX"] = [f"10 mx.{HOSTED}."]
@@ -175,7 +175,7 @@ async def test_workers_that_disagree_about_a_lane_send_its_mail_once(pair: Pair)
 
 
 @pytest.mark.parametrize("pair", [NARROW], indirect=True)
-async def test_a_lost_shards_mail_goes_from_its_new_holder_at_once(pair: Pair) -> None:
+async def test_a_lost_shards_mail_is_sent_by_its_new_holder_immediately(pair: Pair) -> None:
     message_ids = [await pair.send(f"r{number}@gmail.com") for number in range(4)]
     while await pair.second.work():
         pass
@@ -189,14 +189,14 @@ async def test_a_lost_shards_mail_goes_from_its_new_holder_at_once(pair: Pair) -
         await pair.first.work()
         return len(pair.flow.receiver.accepted)
 
-    # Before the lease of any ticket is over.
+    # Before the lease of any ticket ends.
     await eventually(arrived, lambda count: count == 4, within=30)
     assert pair.arrived() == {f"r{number}@gmail.com": 1 for number in range(4)}
     attempts = [row[3] for message_id in message_ids for row in await pair.flow.recipients(message_id)]
     assert attempts == [1] * 4
 
 
-async def test_mail_for_a_relay_goes_from_the_worker_that_has_the_relays_lane(pair: Pair, relay: SmtpReceiver) -> None:
+async def test_mail_for_a_relay_is_sent_by_the_worker_that_has_the_relays_lane(pair: Pair, relay: SmtpReceiver) -> None:
     """The hosted domain's is forwarded twice: to its provider's lane, and on to the relay's."""
     message_id = await pair.send("ada@gmail.com", f"bob@{HOSTED}")
     await eventually(pair.second.work)
@@ -209,7 +209,9 @@ async def test_mail_for_a_relay_goes_from_the_worker_that_has_the_relays_lane(pa
     assert found == [("ses", pair.first.delivery.worker_id)] * 2
 
 
-async def test_a_worker_that_dies_after_forwarding_to_a_relay_leaves_one_mail(pair: Pair, relay: SmtpReceiver) -> None:
+async def test_a_worker_that_dies_after_forwarding_to_a_relay_leaves_one_delivery(
+    pair: Pair, relay: SmtpReceiver
+) -> None:
     message_id = await pair.send("ada@gmail.com")
     ticket = DeliveryTicket(AccountId(pair.flow.steps.sender.account_id), MessageId(message_id), 0, 0, "gmail.com")
     # Forwarded, and its own not acknowledged.

@@ -5,27 +5,28 @@ from typing import Any, Final
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.flows.operate.lanes import Lanes
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.rules import ids
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import delivery_schedule, lane_pauses
+from posthouse.store import delivery_schedule
+from posthouse.store import lanes as stored_lanes
 from posthouse.store.delivery_schedule import PAUSE_KNOWN_WITHIN, DeliveryPostponement
 from posthouse.wire.stream import TicketKind
+from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
 ONE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
 
 
 def lanes_of(flow: DeliveryFlow) -> Lanes:
-    return Lanes(database=flow.steps.database, clock=flow.clock, chance=SystemChance(), lane_limits=LaneLimits())
+    return Lanes(context(flow.steps.database, flow.clock), lane_limits=LaneLimits())
 
 
 async def held(flow: DeliveryFlow) -> list[tuple[str, str | None]]:
-    rows = await flow.steps.fetch("SELECT destination, held_by FROM schedule ORDER BY destination")
+    rows = await flow.steps.fetch("SELECT destination, held_by FROM delivery_schedule ORDER BY destination")
     return [(row[0], row[1]) for row in rows]
 
 
@@ -38,9 +39,7 @@ async def test_a_paused_lane_sends_nothing_until_it_is_resumed_and_the_time_does
         await flow.run_due()
         assert await flow.statuses(message) == ["queued", "delivered"]
         assert await held(flow) == [("example.org", "example.org")]
-        timeline = await Monitor(database=flow.steps.database, clock=flow.clock).timeline(
-            ids.text(ids.MESSAGE, message)
-        )
+        timeline = await Monitor(context(flow.steps.database, flow.clock)).timeline(ids.text(ids.MESSAGE, message))
         wait = timeline.wait(timeline.recipients[0])
         assert wait is not None
         assert "paused the lane example.org" in wait.text
@@ -50,7 +49,7 @@ async def test_a_paused_lane_sends_nothing_until_it_is_resumed_and_the_time_does
         assert await flow.run_due() == 1
         assert await flow.statuses(message) == ["queued", "delivered"]
         assert await lanes.resume("example.org") == 1
-        await flow.delivery.synchronize_standings()
+        await flow.delivery.synchronize_learned_limits()
         flow.clock.advance(PAUSE_KNOWN_WITHIN)
         await flow.run_due()
         assert await flow.message(message) == ("delivered", "settled")
@@ -70,12 +69,12 @@ async def test_a_domain_can_be_paused_in_the_lane_of_its_provider(database_url: 
         assert await flow.statuses(message) == ["queued", "delivered"]
         await lanes_of(flow).pause("google", "")
         message = await flow.steps.accept(["a@two.test"])
-        await flow.delivery.synchronize_standings()
+        await flow.delivery.synchronize_learned_limits()
         await flow.run_due()
         assert await held(flow) == [("one.test", "one.test"), ("two.test", "google")]
 
 
-async def test_what_waits_in_a_worker_is_kept_back_when_its_lane_is_paused(database_url: str) -> None:
+async def test_mail_waiting_in_a_worker_is_held_back_when_its_lane_is_paused(database_url: str) -> None:
     async with open_delivery_flow(database_url, behaviour="delay-300", lane_limits=ONE) as flow:
         flow.serve("example.org")
         messages = [await flow.steps.accept(["a@example.org"]) for _ in range(5)]
@@ -84,7 +83,7 @@ async def test_what_waits_in_a_worker_is_kept_back_when_its_lane_is_paused(datab
         found = await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(4)), 100, 0)
         await flow.delivery.offer(found)
         await lanes_of(flow).pause("example.org", "")
-        await flow.delivery.synchronize_standings()
+        await flow.delivery.synchronize_learned_limits()
         await flow.delivery.settle()
         statuses = sorted([(await flow.statuses(message))[0] for message in messages])
         # What was being sent is sent to its end.
@@ -92,7 +91,7 @@ async def test_what_waits_in_a_worker_is_kept_back_when_its_lane_is_paused(datab
         assert await held(flow) == [("example.org", "example.org")] * 4
 
 
-async def test_mail_that_a_worker_keeps_back_after_the_end_of_the_pause_is_due_soon(database_url: str) -> None:
+async def test_mail_that_a_worker_holds_back_after_the_end_of_the_pause_is_due_soon(database_url: str) -> None:
     async with open_delivery_flow(database_url) as flow:
         await flow.steps.accept(["a@example.org"])
         (ticket,) = await flow.steps.lease()
@@ -101,25 +100,27 @@ async def test_mail_that_a_worker_keeps_back_after_the_end_of_the_pause_is_due_s
         late = DeliveryPostponement(*ticket.key, now + timedelta(hours=1), is_held=True, held_by="example.org")
         async with flow.steps.database.transaction() as tx:
             assert await delivery_schedule.postpone(tx, [late], now) == 1
-        ((next_at, held_since, held_by),) = await flow.steps.fetch("SELECT next_at, held_since, held_by FROM schedule")
+        ((next_at, held_since, held_by),) = await flow.steps.fetch(
+            "SELECT next_at, held_since, held_by FROM delivery_schedule"
+        )
         assert (next_at, held_since, held_by) == (now + PAUSE_KNOWN_WITHIN, None, None)
 
 
 async def test_a_pause_that_is_there_or_is_not_is_refused(database_url: str) -> None:
     async with open_delivery_flow(database_url) as flow:
-        lanes = lanes_of(flow)
+        operator = lanes_of(flow)
         with pytest.raises(Refusal, match="not paused"):
-            await lanes.resume("google")
-        await lanes.pause("google", "their outage")
-        with pytest.raises(Refusal, match="paused already"):
-            await lanes.pause("google", "")
-        with pytest.raises(Refusal, match="is no lane"):
-            await lanes.pause("goggle", "")
-        (pause,) = (await lanes.all()).pauses
+            await operator.resume("google")
+        await operator.pause("google", "their outage")
+        with pytest.raises(Refusal, match="already paused"):
+            await operator.pause("google", "")
+        with pytest.raises(Refusal, match="is not a lane"):
+            await operator.pause("goggle", "")
+        (pause,) = (await operator.all()).pauses
         assert (pause.lane, pause.reason) == ("google", "their outage")
         async with flow.steps.database.connection() as connection:
-            assert [row.lane for row in await lane_pauses.find_all(connection)] == ["google"]
+            assert [row.lane for row in await stored_lanes.pauses(connection)] == ["google"]
 
 
 async def _log(flow: DeliveryFlow) -> list[Any]:
-    return [*await Monitor(database=flow.steps.database, clock=flow.clock).operator_log(10)]
+    return [*await Monitor(context(flow.steps.database, flow.clock)).operator_log(10)]

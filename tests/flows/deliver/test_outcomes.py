@@ -1,4 +1,4 @@
-"""Outcomes: what the replies to a mail mean for its lane."""
+"""Outcomes: what the replies to a message mean for its lane."""
 
 from uuid import UUID
 
@@ -7,9 +7,9 @@ import pytest
 from posthouse.flows.deliver.outcomes import served
 from posthouse.mail.reply import reply_of
 from posthouse.rules.ids import MessageId
-from posthouse.rules.lane import Served
+from posthouse.rules.lane import DeliveryFeedback
+from posthouse.rules.learned_limits import Refused
 from posthouse.rules.outcome import AttemptResult, NoReply, Replied, Stage
-from posthouse.rules.standing import Refused
 from posthouse.wire.carrier import CarrierResult
 
 MESSAGE = MessageId(UUID(int=7))
@@ -42,56 +42,62 @@ SERVERS = {
 @pytest.mark.parametrize(
     ("lane", "results", "expected"),
     [
-        ("google", [DELIVERED], Served.WELL),
-        ("google", [GREYLISTED], Served.WELL),
-        ("google", [UNKNOWN], Served.WELL),
-        ("microsoft", [SLOW], Served.SLOW),
-        ("microsoft", [BLOCKED], Served.BLOCKED),
-        ("example.org", [CONNECTIONS], Served.CONNECTIONS),
-        ("yahoo", [PER_CONNECTION], Served.PER_CONNECTION),
-        ("example.org", [BUSY], Served.PUSHED_BACK),
-        ("google", [DELIVERED, SLOW], Served.SLOW),
+        ("google", [DELIVERED], DeliveryFeedback.WELL),
+        ("google", [GREYLISTED], DeliveryFeedback.WELL),
+        ("google", [UNKNOWN], DeliveryFeedback.WELL),
+        ("microsoft", [SLOW], DeliveryFeedback.SLOW),
+        ("microsoft", [BLOCKED], DeliveryFeedback.BLOCKED),
+        ("example.org", [CONNECTIONS], DeliveryFeedback.CONNECTIONS),
+        ("yahoo", [PER_CONNECTION], DeliveryFeedback.PER_CONNECTION),
+        ("example.org", [BUSY], DeliveryFeedback.PUSHED_BACK),
+        ("google", [DELIVERED, SLOW], DeliveryFeedback.SLOW),
         # One sender's or one recipient's trouble is not everyone's.
-        ("google", [DOMAIN_SLOW], Served.WELL),
-        ("google", [DOMAIN_BLOCKED], Served.WELL),
-        ("google", [RECIPIENT_SLOW], Served.WELL),
-        ("example.org", [SILENT], Served.UNREACHABLE),
-        ("google", [SILENT], Served.OTHERWISE),
+        ("google", [DOMAIN_SLOW], DeliveryFeedback.WELL),
+        ("google", [DOMAIN_BLOCKED], DeliveryFeedback.WELL),
+        ("google", [RECIPIENT_SLOW], DeliveryFeedback.WELL),
+        ("example.org", [SILENT], DeliveryFeedback.UNREACHABLE),
+        ("google", [SILENT], DeliveryFeedback.OTHERWISE),
     ],
 )
-def test_replies_say_how_the_lane_was_served(lane: str, results: list[AttemptResult], expected: Served) -> None:
+def test_replies_say_how_the_lane_was_served(
+    lane: str, results: list[AttemptResult], expected: DeliveryFeedback
+) -> None:
     how, _ = served(lane, "example.org", CarrierResult(tuple(results), SERVERS.get(lane)), MESSAGE)
     assert how is expected
 
 
 @pytest.mark.parametrize(
-    ("destination", "exchange", "expected"),
+    ("destination", "mx_host", "expected"),
     [
-        ("example.org", "aspmx.l.google.com", Served.BLOCKED),
-        ("gmail.com", "mx.gmail.test", Served.BLOCKED),
+        ("example.org", "aspmx.l.google.com", DeliveryFeedback.BLOCKED),
+        ("gmail.com", "mx.gmail.test", DeliveryFeedback.BLOCKED),
         # After the lane was looked up, the domain's owner named another server.
-        ("example.org", "mx.example.org", Served.OTHERWISE),
-        ("example.org", "google.com.example.org", Served.OTHERWISE),
+        ("example.org", "mx.example.org", DeliveryFeedback.OTHERWISE),
+        ("example.org", "google.com.example.org", DeliveryFeedback.OTHERWISE),
     ],
 )
-def test_only_a_provider_s_own_servers_speak_for_its_lane(destination: str, exchange: str, expected: Served) -> None:
-    how, _ = served("google", destination, CarrierResult((LISTED,), exchange), MESSAGE)
+def test_only_a_provider_s_own_servers_speak_for_its_lane(
+    destination: str, mx_host: str, expected: DeliveryFeedback
+) -> None:
+    how, _ = served("google", destination, CarrierResult((LISTED,), mx_host), MESSAGE)
     assert how is expected
 
 
 @pytest.mark.parametrize(
     ("stage", "text", "expected"),
     [
-        (Stage.GREETING, "5.7.1 blocked using zen.spamhaus.org", Served.BLOCKED),
-        (Stage.MAIL, "5.7.1 blocked using zen.spamhaus.org", Served.BLOCKED),
-        (Stage.RCPT, "5.7.606 Access denied, banned sending IP", Served.BLOCKED),
-        (Stage.RCPT, "5.7.1 blocked using zen.spamhaus.org", Served.WELL),
-        (Stage.DOT, "blocked using zen.spamhaus.org", Served.WELL),
-        (Stage.DOT, "5.7.1 Too many connections, S3150", Served.WELL),
-        (Stage.DOT, "5.7.999 S3150", Served.WELL),
+        (Stage.GREETING, "5.7.1 blocked using zen.spamhaus.org", DeliveryFeedback.BLOCKED),
+        (Stage.MAIL, "5.7.1 blocked using zen.spamhaus.org", DeliveryFeedback.BLOCKED),
+        (Stage.RCPT, "5.7.606 Access denied, banned sending IP", DeliveryFeedback.BLOCKED),
+        (Stage.RCPT, "5.7.1 blocked using zen.spamhaus.org", DeliveryFeedback.WELL),
+        (Stage.DOT, "blocked using zen.spamhaus.org", DeliveryFeedback.WELL),
+        (Stage.DOT, "5.7.1 Too many connections, S3150", DeliveryFeedback.WELL),
+        (Stage.DOT, "5.7.999 S3150", DeliveryFeedback.WELL),
     ],
 )
-def test_a_customer_s_own_words_do_not_stop_a_provider_s_lane(stage: Stage, text: str, expected: Served) -> None:
+def test_a_hosted_domain_s_own_words_do_not_stop_a_provider_s_lane(
+    stage: Stage, text: str, expected: DeliveryFeedback
+) -> None:
     carried = CarrierResult((replied(stage, 550, text),), SERVERS["microsoft"])
     how, _ = served("microsoft", "example.org", carried, MESSAGE)
     assert how is expected
@@ -100,13 +106,13 @@ def test_a_customer_s_own_words_do_not_stop_a_provider_s_lane(stage: Stage, text
 def test_a_domain_s_own_words_stop_its_own_lane() -> None:
     result = replied(Stage.DOT, 550, "5.7.1 blocked using zen.spamhaus.org")
     how, _ = served("example.org", "example.org", CarrierResult((result,), "aspmx.l.google.com"), MESSAGE)
-    assert how is Served.BLOCKED
+    assert how is DeliveryFeedback.BLOCKED
 
 
-def test_the_reply_that_refused_us_is_kept_word_for_word_with_its_cause() -> None:
+def test_the_reply_that_refused_us_is_stored_word_for_word_with_its_cause() -> None:
     carried = CarrierResult((DELIVERED, SLOW), SERVERS["microsoft"], taken_before=7)
     how, refused = served("microsoft", "example.org", carried, MESSAGE)
-    assert how is Served.SLOW
+    assert how is DeliveryFeedback.SLOW
     assert refused == Refused(
         "451 4.7.650",
         "451 4.7.650 The mail server [192.0.2.1] has been temporarily rate limited (S775)",

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from posthouse.chance import SystemChance
-from posthouse.flows.operate.addresses import Addresses
 from posthouse.flows.operate.relays import Relays
+from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.rules.refusal import Refusal
 from posthouse.store.seal import Sealer
 from tests.support.certificates import NAME, Certificates
+from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
@@ -37,12 +37,12 @@ async def flow(database_url: str, certificates: Certificates) -> AsyncIterator[D
 def relays(flow: DeliveryFlow, database_url: str) -> Relays:
     secrets = service_settings(database_url).secrets
     sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
-    return Relays(database=flow.steps.database, clock=flow.clock, chance=SystemChance(), sealer=sealer)
+    return Relays(context(flow.steps.database, flow.clock, sealer=sealer))
 
 
 @pytest.fixture
-def addresses(flow: DeliveryFlow) -> Addresses:
-    return Addresses(database=flow.steps.database, clock=flow.clock, chance=SystemChance())
+def addresses(flow: DeliveryFlow) -> SendingAddresses:
+    return SendingAddresses(context(flow.steps.database, flow.clock))
 
 
 async def use(flow: DeliveryFlow, relays: Relays, port: int, per_second: float = 100.0) -> None:
@@ -56,7 +56,7 @@ async def use(flow: DeliveryFlow, relays: Relays, port: int, per_second: float =
 
 
 async def attempts(flow: DeliveryFlow) -> list[tuple[object, ...]]:
-    return await flow.steps.fetch("SELECT outcome, source, relay, exchange, stage FROM attempts ORDER BY started_at")
+    return await flow.steps.fetch("SELECT outcome, source_ip, relay, mx_host, stage FROM attempts ORDER BY started_at")
 
 
 async def test_a_pool_without_addresses_sends_over_its_relay(
@@ -75,7 +75,7 @@ async def test_a_pool_without_addresses_sends_over_its_relay(
 
 
 async def test_addresses_that_may_send_come_before_the_relay(
-    flow: DeliveryFlow, relays: Relays, addresses: Addresses, certificates: Certificates
+    flow: DeliveryFlow, relays: Relays, addresses: SendingAddresses, certificates: Certificates
 ) -> None:
     async with SmtpReceiver(OFFERS, certificates=certificates) as relay:
         await addresses.add("127.0.0.7", "mta7.example.com")
@@ -95,7 +95,7 @@ async def test_addresses_that_may_send_come_before_the_relay(
     ("offers", "stage"),
     [
         ("auth-plain", "starttls"),
-        ("starttls-stranger--auth-plain", "starttls"),
+        ("starttls-untrusted--auth-plain", "starttls"),
         ("starttls-othername--auth-plain", "starttls"),
         ("starttls", "auth"),
         ("starttls--auth-refused", "auth"),
@@ -135,7 +135,7 @@ async def test_while_a_relay_is_down_its_mail_waits_and_then_arrives(
     assert [await flow.statuses(message) for message in messages] == [["delivered"]] * 10
 
 
-async def test_a_relay_that_refuses_a_recipient_bounces_the_mail(
+async def test_a_relay_that_refuses_a_recipient_bounces_the_message(
     flow: DeliveryFlow, relays: Relays, certificates: Certificates
 ) -> None:
     async with SmtpReceiver(OFFERS, certificates=certificates) as relay:
@@ -156,7 +156,7 @@ async def test_a_ticket_that_arrives_for_a_relay_of_another_pool_is_not_sent_the
         await flow.delivery.read_routes()
         await flow.run_due()
         assert relay.accepted == []
-    # Without relay and address, mail leaves as the machine sends by itself.
+    # Without relay and address, mail leaves from the machine's default address.
     assert len(flow.receiver.accepted) == 1
 
 

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from posthouse.chance import SystemChance
-from posthouse.flows.operate.addresses import Addresses
+from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.rules.ids import AccountId
+from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
 
@@ -18,12 +18,12 @@ async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
 
 
 @pytest.fixture
-def addresses(flow: DeliveryFlow) -> Addresses:
-    return Addresses(database=flow.steps.database, clock=flow.clock, chance=SystemChance())
+def addresses(flow: DeliveryFlow) -> SendingAddresses:
+    return SendingAddresses(context(flow.steps.database, flow.clock))
 
 
 async def sent(flow: DeliveryFlow, to: str = "ada@example.org") -> tuple[str, str] | None:
-    """The source and the greeting of a new mail; None if it did not arrive."""
+    """The source and the greeting of a new message; None if it did not arrive."""
     await flow.delivery.read_routes()
     before = len(flow.receiver.accepted)
     await flow.steps.accept([to])
@@ -33,7 +33,7 @@ async def sent(flow: DeliveryFlow, to: str = "ada@example.org") -> tuple[str, st
 
 
 async def sources(flow: DeliveryFlow) -> list[str | None]:
-    return [source for (source,) in await flow.steps.fetch("SELECT source FROM attempts ORDER BY started_at")]
+    return [source for (source,) in await flow.steps.fetch("SELECT source_ip FROM attempts ORDER BY started_at")]
 
 
 async def test_without_addresses_mail_leaves_as_before(flow: DeliveryFlow) -> None:
@@ -42,7 +42,7 @@ async def test_without_addresses_mail_leaves_as_before(flow: DeliveryFlow) -> No
 
 
 async def test_mail_leaves_from_an_address_of_its_pool_as_the_attempt_says(
-    flow: DeliveryFlow, addresses: Addresses
+    flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
     await addresses.add("127.0.0.7", "mta7.example.com")
     assert await sent(flow) == ("127.0.0.7", "mta7.example.com")
@@ -56,12 +56,12 @@ async def test_mail_leaves_from_an_address_of_its_pool_as_the_attempt_says(
 
 
 async def test_a_resting_address_sends_nothing_until_it_is_added_again(
-    flow: DeliveryFlow, addresses: Addresses
+    flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
     await addresses.add("127.0.0.7", "mta7.example.com")
     await addresses.rest("127.0.0.7")
     assert await sent(flow) is None
-    assert await flow.steps.fetch("SELECT attempt_count, fence FROM schedule") == [(0, 1)]
+    assert await flow.steps.fetch("SELECT attempt_count, fence FROM delivery_schedule") == [(0, 1)]
     assert await sources(flow) == []
     await addresses.add("127.0.0.7")
     await flow.delivery.read_routes()
@@ -70,7 +70,9 @@ async def test_a_resting_address_sends_nothing_until_it_is_added_again(
     assert [mail.source for mail in flow.receiver.accepted] == ["127.0.0.7"]
 
 
-async def test_overflow_takes_the_mail_of_a_pool_whose_addresses_rest(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_overflow_takes_the_mail_of_a_pool_whose_addresses_rest(
+    flow: DeliveryFlow, addresses: SendingAddresses
+) -> None:
     await addresses.add("127.0.0.8", "mta8.example.com")
     await addresses.add_pool("own", overflow="default")
     await addresses.add("127.0.0.7", "mta7.example.com", "own")
@@ -80,38 +82,42 @@ async def test_overflow_takes_the_mail_of_a_pool_whose_addresses_rest(flow: Deli
     assert await sent(flow) == ("127.0.0.8", "mta8.example.com")
 
 
-async def test_a_worker_uses_no_address_of_another_machine(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_worker_uses_no_address_of_another_machine(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add("192.0.2.1", "elsewhere.example.com")
     await addresses.add("127.0.0.7", "mta7.example.com")
     assert await sent(flow) == ("127.0.0.7", "mta7.example.com")
 
 
 async def test_a_pool_whose_last_address_is_retired_sends_as_the_machine_does(
-    flow: DeliveryFlow, addresses: Addresses
+    flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
     await addresses.add("127.0.0.7", "mta7.example.com")
     await addresses.retire("127.0.0.7")
     assert await sent(flow) == ("127.0.0.1", "out.posthouse.test")
 
 
-async def test_a_worker_reads_its_addresses_before_its_first_mail(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_worker_reads_its_addresses_before_its_first_mail(
+    flow: DeliveryFlow, addresses: SendingAddresses
+) -> None:
     await addresses.add("127.0.0.7", "mta7.example.com")
     await flow.steps.accept(["ada@example.org"])
     await flow.run_due()
     assert [mail.source for mail in flow.receiver.accepted] == ["127.0.0.7"]
 
 
-async def test_mail_does_not_ask_the_database_for_its_route(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_mail_does_not_ask_the_database_for_its_route(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add("127.0.0.7", "mta7.example.com")
     await flow.delivery.read_routes()
     await flow.steps.accept(["ada@example.org"])
     async with flow.steps.database.transaction() as tx:
-        await tx.execute("LOCK TABLE addresses, pools IN ACCESS EXCLUSIVE MODE")
+        await tx.execute("LOCK TABLE sending_addresses, pools IN ACCESS EXCLUSIVE MODE")
         await flow.run_due()
         assert [mail.source for mail in flow.receiver.accepted] == ["127.0.0.7"]
 
 
-async def test_each_from_domain_keeps_its_address_until_that_rests(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_each_from_domain_keeps_its_address_until_that_rests(
+    flow: DeliveryFlow, addresses: SendingAddresses
+) -> None:
     for number in range(7, 11):
         await addresses.add(f"127.0.0.{number}", f"mta{number}.example.com")
     first = [await sent(flow) for _ in range(3)]
@@ -125,12 +131,14 @@ async def test_each_from_domain_keeps_its_address_until_that_rests(flow: Deliver
     assert await sent(flow) == first[0]
 
 
-async def test_a_greylisted_mail_comes_again_from_the_address_before(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_greylisted_message_is_retried_from_the_same_address(
+    flow: DeliveryFlow, addresses: SendingAddresses
+) -> None:
     await addresses.add("127.0.0.7", "mta7.example.com")
     await flow.delivery.read_routes()
     await flow.steps.accept(["greylist@example.org"])
     await flow.run_due()
-    assert await flow.steps.fetch("SELECT attempt_count, source FROM schedule") == [(1, "127.0.0.7")]
+    assert await flow.steps.fetch("SELECT attempt_count, source_ip FROM delivery_schedule") == [(1, "127.0.0.7")]
     # Of four new addresses one would be preferred by now.
     for number in range(8, 16):
         await addresses.add(f"127.0.0.{number}", f"mta{number}.example.com")

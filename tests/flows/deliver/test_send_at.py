@@ -9,24 +9,25 @@ from uuid import uuid4
 
 import pytest
 
-from posthouse.chance import SeededChance
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges
+from posthouse.randomness import SeededRandomness
 from posthouse.rules.alert import AlertKind
 from posthouse.rules.ids import AccountId, MessageId, RequestId
-from posthouse.rules.limits import BATCH_ITEMS_MAX
+from posthouse.rules.limits import GROUP_COMMIT_ITEMS_MAX
 from posthouse.rules.queue_change import QueueChange
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.suppression import SuppressionReason
 from posthouse.rules.ticket import DeliveryTicket, unpack
-from posthouse.store import alert_figures, message_detail
+from posthouse.store import alerts, message_detail
 from posthouse.store.delivery_schedule import RecipientKey
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import TicketKind
 from tests.support.accept_flow import new_id, new_intake
+from tests.support.context import context
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
 
 MOMENT = timedelta(microseconds=1)
-ACCEPTED_AT_ONCE: Final = 500
+ACCEPTED_BATCH: Final = 500
 CLAIMED_SECONDS_MAX: Final = 10.0
 
 
@@ -44,16 +45,14 @@ async def accept_later(flow: DeliveryFlow, to: str = "ada@example.org", **ahead:
 
 async def move(flow: DeliveryFlow, change: QueueChange) -> int:
     changes = QueueChanges(
-        database=flow.steps.database,
-        clock=flow.clock,
-        chance=SeededChance(7),
+        context(flow.steps.database, flow.clock, SeededRandomness(7)),
         resolver=Resolver([flow.nameserver.endpoint], lookup_seconds_max=4.0, monotonic=flow.clock.monotonic),
     )
     chosen = Chosen(account_id=AccountId(flow.steps.sender.account_id))
     return await changes.apply(change, await changes.select(chosen), "a test")
 
 
-async def waits_for(flow: DeliveryFlow, message_id: MessageId) -> str | None:
+async def waiting_for(flow: DeliveryFlow, message_id: MessageId) -> str | None:
     account_id = AccountId(flow.steps.sender.account_id)
     async with flow.steps.database.transaction() as tx:
         timeline = await message_detail.timeline(tx, account_id, message_id, flow.clock.now())
@@ -64,7 +63,7 @@ async def waits_for(flow: DeliveryFlow, message_id: MessageId) -> str | None:
 
 async def test_mail_is_sent_at_its_time_and_not_a_moment_before(flow: DeliveryFlow) -> None:
     message_id = await accept_later(flow, hours=1)
-    assert await waits_for(flow, message_id) == "scheduled"
+    assert await waiting_for(flow, message_id) == "scheduled"
     assert await flow.run_due() == 0
     flow.clock.advance(timedelta(hours=1) - MOMENT)
     assert await flow.run_due() == 0
@@ -98,7 +97,7 @@ async def test_a_ticket_is_published_at_once_only_for_mail_that_is_due(
     found = await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0)
     assert len(found) == tickets
     ahead = flow.tickets.lease if tickets else timedelta(seconds=seconds)
-    assert await steps.value("SELECT next_at FROM schedule") == flow.clock.now() + ahead
+    assert await steps.value("SELECT next_at FROM delivery_schedule") == flow.clock.now() + ahead
 
 
 async def test_the_72_hours_count_from_when_it_is_due(flow: DeliveryFlow) -> None:
@@ -165,12 +164,12 @@ async def test_an_operator_does_not_send_it_early(flow: DeliveryFlow) -> None:
     assert await flow.statuses(message_id) == ["delivered"]
 
 
-async def test_mail_for_later_raises_no_alert_of_mail_that_waits(flow: DeliveryFlow) -> None:
+async def test_scheduled_mail_raises_no_alert_of_waiting_mail(flow: DeliveryFlow) -> None:
     account_id = AccountId(flow.steps.sender.account_id)
 
     async def oldest_minutes() -> list[int]:
         async with flow.steps.database.transaction() as tx:
-            found = await alert_figures.read(tx, {AlertKind.OLDEST_WAITING: [account_id]}, flow.clock.now())
+            found = await alerts.read(tx, {AlertKind.OLDEST_WAITING: [account_id]}, flow.clock.now())
         return [round(reading.value or 0) for readings in found.values() for reading in readings]
 
     await accept_later(flow, hours=10)
@@ -184,11 +183,11 @@ async def test_mail_for_later_raises_no_alert_of_mail_that_waits(flow: DeliveryF
     assert await oldest_minutes() == [10]
 
 
-async def claim_all_due_in_a_second(flow: DeliveryFlow, mails: int) -> float:
-    """So many mails become due within one second; after how long all of them are claimed, each once."""
+async def claim_all_due_in_a_second(flow: DeliveryFlow, messages: int) -> float:
+    """This many messages become due within one second; returns how long until all are claimed, each once."""
     steps, due_at = flow.steps, flow.clock.now() + timedelta(hours=1)
-    for start in range(0, mails, ACCEPTED_AT_ONCE):
-        times = [due_at + timedelta(seconds=number / mails) for number in range(start, start + ACCEPTED_AT_ONCE)]
+    for start in range(0, messages, ACCEPTED_BATCH):
+        times = [due_at + timedelta(seconds=number / messages) for number in range(start, start + ACCEPTED_BATCH)]
         await asyncio.gather(*[steps.accept(1, send_at=at.isoformat()) for at in times])
     flow.clock.advance(hours=1, seconds=1)
     claimed: set[RecipientKey] = set()
@@ -197,20 +196,20 @@ async def claim_all_due_in_a_second(flow: DeliveryFlow, mails: int) -> float:
         dispatched = await flow.dispatch.step()
         for message in await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0):
             tickets = [ticket for ticket in unpack(message.payload) if isinstance(ticket, DeliveryTicket)]
-            for first in range(0, len(tickets), BATCH_ITEMS_MAX):
-                found = await steps.claim(tickets[first : first + BATCH_ITEMS_MAX])
+            for first in range(0, len(tickets), GROUP_COMMIT_ITEMS_MAX):
+                found = await steps.claim(tickets[first : first + GROUP_COMMIT_ITEMS_MAX])
                 assert claimed.isdisjoint({claim.key for claim in found})
                 claimed |= {claim.key for claim in found}
         if not dispatched:
             break
     passed = time.monotonic() - began
-    assert len(claimed) == mails
-    assert await steps.value("SELECT count(*) FROM attempts") == mails
+    assert len(claimed) == messages
+    assert await steps.value("SELECT count(*) FROM attempts") == messages
     return passed
 
 
 async def test_all_that_becomes_due_in_a_second_is_claimed(flow: DeliveryFlow) -> None:
-    await claim_all_due_in_a_second(flow, 2 * ACCEPTED_AT_ONCE)
+    await claim_all_due_in_a_second(flow, 2 * ACCEPTED_BATCH)
 
 
 @pytest.mark.rare

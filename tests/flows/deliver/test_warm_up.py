@@ -1,4 +1,4 @@
-"""The warm-up of new addresses through the flows: allowances of hours and days, and where the rest goes."""
+"""The warm-up of new addresses through the flows: quotas of hours and days, and where the rest goes."""
 
 import asyncio
 from collections import Counter
@@ -7,20 +7,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from posthouse.chance import SystemChance
-from posthouse.flows.deliver.allowances import Allowances, WarmingSince
-from posthouse.flows.operate.addresses import Addresses
+from posthouse.flows.deliver.address_quotas import AddressQuotas, WarmingSince
 from posthouse.flows.operate.relays import Relays
+from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.rules.address_warm_up import Volumes
 from posthouse.rules.ids import AccountId
-from posthouse.rules.standing import Place
+from posthouse.rules.learned_limits import LaneScope
 from posthouse.store.seal import Sealer
 from tests.support.certificates import NAME, Certificates
+from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
 
-# 24 mails on the first day, 2 in an hour.
+# 24 messages on the first day, 2 in an hour.
 SMALL = Volumes(first_of_providers=240, first=24, warm=6_000)
 NEW, KNOWN, OTHER = "127.0.0.7", "127.0.0.8", "127.0.0.9"
 
@@ -40,8 +40,8 @@ async def flow(database_url: str, certificates: Certificates) -> AsyncIterator[D
 
 
 @pytest.fixture
-def addresses(flow: DeliveryFlow) -> Addresses:
-    return Addresses(database=flow.steps.database, clock=flow.clock, chance=SystemChance())
+def addresses(flow: DeliveryFlow) -> SendingAddresses:
+    return SendingAddresses(context(flow.steps.database, flow.clock))
 
 
 def to_the_hour(flow: DeliveryFlow) -> None:
@@ -57,19 +57,19 @@ async def accept(flow: DeliveryFlow, count: int) -> None:
 
 
 async def run(flow: DeliveryFlow, minutes: int = 0) -> Counter[str]:
-    """Deliver what is due, every ten minutes for so many; what arrived from each address."""
+    """Delivers what is due every ten minutes, for this many minutes; returns what arrived from each address."""
     before = len(flow.receiver.accepted)
     await flow.delivery.read_routes()
     await flow.run_due()
     for _ in range(minutes // 10):
         flow.clock.advance(minutes=10)
         await flow.run_due()
-    await flow.delivery.synchronize_standings()
+    await flow.delivery.synchronize_learned_limits()
     return Counter(mail.source for mail in flow.receiver.accepted[before:])
 
 
-async def test_a_new_address_sends_a_twelfth_of_its_allowance_in_an_hour_and_the_rest_waits(
-    flow: DeliveryFlow, addresses: Addresses
+async def test_a_new_address_sends_a_twelfth_of_its_quota_in_an_hour_and_the_rest_waits(
+    flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await accept(flow, 5)
@@ -81,7 +81,7 @@ async def test_a_new_address_sends_a_twelfth_of_its_allowance_in_an_hour_and_the
     assert await run(flow, 60) == {NEW: 1}
 
 
-async def test_a_day_has_its_allowance_and_the_next_has_more(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_day_has_its_quota_and_the_next_has_more(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await accept(flow, 70)
     days = []
@@ -91,16 +91,16 @@ async def test_a_day_has_its_allowance_and_the_next_has_more(flow: DeliveryFlow,
     assert days == [{NEW: 24}, {NEW: 33}]
 
 
-async def test_an_address_from_before_and_one_that_is_warm_are_not_bounded(
-    flow: DeliveryFlow, addresses: Addresses
+async def test_an_older_address_and_one_that_is_warm_are_not_bounded(
+    flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
     await addresses.add(NEW, "mta7.example.com", is_warm=True)
     await accept(flow, 30)
     assert await run(flow) == {NEW: 30}
-    assert await flow.steps.fetch("SELECT * FROM allowances") == []
+    assert await flow.steps.fetch("SELECT * FROM address_quotas") == []
 
 
-async def test_a_known_address_of_the_pool_takes_the_rest(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_known_address_of_the_pool_takes_the_rest(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await addresses.add(KNOWN, "mta8.example.com", is_warm=True)
     await accept(flow, 10)
@@ -110,11 +110,11 @@ async def test_a_known_address_of_the_pool_takes_the_rest(flow: DeliveryFlow, ad
 
 
 async def test_the_overflow_takes_the_rest_then_the_relay(
-    flow: DeliveryFlow, addresses: Addresses, certificates: Certificates, database_url: str
+    flow: DeliveryFlow, addresses: SendingAddresses, certificates: Certificates, database_url: str
 ) -> None:
     secrets = service_settings(database_url).secrets
     sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
-    relays = Relays(database=flow.steps.database, clock=flow.clock, chance=SystemChance(), sealer=sealer)
+    relays = Relays(context(flow.steps.database, flow.clock, sealer=sealer))
     async with SmtpReceiver("starttls--auth-plain", certificates=certificates) as relay:
         await addresses.add_pool("spare")
         await addresses.add(OTHER, "mta9.example.com", "spare")
@@ -130,11 +130,11 @@ async def test_the_overflow_takes_the_rest_then_the_relay(
         assert await run(flow, 70) == {NEW: 1}
 
 
-async def test_list_mail_waits_first(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_list_mail_waits_first(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add(NEW, "mta7.example.com")
-    flow.delivery._allowances._volumes = Volumes(first=120, warm=6_000)
+    flow.delivery._address_quotas._volumes = Volumes(first=120, warm=6_000)
     await accept(flow, 12)
-    await flow.steps.fetch("UPDATE schedule SET is_list = true RETURNING 1")
+    await flow.steps.fetch("UPDATE delivery_schedule SET is_list = true RETURNING 1")
     assert await run(flow) == {NEW: 7}
     for name in ("grace", "linus", "ken", "dennis"):
         await flow.steps.accept([f"{name}@example.org"])
@@ -144,7 +144,7 @@ async def test_list_mail_waits_first(flow: DeliveryFlow, addresses: Addresses) -
     }  # fmt: skip
 
 
-async def test_a_restart_forgets_nothing(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_restart_forgets_nothing(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await accept(flow, 3)
     assert await run(flow) == {NEW: 2}
@@ -153,16 +153,16 @@ async def test_a_restart_forgets_nothing(flow: DeliveryFlow, addresses: Addresse
     assert await run(flow) == {}
 
 
-async def test_what_a_stopped_worker_did_not_use_is_given_back(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_what_a_stopped_worker_did_not_use_is_given_back(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await accept(flow, 1)
     await run(flow)
     await flow.delivery.drain(1)
-    assert await flow.steps.fetch("SELECT given, given_this_hour, taken FROM allowances") == [(1, 1, 1)]
+    assert await flow.steps.fetch("SELECT granted, granted_this_hour, accepted FROM address_quotas") == [(1, 1, 1)]
 
 
-async def test_more_recipients_of_a_mail_than_the_hour_allows_go_in_parts(
-    flow: DeliveryFlow, addresses: Addresses
+async def test_more_recipients_of_a_message_than_the_hour_allows_go_in_parts(
+    flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await flow.steps.accept([f"ada{number}@example.org" for number in range(5)])
@@ -170,7 +170,7 @@ async def test_more_recipients_of_a_mail_than_the_hour_allows_go_in_parts(
     assert await run(flow, 70) == {NEW: 2}
 
 
-async def test_a_mail_that_is_not_sent_uses_nothing(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_message_that_is_not_sent_uses_nothing(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await flow.steps.accept(["gone@example.org"])
     await flow.steps.fetch(
@@ -183,35 +183,37 @@ async def test_a_mail_that_is_not_sent_uses_nothing(flow: DeliveryFlow, addresse
     assert await run(flow) == {NEW: 2}
 
 
-async def test_a_refusal_because_of_us_makes_the_next_day_smaller(flow: DeliveryFlow, addresses: Addresses) -> None:
+async def test_a_refusal_because_of_us_makes_the_next_day_smaller(
+    flow: DeliveryFlow, addresses: SendingAddresses
+) -> None:
     await addresses.add(NEW, "mta7.example.com")
     await accept(flow, 2)
     await run(flow)
-    await flow.steps.fetch("UPDATE allowances SET slow = 5 RETURNING 1")
+    await flow.steps.fetch("UPDATE address_quotas SET slowed = 5 RETURNING 1")
     flow.clock.advance(hours=24)
     await accept(flow, 5)
     assert await run(flow) == {NEW: 1}
-    (warm_up,) = (await flow.steps.fetch("SELECT warm_up ->> 'change' FROM allowances"))[0]
+    (warm_up,) = (await flow.steps.fetch("SELECT warm_up ->> 'change' FROM address_quotas"))[0]
     assert warm_up == "slowed"
 
 
 async def test_workers_that_ask_at_once_are_given_no_more_than_the_hour_allows(flow: DeliveryFlow) -> None:
-    place = Place(NEW, "example.org")
+    scope = LaneScope(NEW, "example.org")
     since = WarmingSince(flow.clock.now())
     workers = [
-        Allowances(database=flow.steps.database, clock=flow.clock, bound_of=lambda _: since, volumes=SMALL)
+        AddressQuotas(context(flow.steps.database, flow.clock), bound_of=lambda _: since, volumes=SMALL)
         for _ in range(6)
     ]
     for expected in (2, 0):
-        await asyncio.gather(*[worker.reserve(place, 5) for worker in workers])
-        assert sum(worker.take(place, 5, is_list=False) for worker in workers) == expected
+        await asyncio.gather(*[worker.reserve(scope, 5) for worker in workers])
+        assert sum(worker.take_permits(scope, 5, is_list=False) for worker in workers) == expected
     flow.clock.advance(hours=1)
-    await asyncio.gather(*[worker.reserve(place, 5) for worker in workers])
-    assert sum(worker.take(place, 5, is_list=False) for worker in workers) == 2
+    await asyncio.gather(*[worker.reserve(scope, 5) for worker in workers])
+    assert sum(worker.take_permits(scope, 5, is_list=False) for worker in workers) == 2
 
 
 async def test_a_complaint_about_mail_from_the_address_makes_the_next_day_smaller(
-    flow: DeliveryFlow, addresses: Addresses
+    flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
     await addresses.add(NEW, "mta7.example.com")
     flow.serve("gmail.com", host="gmail-smtp-in.l.google.com")
@@ -227,5 +229,5 @@ async def test_a_complaint_about_mail_from_the_address_makes_the_next_day_smalle
     flow.clock.advance(hours=24)
     await flow.steps.accept(["grace@gmail.com"])
     await run(flow)
-    changes = await flow.steps.fetch("SELECT warm_up ->> 'change' FROM allowances WHERE lane = 'google'")
+    changes = await flow.steps.fetch("SELECT warm_up ->> 'change' FROM address_quotas WHERE lane = 'google'")
     assert changes == [("complaints",)]

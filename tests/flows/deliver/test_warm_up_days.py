@@ -1,4 +1,4 @@
-"""Days of warm-up through the flows, by the receiver's log; `make bench-warm-up-flows` runs all thirty."""
+"""Days of warm-up through the flows, according to the receiver's log; `make bench-warm-up-flows` runs all thirty."""
 
 from datetime import timedelta
 
@@ -10,8 +10,8 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 
 @pytest.mark.slow
-async def test_no_hour_or_day_is_above_its_allowance_and_the_overflow_takes_the_rest_at_once(database_url: str) -> None:
-    run = await run_warm_up(database_url, 1, days=6, mails_a_day=60)
+async def test_no_hour_or_day_is_above_its_quota_and_the_overflow_takes_the_rest_immediately(database_url: str) -> None:
+    run = await run_warm_up(database_url, 1, days=6, messages_a_day=60)
     assert (run.days_over, run.hours_over, run.lost, run.open_at_end) == (0, 0, 0, 0)
     assert run.longest_wait <= FIVE_MINUTES
     used = list(run.days(NEW).values())
@@ -22,10 +22,10 @@ async def test_no_hour_or_day_is_above_its_allowance_and_the_overflow_takes_the_
 @pytest.mark.slow
 async def test_while_the_relay_is_down_nothing_is_lost(database_url: str) -> None:
     run = await run_warm_up(
-        database_url, 2, days=5, mails_a_day=48, has_overflow=False, has_relay=True, relay_down=(1, 2)
+        database_url, 2, days=5, messages_a_day=48, has_overflow=False, has_relay=True, relay_down=(1, 2)
     )
     assert (run.days_over, run.hours_over, run.lost) == (0, 0, 0)
     assert run.days(RELAY)
-    # What was put off while it was down has arrived.
+    # What was postponed while it was down has arrived.
     first_days = [name for name, at in run.sent.items() if at < min(run.sent.values()) + timedelta(days=3)]
     assert {arrival.recipient for arrival in run.arrivals} >= set(first_days)

@@ -1,4 +1,4 @@
-"""What comes back on a real database: believed with our token alone, written down once, and it changes no result."""
+"""Bounces and complaints on a real database: believed only with our token, stored once, and changing no result."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,13 +10,12 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from posthouse.chance import SystemChance
 from posthouse.flows.inbound.reports import Received, Reports
 from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.mail.report import Bounce, Complaint
 from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.refusal import Refusal
-from posthouse.store import erasures, inbox
+from posthouse.store import erasures, postmaster_mail
 from posthouse.store import reports as store
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
@@ -25,6 +24,7 @@ from tests.mail.reports import complaints
 from tests.mail.reports.neither import NEITHER
 from tests.mail.reports.notices import NOTICES
 from tests.mail.reports.notifications import NOTIFICATIONS
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.feedback_loop import TRUSTED, FeedbackLoop, complaint_check
 from tests.support.inbound_reports import VACATION, bounce, complaint
@@ -34,7 +34,7 @@ DOMAIN = "bounce.example.com"
 KEY, OLD_KEY = b"k" * 32, b"o" * 32
 ADA, BOB = "Ada@example.org", "bob@example.org"
 LOOP, COMPLAINTS = FeedbackLoop("fbl.provider.example"), "complaints@example.com"
-AUTHOR, STRANGER = "reports@fbl.provider.example", "203.0.113.9"
+AUTHOR, OTHER_PEER = "reports@fbl.provider.example", "203.0.113.9"
 # Where the mail was delivered, as `tests.support.delivery_steps` records it.
 TAKER = "192.0.2.1"
 
@@ -66,11 +66,8 @@ class ReportFlow:
 async def flow(database_url: str) -> AsyncIterator[ReportFlow]:
     async with open_delivery_steps(database_url) as steps, Nameserver(LOOP.zone) as nameserver:
         reports = Reports(
-            database=steps.database,
-            clock=steps.clock,
-            chance=SystemChance(),
+            context(steps.database, steps.clock, return_path=(KEY, OLD_KEY)),
             return_path_domain=DOMAIN,
-            keys=(KEY, OLD_KEY),
             complaint_check=complaint_check(Resolver([nameserver.endpoint]), LOOP.domain),
             feedback_address=COMPLAINTS,
         )
@@ -89,7 +86,7 @@ async def state(steps: DeliverySteps) -> list[Any]:
     """All that a late report must not touch."""
     return [
         await steps.fetch(f"SELECT * FROM {table} ORDER BY 1, 2, 3")
-        for table in ("messages", "recipients", "events", "ledger", "schedule", "accounts", "attempts")
+        for table in ("messages", "recipients", "events", "ledger", "delivery_schedule", "accounts", "attempts")
     ]
 
 
@@ -152,12 +149,12 @@ async def test_a_shared_envelopes_bounce_is_found_by_its_address(flow: ReportFlo
 
 async def test_a_co_recipient_can_not_silence_another(flow: ReportFlow) -> None:
     first, _ = await flow.delivered(ADA, BOB)
-    for peer in (STRANGER, "2001:db8::1"):
+    for peer in (OTHER_PEER, "2001:db8::1"):
         received = await flow.receive(bounce("ada@example.org"), origin(first, None), peer=peer)
         assert received.suppressed == 0
     assert await flow.lines() == [(0, "bounce", "ada@example.org", "5.1.1", 550, False)]
     assert await flow.suppressions() == []
-    # The server that took the mail is believed still.
+    # The server that accepted the message is still believed.
     assert await flow.receive(bounce("ada@example.org"), origin(first, None), peer=TAKER) == (1, 1, "")
 
 
@@ -203,16 +200,16 @@ async def test_a_vacation_reply_and_anything_else_changes_nothing(flow: ReportFl
 # The address for complaints: tokens are inside.
 
 
-async def test_a_complaint_is_known_by_the_return_path_of_the_mail_that_it_holds(flow: ReportFlow) -> None:
+async def test_a_complaint_is_matched_by_the_return_path_of_the_message_that_it_contains(flow: ReportFlow) -> None:
     claimed, _ = await flow.delivered(ADA, BOB)
-    # The one with a position says more than the one without.
+    # The token with a position says more than the one without.
     token = feedback_token(origin(claimed), OLD_KEY)
     mail = complaint(f"Return-Path: <{verp(claimed, 1)}>", f"CFBL-Feedback-ID: {token}", recipient="x@example.net")
     assert await flow.receive(mail) == (1, 1, "")
     assert await flow.lines() == [(1, "complaint", "abuse", None, None, True)]
 
 
-async def test_a_complaint_is_known_by_the_feedback_id(flow: ReportFlow) -> None:
+async def test_a_complaint_is_matched_by_the_feedback_id(flow: ReportFlow) -> None:
     claimed, _ = await flow.delivered(ADA, BOB)
     head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
     assert await flow.receive(complaint(head)) == (1, 0, "")
@@ -232,7 +229,7 @@ async def test_one_recipient_does_not_complain_for_all_the_others(flow: ReportFl
             await flow.receive(forged[0])
     for mail in forged:
         await flow.receive(mail)
-    # All of them are on the timeline, once, and one counts.
+    # All of them are on the timeline once, and one counts.
     assert await flow.receive(forged[0]) == (0, 0, "")
     assert len(await flow.suppressions()) == 1
     assert sorted(line[-1] for line in await flow.lines()) == [False] * 7 + [True]
@@ -258,7 +255,7 @@ async def test_a_forged_token_changes_nothing(flow: ReportFlow) -> None:
     for address in forged:
         assert flow.reports.origin(address) is None
         received = await flow.receive(complaint(f"Return-Path: <{address}>", recipient="ada@example.org"))
-        assert received == (0, 0, "it holds no token of ours")
+        assert received == (0, 0, "it contains none of our tokens")
     for token in (feedback_token(origin(claimed), b"guessed"), verp(claimed)[8:56], "a" * 48, "x"):
         assert (await flow.receive(complaint(f"CFBL-Feedback-ID: {token}")))[:2] == (0, 0)
     assert (await flow.receive(complaint()))[:2] == (0, 0)
@@ -301,11 +298,11 @@ async def test_a_message_that_is_gone_or_never_was_changes_nothing(flow: ReportF
 # Bounds.
 
 
-async def test_a_message_has_so_many_lines_and_no_more(flow: ReportFlow) -> None:
+async def test_a_message_has_a_limited_number_of_lines(flow: ReportFlow) -> None:
     claimed, _ = await flow.delivered(ADA, BOB)
     for batch in range(3):
-        strangers = [f"stranger{batch}x{number}@example.org" for number in range(45)]
-        await flow.receive(bounce(*strangers), origin(claimed, None))
+        unknown = [f"unknown{batch}x{number}@example.org" for number in range(45)]
+        await flow.receive(bounce(*unknown), origin(claimed, None))
     assert len(await flow.lines()) == store.REPORTS_A_MESSAGE_MAX
     # A full list stops no complaint: a report that suppresses an address always has its line.
     assert await flow.receive(bounce("bob@example.org"), origin(claimed, 1)) == (1, 1, "")
@@ -316,7 +313,7 @@ async def test_a_message_has_so_many_lines_and_no_more(flow: ReportFlow) -> None
     assert await flow.receive(bounce("bob@example.org", status="5.2.2"), origin(claimed, 1)) == (0, 0, "")
 
 
-async def test_mail_for_the_operator_is_kept_until_there_is_no_room(flow: ReportFlow) -> None:
+async def test_mail_for_the_operator_is_stored_until_the_mailbox_is_full(flow: ReportFlow) -> None:
     mail = b"Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\0\r\n\r\n" + b"\xff\0" * 10
 
     async def keep(peer: str, mime: bytes = mail) -> bool:
@@ -326,15 +323,17 @@ async def test_mail_for_the_operator_is_kept_until_there_is_no_room(flow: Report
     assert [await keep(f"192.0.2.{2 + number // 20}") for number in range(181)] == [True] * 180 + [False]
     flow.steps.clock.advance(days=1, seconds=1)
     assert await keep("192.0.2.1")
-    fill = "INSERT INTO inbox SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, $1)"
-    await flow.steps.fetch(fill, inbox.MAILS_MAX - 202)
+    fill = (
+        "INSERT INTO postmaster_mail SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, $1)"
+    )
+    await flow.steps.fetch(fill, postmaster_mail.MESSAGES_MAX - 202)
     assert await keep("192.0.2.1")
     assert not await keep("192.0.2.1")
-    assert await flow.steps.value("SELECT subject FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
-    assert await flow.steps.value("SELECT mime FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == mail
+    assert await flow.steps.value("SELECT subject FROM postmaster_mail WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
+    assert await flow.steps.value("SELECT mime FROM postmaster_mail WHERE peer = '192.0.2.1' LIMIT 1") == mail
 
 
-async def test_a_network_shares_a_place_in_the_inbox_and_a_full_inbox_is_logged(flow: ReportFlow) -> None:
+async def test_a_network_shares_a_share_of_the_mailbox_and_a_full_mailbox_is_logged(flow: ReportFlow) -> None:
     async def keep(peer: str) -> bool:
         return await flow.reports.keep(b"Subject: a\r\n\r\n", recipient="abuse@example.com", sender="", peer=peer)
 
@@ -342,7 +341,7 @@ async def test_a_network_shares_a_place_in_the_inbox_and_a_full_inbox_is_logged(
         assert all([await keep(f"2001:db8::{number:x}") for number in range(20)])
         assert logs == []
         assert not await keep("2001:db8::ffff:1")
-    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("inbox_has_no_room", "warning")]
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("postmaster_mail_has_no_capacity", "warning")]
     assert await keep("2001:db8:0:1::1")
 
 
@@ -357,9 +356,9 @@ def signed_complaint(claimed: ClaimedRecipient, **given: Any) -> bytes:
 async def test_an_unsigned_complaint_is_noted_and_suppresses_nothing(flow: ReportFlow) -> None:
     (claimed,) = await flow.delivered()
     for mail, origins in ((complaint(), [origin(claimed)]), (signed_complaint(claimed), [])):
-        received = await flow.receive(mail, *origins, peer=STRANGER)
-        assert (received.suppressed, received.reason) == (0, "a complaint from no feedback loop")
-    assert await flow.lines() == [(0, "complaint", f"abuse, unverified, from {STRANGER}", None, None, False)]
+        received = await flow.receive(mail, *origins, peer=OTHER_PEER)
+        assert (received.suppressed, received.reason) == (0, "a complaint that isn't from a feedback loop")
+    assert await flow.lines() == [(0, "complaint", f"abuse, unverified, from {OTHER_PEER}", None, None, False)]
     assert await flow.suppressions() == []
 
 
@@ -367,27 +366,27 @@ async def test_a_signed_complaint_of_a_listed_provider_suppresses(flow: ReportFl
     (claimed,) = await flow.delivered()
     mail = LOOP.signed(signed_complaint(claimed))
     # A forged complaint before it takes nothing from it.
-    await flow.receive(signed_complaint(claimed), peer=STRANGER)
-    assert await flow.receive(mail, peer=STRANGER) == (1, 1, "")
+    await flow.receive(signed_complaint(claimed), peer=OTHER_PEER)
+    assert await flow.receive(mail, peer=OTHER_PEER) == (1, 1, "")
     assert await flow.suppressions() == [(claimed.account_id, "ada@example.org", "complaint")]
-    assert await flow.receive(mail, peer=STRANGER) == (0, 0, "")
+    assert await flow.receive(mail, peer=OTHER_PEER) == (0, 0, "")
 
 
 async def test_a_repeated_report_does_not_suppress_a_removed_address_again(flow: ReportFlow) -> None:
     (claimed,) = await flow.delivered()
     mail = LOOP.signed(signed_complaint(claimed))
     for report in (mail, bounce("ada@example.org")):
-        await flow.receive(report, origin(claimed), peer=STRANGER)
+        await flow.receive(report, origin(claimed), peer=OTHER_PEER)
         await flow.steps.fetch("DELETE FROM suppressions")
-        assert await flow.receive(report, origin(claimed), peer=STRANGER) == (0, 0, "")
+        assert await flow.receive(report, origin(claimed), peer=OTHER_PEER) == (0, 0, "")
         assert await flow.suppressions() == []
 
 
 async def test_the_envelope_of_a_signed_complaint_does_not_count(flow: ReportFlow) -> None:
     (mine,) = await flow.delivered()
     (other,) = await flow.delivered(BOB)
-    # A genuine report about one mail, sent to the return path of another.
-    assert await flow.receive(LOOP.signed(signed_complaint(mine)), origin(other), peer=STRANGER) == (1, 1, "")
+    # A genuine report about one message, sent to the return path of another.
+    assert await flow.receive(LOOP.signed(signed_complaint(mine)), origin(other), peer=OTHER_PEER) == (1, 1, "")
     assert await flow.suppressions() == [(mine.account_id, "ada@example.org", "complaint")]
 
 
@@ -395,38 +394,38 @@ async def test_a_providers_report_to_another_sender_does_not_count(flow: ReportF
     (claimed,) = await flow.delivered()
     for to in ("fbl@another-sender.example", f"bounces@{DOMAIN}", verp(claimed, key=b"guessed")):
         mail = LOOP.signed(signed_complaint(claimed, to=to))
-        assert (await flow.receive(mail, peer=STRANGER)).suppressed == 0
-    assert await flow.receive(LOOP.signed(signed_complaint(claimed, to=verp(claimed))), peer=STRANGER) == (1, 1, "")
+        assert (await flow.receive(mail, peer=OTHER_PEER)).suppressed == 0
+    assert await flow.receive(LOOP.signed(signed_complaint(claimed, to=verp(claimed))), peer=OTHER_PEER) == (1, 1, "")
 
 
-async def test_tokens_of_several_mails_in_a_report_suppress_nothing(flow: ReportFlow) -> None:
+async def test_tokens_of_several_messages_in_a_report_suppress_nothing(flow: ReportFlow) -> None:
     (mine,) = await flow.delivered()
     (other,) = await flow.delivered(BOB)
     tokens = [f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}" for claimed in (mine, other)]
     mail = LOOP.signed(complaint(*tokens, author=AUTHOR, to=COMPLAINTS))
-    received = await flow.receive(mail, peer=STRANGER)
+    received = await flow.receive(mail, peer=OTHER_PEER)
     assert (received.noted, received.suppressed) == (2, 0)
 
 
-async def test_without_an_answer_from_dns_the_complaint_must_come_again(flow: ReportFlow) -> None:
+async def test_without_an_answer_from_dns_the_complaint_must_be_sent_again(flow: ReportFlow) -> None:
     (claimed,) = await flow.delivered()
     mail = LOOP.signed(signed_complaint(claimed))
     (name,) = LOOP.zone
     flow.nameserver.script[name] = SERVFAIL
     with pytest.raises(Refusal, match="can't be verified now"):
-        await flow.receive(mail, peer=STRANGER)
+        await flow.receive(mail, peer=OTHER_PEER)
     assert await flow.lines() == []
 
 
 async def test_the_key_is_looked_up_once_and_only_for_listed_providers(flow: ReportFlow) -> None:
     (claimed,) = await flow.delivered()
-    stranger = FeedbackLoop("stranger.example")
-    await flow.receive(stranger.signed(signed_complaint(claimed, author="a@stranger.example")), peer=STRANGER)
-    await flow.receive(LOOP.signed(signed_complaint(claimed, author="a@stranger.example")), peer=STRANGER)
-    await flow.receive(LOOP.signed(complaint(author=AUTHOR, to=COMPLAINTS)), peer=STRANGER)
+    unlisted = FeedbackLoop("unlisted.example")
+    await flow.receive(unlisted.signed(signed_complaint(claimed, author="a@unlisted.example")), peer=OTHER_PEER)
+    await flow.receive(LOOP.signed(signed_complaint(claimed, author="a@unlisted.example")), peer=OTHER_PEER)
+    await flow.receive(LOOP.signed(complaint(author=AUTHOR, to=COMPLAINTS)), peer=OTHER_PEER)
     assert flow.nameserver.asked == []
     for kind in ("abuse", "fraud"):
-        await flow.receive(LOOP.signed(signed_complaint(claimed, kind=kind)), peer=STRANGER)
+        await flow.receive(LOOP.signed(signed_complaint(claimed, kind=kind)), peer=OTHER_PEER)
     assert len(flow.nameserver.asked) == 1
 
 
@@ -434,7 +433,7 @@ async def test_every_sample_makes_the_one_event_that_it_should_and_no_other(flow
     account_id = flow.steps.sender.account_id
     await flow.steps.fetch(
         "INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at)"
-        " VALUES ($1, $1, 'https://hooks.example.com/', $2, true, '', now(), now())",
+        " VALUES ($1, gen_random_uuid(), 'https://hooks.example.com/', $2, true, '', now(), now())",
         account_id, list(FurtherType),
     )  # fmt: skip
     wrong = {}
@@ -457,5 +456,5 @@ async def test_every_sample_makes_the_one_event_that_it_should_and_no_other(flow
             wrong[sample.name] = made
         await flow.steps.fetch("DELETE FROM suppressions")
     assert wrong == {}
-    sent = await flow.steps.value("SELECT count(*) FROM calls WHERE endpoint_id = $1", account_id)
+    sent = await flow.steps.value("SELECT count(*) FROM webhook_schedule WHERE account_id = $1", account_id)
     assert sent == await flow.steps.value("SELECT count(*) FROM endpoint_events") > 0

@@ -1,4 +1,4 @@
-"""Conduct on a real database: what counts, what doesn't, who is suspended, and who only warned about."""
+"""Reputation on a real database: what counts, what doesn't, who is suspended, and who is only warned about."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -26,7 +26,7 @@ async def flow(database_url: str) -> AsyncIterator[ReputationFlow]:
         yield ReputationFlow(steps)
 
 
-async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(flow: ReputationFlow) -> None:
+async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_continues(flow: ReputationFlow) -> None:
     neighbour = await flow.steps.another_sender("beta")
     await flow.send(190, 5, sender=neighbour)
     await flow.send(181, 20)
@@ -54,12 +54,12 @@ async def test_few_results_are_checked_again_until_they_are_enough(flow: Reputat
     await flow.send(179)
     assert await flow.run() == ReputationRun(checked=1)
     await flow.send(1)
-    # Nothing was suppressed since, and yet.
+    # Nothing was suppressed since then, and still it is checked.
     assert await flow.run() == ReputationRun(checked=1, suspended=1)
     assert await flow.run() == ReputationRun()
 
 
-async def test_few_results_are_not_checked_for_ever(flow: ReputationFlow) -> None:
+async def test_few_results_are_not_checked_forever(flow: ReputationFlow) -> None:
     await flow.send(0, 20)
     await flow.run()
     flow.steps.clock.advance(minutes=2)
@@ -92,7 +92,7 @@ async def test_complaints_from_no_feedback_loop_have_no_consequence(flow: Reputa
     assert (await flow.suspended())["acme"] is None
 
 
-async def test_an_address_complains_once_however_many_mails_it_got(flow: ReputationFlow) -> None:
+async def test_an_address_complains_once_however_many_messages_it_got(flow: ReputationFlow) -> None:
     await flow.send(200)
     steps = flow.steps
     for number in range(12):
@@ -144,9 +144,9 @@ async def test_only_what_a_server_said_counts(flow: ReputationFlow) -> None:
     await flow.send(0, 1, response="see below\n5.1.10 null MX")
     assert await flow.figures() == (8, 1, 0)
     # No query was made.
-    await flow.send(0, 1, address=None, exchange=None, code=None, stage=None, suppress=False)
-    await flow.send(0, 1, address=None, exchange=None, suppress=False)
-    # Rehearsals.
+    await flow.send(0, 1, remote_ip=None, mx_host=None, code=None, stage=None, suppress=False)
+    await flow.send(0, 1, remote_ip=None, mx_host=None, suppress=False)
+    # Simulated mail.
     (test,) = await steps.claimed(["t@example.org"], mode=Mode.TEST)
     await steps.record(steps.outcome(test, DeliveryResult.DELIVERED))
     # On their way; deferred; and an address that was suppressed before.
@@ -157,7 +157,7 @@ async def test_only_what_a_server_said_counts(flow: ReputationFlow) -> None:
     await steps.record(steps.outcome(first, DeliveryResult.BOUNCED, **UNKNOWN))
     (second,) = await steps.claimed(["s@example.org"])
     assert second.is_suppressed
-    await steps.record(steps.outcome(second, DeliveryResult.BOUNCED, code=None, address=None, exchange=None))
+    await steps.record(steps.outcome(second, DeliveryResult.BOUNCED, code=None, remote_ip=None, mx_host=None))
     assert await flow.figures() == (9, 2, 0)
 
 
@@ -171,27 +171,27 @@ async def test_the_latest_count_and_nothing_older_than_a_day(flow: ReputationFlo
     assert await flow.figures() == (50, 0, 0)
 
 
-async def test_an_operator_who_resumes_wipes_the_slate_clean(flow: ReputationFlow) -> None:
+async def test_counting_restarts_when_an_operator_resumes(flow: ReputationFlow) -> None:
     await flow.send(200, 50)
     assert (await flow.run()).suspended == 1
-    # The operator's clock is the database's: beside it, this one has moved on.
+    # The operator's clock is the database's: compared with it, this one is ahead.
     await flow.steps.operator.resume(flow.steps.sender.account_id)
-    await flow.steps.fetch("UPDATE accounts SET conduct_since = $1", flow.steps.clock.now())
+    await flow.steps.fetch("UPDATE accounts SET reputation_since = $1", flow.steps.clock.now())
     flow.steps.clock.advance(seconds=1)
     await flow.send(0, 1)
     assert await flow.run() == ReputationRun(checked=1)
     assert (await flow.suspended())["acme"] is None
 
 
-async def test_to_resume_is_to_count_anew(flow: ReputationFlow) -> None:
+async def test_resuming_restarts_the_count(flow: ReputationFlow) -> None:
     await flow.steps.operator.suspend(flow.steps.sender.account_id)
-    assert await flow.steps.value("SELECT conduct_since FROM accounts") is None
+    assert await flow.steps.value("SELECT reputation_since FROM accounts") is None
     await flow.steps.operator.resume(flow.steps.sender.account_id)
-    assert await flow.steps.value("SELECT conduct_since FROM accounts") is not None
+    assert await flow.steps.value("SELECT reputation_since FROM accounts") is not None
 
 
 async def test_an_exempt_account_is_warned_about_once_a_day(flow: ReputationFlow) -> None:
-    await flow.steps.fetch("UPDATE accounts SET conduct_exempt = true")
+    await flow.steps.fetch("UPDATE accounts SET reputation_exempt = true")
     await flow.send(200, 50)
     with capture_logs() as logs:
         assert await flow.run() == ReputationRun(checked=1, warned=1)
@@ -253,7 +253,7 @@ async def test_a_locked_account_delays_no_other_and_is_checked_next(flow: Reputa
             assert await flow.run() == ReputationRun(checked=2, suspended=1)
     assert {name for name, reason in (await flow.suspended()).items() if reason} == {"beta"}
     assert "account_reputation_is_unknown" in [entry["event"] for entry in logs]
-    # Nothing was suppressed lately, and yet.
+    # Nothing was suppressed lately, and still it is checked.
     assert await flow.run() == ReputationRun(checked=1, suspended=1)
 
 
@@ -267,7 +267,7 @@ async def test_reports_under_a_shared_token_count_once_for_the_message(flow: Rep
         await flow.come_back(complaint(recipient=address), claimed[0], is_shared=True)
     assert await steps.value("SELECT count(*) FROM suppressions") == 10
     assert await flow.figures() == (10, 1, 1)
-    # By their own tokens they all count.
+    # With their own tokens they all count.
     await flow.come_back(bounce("x@example.org"), *claimed[:4])
     await flow.come_back(complaint(), *claimed[:3])
     figures = await flow.figures()

@@ -1,4 +1,4 @@
-"""Links to leave a list: each recipient's own, on real mail; and what is not sent to those who left."""
+"""Unsubscribe links: each recipient's own, on real mail; and what is not sent to those who unsubscribed."""
 
 import asyncio
 import email
@@ -16,6 +16,7 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.unsubscribe import KEY_BYTES, PATH
+from tests.support.context import context
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DEADLINES, IDENTITY, WIDE, DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
@@ -63,17 +64,17 @@ def links(flow: DeliveryFlow) -> dict[str, str]:
 
 
 def unsubscribe(flow: DeliveryFlow) -> Unsubscribe:
-    return Unsubscribe(database=flow.steps.database, clock=flow.clock, keys=[KEY])
+    return Unsubscribe(context(flow.steps.database, flow.clock, unsubscribe=[KEY]))
 
 
 async def ends(flow: DeliveryFlow, recipients: list[str], **how: Any) -> list[tuple[Any, ...]]:
-    """What becomes of one more mail: status, billing, attempts, code, response of each recipient."""
+    """What happens to one more message: status, billing, attempts, code, response of each recipient."""
     message = await flow.steps.accept(recipients, **how)
     await flow.run_due()
     return [row[1:] for row in await flow.recipients(message)]
 
 
-async def test_each_recipient_of_a_mail_gets_a_link_and_an_envelope_of_its_own(flow: DeliveryFlow) -> None:
+async def test_each_recipient_of_a_message_gets_its_own_link_and_envelope(flow: DeliveryFlow) -> None:
     message = await flow.steps.accept(TWO, **NEWS)
     await flow.run_due()
     assert await flow.message(message) == ("delivered", "settled")
@@ -87,7 +88,7 @@ async def test_each_recipient_of_a_mail_gets_a_link_and_an_envelope_of_its_own(f
     assert sorted(row.position for row in origins if row is not None and row.position is not None) == [0, 1]
 
 
-async def test_a_mail_without_the_wish_or_without_a_public_address_is_as_it_ever_was(flow: DeliveryFlow) -> None:
+async def test_a_message_without_the_option_or_without_a_public_address_is_unchanged(flow: DeliveryFlow) -> None:
     await flow.steps.accept(TWO, tags=["list:news"])
     await flow.run_due()
     assert len({copy.transaction for copy in flow.receiver.accepted}) == 1
@@ -131,8 +132,8 @@ async def test_every_mail_says_where_complaints_go(flow: DeliveryFlow) -> None:
         assert ":CFBL-Address:CFBL-Feedback-ID;" in signed
 
 
-async def test_who_has_left_gets_no_more_of_the_list_and_everything_else(flow: DeliveryFlow) -> None:
-    stranger = await flow.steps.another_sender("stranger")
+async def test_an_unsubscribed_recipient_gets_no_more_of_the_list_but_everything_else(flow: DeliveryFlow) -> None:
+    other_sender = await flow.steps.another_sender("other")
     await flow.steps.accept(TWO, **NEWS)
     await flow.run_due()
     left = await unsubscribe(flow).unsubscribe(links(flow)["ada@example.org"])
@@ -142,16 +143,16 @@ async def test_who_has_left_gets_no_more_of_the_list_and_everything_else(flow: D
     assert await ends(flow, ["ada@example.org"], tags=["list:news"]) == [LEFT]
     assert await ends(flow, ["ada@example.org"], mode=Mode.TEST, **NEWS) == [LEFT]
     assert (flow.receiver.connections, len(flow.receiver.accepted)) == before
-    # Of a mail to both, only the other's leaves.
+    # Of a message to both, only the other's copy is sent.
     both = await ends(flow, TWO, **NEWS)
     assert (both[0], both[1][0]) == (LEFT, "delivered")
-    for how in ({}, {"tags": ["list:offers"]}, {"sender": stranger, **NEWS}):
+    for how in ({}, {"tags": ["list:offers"]}, {"sender": other_sender, **NEWS}):
         assert [row[0] for row in await ends(flow, ["ada@example.org"], **how)] == ["delivered"]
     events = await flow.steps.fetch("SELECT type, count(*) FROM events GROUP BY type ORDER BY type")
     assert events == [("email.bounced", 4), ("email.delivered", 6)]
 
 
-async def test_leaving_twice_or_at_once_is_leaving(flow: DeliveryFlow) -> None:
+async def test_unsubscribing_twice_or_simultaneously_is_unsubscribing(flow: DeliveryFlow) -> None:
     await flow.steps.accept(["ada@example.org"], **NEWS)
     await flow.run_due()
     link = links(flow)["ada@example.org"]
@@ -177,7 +178,7 @@ async def test_a_recipient_who_unsubscribes_before_a_retry_does_not_get_it(flow:
     assert await flow.steps.fetch("SELECT status, attempt_count FROM recipients") == [("bounced", 1)]
 
 
-async def test_what_is_no_link_of_ours_unsubscribes_no_address(flow: DeliveryFlow) -> None:
+async def test_what_is_not_our_link_unsubscribes_no_address(flow: DeliveryFlow) -> None:
     for token in ("", "x", "x" * 70, "x" * 10_000):
         with pytest.raises(Refusal) as caught:
             await unsubscribe(flow).unsubscribe(token)
@@ -194,7 +195,7 @@ async def test_one_recipient_that_is_refused_says_nothing_of_the_others(flow: De
     ]
 
 
-async def test_a_destination_that_is_not_there_is_not_there_for_any_of_them(flow: DeliveryFlow) -> None:
+async def test_an_unreachable_destination_defers_all_of_them(flow: DeliveryFlow) -> None:
     flow.nameserver.records["gone.example.org", "MX"] = ["0 ."]
     found = await ends(flow, [f"r{number}@gone.example.org" for number in range(5)], **NEWS)
     assert {row[0] for row in found} == {"bounced"}
@@ -203,15 +204,15 @@ async def test_a_destination_that_is_not_there_is_not_there_for_any_of_them(flow
     assert {(row[0], row[2]) for row in found} == {("deferred", 1)}
 
 
-async def test_a_server_that_pushes_back_is_not_pressed_with_the_rest(flow: DeliveryFlow) -> None:
+async def test_a_server_that_defers_one_is_not_sent_the_rest(flow: DeliveryFlow) -> None:
     found = await ends(flow, [f"r{number}@pushing.example.org" for number in range(5)], **NEWS)
     assert sorted((row[0], row[2]) for row in found) == [("deferred", 1), *[("queued", 0)] * 4]
 
 
-async def test_a_mails_result_is_recorded_while_the_next_mail_is_sent(database_url: str) -> None:
-    patience = replace(DEADLINES, dot_seconds=20.0, transaction_seconds_total=30.0)
+async def test_a_messages_result_is_recorded_while_the_next_one_is_sent(database_url: str) -> None:
+    timeout_factor = replace(DEADLINES, dot_seconds=20.0, transaction_seconds_total=30.0)
     async with open_delivery_flow(
-        database_url, identity=OFFERING, deadlines=patience, lane_limits=one_at_a_time(1e6)
+        database_url, identity=OFFERING, deadlines=timeout_factor, lane_limits=one_at_a_time(1e6)
     ) as flow:
         flow.serve("example.org")
         message = await flow.steps.accept(["ada@example.org", "hang-dot@example.org", "bob@example.org"], **NEWS)
@@ -228,7 +229,7 @@ async def test_a_mails_result_is_recorded_while_the_next_mail_is_sent(database_u
     assert await database_faults(database_url) == {}
 
 
-async def test_a_slow_lane_is_kept_to_and_each_of_the_rest_is_claimed_once(database_url: str) -> None:
+async def test_a_slow_lane_stays_within_its_rate_and_each_of_the_rest_is_claimed_once(database_url: str) -> None:
     async with open_delivery_flow(database_url, identity=OFFERING, lane_limits=one_at_a_time(20.0)) as flow:
         flow.serve("example.org")
         message = await flow.steps.accept(5, **NEWS)

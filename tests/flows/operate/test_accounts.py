@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from posthouse.flows.operate.accounts import AccountOrder
 from posthouse.rules import ids
-from posthouse.rules.actor import OPERATOR
-from posthouse.rules.audit_log_filters import AuditLogFilters
-from posthouse.rules.nearest_limit import LimitKind
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.refusal import Code
+from posthouse.rules.search import AuditLogFilters
+from posthouse.rules.send_quota import LimitKind
 from posthouse.store import audit_log
 from posthouse.store.postgres import Database
-from tests.support.account_flows import DAY, NOON, PEPPERS, AccountFlows, assert_refused, open_account_flows
+from tests.support.account_flows import DAY, NOON, AccountFlows, assert_refused, open_account_flows
+from tests.support.context import PEPPERS
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ async def test_a_name_is_given_once_and_never_looks_like_an_id(flows: AccountFlo
     await assert_refused(flows.accounts.create_account("  "), Code.INVALID_REQUEST)
 
 
-async def test_suspension_is_set_once_and_lifted_once(flows: AccountFlows) -> None:
+async def test_an_account_is_suspended_once_and_resumed_once(flows: AccountFlows) -> None:
     await flows.accounts.create_account("Acme")
     await assert_refused(flows.accounts.suspend("Acme", " "), Code.INVALID_REQUEST, "reason")
     await flows.stamps(lambda: flows.accounts.suspend("Acme", "spam"))
@@ -118,7 +120,7 @@ async def test_an_impossible_amount_is_refused(flows: AccountFlows, amount: int)
     await assert_refused(flows.accounts.grant_credits("Acme", amount, "why"), Code.INVALID_REQUEST)
 
 
-async def test_what_an_operator_does_to_an_account_is_there_for_its_owners_to_read(flows: AccountFlows) -> None:
+async def test_owners_can_read_what_an_operator_does_to_their_account(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("Acme")
     await flows.accounts.suspend("Acme", "unpaid")
     await flows.accounts.resume("Acme")
@@ -138,7 +140,7 @@ async def test_what_an_operator_does_to_an_account_is_there_for_its_owners_to_re
         ("account.limits_set", {"rate_per_second": 5, "rate_burst": None, "warmup": "10, 20"}),
         ("account.limits_set", {"rate_per_second": 5, "rate_burst": None, "warmup": "exempt"}),
         ("credits.granted", {"amount": 100, "reason": "bought"}),
-        ("account.conduct_exemption_set", {"exempt": True}),
+        ("account.reputation_exemption_set", {"exempt": True}),
     ]
 
 
@@ -165,9 +167,9 @@ async def sent(flows: AccountFlows, name: str, recipients: int, *, days_ago: int
 
 
 async def near(flows: AccountFlows, limit: int = 50) -> list[tuple[str, LimitKind, float]]:
-    """Names of the nearest, each with its limit and how near it is: in percent, or in days."""
-    first = await flows.nearest_limits.first(limit)
-    limits = await flows.nearest_limits.of(first.account_ids)
+    """Names of the accounts nearest to a limit, each with the limit and how near it is: in percent, or in days."""
+    first = await flows.accounts.first(AccountOrder.LIMITS, limit)
+    limits = await flows.accounts.nearest_limits(first.account_ids)
     shown = []
     for row in await flows.accounts.rows(first.account_ids):
         kind, share, days_left = limits[row.id]
@@ -179,7 +181,7 @@ async def near(flows: AccountFlows, limit: int = 50) -> list[tuple[str, LimitKin
 async def test_accounts_nearest_to_a_limit_come_first_however_many_are_read_at_once(
     flows: AccountFlows, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    monkeypatch.setattr("posthouse.flows.operate.nearest_limits.ACCOUNTS_A_STEP", step)
+    monkeypatch.setattr("posthouse.flows.operate.accounts.NEAREST_LIMITS_A_STEP", step)
     credits_of = {"a day": 100, "two days": 200, "a week": 700, "none": 0, "both": 600, "suspended": 0, "silent": 0}
     for name in (*credits_of, "half", "most", "closed", "yesterday", "over", "exempt", "own", "ahead"):
         await flows.accounts.create_account(name)
@@ -202,7 +204,7 @@ async def test_accounts_nearest_to_a_limit_come_first_however_many_are_read_at_o
     ahead = json.dumps({TODAY.isoformat(): 60, (TODAY + DAY).isoformat(): 200})
     await flows.change("UPDATE accounts SET warmup_ahead = $1 WHERE name = 'ahead'", ahead)
     await flows.accounts.suspend("suspended", "spam")
-    await flows.accounts.close("closed", "left")
+    await flows.accounts.close_account("closed", "left")
     expected = [
         ("none", LimitKind.CREDITS, 0),
         ("both", LimitKind.WARMUP, 95),
@@ -215,7 +217,7 @@ async def test_accounts_nearest_to_a_limit_come_first_however_many_are_read_at_o
     ]
     assert await near(flows) == expected
     assert await near(flows, 4) == expected[:4]
-    read = await flows.nearest_limits.first(1)
+    read = await flows.accounts.first(AccountOrder.LIMITS, 1)
     assert read.read == len(await flows.accounts.list_accounts())
 
 
@@ -228,7 +230,7 @@ async def test_a_pace_is_that_of_today_if_it_is_faster_than_before(flows: Accoun
     assert await near(flows) == [("new", LimitKind.CREDITS, 0.25)]
 
 
-async def test_a_warm_up_is_counted_anew_after_midnight(flows: AccountFlows) -> None:
+async def test_a_warm_up_is_counted_from_zero_after_midnight(flows: AccountFlows) -> None:
     await flows.accounts.create_account("new")
     await used_warmup(flows, "new", 100)
     assert await near(flows) == [("new", LimitKind.WARMUP, 50)]

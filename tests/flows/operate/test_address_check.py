@@ -5,15 +5,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from posthouse.chance import SystemChance
-from posthouse.flows.operate.address_check import CHECKED_EVERY, AddressCheck, AddressFindings
-from posthouse.flows.operate.addresses import Addresses
+from posthouse.flows.operate.address_check import CHECKED_EVERY, AddressCheck, AddressFindings, SpfLookup
 from posthouse.flows.operate.doctor import Doctor
-from posthouse.flows.operate.spf_lookup import SpfLookup
+from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.nameserver import SERVFAIL, Nameserver
 
 IP, NAME, REVERSE = "192.0.2.7", "mta7.example.com", "7.2.0.192.in-addr.arpa"
@@ -37,13 +36,12 @@ def clock() -> SettableClock:
 
 @pytest.fixture
 async def check(database: Database, names: Nameserver, clock: SettableClock) -> AddressCheck:
-    addresses = Addresses(database=database, clock=clock, chance=SystemChance())
+    addresses = SendingAddresses(context(database, clock))
     await addresses.add(IP, NAME)
     await addresses.add("192.0.2.8", "retired.example.com")
     await addresses.retire("192.0.2.8")
     return AddressCheck(
-        database=database,
-        clock=clock,
+        context(database, clock),
         resolver=Resolver([names.endpoint], lookup_seconds_max=1.0, monotonic=clock.monotonic),
         return_path=RETURN_PATH,
         blocklists=[LIST, OTHER_LIST],
@@ -83,11 +81,11 @@ async def test_without_an_answer_nothing_is_wrong(check: AddressCheck, names: Na
 
 async def stored(database: Database) -> list[tuple[str, str]]:
     async with database.connection() as connection:
-        rows = await connection.fetch("SELECT zone, answer, since FROM listings ORDER BY zone")
+        rows = await connection.fetch("SELECT zone, answer, since FROM blocklist_entries ORDER BY zone")
         return [(row["zone"], row["answer"]) for row in rows]
 
 
-async def test_upkeep_checks_each_hour_and_keeps_listings(
+async def test_maintenance_checks_each_hour_and_stores_listings(
     check: AddressCheck, names: Nameserver, clock: SettableClock, database: Database
 ) -> None:
     listed = f"7.2.0.192.{LIST}"
@@ -95,11 +93,11 @@ async def test_upkeep_checks_each_hour_and_keeps_listings(
     assert await check.run() == 1
     assert await check.run() == 0
     assert await stored(database) == [(LIST, "127.0.0.2")]
-    addresses = Addresses(database=database, clock=clock, chance=SystemChance())
+    addresses = SendingAddresses(context(database, clock))
     row = (await addresses.list_addresses())[0]
     assert (row.listed_by, row.checked_at) == ((LIST,), clock.now())
     assert row.findings[0].startswith(f"{LIST} lists {IP}")
-    # A list that does not answer has lifted nothing.
+    # A list that does not answer has delisted nothing.
     names.script[listed] = SERVFAIL
     clock.advance(seconds=CHECKED_EVERY.total_seconds())
     assert await check.run() == 1
@@ -111,14 +109,14 @@ async def test_upkeep_checks_each_hour_and_keeps_listings(
     assert (await addresses.list_addresses())[0].findings == ()
 
 
-async def test_a_list_that_is_asked_no_more_lists_no_more(
+async def test_a_list_that_is_no_longer_queried_lists_nothing(
     check: AddressCheck, names: Nameserver, clock: SettableClock, database: Database
 ) -> None:
     names.records[f"7.2.0.192.{LIST}", "A"] = ["127.0.0.2"]
     await check.run()
     clock.advance(seconds=CHECKED_EVERY.total_seconds())
     resolver = Resolver([names.endpoint], lookup_seconds_max=1.0)
-    without = AddressCheck(database=database, clock=clock, resolver=resolver, return_path=RETURN_PATH)
+    without = AddressCheck(context(database, clock), resolver=resolver, return_path=RETURN_PATH)
     await without.run()
     assert await stored(database) == []
 
@@ -126,7 +124,7 @@ async def test_a_list_that_is_asked_no_more_lists_no_more(
 async def test_doctor_checks_each_address(
     check: AddressCheck, names: Nameserver, clock: SettableClock, database: Database
 ) -> None:
-    doctor = Doctor(database=database, clock=clock, sealer=Sealer({"1": bytes(32)}, "1"), address_check=check)
+    doctor = Doctor(context(database, clock, sealer=Sealer({"1": bytes(32)}, "1")), address_check=check)
 
     async def about_address() -> tuple[bool, str, str]:
         (only,) = [each for each in await doctor.check_up() if each.name == f"sending address {IP}"]
@@ -161,15 +159,15 @@ SPF = {
     ("domain", "is_allowed", "reason"),
     [
         ("plain.example", True, ""),
-        ("other.example", False, "does not name it"),
+        ("other.example", False, "does not include it"),
         ("include.example", True, ""),
-        ("excluded.example", False, "does not name it"),
+        ("excluded.example", False, "does not include it"),
         ("redirect.example", True, ""),
         ("a.example", True, ""),
         ("mx.example", True, ""),
-        ("open.example", False, "does not name it"),
-        ("empty.example", False, "does not name it"),
-        ("macro.example", None, "depends on the mail"),
+        ("open.example", False, "does not include it"),
+        ("empty.example", False, "does not include it"),
+        ("macro.example", None, "depends on the message"),
         ("macro-and-ip.example", True, ""),
         ("loop.example", False, "more than 10 look-ups"),
         ("void.example", False, "no receiver understands"),

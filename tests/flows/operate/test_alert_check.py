@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.flows.accept.service_mailer import ServiceMailer
 from posthouse.flows.account.alerts import Alerts
 from posthouse.flows.operate.alert_check import REFUSALS_A_RUN_MAX, AlertCheck, AlertRun
@@ -23,6 +22,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import users
 from posthouse.store.users import UserRow
 from tests.support.accept_flow import Sender, new_id
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 URL = "https://hooks.example.com/x"
@@ -71,9 +71,7 @@ class AlertFlow:
     members: dict[str, Member] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.alerts = Alerts(
-            database=self.steps.database, clock=self.steps.clock, chance=SystemChance(), service_mail=self.mail
-        )
+        self.alerts = Alerts(context(self.steps.database, self.steps.clock), service_mail=self.mail)
 
     @property
     def account_id(self) -> AccountId:
@@ -86,11 +84,7 @@ class AlertFlow:
             yield self.mail
 
         return AlertCheck(
-            database=self.steps.database,
-            clock=self.steps.clock,
-            chance=SystemChance(),
-            open_service_mail=open_mail,
-            accounts_a_step=2,
+            context(self.steps.database, self.steps.clock), open_service_mail=open_mail, accounts_a_step=2
         )
 
     async def member(self, name: str, role: Role = Role.VIEWER, account_id: AccountId | None = None) -> Member:
@@ -129,10 +123,8 @@ async def flow(database_url: str) -> AsyncIterator[AlertFlow]:
     async with open_delivery_steps(database_url) as steps:
         service = await steps.another_sender("service")
         mailer = ServiceMailer(
+            context(steps.database, steps.clock),
             intake=steps.accept_flow.intake,
-            database=steps.database,
-            clock=steps.clock,
-            chance=SystemChance(),
             sender=f"Posthouse <no-reply@{service.domain}>",
             account="service",
         )
@@ -162,7 +154,7 @@ async def test_an_alert_is_mailed_once_raised_and_once_cleared(flow: AlertFlow) 
     assert sorted(mailed[2:]) == [("ada", "Cleared"), ("bob", "Cleared")]
 
 
-async def test_after_a_crash_the_mail_is_neither_lost_nor_doubled(flow: AlertFlow) -> None:
+async def test_after_a_crash_the_email_is_neither_lost_nor_duplicated(flow: AlertFlow) -> None:
     for number in range(3):
         await flow.choose(await flow.member(f"m{number}"), credits_left=1_000)
     await flow.credits(10)
@@ -211,15 +203,15 @@ async def test_of_several_processes_one_checks(flow: AlertFlow) -> None:
     assert len(await flow.mailed()) == 5
 
 
-async def test_what_is_troubled_when_chosen_is_shown_and_not_mailed(flow: AlertFlow) -> None:
+async def test_an_alert_that_is_raised_when_chosen_is_shown_and_not_sent(flow: AlertFlow) -> None:
     ada = await flow.member("ada")
     await flow.credits(10)
     await flow.choose(ada, credits_left=1_000)
     assert await flow.run() == AlertRun()
-    (raised,) = [alert.raised for alert in await flow.alerts.of(ada) if alert.kind is AlertKind.CREDITS_LEFT]
+    (raised,) = [alert.raised for alert in await flow.alerts.alerts_of(ada) if alert.kind is AlertKind.CREDITS_LEFT]
     assert len(raised) == 1
     await flow.choose(ada, credits_left=5)
-    assert [alert.raised for alert in await flow.alerts.of(ada) if alert.raised] == []
+    assert [alert.raised for alert in await flow.alerts.alerts_of(ada) if alert.raised] == []
     await flow.credits(4)
     assert await flow.run() == AlertRun(raised=1, mailed=1)
     await flow.choose(ada, credits_left=5)
@@ -242,34 +234,32 @@ async def test_a_choice_given_up_and_a_member_removed_end_state_and_notice(flow:
     assert await flow.mailed() == []
 
 
-async def test_owners_who_chose_the_webhook_alert_get_that_mail_alone(flow: AlertFlow) -> None:
+async def test_owners_who_chose_the_webhook_alert_get_only_that_email(flow: AlertFlow) -> None:
     chose, silent, late = [await flow.member(name, Role.OWNER) for name in ("chose", "silent", "late")]
     await flow.choose(chose, webhook_failing=None)
     now = flow.steps.clock.now()
     await flow.steps.fetch(
-        "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at,"
-        " failing_since) VALUES ($1, $2, '{email.failed}', true, '', $3, $3, $3)",
+        "INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at,"
+        " failing_since) VALUES ($1, $1, $2, '{email.failed}', true, '', $3, $3, $3)",
         flow.account_id,
         URL,
         now - timedelta(days=3),
     )
     assert await flow.run() == AlertRun()
-    notices = FailingNotices(
-        database=flow.steps.database, clock=flow.steps.clock, chance=SystemChance(), service_mail=flow.mail
-    )
-    await notices.send(flow.account_id, URL)
+    notices = FailingNotices(context(flow.steps.database, flow.steps.clock), service_mail=flow.mail)
+    await notices.send(flow.account_id, flow.account_id, URL)
     await flow.choose(late, webhook_failing=None)
     assert await flow.run() == AlertRun(raised=1, mailed=1)
     assert sorted(address for address, _ in await flow.mailed()) == ["chose", "late", "silent"]
-    await flow.steps.fetch("UPDATE webhook_endpoints SET failing_since = NULL, failing_noted_at = NULL")
+    await flow.steps.fetch("UPDATE endpoints SET failing_since = NULL, failing_noted_at = NULL")
     assert await flow.run() == AlertRun(cleared=2, mailed=2)
     assert silent.email not in [address for address, _ in (await flow.mailed())[3:]]
 
 
 async def test_every_kind_is_read_for_its_own_account(flow: AlertFlow) -> None:
     ada = await flow.member("ada")
-    stranger = await flow.steps.another_sender("stranger")
-    bob = await flow.member("bob", account_id=AccountId(stranger.account_id))
+    other_sender = await flow.steps.another_sender("other")
+    bob = await flow.member("bob", account_id=AccountId(other_sender.account_id))
     everything = dict.fromkeys(AlertKind, None)
     await flow.credits(10**6)
     await flow.credits(10**6, bob.account_id)
@@ -292,7 +282,8 @@ async def test_every_kind_is_read_for_its_own_account(flow: AlertFlow) -> None:
         now,
     )
     await flow.steps.fetch(
-        "INSERT INTO schedule (account_id, message_id, position, destination, next_at) VALUES ($1, $2, 0, 'x', $3)",
+        "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)"
+        " VALUES ($1, $2, 0, 'x', $3)",
         account,
         new_id(now - timedelta(hours=5)),
         now + timedelta(days=1),
@@ -312,7 +303,7 @@ async def test_every_kind_is_read_for_its_own_account(flow: AlertFlow) -> None:
     )
     await flow.credits(900)
     run = await flow.run()
-    found = {alert.kind: alert for alert in await flow.alerts.of(ada)}
+    found = {alert.kind: alert for alert in await flow.alerts.alerts_of(ada)}
     raised = {kind: [state.label for state in alert.raised] for kind, alert in found.items() if alert.raised}
     domains = [name for (name,) in await flow.steps.fetch("SELECT name FROM domains WHERE account_id = $1", account)]
     assert raised == {
@@ -325,7 +316,7 @@ async def test_every_kind_is_read_for_its_own_account(flow: AlertFlow) -> None:
         AlertKind.KEY_EXPIRING: ["ends soon (ph_live_…abcd)"],
     }
     assert run.raised == run.mailed == 6 + len(domains)
-    assert [alert.raised for alert in await flow.alerts.of(bob) if alert.raised] == []
+    assert [alert.raised for alert in await flow.alerts.alerts_of(bob) if alert.raised] == []
     assert {address for address, _ in await flow.mailed()} == {"ada"}
     # A domain that lost its records for too long is unverified, and not well again.
     await flow.steps.fetch("UPDATE domains SET verified_at = NULL, missing_since = NULL WHERE account_id = $1", account)

@@ -14,8 +14,9 @@ from posthouse.rules import event, ids
 from posthouse.rules.audit.outside_logs import OutsideLogError
 from posthouse.rules.audit.promises import AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId
+from posthouse.store.endpoints import secret_purpose
 from posthouse.store.seal import Sealer
-from posthouse.store.webhooks import secret_purpose
+from tests.support.context import context
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
 from tests.support.smtp_conversation import Delivered
 
@@ -70,19 +71,19 @@ async def audited(database_url: str) -> AsyncIterator[Audited]:
         ]
         await delivery_flow.run_due()
         sealer = Sealer({"1": bytes(32)}, "1")
-        sealed = sealer.seal(SECRET.encode(), secret_purpose(AccountId(delivery_flow.steps.sender.account_id)))
+        account_id = delivery_flow.steps.sender.account_id
+        sealed = sealer.seal(SECRET.encode(), secret_purpose(AccountId(account_id), account_id))
         await delivery_flow.steps.fetch(
-            "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)"
-            " VALUES ($1, 'https://hooks.example.com/', '{email.delivered}', true, $2, now(), now())",
-            delivery_flow.steps.sender.account_id,
+            "INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at)"
+            " VALUES ($1, $1, 'https://hooks.example.com/', '{email.delivered}', true, $2, now(), now())",
+            account_id,
             sealed,
         )
         audit = Audit(
-            database=delivery_flow.steps.database,
-            clock=delivery_flow.clock,
-            sealer=sealer,
+            context(
+                delivery_flow.steps.database, delivery_flow.clock, sealer=sealer, return_path=[IDENTITY.return_path_key]
+            ),
             return_path_domain=IDENTITY.return_path_domain,
-            return_path_keys=[IDENTITY.return_path_key],
             simulator_domain="simulator.invalid",
         )
         yield Audited(delivery_flow, audit, [ids.text(ids.MESSAGE, sent_id) for sent_id in sent])
@@ -126,10 +127,10 @@ CANCELLED = (
     "UPDATE recipients SET status = 'cancelled', billing_status = 'released', delivered_at = NULL, cancelled_at = now()"
 )
 PLANTED = {
-    "a deleted schedule row": ("DELETE FROM schedule", 1, FaultKind.LOST),
+    "a deleted schedule row": ("DELETE FROM delivery_schedule", 1, FaultKind.LOST),
     "a schedule row of one who is final": (
         (
-            "INSERT INTO schedule (account_id, message_id, position, destination, next_at)"
+            "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)"
             " SELECT account_id, message_id, position, 'example.org', now() FROM recipients"
             " WHERE email = 'ada@example.org'"
         ),
@@ -173,7 +174,7 @@ PLANTED = {
     "a repeated send": (
         (
             "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at,"
-            " finished_at, outcome, is_ambiguous, exchange, address, tls, stage, code, response FROM attempts"
+            " finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage, code, response FROM attempts"
             " WHERE outcome = 'delivered'"
         ),
         4,
@@ -211,9 +212,9 @@ PLANTED = {
     ),
     "a webhook delivery that nothing will send": (
         (
-            "INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts,"
-            " created_at, next_attempt_at) SELECT account_id, id, id, type, message_id, position, 'https://x', 7,"
-            " now(), now() FROM events"
+            "INSERT INTO webhook_deliveries (account_id, id, event_id, endpoint_id, type, message_id, position, url,"
+            " max_attempts, created_at, next_attempt_at) SELECT account_id, id, id, account_id, type, message_id,"
+            " position, 'https://x', 7, now(), now() FROM events"
         ),
         7,
         FaultKind.LOST,
@@ -265,10 +266,14 @@ def _rewritten(old: bytes, new: bytes) -> Callable[[list[dict[str, Any]]], list[
 
 
 HEARD = {
-    "a mail that never arrived": (_without_one, 3, FaultKind.LOST),
-    "a mail that arrived twice": (_with_one_twice, 4, FaultKind.DUPLICATED),
-    "a mail to another recipient": (_changed(recipient="eve@example.org"), 3, FaultKind.UNEXPECTED),
-    "a mail without a sender of ours": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, FaultKind.UNEXPECTED),
+    "a message that never arrived": (_without_one, 3, FaultKind.LOST),
+    "a message that arrived twice": (_with_one_twice, 4, FaultKind.DUPLICATED),
+    "a message to another recipient": (_changed(recipient="eve@example.org"), 3, FaultKind.UNEXPECTED),
+    "a message without a sender of ours": (
+        _changed(sender="bounces+x@bounces.posthouse.test"),
+        11,
+        FaultKind.UNEXPECTED,
+    ),
     "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, FaultKind.UNEXPECTED),
     "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, FaultKind.UNEXPECTED),
     "a NUL": (_rewritten(b"Good morning.", b"Good\0morning."), 9, FaultKind.UNEXPECTED),
@@ -285,7 +290,7 @@ async def test_what_a_receiving_server_saw_is_held_against_the_record(audited: A
     assert tally.is_broken
 
 
-async def test_a_cancelled_mail_that_arrived_is_found(audited: Audited) -> None:
+async def test_a_cancelled_message_that_arrived_is_found(audited: Audited) -> None:
     await audited.sql(f"{CANCELLED} WHERE email = 'ada@example.org'")
     await audited.sql("DELETE FROM attempts")
     tally = await audited.audit(receiver=audited.arrivals)
@@ -293,7 +298,7 @@ async def test_a_cancelled_mail_that_arrived_is_found(audited: Audited) -> None:
 
 
 async def test_mail_that_the_simulator_took_is_in_no_outside_log(audited: Audited) -> None:
-    await audited.sql("UPDATE attempts SET exchange = NULL, address = NULL WHERE outcome = 'delivered'")
+    await audited.sql("UPDATE attempts SET mx_host = NULL, remote_ip = NULL WHERE outcome = 'delivered'")
     tally = await audited.audit(receiver=[])
     assert not tally.is_broken
 
@@ -309,11 +314,11 @@ async def test_a_copy_that_an_orphan_excuses_is_explained(audited: Audited) -> N
 
 
 async def test_a_duplicate_after_a_late_report_is_explained(audited: Audited) -> None:
-    # It was taken for dead a minute after it began, and another one sent the mail while it waited for its answer.
+    # It was taken for dead a minute after it began, and another one sent the message while it waited for its answer.
     await audited.sql("UPDATE attempts SET finished_at = started_at + interval '2 minutes' WHERE outcome = 'delivered'")
     await audited.sql(
         "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id,"
-        " started_at + interval '1 minute', finished_at, outcome, is_ambiguous, exchange, address, tls, stage, code,"
+        " started_at + interval '1 minute', finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage, code,"
         " response FROM attempts WHERE outcome = 'delivered'"
     )
     tally = await audited.audit(receiver=_with_one_twice(audited.arrivals))

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest_asyncio
 
-from posthouse.flows.operate.content_forgetting import ContentForgetting
+from posthouse.flows.operate.maintenance import forget_contents
 from posthouse.store.postgres import Database
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
@@ -44,22 +44,21 @@ async def test_a_body_stays_until_the_last_recipient_is_final(
     forgotten = [await accepted(accept_flow, sender, f"f{number}", content="forget") for number in range(5)]
     forgotten.append(await accepted(accept_flow, other, "theirs", content="forget"))
     kept = await accepted(accept_flow, sender, "kept")
-    forgetting = ContentForgetting(database=database, page=2)
-    assert await left(database, "contents_to_forget") == set(forgotten)
-    assert await forgetting.run() == 0
+    assert await left(database, "bodies_to_delete") == set(forgotten)
+    assert await forget_contents(database, 2) == 0
 
     for message_id in (forgotten[0], forgotten[5], kept):
         await set_open(database, message_id, 1)
-    assert await forgetting.run() == 0
+    assert await forget_contents(database, 2) == 0
     for message_id in (forgotten[0], forgotten[5], kept):
         await set_open(database, message_id, 0)
-    assert await forgetting.run() == 2
+    assert await forget_contents(database, 2) == 2
     assert await left(database, "bodies") == {*forgotten[1:5], kept}
-    assert await left(database, "contents_to_forget") == set(forgotten[1:5])
+    assert await left(database, "bodies_to_delete") == set(forgotten[1:5])
 
     for message_id in forgotten[1:5]:
         await set_open(database, message_id, 0)
-    assert (await forgetting.run(), await forgetting.run()) == (4, 0)
+    assert (await forget_contents(database, 2), await forget_contents(database, 2)) == (4, 0)
     assert await left(database, "bodies") == {kept}
 
 
@@ -71,5 +70,5 @@ async def test_what_is_dropped_with_its_day_is_forgotten(
     async with database.transaction() as tx:
         for table, column in (("messages", "id"), ("bodies", "message_id")):
             await tx.execute(f"DELETE FROM {table} WHERE {column} = $1", message_id)
-    assert await ContentForgetting(database=database).run() == 1
-    assert await left(database, "contents_to_forget") == set()
+    assert await forget_contents(database) == 1
+    assert await left(database, "bodies_to_delete") == set()

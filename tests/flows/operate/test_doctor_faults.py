@@ -1,4 +1,4 @@
-"""`posthouse doctor` finds each fault that was planted, and nothing else; on a healthy installation it is silent."""
+"""`posthouse doctor` finds each fault that was planted, and nothing else; a healthy installation has none."""
 
 import asyncio
 import ssl
@@ -12,19 +12,19 @@ import pytest
 import trustme
 
 from posthouse.clock import DatabaseClock
-from posthouse.flows.operate.doctor import Doctor
+from posthouse.flows.operate.doctor import Doctor, DoctorSettings
 from posthouse.flows.operate.outside_checks import OutsideChecks, OutsideSettings
-from posthouse.rules import certificate_check, database_check, stream_check
-from posthouse.rules.check_up import CHECKS, DoctorCheck, Severity
+from posthouse.rules import check_up, database_check, outside_check
+from posthouse.rules.check_up import CHECKS, DoctorCheck, Severity, StreamReplicas, StreamServer
 from posthouse.rules.database_check import DatabaseServer
-from posthouse.rules.stream_check import StreamReplicas, StreamServer
 from posthouse.store import doctor as store
-from posthouse.store import last_done
+from posthouse.store import maintenance
 from posthouse.store.partitions import Partition
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from posthouse.wire.smtp_greeting import greeting
+from posthouse.wire.tls import greeting
 from tests.support.commands import unknown_commands
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.nameserver import Nameserver
 from tests.support.service import service_settings
@@ -51,6 +51,7 @@ class Installation:
     greets: Callable[[str], Awaitable[str]]
     name_servers: dict[str, Resolver]
     others: dict[str, Any] = field(default_factory=dict)
+    doctor_settings: dict[str, Any] = field(default_factory=dict)
 
     async def sql(self, statement: str, *arguments: object) -> None:
         await self.steps.fetch(statement, *arguments)
@@ -59,15 +60,14 @@ class Installation:
         self.settings = replace(self.settings, **changes)
 
     async def check_up(self) -> Sequence[DoctorCheck]:
-        clock = DatabaseClock()
         outside = OutsideChecks(
             settings=self.settings,
             resolver=Resolver([self.names.endpoint], lookup_seconds_max=2.0),
             name_servers=self.name_servers,
             greeting=self.greets,
         )
-        given = {"clock": clock, "sealer": _sealer(self.steps.url), "outside": outside, **self.others}
-        return await Doctor(database=self.steps.database, **given).check_up()
+        given = context(self.steps.database, DatabaseClock(), sealer=_sealer(self.steps.url))
+        return await Doctor(given, DoctorSettings(**self.doctor_settings), outside=outside, **self.others).check_up()
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ async def installation(steps: DeliverySteps, tmp_path: Path) -> AsyncIterator[In
         )
         (tmp_path / "authorities.pem").write_bytes(authority.cert_pem.bytes())
         issue(made)
-        made.others["backup_max"] = timedelta(hours=26)
+        made.doctor_settings["backup_max"] = timedelta(hours=26)
         async with steps.database.transaction() as tx:
-            for done in (last_done.BACKUP, last_done.UPKEEP):
-                await last_done.note(tx, done, datetime.now(UTC))
+            for done in (maintenance.BACKUP, maintenance.MAINTENANCE):
+                await maintenance.note_run(tx, done, datetime.now(UTC))
         yield made
 
 
@@ -155,17 +155,17 @@ def test_every_finding_leads_to_its_runbook() -> None:
     assert DoctorCheck("workers", True, "2").runbook is None
 
 
-async def test_where_mail_is_captured_the_way_out_is_not_checked(installation: Installation) -> None:
-    installation.others["captures"] = True
+async def test_where_mail_is_captured_outbound_connections_are_not_checked(installation: Installation) -> None:
+    installation.doctor_settings["captures"] = True
     installation.set(hostname="localhost.localdomain", certificate_file="")
     assert unwell(await installation.check_up()) == []
 
 
-# The name, DNS, and the way out.
+# The name, DNS, and outbound connections.
 
 
 @pytest.mark.parametrize("name", ["localhost.localdomain", "localhost", "mail", "mail.local", "mail.lan", "10.0.0.1"])
-async def test_a_hostname_that_no_one_else_knows(installation: Installation, name: str) -> None:
+async def test_a_hostname_that_only_this_machine_knows(installation: Installation, name: str) -> None:
     installation.set(hostname=name, certificate_file="")
     assert_only(await installation.check_up(), "hostname", name, "service.hostname")
 
@@ -195,21 +195,21 @@ async def test_a_return_path_that_leads_elsewhere(installation: Installation) ->
     assert_only(await installation.check_up(), "return_path", "mx.elsewhere.example", f"MX 10 {HOST}.")
 
 
-async def test_a_dead_name_server_beside_a_good_one(installation: Installation) -> None:
+async def test_a_dead_name_server_next_to_a_good_one(installation: Installation) -> None:
     dead = Resolver([("127.0.0.1", free_port())], lookup_seconds_max=1.0)
     installation.name_servers["127.0.0.1 port 53"] = dead
-    assert_only(await installation.check_up(), "resolver", "gives no answer", "service.resolvers")
+    assert_only(await installation.check_up(), "resolver", "doesn't answer", "service.resolvers")
 
 
 async def test_no_name_server_at_all(installation: Installation) -> None:
     installation.name_servers = {"dead": Resolver([("127.0.0.1", free_port())], lookup_seconds_max=1.0)}
-    assert_only(await installation.check_up(), "resolver", "gives no answer")
+    assert_only(await installation.check_up(), "resolver", "doesn't answer")
 
 
 async def test_port_25_that_is_closed(installation: Installation) -> None:
     port = free_port()
     installation.greets = lambda _: greeting("127.0.0.1", port)
-    assert_only(await installation.check_up(), "port_25", "mx.example.net", "open port 25 outwards")
+    assert_only(await installation.check_up(), "port_25", "mx.example.net", "open outgoing port 25")
 
 
 async def test_port_25_that_someone_else_answers(installation: Installation) -> None:
@@ -316,7 +316,9 @@ def test_the_certificates_of_this_check_are_what_openssl_takes(installation: Ins
 def test_a_certificate_that_signed_itself() -> None:
     pem = trustme.CA().cert_pem.bytes()
     kinds = {
-        check.kind for check in certificate_check.check(pem, b"", HOST, datetime.now(UTC), None) if not check.is_well
+        check.kind
+        for check in outside_check.check_certificate(pem, b"", HOST, datetime.now(UTC), None)
+        if not check.is_well
     }
     assert "certificate_chain" in kinds
 
@@ -326,7 +328,7 @@ async def test_too_few_open_files(installation: Installation) -> None:
     assert_only(await installation.check_up(), "files", "256", "LimitNOFILE")
 
 
-# PostgreSQL: what a server says of itself, with one thing wrong.
+# PostgreSQL: what a server says about itself, with one thing wrong.
 
 
 @pytest.mark.parametrize(
@@ -370,10 +372,10 @@ async def test_missing_partitions(installation: Installation) -> None:
     day = (datetime.now(UTC) + timedelta(days=3)).date()
     async with installation.steps.database.transaction() as tx:
         await tx.execute(f"DROP TABLE {Partition(day, 'recipients').name}")
-    assert_only(await installation.check_up(), "partitions", str(day), "posthouse upkeep")
+    assert_only(await installation.check_up(), "partitions", str(day), "posthouse maintenance")
 
 
-# What waits.
+# Waiting work.
 
 
 async def test_due_mail_and_no_worker(installation: Installation) -> None:
@@ -391,14 +393,17 @@ async def test_due_mail_that_no_worker_takes(installation: Installation) -> None
 async def test_mail_that_an_operator_forgot(installation: Installation) -> None:
     await _accepted(installation, timedelta(0))
     await installation.sql(
-        "UPDATE schedule SET next_at = '9999-01-01', held_by = 'operator', held_since = now() - $1::interval", LONG_AGO
+        "UPDATE delivery_schedule SET next_at = '9999-01-01', held_by = 'operator', held_since = now() - $1::interval",
+        LONG_AGO,
     )
     assert_only(await installation.check_up(), "held", "posthouse queue release")
 
 
 async def test_mail_that_is_held_since_a_restore(installation: Installation) -> None:
     await _accepted(installation, timedelta(0))
-    await installation.sql("UPDATE schedule SET next_at = '9999-01-01', held_by = 'restore', held_since = now()")
+    await installation.sql(
+        "UPDATE delivery_schedule SET next_at = '9999-01-01', held_by = 'restore', held_since = now()"
+    )
     assert_only(await installation.check_up(), "restored", "posthouse restore show")
 
 
@@ -412,14 +417,14 @@ async def test_a_domain_whose_records_are_missing(installation: Installation) ->
     assert_only(await installation.check_up(), "domains", "posthouse domain verify")
 
 
-async def test_upkeep_that_no_longer_runs(installation: Installation) -> None:
-    await installation.sql("UPDATE last_done SET at = now() - $1::interval WHERE name = 'upkeep'", LONG_AGO)
-    assert_only(await installation.check_up(), "upkeep", "posthouse run upkeep")
+async def test_maintenance_that_no_longer_runs(installation: Installation) -> None:
+    await installation.sql("UPDATE task_runs SET at = now() - $1::interval WHERE name = 'maintenance'", LONG_AGO)
+    assert_only(await installation.check_up(), "maintenance", "posthouse run maintenance")
 
 
 @pytest.mark.parametrize(
     "statement",
-    ["UPDATE last_done SET at = now() - interval '3 days' WHERE name = 'backup'", "DELETE FROM last_done"],
+    ["UPDATE task_runs SET at = now() - interval '3 days' WHERE name = 'backup'", "DELETE FROM task_runs"],
     ids=["old", "none"],
 )
 async def test_a_backup_that_is_old_or_was_never_made(installation: Installation, statement: str) -> None:
@@ -446,13 +451,13 @@ GOOD: Final = StreamServer((2, 11, 4), [StreamReplicas("tickets", 3)], 10 * 1024
         ("stream_version", replace(GOOD, version=(2, 9, 25))),
         ("stream_replicas", replace(GOOD, streams=[StreamReplicas("tickets", 1)])),
         ("stream_replicas", replace(GOOD, streams=[StreamReplicas("tickets", 3, ["n2"])])),
-        ("stream_room", replace(GOOD, stored_bytes=1000 * 1024**2)),
+        ("stream_space", replace(GOOD, stored_bytes=1000 * 1024**2)),
     ],
     ids=["old version", "too few replicas", "a replica is away", "full"],
 )
 def test_a_fault_of_the_stream(kind: str, server: StreamServer) -> None:
-    assert unwell(list(stream_check.check("nats:4222", GOOD, 3))) == []
-    assert_only(list(stream_check.check("nats:4222", server, 3)), kind)
+    assert unwell(list(check_up.check_stream("nats:4222", GOOD, 3))) == []
+    assert_only(list(check_up.check_stream("nats:4222", server, 3)), kind)
 
 
 async def test_a_server_of_the_stream_that_does_not_answer(installation: Installation) -> None:
@@ -464,9 +469,9 @@ async def test_a_server_of_the_stream_that_does_not_answer(installation: Install
 
 
 async def _accepted(installation: Installation, due: timedelta) -> None:
-    """A recipient that is due for so long."""
+    """A recipient that has been due for this long."""
     await installation.sql(
-        "INSERT INTO schedule (account_id, message_id, position, destination, next_at) "
+        "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at) "
         "SELECT id, gen_random_uuid(), 0, 'example.org', now() - $1::interval FROM accounts LIMIT 1",
         due,
     )

@@ -1,4 +1,4 @@
-"""An address is erased while mail flows: no table holds it, it gets no mail, and sums stay."""
+"""An address is erased while mail flows: no table contains it, it gets no mail, and totals stay."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.flows.account.erasures import ErasureRow, Erasures
 from posthouse.flows.operate.erasing import Erasing
 from posthouse.flows.operate.search_indexer import SearchIndexer
@@ -16,11 +15,12 @@ from posthouse.rules import ids
 from posthouse.rules.erasure import ERASED, ErasureKey, ErasurePhase
 from posthouse.rules.ids import AccountId, ApiKeyId
 from tests.support.accept_flow import Sender, new_sender
+from tests.support.context import context
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.maintenance import new_maintenance
 from tests.support.operator_client import Operator
 from tests.support.secrets_left import copies_of, dump
-from tests.support.upkeep import new_upkeep
 
 KEYS: Final = (ErasureKey(b"second:", b"k" * 32), ErasureKey(b"", b"o" * 32))
 LOCAL: Final = "quince.lovelace"
@@ -60,7 +60,7 @@ class ErasureFlow:
             await self.erasing.step()
             shown = await self.shown(erasure)
             if shown.phase is ErasurePhase.DONE:
-                await new_upkeep(self.flow.steps.database, self.flow.clock).forget_contents()
+                await new_maintenance(self.flow.steps.database, self.flow.clock).forget_contents()
                 return shown
             self.flow.clock.advance(seconds=30)
             await self.index()
@@ -70,7 +70,7 @@ class ErasureFlow:
 
 @pytest_asyncio.fixture
 async def erasure_flow(database_url: str, operator: Operator) -> AsyncIterator[ErasureFlow]:
-    async with open_delivery_flow(database_url, erasure_keys=KEYS) as flow:
+    async with open_delivery_flow(database_url, keys_derived={"erasure": KEYS}) as flow:
         flow.serve(DOMAIN, "example.org")
         database, clock = flow.steps.database, flow.clock
         sender = await new_sender(operator, "erasing")
@@ -78,9 +78,9 @@ async def erasure_flow(database_url: str, operator: Operator) -> AsyncIterator[E
         yield ErasureFlow(
             flow,
             sender,
-            Erasures(database=database, clock=clock, chance=SystemChance(), keys=KEYS),
-            Erasing(database=database, clock=clock),
-            SearchIndexer(database=database, clock=clock),
+            Erasures(context(database, clock, erasure=KEYS)),
+            Erasing(context(database, clock)),
+            SearchIndexer(context(database, clock)),
         )
 
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from posthouse.flows.operate.provider_delays import DelayRun, ProviderDelays
-from posthouse.flows.operate.usage_counter import UsageCounter
+from posthouse.flows.operate.usage_counter import DelayRun, ProviderDelays, UsageCounter
 from posthouse.rules import usage
 from posthouse.store import provider_delays
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 
@@ -21,19 +21,19 @@ async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
         yield opened
 
 
-async def deliver(steps: DeliverySteps, mails: int, seconds: float, exchange: str = "mx.google.com") -> None:
+async def deliver(steps: DeliverySteps, messages: int, seconds: float, mx_host: str = "mx.google.com") -> None:
     claimed: list[ClaimedRecipient] = []
-    while len(claimed) < mails:
-        claimed += await steps.claimed(min(50, mails - len(claimed)))
+    while len(claimed) < messages:
+        claimed += await steps.claimed(min(50, messages - len(claimed)))
     steps.clock.advance(seconds=seconds)
-    outcomes = [steps.outcome(claim, DeliveryResult.DELIVERED, exchange=exchange) for claim in claimed]
+    outcomes = [steps.outcome(claim, DeliveryResult.DELIVERED, mx_host=mx_host) for claim in claimed]
     await steps.record(*outcomes)
     steps.clock.advance(minutes=2)
-    await UsageCounter(database=steps.database, clock=steps.clock, window_longest=timedelta(hours=6)).run()
+    await UsageCounter(context(steps.database, steps.clock), window_longest=timedelta(hours=6)).run()
 
 
-async def test_a_provider_that_takes_mail_late_is_noted_until_it_does_no_more(steps: DeliverySteps) -> None:
-    delays = ProviderDelays(database=steps.database, clock=steps.clock)
+async def test_a_provider_that_accepts_mail_late_is_noted_until_it_recovers(steps: DeliverySteps) -> None:
+    delays = ProviderDelays(context(steps.database, steps.clock))
     fast = [0] * usage.COUNTS
     fast[10] = 5_000
     async with steps.database.transaction() as tx:
@@ -41,7 +41,7 @@ async def test_a_provider_that_takes_mail_late_is_noted_until_it_does_no_more(st
         await provider_delays.add(tx, hour - timedelta(days=2), {"google": fast})
         # Older than a week: neither compared nor kept.
         await provider_delays.add(tx, hour - timedelta(days=8), {"google": fast[::-1]})
-    await UsageCounter(database=steps.database, clock=steps.clock).run()
+    await UsageCounter(context(steps.database, steps.clock)).run()
     await deliver(steps, 100, 120.0)
     await deliver(steps, 100, 120.0, "mx.example.net")
     with capture_logs() as logs:

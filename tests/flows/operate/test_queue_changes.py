@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.chance import SeededChance
 from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges, QueueSelection
+from posthouse.randomness import SeededRandomness
 from posthouse.rules import ids
 from posthouse.rules.explanation import explain
 from posthouse.rules.ids import AccountId
@@ -20,6 +20,7 @@ from posthouse.rules.refusal import Refusal
 from posthouse.store import queue_changes as store
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
+from tests.support.context import context
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, PausingCarrier, open_delivery_flow
 from tests.support.service import service_settings
 
@@ -27,18 +28,16 @@ OLD: Final = timedelta(hours=1)
 
 
 class Desk:
-    """A delivery worker, and the operator beside it."""
+    """A delivery worker, and the operator."""
 
     def __init__(self, flow: DeliveryFlow) -> None:
         self.flow = flow
         self.steps = flow.steps
         self.changes = QueueChanges(
-            database=self.steps.database,
-            clock=flow.clock,
-            chance=SeededChance(7),
+            context(self.steps.database, flow.clock, SeededRandomness(7)),
             resolver=Resolver([flow.nameserver.endpoint], lookup_seconds_max=4.0, monotonic=flow.clock.monotonic),
         )
-        self.monitor = Monitor(database=self.steps.database, clock=flow.clock)
+        self.monitor = Monitor(context(self.steps.database, flow.clock))
 
     async def apply(self, change: QueueChange, **chosen: Any) -> int:
         return await self.changes.apply(change, await self.changes.select(Chosen(**chosen)), "a test")
@@ -56,11 +55,13 @@ class Desk:
     async def assert_audit_clean(self) -> None:
         settings = service_settings(self.steps.url)
         audit = Audit(
-            database=self.steps.database,
-            clock=self.flow.clock,
-            sealer=Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active),
+            context(
+                self.steps.database,
+                self.flow.clock,
+                sealer=Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active),
+                return_path=[IDENTITY.return_path_key],
+            ),
             return_path_domain=IDENTITY.return_path_domain,
-            return_path_keys=[IDENTITY.return_path_key],
             simulator_domain="simulator.invalid",
         )
         tally = await audit.audit(OutsideLogs(), lambda _: None)
@@ -112,7 +113,7 @@ async def test_mail_that_a_worker_has_is_left_and_its_outcome_counts(desk: Desk)
     for change in (QueueChange.CANCEL, QueueChange.HOLD, QueueChange.RETRY):
         assert (await desk.count(change, message=text(message)))[:4] == (0, 0, 0, 1)
         assert await desk.apply(change, message=text(message)) == 0
-    pausing.goes_on.set()
+    pausing.resume.set()
     await delivering
     assert await desk.flow.message(message) == ("delivered", "settled")
     await desk.assert_audit_clean()
@@ -133,7 +134,7 @@ async def test_a_cancellation_that_is_cut_off_leaves_the_mail_as_it_was(desk: De
     now = desk.flow.clock.now()
     async with desk.steps.database.transaction() as tx:
         selection = QueueSelection(ids.MessageId(ids.lowest_id(now + OLD)), message_id=message)
-        (taken,) = await store.take(tx, selection, now, now + timedelta(minutes=2), 10)
+        (taken,) = await store.take_recipients(tx, selection, now, now + timedelta(minutes=2), 10)
     assert taken.email == "a@example.org"
     assert await desk.flow.run_due() == 0
     desk.flow.clock.advance(timedelta(minutes=3))
@@ -152,7 +153,7 @@ async def test_two_cancellations_at_once_return_each_credit_once(desk: Desk) -> 
     await desk.assert_audit_clean()
 
 
-async def test_held_mail_goes_on_only_when_released_and_the_time_does_not_count(desk: Desk) -> None:
+async def test_held_mail_continues_only_when_released_and_the_time_does_not_count(desk: Desk) -> None:
     message = await desk.steps.accept(["a@example.org"])
     assert await desk.apply(QueueChange.HOLD, account_id=AccountId(desk.steps.sender.account_id)) == 1
     assert await desk.apply(QueueChange.HOLD, message=text(message)) == 0
@@ -162,7 +163,7 @@ async def test_held_mail_goes_on_only_when_released_and_the_time_does_not_count(
     wait = timeline.wait(timeline.recipients[0])
     assert wait is not None
     assert "the operator of this service holds it" in wait.text
-    # A suspension that ends wakes its own mail alone.
+    # The end of a suspension wakes only that account's mail.
     await desk.steps.suspend()
     await desk.steps.operator.resume(desk.steps.sender.account_id)
     assert await desk.flow.run_due() == 0
@@ -197,9 +198,9 @@ async def test_deferred_mail_is_tried_now_except_for_its_last_try(database_url: 
         await desk.apply(QueueChange.HOLD, message=text(message))
         await desk.apply(QueueChange.RELEASE, message=text(message))
         assert await flow.run_due() == 0
-        await desk.sql("UPDATE schedule SET attempt_count = 9, fence = fence + 9")
+        await desk.sql("UPDATE delivery_schedule SET attempt_count = 9, fence = fence + 9")
         assert await desk.count(QueueChange.RETRY, message=text(message)) == (0, 0, 0, 0, 1)
-        await desk.sql("UPDATE schedule SET attempt_count = 2")
+        await desk.sql("UPDATE delivery_schedule SET attempt_count = 2")
         await desk.assert_audit_clean()
 
 
@@ -225,7 +226,7 @@ async def test_mail_is_selected_by_account_destination_lane_and_age(desk: Desk) 
     assert await reached(lane="yahoo") == 0
     with pytest.raises(Refusal, match="which mail"):
         await reached()
-    with pytest.raises(Refusal, match="no message's id"):
+    with pytest.raises(Refusal, match="is not a message's id"):
         await reached(message="em_nothing")
 
 

@@ -10,29 +10,29 @@ from datetime import timedelta
 import pytest
 
 from posthouse import metrics
-from posthouse.chance import SeededChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose.database import learn_time
-from posthouse.flows.operate.figures import QueueFigures
-from posthouse.flows.operate.monitor import Monitor
+from posthouse.flows.operate.monitor import Monitor, QueueFigures
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges
 from posthouse.flows.operate.restore import RestoreCheck, Restores
 from posthouse.mail.envelope import MailReference, parse_return_path, return_path
+from posthouse.randomness import SeededRandomness
 from posthouse.rules import ids
 from posthouse.rules.queue_change import QueueChange
 from posthouse.rules.refusal import Refusal
 from posthouse.store import restore
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.wire.dns import Resolver
+from tests.support.context import context
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
 
-ANOTHER = "UPDATE trusted_timeline SET trusted = '1/00000001', doubted = NULL RETURNING 1"
+ANOTHER = "UPDATE restore_state SET trusted = '1/00000001', doubted = NULL RETURNING 1"
 EARLIER = "UPDATE service_clock SET service_time = service_time - interval '1 minute' RETURNING 1"
-# Long enough that no process is waited for; and everything accepted up to now was before.
+# Long enough that no process is waited for; and everything accepted up to now came before.
 LONG_DOUBTED = """
-UPDATE trusted_timeline SET doubted_at = doubted_at - interval '31 seconds', known_until = clock_timestamp() RETURNING 1
+UPDATE restore_state SET doubted_at = doubted_at - interval '31 seconds', known_until = clock_timestamp() RETURNING 1
 """
-SCHEDULE = "SELECT held_by, count(*) FROM schedule GROUP BY 1 ORDER BY 1"
+SCHEDULE = "SELECT held_by, count(*) FROM delivery_schedule GROUP BY 1 ORDER BY 1"
 
 
 @dataclass
@@ -41,19 +41,19 @@ class Site:
     clock: DatabaseClock
 
     def process(self, *, holds: bool = True) -> RestoreCheck:
-        """Of a process that has just started."""
-        return RestoreCheck(database=self.flow.steps.database, clock=self.clock, chance=SeededChance(3), holds=holds)
+        """The note of a process that has just started."""
+        return RestoreCheck(
+            context(self.flow.steps.database, self.clock, SeededRandomness(3)), clock=self.clock, holds=holds
+        )
 
     @property
     def operator(self) -> Restores:
-        return Restores(database=self.flow.steps.database, clock=self.clock, chance=SeededChance(4))
+        return Restores(context(self.flow.steps.database, self.clock, SeededRandomness(4)), clock=self.clock)
 
     @property
     def changes(self) -> QueueChanges:
         resolver = Resolver([self.flow.nameserver.endpoint], lookup_seconds_max=4.0, monotonic=self.clock.monotonic)
-        return QueueChanges(
-            database=self.flow.steps.database, clock=self.flow.clock, chance=SeededChance(5), resolver=resolver
-        )
+        return QueueChanges(context(self.flow.steps.database, self.flow.clock, SeededRandomness(5)), resolver=resolver)
 
     async def sql(self, query: str, *arguments: object) -> list[tuple[object, ...]]:
         return await self.flow.steps.fetch(query, *arguments)
@@ -75,7 +75,7 @@ class Site:
             return await restore.is_trusted(connection)
 
     async def held_by_metrics(self) -> float:
-        await QueueFigures(database=self.flow.steps.database, clock=self.clock).run()
+        await QueueFigures(context(self.flow.steps.database, self.clock)).run()
         return metrics.HELD_AFTER_RESTORE.values[()]
 
     def arrived(self) -> list[str]:
@@ -137,7 +137,7 @@ async def test_without_a_process_that_ran_before_everything_is_held_and_new_mail
     assert [count for _, _, count in held.accounts] == [2]
     assert sum(held.ages) == 2
     assert held.restored_at is not None
-    log = await Monitor(database=site.flow.steps.database, clock=site.flow.clock).operator_log(10)
+    log = await Monitor(context(site.flow.steps.database, site.flow.clock)).operator_log(10)
     (entry,) = [found.entry for found in log if found.entry.action.startswith("restore.")]
     assert (entry.action, dict(entry.detail)) == ("restore.held", {"recipients": 2})
 
@@ -159,19 +159,19 @@ async def test_held_mail_is_released_by_choice_and_the_rest_cancelled(site: Site
     assert await site.held_by_metrics() == 2
     assert await changes.apply(QueueChange.CANCEL, everything, "a test") == 2
     assert await site.held_by_metrics() == 0
-    assert await site.sql("SELECT count(*) FROM schedule") == [(0,)]
+    assert await site.sql("SELECT count(*) FROM delivery_schedule") == [(0,)]
 
 
 async def test_claims_of_workers_that_were_lost_are_held_and_their_outcomes_come_late(site: Site) -> None:
     (claimed,) = await site.flow.steps.claimed(["a@example.org"])
     await site.restored()
-    assert await site.sql("SELECT held_by, worker_id FROM schedule") == [("restore", None)]
+    assert await site.sql("SELECT held_by, worker_id FROM delivery_schedule") == [("restore", None)]
     recorded = await site.flow.steps.record(site.flow.steps.outcome(claimed, DeliveryResult.DELIVERED))
     assert len(recorded.late) == 1
     assert await site.sql("SELECT status FROM recipients") == [("queued",)]
 
 
-async def test_what_an_operator_held_stays_his(site: Site) -> None:
+async def test_what_an_operator_held_stays_held(site: Site) -> None:
     message = await site.flow.steps.accept(["a@example.org"])
     selection = await site.changes.select(Chosen(message=ids.text(ids.MESSAGE, message)))
     await site.changes.apply(QueueChange.HOLD, selection, "a test")

@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.operate.sandbox_domain import SandboxDomain
 from posthouse.mail.address import parse_mailbox
-from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import OPERATOR
 from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from tests.support.account_flows import AccountFlows, assert_refused, open_account_flows
+from tests.support.context import context
 
 NAME = "sandbox.example.org"
 SIMULATOR = "simulator.invalid"
@@ -27,14 +27,7 @@ async def flows(database: Database) -> AsyncIterator[AccountFlows]:
 
 
 def sandbox(flows: AccountFlows, name: str = NAME, account: str = "Operations") -> SandboxDomain:
-    return SandboxDomain(
-        database=flows.database,
-        clock=flows.clock,
-        chance=SystemChance(),
-        sealer=flows.sealer,
-        name=name,
-        account=account,
-    )
+    return SandboxDomain(context(flows.database, flows.clock, sealer=flows.sealer), name=name, account=account)
 
 
 async def shared(flows: AccountFlows) -> tuple[AccountId, AccountId]:
@@ -53,7 +46,7 @@ async def test_an_account_without_a_domain_gets_a_verified_row_once(flows: Accou
     assert (view.domain.is_shared, view.domain.verified_at is not None, list(view.lines)) == (True, True, [])
     assert not (await flows.domains.get(owner, NAME)).domain.is_shared
     for act in (flows.domains.verify, flows.domains.rotate, flows.domains.remove):
-        await assert_refused(act(acme, NAME, OPERATOR), Code.FORBIDDEN, "of your own")
+        await assert_refused(act(acme, NAME, OPERATOR), Code.FORBIDDEN, "add your own domain")
     # What is no longer shared stays on record, unverified, until it is shared again.
     assert await sandbox(flows, name="").run() == 1
     assert (await flows.domains.get(acme, NAME)).domain.verified_at is None

@@ -1,4 +1,4 @@
-"""Cataloguing on a real database: what is entered, when, once, and by one process at a time."""
+"""Indexing on a real database: what is entered, when, only once, and by one process at a time."""
 
 from datetime import timedelta
 
@@ -9,21 +9,22 @@ from posthouse.flows.operate.search_indexer import SETTLED_AFTER, IndexingRun, S
 from posthouse.rules import search
 from posthouse.rules.ids import MessageId, lowest_id
 from posthouse.rules.search import SearchField
-from posthouse.store import advisory_lock, search_index
-from posthouse.store.advisory_lock import LockName
+from posthouse.store import postgres, search_index
 from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.postgres import AdvisoryLock as LockName
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
 
 
 def cataloguer(steps: DeliverySteps) -> SearchIndexer:
-    return SearchIndexer(database=steps.database, clock=steps.clock)
+    return SearchIndexer(context(steps.database, steps.clock))
 
 
 async def entered(steps: DeliverySteps, field: SearchField, value: str) -> list[MessageId]:
     found = await steps.fetch(
-        "SELECT message_id FROM catalogue WHERE term = $1 ORDER BY message_id", search.term(field, value)
+        "SELECT message_id FROM search_index WHERE term = $1 ORDER BY message_id", search.term(field, value)
     )
     return [message_id for (message_id,) in found]
 
@@ -44,11 +45,11 @@ async def test_a_message_is_entered_once_it_is_settled(steps: DeliverySteps) -> 
         (SearchField.CREDENTIAL, steps.sender.credential_id.hex),
     ):
         assert await entered(steps, field, value) == [sent], value
-    assert await steps.value("SELECT count(*) FROM catalogue") == 8
-    assert await steps.value("SELECT bool_and(account_id = $1) FROM catalogue", steps.sender.account_id)
+    assert await steps.value("SELECT count(*) FROM search_index") == 8
+    assert await steps.value("SELECT bool_and(account_id = $1) FROM search_index", steps.sender.account_id)
 
 
-async def test_what_became_of_a_message_is_entered_once_the_last_recipient_is_final(steps: DeliverySteps) -> None:
+async def test_a_messages_result_is_entered_once_the_last_recipient_is_final(steps: DeliverySteps) -> None:
     first, second = await steps.claimed(["ada@example.org", "bob@example.org"])
     (alone,) = await steps.claimed(["eve@example.org"])
     await steps.record(steps.outcome(first, DeliveryResult.BOUNCED), steps.outcome(alone, DeliveryResult.DELIVERED))
@@ -56,7 +57,9 @@ async def test_what_became_of_a_message_is_entered_once_the_last_recipient_is_fi
     assert await cataloguer(steps).run() == IndexingRun(messages=2, results=2)
     assert await entered(steps, SearchField.STATUS, "delivered") == [alone.message_id]
     assert (
-        await steps.value("SELECT count(*) FROM catalogue WHERE term = $1", search.term(SearchField.STATUS, "queued"))
+        await steps.value(
+            "SELECT count(*) FROM search_index WHERE term = $1", search.term(SearchField.STATUS, "queued")
+        )
         == 0
     )
 
@@ -74,7 +77,7 @@ async def test_many_messages_of_several_accounts_take_several_batches(steps: Del
         sent.append(await steps.accept(subject=f"Hello {number:02}", sender=other if number % 3 else None))
         steps.clock.advance(seconds=40 if number % 2 else 0)
     steps.clock.advance(SETTLED)
-    assert await SearchIndexer(database=steps.database, clock=steps.clock, batch=5).run() == IndexingRun(messages=12)
+    assert await SearchIndexer(context(steps.database, steps.clock), batch=5).run() == IndexingRun(messages=12)
     assert await entered(steps, SearchField.WORD, "hello") == sorted(sent)
 
 
@@ -82,11 +85,11 @@ async def test_what_is_entered_twice_is_there_once(steps: DeliverySteps) -> None
     await steps.accept()
     steps.clock.advance(SETTLED)
     assert (await cataloguer(steps).run()).messages == 1
-    before = await steps.value("SELECT count(*) FROM catalogue")
+    before = await steps.value("SELECT count(*) FROM search_index")
     async with steps.database.transaction() as tx:
         await search_index.messages_entered(tx, lowest_id(steps.clock.now() - timedelta(hours=1)))
     assert (await cataloguer(steps).run()).messages == 1
-    assert await steps.value("SELECT count(*) FROM catalogue") == before
+    assert await steps.value("SELECT count(*) FROM search_index") == before
 
 
 async def test_only_one_process_indexes_at_a_time(steps: DeliverySteps) -> None:
@@ -94,7 +97,7 @@ async def test_only_one_process_indexes_at_a_time(steps: DeliverySteps) -> None:
     steps.clock.advance(SETTLED)
     async with (
         steps.database.connection() as connection,
-        advisory_lock.try_lock(connection, LockName.SEARCH_INDEX) as is_held,
+        postgres.try_advisory_lock(connection, LockName.SEARCH_INDEX) as is_held,
     ):
         assert is_held
         assert await cataloguer(steps).run() == IndexingRun()
@@ -104,14 +107,14 @@ async def test_only_one_process_indexes_at_a_time(steps: DeliverySteps) -> None:
 async def test_a_batch_that_fails_moves_nothing(steps: DeliverySteps) -> None:
     await steps.accept()
     steps.clock.advance(SETTLED)
-    await steps.fetch("ALTER TABLE catalogue ADD CONSTRAINT broken CHECK (term IS NULL) NOT VALID")
+    await steps.fetch("ALTER TABLE search_index ADD CONSTRAINT broken CHECK (term IS NULL) NOT VALID")
     with pytest.raises(asyncpg.CheckViolationError, match="broken"):
         await cataloguer(steps).run()
     async with steps.database.connection() as connection:
         progress = await search_index.progress(connection)
     assert progress is not None
     assert progress.messages_to < lowest_id(steps.clock.now() - SETTLED)
-    await steps.fetch("ALTER TABLE catalogue DROP CONSTRAINT broken")
+    await steps.fetch("ALTER TABLE search_index DROP CONSTRAINT broken")
     assert (await cataloguer(steps).run()).messages == 1
 
 

@@ -9,11 +9,12 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from posthouse.flows.account.message_changes import ScheduledMail
 from posthouse.flows.account.message_detail import MessageDetail
-from posthouse.flows.account.unsent_mail import UnsentMail
+from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.operate.audit import Audit, OutsideLogs
+from posthouse.flows.operate.maintenance import Maintenance, Retention
 from posthouse.flows.operate.search_indexer import SearchIndexer
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules import ids
 from posthouse.rules.audit.promises import FaultKind
@@ -22,9 +23,10 @@ from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.seal import Sealer
 from tests.support.accept_flow import RATE, Sender
+from tests.support.context import context
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
-from tests.support.upkeep import new_upkeep
+from tests.support.maintenance import new_maintenance
 from tests.support.webhook_flow import WebhookFlow, open_webhook_flow
 
 RETENTION: Final = Retention(messages_days=2, bodies_days=1, webhooks_days=1)
@@ -36,15 +38,15 @@ class Scene:
 
     delivery_flow: DeliveryFlow
     webhook_flow: WebhookFlow
-    upkeep: Upkeep
+    maintenance: Maintenance
     neighbour: Sender
 
     async def pass_days(self, days: int) -> None:
         for _ in range(days):
             self.delivery_flow.clock.advance(days=1)
-            await self.upkeep.make_partitions()
-            await self.upkeep.drop_partitions()
-            await self.upkeep.forget_expired()
+            await self.maintenance.make_partitions()
+            await self.maintenance.drop_partitions()
+            await self.maintenance.forget_expired()
             await self.delivery_flow.run_due()
 
     async def old_partitions(self) -> set[Partition]:
@@ -61,11 +63,13 @@ class Scene:
     async def audit_faults(self) -> list[FaultKind]:
         steps = self.delivery_flow.steps
         audit = Audit(
-            database=steps.database,
-            clock=steps.clock,
-            sealer=Sealer({"1": bytes(32)}, "1"),
+            context(
+                steps.database,
+                steps.clock,
+                sealer=Sealer({"1": bytes(32)}, "1"),
+                return_path=[IDENTITY.return_path_key],
+            ),
             return_path_domain=IDENTITY.return_path_domain,
-            return_path_keys=[IDENTITY.return_path_key],
             simulator_domain="simulator.invalid",
         )
         return [finding.fault for finding in (await audit.audit(OutsideLogs(), lambda _: None)).findings]
@@ -78,15 +82,15 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         open_webhook_flow(delivery_flow.steps) as webhook_flow,
     ):
         delivery_flow.serve("example.org")
-        upkeep = new_upkeep(delivery_flow.steps.database, delivery_flow.clock, retention=RETENTION)
-        await upkeep.make_partitions()
+        maintenance = new_maintenance(delivery_flow.steps.database, delivery_flow.clock, retention=RETENTION)
+        await maintenance.make_partitions()
         neighbour = await delivery_flow.steps.another_sender("neighbour")
-        yield Scene(delivery_flow, webhook_flow, upkeep, neighbour)
+        yield Scene(delivery_flow, webhook_flow, maintenance, neighbour)
 
 
-async def test_mail_held_beyond_retention_keeps_no_other_and_is_delivered(scene: Scene) -> None:
+async def test_mail_held_beyond_retention_retains_no_other_and_is_delivered(scene: Scene) -> None:
     flow, steps = scene.delivery_flow, scene.delivery_flow.steps
-    indexer = SearchIndexer(database=steps.database, clock=steps.clock)
+    indexer = SearchIndexer(context(steps.database, steps.clock))
     await scene.webhook_flow.subscribe()
     first_day = flow.clock.now().date()
     held = await steps.accept(["ada@example.org", "450-rcpt@example.org", "bob@example.org"])
@@ -103,13 +107,13 @@ async def test_mail_held_beyond_retention_keeps_no_other_and_is_delivered(scene:
 
     assert {row.day for row in await scene.old_partitions()} == {first_day}
     assert all(row.is_reduced for row in await scene.old_partitions())
-    for table in ("messages", "recipients", "bodies", "ledger", "attempts", "events", "catalogue"):
+    for table in ("messages", "recipients", "bodies", "ledger", "attempts", "events", "search_index"):
         assert sum([await scene.count(table, other) for other in others if table != "events"]) == 0
     assert await steps.value("SELECT count(*) FROM events") == 2
-    assert await scene.count("catalogue", held) > 0
+    assert await scene.count("search_index", held) > 0
     assert await scene.audit_faults() == []
     account_id = AccountId(steps.sender.account_id)
-    detail = MessageDetail(database=steps.database, clock=steps.clock, bodies_days=1)
+    detail = MessageDetail(context(steps.database, steps.clock), bodies_days=1)
     shown = await detail.detail(account_id, ids.text(ids.MESSAGE, held))
     assert len(shown.timeline.recipients) == 3
     assert b"Good morning." in await detail.raw(account_id, ids.text(ids.MESSAGE, held))
@@ -134,7 +138,7 @@ async def test_mail_held_beyond_retention_keeps_no_other_and_is_delivered(scene:
     flow.clock.advance(minutes=2)
     await indexer.run()
 
-    await scene.upkeep.drop_partitions()
+    await scene.maintenance.drop_partitions()
     assert await scene.old_partitions() == set()
     assert await scene.count("messages", held) == 0
     sums = await steps.fetch(
@@ -154,7 +158,7 @@ async def test_a_webhook_delivery_beyond_retention_is_sent_from_its_stored_event
     done = await webhook_flow.add_event(sender=scene.neighbour)
     await webhook_flow.run_due()
     body = webhook_flow.requests_to("/status/500")[0].body
-    await steps.fetch("UPDATE calls SET next_at = $1", steps.clock.now() + timedelta(days=4))
+    await steps.fetch("UPDATE webhook_schedule SET next_at = $1", steps.clock.now() + timedelta(days=4))
     await scene.pass_days(4)
     assert await steps.fetch("SELECT id FROM webhook_deliveries") == [(pending,)]
     assert await steps.value("SELECT count(*) FROM events WHERE message_id IS NOT NULL") == 1
@@ -162,7 +166,7 @@ async def test_a_webhook_delivery_beyond_retention_is_sent_from_its_stored_event
     await webhook_flow.run_due()
     assert await webhook_flow.status_of(pending) == ("succeeded", 2, 200, None)
     assert [request.body for request in webhook_flow.requests_to("/now")] == [body]
-    await scene.upkeep.drop_partitions()
+    await scene.maintenance.drop_partitions()
     assert await scene.old_partitions() == set()
     assert done != pending
 
@@ -172,10 +176,10 @@ async def test_reduced_days_use_up_nothing_of_what_a_round_may_drop(scene: Scene
     for _ in range(4):
         await steps.accept(["ada@example.org"], sender=scene.neighbour)
         await steps.fetch(
-            "UPDATE schedule SET next_at = $1 WHERE next_at < $1", steps.clock.now() + timedelta(days=300)
+            "UPDATE delivery_schedule SET next_at = $1 WHERE next_at < $1", steps.clock.now() + timedelta(days=300)
         )
         steps.clock.advance(days=1)
-        await scene.upkeep.make_partitions()
+        await scene.maintenance.make_partitions()
     await scene.pass_days(20)
     old = await scene.old_partitions()
     assert all(row.is_reduced for row in old)
@@ -183,7 +187,7 @@ async def test_reduced_days_use_up_nothing_of_what_a_round_may_drop(scene: Scene
     assert await scene.audit_faults() == []
 
 
-async def test_mail_for_a_later_day_keeps_no_other_and_is_delivered_on_its_day(scene: Scene) -> None:
+async def test_mail_for_a_later_day_retains_no_other_and_is_delivered_on_its_day(scene: Scene) -> None:
     flow, steps = scene.delivery_flow, scene.delivery_flow.steps
     first_day = flow.clock.now().date()
     send_at = flow.clock.now() + timedelta(days=30)
@@ -203,28 +207,29 @@ async def test_mail_for_a_later_day_keeps_no_other_and_is_delivered_on_its_day(s
     await scene.pass_days(1)
     assert [await flow.message(message_id) for message_id in later] == [("delivered", "settled")] * 20
     assert [mail.recipient for mail in flow.receiver.accepted].count("ada@example.org") == 20
-    await scene.upkeep.drop_partitions()
+    await scene.maintenance.drop_partitions()
     assert await scene.old_partitions() == set()
 
 
 MOVES: Final = 3
 
 
-async def check_moved_mail(scene: Scene, mails: int, days_ahead: int, seed: int) -> None:
-    """Mails for later, accepted on three days, each moved three times: a day is kept while it has one of them."""
-    flow, steps, chance = scene.delivery_flow, scene.delivery_flow.steps, random.Random(seed)
+async def check_moved_mail(scene: Scene, messages: int, days_ahead: int, seed: int) -> None:
+    """Scheduled messages, accepted on three days, each moved three times: a day is kept while it has one of them."""
+    flow, steps, randomness = scene.delivery_flow, scene.delivery_flow.steps, random.Random(seed)
     print(f"seed {seed}")
-    unsent = UnsentMail(database=steps.database, clock=flow.clock, defaults=Defaults(rate=RATE, warmup_limits=None))
+    given = context(steps.database, flow.clock)
+    unsent = ScheduledMail(given, search=MessageSearch(given), defaults=Defaults(rate=RATE, warmup_limits=None))
     accepted: dict[MessageId, date] = {}
     due_at: dict[MessageId, datetime] = {}
     moves: dict[MessageId, int] = {}
 
     def later(days_min: float = 0.0) -> datetime:
-        return flow.clock.now() + timedelta(days=chance.uniform(days_min, days_ahead))
+        return flow.clock.now() + timedelta(days=randomness.uniform(days_min, days_ahead))
 
     for number in range(4 * days_ahead + 4):
         if number < 3:
-            for _ in range(mails // 3):
+            for _ in range(messages // 3):
                 at = later(days_ahead - 0.5)
                 message_id = await steps.accept(["ada@example.org"], send_at=at.isoformat())
                 accepted[message_id], due_at[message_id] = flow.clock.now().date(), at
@@ -233,14 +238,14 @@ async def check_moved_mail(scene: Scene, mails: int, days_ahead: int, seed: int)
         for message_id in due_at:
             # What is due within a day is moved in any case, until it was moved often enough.
             is_near = due_at[message_id] < flow.clock.now() + timedelta(days=1)
-            if moves[message_id] < MOVES and (is_near or chance.random() < 0.2):
+            if moves[message_id] < MOVES and (is_near or randomness.random() < 0.2):
                 due_at[message_id] = later(1.0)
                 moves[message_id] += 1
                 text = due_at[message_id].isoformat()
                 await unsent.move(steps.sender.principal(), ids.text(ids.MESSAGE, message_id), text)
         flow.clock.advance(days=1)
-        await scene.upkeep.make_partitions()
-        await scene.upkeep.drop_partitions()
+        await scene.maintenance.make_partitions()
+        await scene.maintenance.drop_partitions()
         today = flow.clock.now().date()
         old = await scene.old_partitions()
         for table in ("messages", "recipients", "bodies", "ledger"):
@@ -255,7 +260,7 @@ async def check_moved_mail(scene: Scene, mails: int, days_ahead: int, seed: int)
     assert due_at == {}
     assert set(moves.values()) == {MOVES}
     assert [mail.recipient for mail in flow.receiver.accepted].count("ada@example.org") == len(accepted)
-    await scene.upkeep.drop_partitions()
+    await scene.maintenance.drop_partitions()
     assert await scene.old_partitions() == set()
 
 
@@ -264,5 +269,5 @@ async def test_a_day_is_dropped_when_the_last_of_its_moved_mail_is_sent(scene: S
 
 
 @pytest.mark.rare
-async def test_days_of_1_000_mails_moved_three_times_are_dropped_exactly_then(scene: Scene) -> None:
+async def test_days_of_1_000_messages_moved_three_times_are_dropped_exactly_then(scene: Scene) -> None:
     await check_moved_mail(scene, 1_000, 30, random.randrange(2**32))

@@ -1,4 +1,4 @@
-"""Reckoning on a real database: each message and each result counted once, in its day, whatever breaks off."""
+"""Counting usage on a real database: each message and result counts once, in its day, whatever is interrupted."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -13,12 +13,13 @@ from posthouse.flows.operate.usage_counter import DETAILS_KEPT, CountingRun, Usa
 from posthouse.rules import usage as rules
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
-from posthouse.rules.reason_count import KEYS_A_DAY_MAX
+from posthouse.rules.usage import KEYS_A_DAY_MAX
 from posthouse.store import usage, usage_reasons
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Connection
 from posthouse.store.usage import UsageCounts, UsageRow
 from tests.support.accept_flow import Sender, new_id
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
@@ -32,16 +33,13 @@ DELIVERED, BOUNCED, FAILED, DEFERRED = (
 def usage_counter(steps: DeliverySteps, accounts_a_step: int = 10) -> UsageCounter:
     """In windows of hours, because days pass here without mail."""
     return UsageCounter(
-        database=steps.database,
-        clock=steps.clock,
-        accounts_a_step=accounts_a_step,
-        window_longest=timedelta(hours=6),
+        context(steps.database, steps.clock), accounts_a_step=accounts_a_step, window_longest=timedelta(hours=6)
     )
 
 
 @dataclass(slots=True)
 class Counting:
-    """Mail that comes to its end, and what was counted of it."""
+    """Mail that becomes final, and what was counted of it."""
 
     steps: DeliverySteps
     usage_counter: UsageCounter
@@ -99,9 +97,13 @@ async def counting(database_url: str) -> AsyncIterator[Counting]:
         noon = steps.clock.now().replace(hour=12, minute=0, second=0, microsecond=0)
         steps.clock.advance(noon + timedelta(days=1) - steps.clock.now())
         await steps.renew()
-        # To count the days without mail before that would take longer than all that is shown here.
+        # To count the days without mail before that would take longer than all of these tests.
         now = steps.clock.now()
-        await steps.fetch("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", now, now.date())
+        await steps.fetch(
+            "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)",
+            now,
+            now.date(),
+        )
         yield Counting(steps, usage_counter(steps))
 
 
@@ -141,11 +143,11 @@ async def test_a_result_belongs_to_the_day_of_its_message(counting: Counting) ->
     assert await counting.latency() == {(day, "other"): 2}
 
 
-async def test_how_long_it_took_is_kept_by_mailbox_provider(counting: Counting) -> None:
+async def test_how_long_it_took_is_stored_by_mailbox_provider(counting: Counting) -> None:
     day = counting.today
-    await counting.send(DELIVERED, BOUNCED, exchange="gmail-smtp-in.l.google.com")
-    await counting.send(DELIVERED, exchange="acme-com.mail.protection.outlook.com")
-    await counting.send(FAILED, exchange=None)
+    await counting.send(DELIVERED, BOUNCED, mx_host="gmail-smtp-in.l.google.com")
+    await counting.send(DELIVERED, mx_host="acme-com.mail.protection.outlook.com")
+    await counting.send(FAILED, mx_host=None)
     await counting.count()
     assert await counting.latency() == {(day, "google"): 2, (day, "microsoft"): 1}
     async with counting.steps.database.connection() as connection:
@@ -156,7 +158,7 @@ async def test_how_long_it_took_is_kept_by_mailbox_provider(counting: Counting) 
     assert 1.6 <= read.p50 <= 2.5, "each took two seconds"
 
 
-async def test_test_mail_is_counted_apart(counting: Counting) -> None:
+async def test_test_mail_is_counted_separately(counting: Counting) -> None:
     await counting.send(DELIVERED, BOUNCED, mode=Mode.TEST)
     await counting.count()
     row = UsageRow(test=UsageCounts(accepted=2, delivered=1, bounced=1))
@@ -180,8 +182,8 @@ async def test_a_result_belongs_to_the_hour_of_its_message(counting: Counting) -
     assert await counting.days() == {counting.today: UsageCounts(accepted=5, delivered=1, bounced=1)}
 
 
-async def test_outcomes_and_the_time_to_delivered_are_kept_by_provider(counting: Counting) -> None:
-    await counting.send(DELIVERED, DELIVERED, BOUNCED, FAILED, exchange="gmail-smtp-in.l.google.com")
+async def test_outcomes_and_the_time_to_delivery_are_stored_by_provider(counting: Counting) -> None:
+    await counting.send(DELIVERED, DELIVERED, BOUNCED, FAILED, mx_host="gmail-smtp-in.l.google.com")
     await counting.count()
     async with counting.steps.database.connection() as connection:
         account_id = AccountId(counting.steps.sender.account_id)
@@ -191,9 +193,9 @@ async def test_outcomes_and_the_time_to_delivered_are_kept_by_provider(counting:
 
 
 async def test_reasons_are_counted_by_provider_and_code(counting: Counting) -> None:
-    google: dict[str, Any] = {"exchange": "gmail-smtp-in.l.google.com", "stage": "rcpt"}
+    google: dict[str, Any] = {"mx_host": "gmail-smtp-in.l.google.com", "stage": "rcpt"}
     await counting.send(BOUNCED, BOUNCED, **google, code=550, response="5.1.1 does not exist")
-    await counting.send(BOUNCED, exchange=None, address=None, code=None, response="the domain does not exist")
+    await counting.send(BOUNCED, mx_host=None, remote_ip=None, code=None, response="the domain does not exist")
     await counting.send(DELIVERED, **google)
     await counting.count()
     counted = {
@@ -207,7 +209,7 @@ async def test_reasons_are_counted_by_provider_and_code(counting: Counting) -> N
 
 async def test_deferrals_are_counted_once_their_recipient_is_final(counting: Counting) -> None:
     (first,) = await counting.steps.claimed(1)
-    greylisted = {"exchange": "mx.example.org", "stage": "rcpt", "code": 451, "response": "4.7.1 greylisted"}
+    greylisted = {"mx_host": "mx.example.org", "stage": "rcpt", "code": 451, "response": "4.7.1 greylisted"}
     await counting.steps.record(counting.steps.outcome(first, DEFERRED, **greylisted))
     await counting.count()
     assert await counting.reasons() == {}
@@ -244,17 +246,17 @@ async def test_a_server_that_invents_codes_fills_no_table(counting: Counting) ->
 
 
 async def test_a_step_that_fails_counts_nothing(counting: Counting) -> None:
-    await counting.send(DELIVERED, BOUNCED, exchange="gmail-smtp-in.l.google.com", code=550, response="5.1.1 unknown")
+    await counting.send(DELIVERED, BOUNCED, mx_host="gmail-smtp-in.l.google.com", code=550, response="5.1.1 unknown")
     # The last statement of the step fails, as if the process had died before its commit.
     await counting.steps.fetch(
         "CREATE FUNCTION fail() RETURNS trigger AS $$ BEGIN RAISE 'not now'; END $$ LANGUAGE plpgsql"
     )
-    await counting.steps.fetch("CREATE TRIGGER fails BEFORE UPDATE ON reckoning EXECUTE FUNCTION fail()")
+    await counting.steps.fetch("CREATE TRIGGER fails BEFORE UPDATE ON usage_counter_progress EXECUTE FUNCTION fail()")
     with pytest.raises(asyncpg.RaiseError):
         await counting.count()
     assert (await counting.rows(), await counting.hours()) == ({}, {})
     assert (await counting.latency(), await counting.reasons()) == ({}, {})
-    await counting.steps.fetch("DROP TRIGGER fails ON reckoning")
+    await counting.steps.fetch("DROP TRIGGER fails ON usage_counter_progress")
     await counting.count()
     assert await counting.days() == {counting.today: UsageCounts(accepted=2, delivered=1, bounced=1)}
     assert await counting.hours() == {12: UsageRow(UsageCounts(accepted=2, delivered=1, bounced=1))}
@@ -262,7 +264,7 @@ async def test_a_step_that_fails_counts_nothing(counting: Counting) -> None:
     assert await counting.reasons() == {("google", "bounced", "5.1.1", "unknown_address"): 1}
 
 
-async def test_accounts_are_walked_in_parts_and_none_is_passed_over(counting: Counting) -> None:
+async def test_accounts_are_walked_in_parts_and_none_is_skipped(counting: Counting) -> None:
     senders = [counting.steps.sender, *[await counting.steps.another_sender(f"another-{n}") for n in range(4)]]
     for number, sender in enumerate(senders):
         await counting.send(*[DELIVERED] * (number + 1), sender=sender)
@@ -274,7 +276,7 @@ async def test_accounts_are_walked_in_parts_and_none_is_passed_over(counting: Co
             assert await counting.days(sender) == {counting.today: day}
 
 
-async def test_what_breaks_off_is_taken_up_where_it_was(counting: Counting) -> None:
+async def test_an_interrupted_count_continues_where_it_stopped(counting: Counting) -> None:
     other = await counting.steps.another_sender("other")
     await counting.send(DELIVERED)
     await counting.send(BOUNCED, sender=other)
@@ -301,7 +303,7 @@ async def test_what_breaks_off_is_taken_up_where_it_was(counting: Counting) -> N
     assert (await counting.days(other))[counting.today].bounced == 2
 
 
-async def test_a_message_that_came_to_light_late_is_counted_when_its_day_is_closed(counting: Counting) -> None:
+async def test_a_message_that_appeared_late_is_counted_when_its_day_is_closed(counting: Counting) -> None:
     day = counting.today
     await counting.send(DELIVERED)
     late = await counting.steps.accept(3)
@@ -340,14 +342,16 @@ async def test_a_transaction_that_is_still_open_holds_the_count_back(counting: C
     assert (await counting.days())[counting.today].delivered == 1
 
 
-async def test_how_long_mail_took_is_forgotten_and_how_much_it_was_is_not(counting: Counting) -> None:
+async def test_how_long_mail_took_is_forgotten_but_not_how_much_it_was(counting: Counting) -> None:
     await counting.send(DELIVERED)
     await counting.count()
     (day,) = await counting.days()
     counting.steps.clock.advance(DETAILS_KEPT + timedelta(days=1))
-    # To count the days without mail would take longer than all that is shown here.
+    # To count the days without mail would take longer than all of these tests.
     now = counting.steps.clock.now()
-    await counting.steps.fetch("UPDATE reckoning SET low = $1, high = $1, closing = $2", now, now.date())
+    await counting.steps.fetch(
+        "UPDATE usage_counter_progress SET counted_before = $1, pass_before = $1, recount_day = $2", now, now.date()
+    )
     assert (await counting.count()).forgotten == 2, "a provider and an hour"
     assert await counting.hours() == {}
     assert await counting.latency() == {}

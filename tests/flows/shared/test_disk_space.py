@@ -11,18 +11,19 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.account.suppressions import BATCH, Suppressions
 from posthouse.flows.inbound.reports import Reports
 from posthouse.flows.shared.disk_space import DiskSpace, Gauge, server_volume, size, volume
 from posthouse.mail.address import parse_mailbox
-from posthouse.rules.actor import OPERATOR
-from posthouse.rules.disk_space import FreeMark, no_room
+from posthouse.randomness import SystemRandomness
+from posthouse.rules.credential import OPERATOR
+from posthouse.rules.disk_space import FreeMark, no_capacity
 from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.postgres import Database, as_refusal
 from tests.support.accept_flow import AcceptFlow, Sender, new_id, new_sender, open_accept_flow
+from tests.support.context import context
 from tests.support.feedback_loop import complaint_check
 from tests.support.inbound_reports import bounce
 from tests.support.operator_client import Operator
@@ -65,7 +66,7 @@ def disk() -> Disk:
 async def refused() -> AsyncIterator[None]:
     with pytest.raises(Refusal) as caught:
         yield
-    assert caught.value == no_room()
+    assert caught.value == no_capacity()
 
 
 async def adopt(accept_flow: AcceptFlow, sender: Sender) -> Any:
@@ -83,13 +84,13 @@ async def left_behind(database: Database) -> list[Any]:
         ]
 
 
-async def test_without_gauges_there_is_always_room() -> None:
+async def test_without_gauges_there_is_always_space() -> None:
     storage = DiskSpace()
     await storage.check()
     storage.require()
 
 
-async def test_room_ends_at_the_mark_and_comes_back_above_it(disk: Disk) -> None:
+async def test_space_is_low_at_the_mark_and_enough_again_above_it(disk: Disk) -> None:
     assert not await disk.fall_to(1_001)
     disk.storage.require()
     assert await disk.fall_to(1_000)
@@ -108,7 +109,7 @@ async def test_a_failed_check_keeps_the_last_verdict(disk: Disk, fault: Exceptio
     assert not await disk.fall_to(5_000)
 
 
-async def test_all_gauges_need_room(disk: Disk) -> None:
+async def test_all_gauges_need_space(disk: Disk) -> None:
     other = Disk()
     both = DiskSpace([*disk.storage.gauges, other.storage.gauges[0]._replace(name="other")])
     disk.held = 10
@@ -133,7 +134,7 @@ async def test_the_volume_is_measured_as_postgresql_sees_it(tmp_path: Path) -> N
         await volume(str(tmp_path / "absent"), 1).measure()
 
 
-async def test_a_database_that_grows_is_low_and_that_shrinks_has_room_again(database: Database) -> None:
+async def test_a_database_that_grows_is_low_and_has_space_again_when_it_shrinks(database: Database) -> None:
     before = await measured(size(database, 1))
     storage = DiskSpace([size(database, before + before // 5)])
     await storage.check()
@@ -178,14 +179,11 @@ async def test_imports_and_reports_are_refused_without_a_trace(
     database_url: str, database: Database, operator: Operator, disk: Disk
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
-    clock, chance = DatabaseClock(), SystemChance()
-    suppression = Suppressions(database=database, clock=clock, chance=chance, disk_space=disk.storage)
+    clock, randomness = DatabaseClock(), SystemRandomness()
+    suppression = Suppressions(context(database, clock, randomness), disk_space=disk.storage)
     feedback = Reports(
-        database=database,
-        clock=clock,
-        chance=chance,
+        context(database, clock, randomness, return_path=[b"k"]),
         return_path_domain="b.example",
-        keys=[b"k"],
         complaint_check=complaint_check(),
         disk_space=disk.storage,
     )
@@ -204,7 +202,7 @@ async def test_a_running_import_ends_at_the_mark_with_whole_batches(
     database: Database, operator: Operator, disk: Disk
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
-    suppression = Suppressions(database=database, clock=DatabaseClock(), chance=SystemChance(), disk_space=disk.storage)
+    suppression = Suppressions(context(database, DatabaseClock()), disk_space=disk.storage)
 
     async def file() -> AsyncIterator[bytes]:
         lines = [b"r%06d@example.org\n" % number for number in range(3 * BATCH)]
@@ -222,8 +220,8 @@ async def test_a_running_import_ends_at_the_mark_with_whole_batches(
     await suppression.begin_import(account_id, OPERATOR)
 
 
-def test_a_disk_that_is_full_all_the_same_is_refused_alike() -> None:
-    assert as_refusal(asyncpg.DiskFullError("could not extend file")) == no_room()
+def test_a_disk_that_is_full_anyway_is_refused_alike() -> None:
+    assert as_refusal(asyncpg.DiskFullError("could not extend file")) == no_capacity()
 
 
 async def test_postgresqls_volume_is_found_without_a_setting(database: Database, postgres: PrivatePostgres) -> None:
@@ -254,5 +252,5 @@ async def test_a_volume_that_is_not_here_is_not_measured_and_nothing_is_refused(
         ("postgresql:///posthouse?host=10.0.0.5", False),
     ],
 )
-def test_the_volume_is_looked_for_only_beside_a_postgresql_on_this_machine(url: str, is_here: bool) -> None:
+def test_the_volume_is_looked_for_only_with_a_postgresql_on_this_machine(url: str, is_here: bool) -> None:
     assert service_settings(url).database.is_on_this_machine is is_here

@@ -1,4 +1,4 @@
-"""Work on large mails in a process of its own: results and refusals come back, and a lost process is replaced."""
+"""Work on large messages in a separate process: results and refusals come back, and a lost process is replaced."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from posthouse.flows.shared.large_mail import LargeMailProcess, in_turn
+from posthouse.flows.shared.large_mail import LargeMailProcess, run_in_mail_process
 from posthouse.mail import submitted
 from posthouse.mail.submitted import SubmittedMailError
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -18,22 +18,24 @@ def refuse(text: str) -> None:
 
 
 async def test_work_is_done_in_another_process() -> None:
-    assert await in_turn("holder", partial(os.getpid)) != os.getpid()
-    assert await in_turn("holder", partial(bytes.upper, b"x" * 5_000_000)) == b"X" * 5_000_000
+    assert await run_in_mail_process("holder", partial(os.getpid)) != os.getpid()
+    assert await run_in_mail_process("holder", partial(bytes.upper, b"x" * 5_000_000)) == b"X" * 5_000_000
 
 
 async def test_refusals_come_back_as_they_were_raised() -> None:
     with pytest.raises(Refusal) as refused:
-        await in_turn("holder", partial(refuse, "Send less."))
+        await run_in_mail_process("holder", partial(refuse, "Send less."))
     assert refused.value == invalid("Send less.")
     with pytest.raises(SubmittedMailError) as error:
-        await in_turn("holder", partial(submitted.prepare, b"\r\n", date=datetime.now(UTC), message_id="", hostname=""))
+        await run_in_mail_process(
+            "holder", partial(submitted.prepare, b"\r\n", date=datetime.now(UTC), message_id="", hostname="")
+        )
     assert error.value.status == "550 5.6.0"
 
 
 async def test_a_fault_says_where_it_was_raised() -> None:
     with pytest.raises(ZeroDivisionError) as fault:
-        await in_turn("holder", partial(divmod, 1, 0))
+        await run_in_mail_process("holder", partial(divmod, 1, 0))
     assert "in _answer" in fault.value.__notes__[0]
 
 

@@ -1,4 +1,4 @@
-"""Work in low priority has its own threads: they are nice, and no other is."""
+"""Low-priority work has its own threads: only they are nice."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from posthouse.flows.shared.low_priority import NICENESS, in_low_priority
+from posthouse.flows.shared.background_tasks import NICENESS, in_low_priority
 
 
 def niceness() -> int:

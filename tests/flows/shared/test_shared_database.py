@@ -30,7 +30,7 @@ async def test_an_account_leaves_connections_to_others(database_url: str) -> Non
         await database.close()
 
 
-async def test_a_holder_of_nothing_waits_for_storage_alone(database_url: str) -> None:
+async def test_a_holder_of_nothing_waits_only_for_storage(database_url: str) -> None:
     database = await SharedDatabase.open(database_url, connections_max=1)
     try:
         count_for("first")

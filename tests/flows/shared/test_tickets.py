@@ -50,7 +50,7 @@ async def test_held_tickets_are_never_sent_again_and_seldom_signed() -> None:
         fetched = await stream.fetch(TicketKind.DELIVER, frozenset({0}), 100, 0)
         assert len(fetched) == 1, "a held ticket was sent again"
         signs.append([])
-        taken.append(await held.take([Signs(fetched[0], signs[-1], clock)]))
+        taken.append(await held.take_tickets([Signs(fetched[0], signs[-1], clock)]))
         assert len(taken[-1]) == TOGETHER
         if second % 3 == 0:
             await held.acknowledge(taken[second])

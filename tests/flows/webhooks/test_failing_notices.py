@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.flows.accept.service_mailer import ServiceMailer
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.flows.webhooks.failing_notices import FailingNotices
@@ -15,6 +14,7 @@ from posthouse.rules.ids import AccountId, UserId
 from posthouse.store import users
 from posthouse.store.users import UserRow
 from tests.support.accept_flow import Sender, new_id
+from tests.support.context import context
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.webhook_flow import NAME, WebhookFlow, open_webhook_flow
 
@@ -29,9 +29,7 @@ class NoticeFlow:
 
     def use(self, service_mail: ServiceMail) -> None:
         steps = self.webhooks.steps
-        notices = FailingNotices(
-            database=steps.database, clock=steps.clock, chance=SystemChance(), service_mail=service_mail
-        )
+        notices = FailingNotices(context(steps.database, steps.clock), service_mail=service_mail)
         self.webhooks.notification = self.webhooks.another_worker(notices=notices)
 
     async def fail(self, sender: Sender | None = None) -> None:
@@ -69,10 +67,8 @@ async def flow(database_url: str) -> AsyncIterator[NoticeFlow]:
         made = NoticeFlow(webhook_flow, service)
         made.use(
             ServiceMailer(
+                context(steps.database, steps.clock),
                 intake=steps.accept_flow.intake,
-                database=steps.database,
-                clock=steps.clock,
-                chance=SystemChance(),
                 sender=f"Posthouse <no-reply@{service.domain}>",
                 account="service",
             )
@@ -80,7 +76,7 @@ async def flow(database_url: str) -> AsyncIterator[NoticeFlow]:
         yield made
 
 
-async def test_owners_get_one_mail_in_each_period_of_failure(flow: NoticeFlow) -> None:
+async def test_owners_get_one_email_in_each_period_of_failure(flow: NoticeFlow) -> None:
     webhook_flow = flow.webhooks
     end = f"-{webhook_flow.account_id.hex[-4:]}@example.com"
     await webhook_flow.subscribe(FAILS)
@@ -96,9 +92,9 @@ async def test_owners_get_one_mail_in_each_period_of_failure(flow: NoticeFlow) -
     await flow.fail()
     assert len(await flow.mailed()) == 2
 
-    await webhook_flow.steps.fetch("UPDATE webhook_endpoints SET url = $1", webhook_flow.url())
+    await webhook_flow.steps.fetch("UPDATE endpoints SET url = $1", webhook_flow.url())
     await flow.fail()
-    await webhook_flow.steps.fetch("UPDATE webhook_endpoints SET url = $1", webhook_flow.url(FAILS))
+    await webhook_flow.steps.fetch("UPDATE endpoints SET url = $1", webhook_flow.url(FAILS))
     await flow.fail()
     webhook_flow.clock.advance(FAILING_AFTER)
     await flow.fail()
@@ -127,7 +123,7 @@ async def test_the_account_that_sends_the_mail_gets_none_about_itself(flow: Noti
 async def test_a_failure_long_ago_without_calls_since_is_no_notice(flow: NoticeFlow) -> None:
     await flow.webhooks.subscribe(FAILS)
     await flow.fail()
-    await flow.webhooks.steps.fetch("UPDATE webhook_endpoints SET url = $1", flow.webhooks.url())
+    await flow.webhooks.steps.fetch("UPDATE endpoints SET url = $1", flow.webhooks.url())
     flow.webhooks.clock.advance(FAILING_AFTER)
     await flow.fail()
     assert (await flow.mailed(), await flow.noted()) == ([], [])

@@ -13,12 +13,12 @@ from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, LIMITED, STOPPED
 from posthouse.rules.endpoint_state import FAILING_AFTER, LIMITED_RATE, EndpointState
 from posthouse.rules.event import test_body as ping_body
 from posthouse.rules.retry import WEBHOOK
-from posthouse.store import webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.accept_flow import new_id
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.eventually import eventually
 from tests.support.webhook_flow import PausingClient, WebhookFlow, open_webhook_flow
+from tests.support.webhook_steps import enter_ping
 
 BURST = LIMITED_RATE.burst
 SECONDS = 1 / LIMITED_RATE.per_second
@@ -35,7 +35,7 @@ async def flow(database_url: str) -> AsyncIterator[WebhookFlow]:
 
 async def state(flow: WebhookFlow) -> tuple[datetime | None, datetime | None]:
     """The endpoint's first 2xx, and since when it fails."""
-    ((answered_at, failing_since),) = await flow.steps.fetch("SELECT answered_at, failing_since FROM webhook_endpoints")
+    ((answered_at, failing_since),) = await flow.steps.fetch("SELECT answered_at, failing_since FROM endpoints")
     return answered_at, failing_since
 
 
@@ -44,12 +44,12 @@ async def ping(flow: WebhookFlow) -> UUID:
     event_id, delivery_id = new_id(now), new_id(now)
     body = ping_body(event_id=event_id, created_at=now)
     async with flow.steps.database.transaction() as tx:
-        assert await webhooks.enter_ping(tx, flow.account_id, event_id, delivery_id, body, now, now)
+        assert await enter_ping(tx, flow.account_id, event_id, delivery_id, body, now, now)
     return delivery_id
 
 
 async def failing(flow: WebhookFlow) -> None:
-    """An endpoint that answered, and then failed for as long as it takes."""
+    """An endpoint that answered, and then failed long enough to be limited."""
     await flow.subscribe(FAILS)
     await flow.add_event()
     await flow.run_due()
@@ -67,10 +67,10 @@ async def test_a_limited_endpoint_gets_one_call_at_a_time(flow: WebhookFlow, is_
     await flow.add_events(*EVENTS)
     sending = asyncio.create_task(flow.run_due())
     await slow.claimed.wait()
-    claimed = "SELECT count(*) FROM calls WHERE worker_id IS NOT NULL"
+    claimed = "SELECT count(*) FROM webhook_schedule WHERE worker_id IS NOT NULL"
     await eventually(lambda: flow.steps.value(claimed), lambda count: count == ACCOUNT_CALLS_MAX)
     assert slow.begun == [FAILS]
-    slow.goes_on.set()
+    slow.resume.set()
     await sending
     assert len(slow.begun) == BURST
 
@@ -103,7 +103,7 @@ async def test_every_event_of_a_limited_endpoint_keeps_its_seven_attempts(flow: 
 
 async def test_the_attempts_of_one_event_keep_the_schedule_of_the_contract(flow: WebhookFlow) -> None:
     await failing(flow)
-    await flow.steps.fetch("DELETE FROM calls")
+    await flow.steps.fetch("DELETE FROM webhook_schedule")
     flow.webhook_receiver.requests.clear()
     webhook_id = await flow.add_event()
     for number, wait in enumerate((*WEBHOOK.waits, timedelta(0)), 1):
@@ -119,7 +119,7 @@ async def test_the_first_2xx_opens_the_endpoint_for_all_that_waits(flow: Webhook
         await flow.subscribe(is_answering=False)
     else:
         await failing(flow)
-        await flow.steps.fetch("UPDATE webhook_endpoints SET url = $1", flow.url())
+        await flow.steps.fetch("UPDATE endpoints SET url = $1", flow.url())
     webhook_ids = await flow.add_events(*EVENTS)
     await flow.run_due()
     assert {await flow.status_of(webhook_id) for webhook_id in webhook_ids} == {("succeeded", 1, 200, None)}
@@ -137,12 +137,12 @@ async def test_the_state_is_stored_and_holds_for_every_process(flow: WebhookFlow
     await flow.add_events(*EVENTS)
     sending = asyncio.create_task(flow.run_due())
     await eventually(lambda: len(slow.begun) == ACCOUNT_CALLS_MAX)
-    slow.goes_on.set()
+    slow.resume.set()
     await sending
     assert len(slow.begun) == MANY
 
 
-async def test_a_new_url_starts_anew_and_the_same_url_does_not(flow: WebhookFlow) -> None:
+async def test_a_new_url_restarts_and_the_same_url_does_not(flow: WebhookFlow) -> None:
     await flow.subscribe(is_answering=False)
     await flow.add_event()
     await flow.run_due()
@@ -180,7 +180,7 @@ async def test_a_ping_goes_at_once_and_opens_the_endpoint(flow: WebhookFlow) -> 
 
 
 async def test_calls_to_an_endpoint_that_answers_do_not_write_its_row(flow: WebhookFlow) -> None:
-    version = "SELECT xmin::text, ctid::text FROM webhook_endpoints"
+    version = "SELECT xmin::text, ctid::text FROM endpoints"
     await flow.subscribe()
     before = await flow.steps.fetch(version)
     await flow.add_events(*EVENTS)
@@ -198,7 +198,7 @@ async def test_calls_to_an_endpoint_that_answers_do_not_write_its_row(flow: Webh
     assert await state(flow) == (None, first_failure)
 
 
-async def test_a_stop_of_ours_is_no_failure_of_the_endpoint(flow: WebhookFlow) -> None:
+async def test_stopping_on_our_side_is_no_failure_of_the_endpoint(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, sets_out=False)
     flow.notification = flow.another_worker(client=slow)
     await flow.subscribe()

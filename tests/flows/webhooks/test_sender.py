@@ -18,7 +18,7 @@ from posthouse.rules import ids
 from posthouse.rules.event import test_body as ping_body
 from posthouse.rules.ids import AccountId
 from posthouse.rules.webhook_url import check_url
-from posthouse.store import webhooks
+from posthouse.store import endpoints, webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.webhook_schedule import DELETED, DISABLED
 from posthouse.wire.stream import TicketKind
@@ -28,6 +28,7 @@ from tests.support.delivery_steps import open_delivery_steps
 from tests.support.eventually import eventually
 from tests.support.webhook_flow import NAME, SECRET, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 from tests.support.webhook_receiver import http_answer
+from tests.support.webhook_steps import enter_ping, enter_replay
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 # The contract: immediately, then after these waits.
@@ -40,7 +41,7 @@ WAITS: Final = (
     timedelta(hours=10),
 )
 OTHER_SECRET: Final = "whsec_another_one"
-MISSED: Final = "The endpoint answered 500; a 2xx is wanted."
+MISSED: Final = "The endpoint answered 500 instead of a 2xx."
 
 
 @pytest_asyncio.fixture
@@ -211,7 +212,7 @@ async def test_every_attempt_sends_the_same_bytes_with_a_new_signature(flow: Web
 async def test_the_wait_begins_when_the_answer_came_not_at_the_request(flow: WebhookFlow) -> None:
     slow, webhook_id, sending = await answered_slowly(flow, "/status/500")
     flow.clock.advance(seconds=4)
-    slow.goes_on.set()
+    slow.resume.set()
     await sending
     assert (await flow.log(webhook_id)).next_attempt_at == flow.clock.now() + WAITS[0]
 
@@ -232,7 +233,7 @@ async def test_a_ping_is_sent_once_whatever_the_answer(flow: WebhookFlow) -> Non
     event_id, delivery_id = new_id(now), new_id(now)
     body = ping_body(event_id=event_id, created_at=now)
     async with flow.steps.database.transaction() as tx:
-        assert await webhooks.enter_ping(tx, flow.account_id, event_id, delivery_id, body, now, now)
+        assert await enter_ping(tx, flow.account_id, event_id, delivery_id, body, now, now)
     assert await flow.run_due() == 1
     assert await flow.status_of(delivery_id) == ("failed", 1, 500, MISSED)
     (request,) = flow.webhook_receiver.requests
@@ -255,7 +256,7 @@ async def test_a_replay_sends_the_event_again_and_does_not_change_the_first(
     now = flow.clock.now()
     replay_id = new_id(now)
     async with flow.steps.database.transaction() as tx:
-        assert await webhooks.enter_replay(tx, before, replay_id, 7, now, now)
+        assert await enter_replay(tx, before, replay_id, 7, now, now)
     for number, wait in enumerate((*WAITS, timedelta(0)), 1):
         assert await flow.run_due() == 1
         assert (await flow.status_of(replay_id))[:3] == ("failed" if number == 7 else "pending", number, 500)
@@ -283,7 +284,7 @@ async def test_pending_events_go_to_a_new_url(flow: WebhookFlow) -> None:
 async def test_a_new_secret_signs_pending_events(flow: WebhookFlow) -> None:
     await missed(flow)
     async with flow.steps.database.transaction() as tx:
-        await webhooks.rotate_secret(tx, flow.account_id, flow.sealed(OTHER_SECRET), flow.clock.now())
+        await endpoints.rotate_secret(tx, flow.account_id, flow.account_id, flow.sealed(OTHER_SECRET), flow.clock.now())
     flow.clock.advance(WAITS[0])
     await flow.run_due()
     first, second = flow.webhook_receiver.requests
@@ -297,8 +298,8 @@ async def test_pending_events_are_cancelled_when_the_endpoint_is_gone(flow: Webh
     tried = await missed(flow)
     untried = await flow.add_event()
     async with flow.steps.database.transaction() as tx:
-        change = webhooks.delete if is_deleted else webhooks.disable
-        assert await change(tx, flow.account_id, flow.clock.now())
+        change = endpoints.delete if is_deleted else endpoints.disable
+        assert await change(tx, flow.account_id, flow.account_id, flow.clock.now())
     flow.clock.advance(WAITS[0])
     assert await flow.run_due() == 2
     why = DELETED if is_deleted else DISABLED
@@ -314,9 +315,9 @@ async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated
 ) -> None:
     slow, webhook_id, sending = await answered_slowly(flow, "/status/500")
     async with flow.steps.database.transaction() as tx:
-        assert await webhooks.disable(tx, flow.account_id, flow.clock.now())
-        assert await webhooks.cancel_pending(tx, flow.account_id) == 0
-    slow.goes_on.set()
+        assert await endpoints.disable(tx, flow.account_id, flow.account_id, flow.clock.now())
+        assert await webhook_log.cancel_pending(tx, flow.account_id, flow.account_id) == 0
+    slow.resume.set()
     await sending
     assert await flow.status_of(webhook_id) == ("pending", 1, 500, MISSED)
     flow.clock.advance(WAITS[0])
@@ -328,10 +329,10 @@ async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated
 async def test_a_running_request_to_a_deleted_endpoint_is_not_recorded(flow: WebhookFlow) -> None:
     slow, _, sending = await answered_slowly(flow, "/events")
     async with flow.steps.database.transaction() as tx:
-        await webhooks.disable(tx, flow.account_id, flow.clock.now())
-        assert await webhooks.forget(tx, flow.account_id) == 1
-        await webhooks.delete(tx, flow.account_id, flow.clock.now())
-    slow.goes_on.set()
+        await endpoints.disable(tx, flow.account_id, flow.account_id, flow.clock.now())
+        assert await webhook_log.forget(tx, flow.account_id, flow.account_id) == 1
+        await endpoints.delete(tx, flow.account_id, flow.account_id, flow.clock.now())
+    slow.resume.set()
     await sending
     assert await flow.steps.fetch("SELECT 1 FROM webhook_deliveries") == []
     flow.clock.advance(days=1)
@@ -364,14 +365,14 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(flow: WebhookFlow)
     hanging = asyncio.create_task(flow.run_due())
     await eventually(lambda: len(flow.requests_to("/quick")) == 5)
     assert not hanging.done()
-    assert len(flow.requests_to("/hang")) == ACCOUNT_CALLS_MAX, "so many at a time, and no more"
+    assert len(flow.requests_to("/hang")) == ACCOUNT_CALLS_MAX, "this many at a time, and no more"
     await hanging
     assert len(flow.requests_to("/hang")) == 25
     account_id = AccountId(other.account_id)
     assert [(await flow.status_of(webhook_id, account_id))[0] for webhook_id in quick] == ["succeeded"] * 5
 
 
-async def test_a_ticket_without_room_is_postponed_and_arrives_later(flow: WebhookFlow) -> None:
+async def test_a_ticket_without_capacity_is_postponed_and_arrives_later(flow: WebhookFlow) -> None:
     other = await flow.steps.another_sender("other")
     await flow.subscribe("/events")
     await flow.subscribe("/quick", sender=other)
@@ -400,7 +401,7 @@ async def test_a_ticket_without_room_is_postponed_and_arrives_later(flow: Webhoo
     await flow.dispatch_due()
     assert await flow.offer() == 1
     await eventually(begun, lambda paths: "/quick" in paths, within=2)
-    slow.goes_on.set()
+    slow.resume.set()
     await flow.notification.settle()
     assert len(flow.requests_to("/events")) == places
     flow.clock.advance(seconds=late[-1][2])
@@ -412,7 +413,7 @@ async def test_a_ticket_without_room_is_postponed_and_arrives_later(flow: Webhoo
 
 
 async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -> None:
-    """The first accounts, with many events, must not keep all turns to themselves."""
+    """The first accounts, with many events, must not take all the turns."""
     other = await flow.steps.another_sender("other")
     await flow.subscribe("/hang")
     await flow.subscribe("/quick", sender=other)
@@ -432,7 +433,7 @@ async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -
     assert max(place for place, path in enumerate(paths) if path == "/quick") <= 9
 
 
-async def test_a_full_process_has_room_for_an_account_with_nothing_waiting(flow: WebhookFlow) -> None:
+async def test_a_full_process_has_capacity_for_an_account_with_nothing_waiting(flow: WebhookFlow) -> None:
     other = await flow.steps.another_sender("other")
     await flow.subscribe("/a")
     await flow.subscribe("/b", sender=other)
@@ -450,7 +451,7 @@ async def test_a_full_process_has_room_for_an_account_with_nothing_waiting(flow:
         return Counter(slow.begun)
 
     await eventually(begun, lambda paths: paths == {"/a": ACCOUNT_CALLS_MAX, "/b": 2}, within=2)
-    slow.goes_on.set()
+    slow.resume.set()
     await flow.notification.settle()
     assert len(flow.requests_to("/a")) == ACCOUNT_CALLS_MAX + 5
     flow.clock.advance(seconds=60)
@@ -463,7 +464,7 @@ async def test_idle_accounts_take_no_memory(flow: WebhookFlow) -> None:
     for _ in range(3):
         await flow.add_events(*[DeliveryResult.DELIVERED] * 30)
         assert await flow.run_due() == 30
-    assert flow.notification.room == 20_000
+    assert flow.notification.capacity == 20_000
     assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
 
 

@@ -6,23 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.clock import Clock
 from posthouse.flows.shared.tickets import LEASE, Tickets
-from posthouse.flows.webhooks.webhook import SETTLED_AFTER, WebhookEndpoint
+from posthouse.flows.webhooks.endpoints import Endpoints
+from posthouse.flows.webhooks.event_feed import SETTLED_AFTER, EventFeed
 from posthouse.rules import ids
-from posthouse.rules.actor import Actor
+from posthouse.rules.credential import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import Ticket, WebhookTicket, unpack
 from posthouse.rules.webhook_url import WebhookTarget, check_url
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.endpoints import PING_COOLDOWN, secret_purpose
 from posthouse.store.seal import Sealer
-from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN, secret_purpose
+from posthouse.store.webhook_log import CHANGED_BATCH_MAX
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.accept_flow import new_id
 from tests.support.clock import SettableClock
+from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.webhook_steps import URL, WebhookSteps
 
@@ -51,31 +53,34 @@ class EndpointFlow:
     def __init__(self, steps: DeliverySteps) -> None:
         self.steps = steps
         self.stream = MemoryStream(StreamSettings(), monotonic=steps.clock.monotonic)
-        self.webhook_endpoint = self.with_tickets(Tickets(self.stream, SHARDS))
+        self.endpoints = self.with_tickets(Tickets(self.stream, SHARDS))
+        self.feed = EventFeed(context(steps.database, steps.clock))
 
-    def with_tickets(self, tickets: Tickets | None, clock: Clock | None = None) -> WebhookEndpoint:
-        return WebhookEndpoint(
-            database=self.steps.database,
-            clock=clock or self.steps.clock,
-            chance=SystemChance(),
-            sealer=SEALER,
+    def with_tickets(self, tickets: Tickets | None, clock: Clock | None = None) -> Endpoints:
+        return Endpoints(
+            context(self.steps.database, clock or self.steps.clock, sealer=SEALER),
             tickets=tickets,
             check=judged,
         )
+
+    def opened(self, sealed: bytes) -> str:
+        return SEALER.open(sealed, secret_purpose(self.account_id, self.account_id)).decode()
 
     @property
     def account_id(self) -> AccountId:
         return AccountId(self.steps.sender.account_id)
 
     async def published(self) -> list[Ticket]:
-        """Take and return the tickets that the stream holds."""
+        """Takes and returns the tickets in the stream."""
         found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 1_000, 0)
         for message in found:
             await message.ack()
         return [ticket for message in found for ticket in unpack(message.payload)]
 
     async def call_of(self, delivery_id: UUID) -> Any:
-        (row,) = await self.steps.fetch("SELECT next_at, fence, max_attempts FROM calls WHERE id = $1", delivery_id)
+        (row,) = await self.steps.fetch(
+            "SELECT next_at, fence, max_attempts FROM webhook_schedule WHERE id = $1", delivery_id
+        )
         return row
 
     async def refusal_of(self, doing: Any) -> Refusal:
@@ -90,25 +95,25 @@ def flow(steps: DeliverySteps) -> EndpointFlow:
 
 
 async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(flow: EndpointFlow) -> None:
-    saved = await flow.webhook_endpoint.save(flow.account_id, URL, [], ADA, enabled=True)
+    saved = await flow.endpoints.save_webhook(flow.account_id, URL, [], ADA, enabled=True)
     assert saved.secret is not None
     assert saved.secret not in repr(saved)
     sealed = saved.endpoint.secret_sealed
-    assert SEALER.open(sealed, secret_purpose(flow.account_id)).decode() == saved.secret
-    again = await flow.webhook_endpoint.save(flow.account_id, URL, [], ADA, enabled=True)
+    assert flow.opened(sealed) == saved.secret
+    again = await flow.endpoints.save_webhook(flow.account_id, URL, [], ADA, enabled=True)
     assert again.secret is None
     assert again.endpoint.secret_sealed == sealed
-    rotated = await flow.webhook_endpoint.rotate_secret(flow.account_id, ADA)
-    found = await flow.webhook_endpoint.get(flow.account_id)
+    rotated, _ = await flow.endpoints.rotate_secret(flow.account_id, ADA)
+    found = await flow.endpoints.webhook(flow.account_id)
     assert found is not None
-    assert SEALER.open(found.secret_sealed, secret_purpose(flow.account_id)).decode() == rotated != saved.secret
+    assert flow.opened(found.secret_sealed) == rotated != saved.secret
 
 
 async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(flow: EndpointFlow) -> None:
-    saved = await flow.webhook_endpoint.save(flow.account_id, "HTTPS://Hooks.Example.COM", [], ADA, enabled=True)
+    saved = await flow.endpoints.save_webhook(flow.account_id, "HTTPS://Hooks.Example.COM", [], ADA, enabled=True)
     assert saved.endpoint.url == "https://hooks.example.com/"
     refusal = await flow.refusal_of(
-        flow.webhook_endpoint.save(flow.account_id, "https://api.posthouse.example.net/", [], ADA, enabled=True)
+        flow.endpoints.save_webhook(flow.account_id, "https://api.posthouse.example.net/", [], ADA, enabled=True)
     )
     assert refusal.code is Code.INVALID_REQUEST
 
@@ -118,9 +123,9 @@ async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(
 ) -> None:
     now = flow.steps.clock.now()
     await webhook_steps.save()
-    ping = await flow.webhook_endpoint.ping(flow.account_id)
+    ping = await flow.endpoints.ping(flow.account_id)
     assert await flow.call_of(ping.id) == (now + LEASE, 0, 1)
-    replay = await flow.webhook_endpoint.replay(flow.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id))
+    replay = await flow.endpoints.replay(flow.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id), of_webhook=True)
     assert await flow.call_of(replay.id) == (now + LEASE, 0, 7)
     published = await flow.published()
     assert {ticket.webhook_delivery_id for ticket in published if isinstance(ticket, WebhookTicket)} == {
@@ -142,7 +147,7 @@ async def test_without_a_stream_it_is_due_at_once(flow: EndpointFlow, webhook_st
 
 
 async def test_a_refusal_publishes_nothing(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
-    ping = flow.webhook_endpoint.ping
+    ping = flow.endpoints.ping
     assert (await flow.refusal_of(ping(flow.account_id))).code is Code.NOT_FOUND
     await webhook_steps.save(enabled=False)
     assert (await flow.refusal_of(ping(flow.account_id))).code is Code.CONFLICT
@@ -152,15 +157,15 @@ async def test_a_refusal_publishes_nothing(flow: EndpointFlow, webhook_steps: We
 
 async def test_the_next_ping_may_be_sent_when_the_refusal_says(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
-    await flow.webhook_endpoint.ping(flow.account_id)
+    await flow.endpoints.ping(flow.account_id)
     flow.steps.clock.advance(seconds=0.5)
-    refusal = await flow.refusal_of(flow.webhook_endpoint.ping(flow.account_id))
+    refusal = await flow.refusal_of(flow.endpoints.ping(flow.account_id))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.RATE_LIMITED, 15)
     flow.steps.clock.advance(PING_COOLDOWN - timedelta(seconds=0.501))
-    refusal = await flow.refusal_of(flow.webhook_endpoint.ping(flow.account_id))
+    refusal = await flow.refusal_of(flow.endpoints.ping(flow.account_id))
     assert refusal.retry_after_seconds == 1
     flow.steps.clock.advance(seconds=refusal.retry_after_seconds)
-    await flow.webhook_endpoint.ping(flow.account_id)
+    await flow.endpoints.ping(flow.account_id)
     assert len(await flow.published()) == 2
 
 
@@ -169,18 +174,18 @@ async def test_a_delivery_without_its_event_is_not_replayed(flow: EndpointFlow, 
     (ticket,) = await webhook_steps.add_events(DELIVERED)
     await flow.steps.fetch("DELETE FROM events")
     given = ids.text(ids.WEBHOOK_DELIVERY, ticket.webhook_delivery_id)
-    refusal = await flow.refusal_of(flow.webhook_endpoint.replay(flow.account_id, given))
+    refusal = await flow.refusal_of(flow.endpoints.replay(flow.account_id, given, of_webhook=True))
     assert (refusal.code, "no longer stored" in refusal.text) == (Code.CONFLICT, True)
     assert await flow.published() == []
 
 
 async def test_changes_are_in_the_audit_log_and_secrets_are_not(flow: EndpointFlow) -> None:
     url = "https://hooks.example.com/inbox?token=hunter2"
-    saved = await flow.webhook_endpoint.save(flow.account_id, url, ["email.bounced"], ADA, enabled=True)
-    rotated = await flow.webhook_endpoint.rotate_secret(flow.account_id, ADA)
-    await flow.webhook_endpoint.ping(flow.account_id)
-    await flow.webhook_endpoint.delete(flow.account_id, ADA)
-    await flow.refusal_of(flow.webhook_endpoint.delete(flow.account_id, ADA))
+    saved = await flow.endpoints.save_webhook(flow.account_id, url, ["email.bounced"], ADA, enabled=True)
+    rotated, _ = await flow.endpoints.rotate_secret(flow.account_id, ADA)
+    await flow.endpoints.ping(flow.account_id)
+    await flow.endpoints.delete(flow.account_id, ADA)
+    await flow.refusal_of(flow.endpoints.delete(flow.account_id, ADA))
     query = "SELECT action, target, detail::text FROM audit_log WHERE actor = $1"
     rows = [tuple(row) for row in await flow.steps.fetch(query, ADA.name)]
     assert {(action, target) for action, target, _ in rows} == {
@@ -193,62 +198,63 @@ async def test_changes_are_in_the_audit_log_and_secrets_are_not(flow: EndpointFl
 
 
 async def logged(flow: EndpointFlow, count: int) -> None:
-    """So many pending deliveries."""
+    """This many pending deliveries."""
     now = flow.steps.clock.now()
     made = [new_id(now) for _ in range(count)]
     await flow.steps.fetch(
-        "WITH calls AS (INSERT INTO calls (account_id, id, event_id, next_at, due_at, max_attempts)"
-        "   SELECT $1, id, id, $3, $3, 7 FROM unnest($2::uuid[]) made(id))"
-        " INSERT INTO webhook_deliveries (account_id, id, event_id, type, url, max_attempts, created_at,"
-        "   next_attempt_at) SELECT $1, id, id, 'webhook.test', $4, 7, $3, $3 FROM unnest($2::uuid[]) made(id)",
+        "WITH calls AS (INSERT INTO webhook_schedule (account_id, id, event_id, endpoint_id, next_at, due_at,"
+        "   max_attempts) SELECT $1, id, id, $1, $3, $3, 7 FROM unnest($2::uuid[]) made(id))"
+        " INSERT INTO webhook_deliveries (account_id, id, event_id, endpoint_id, type, url, max_attempts,"
+        "   created_at, next_attempt_at) SELECT $1, id, id, $1, 'webhook.test', $4, 7, $3, $3"
+        "   FROM unnest($2::uuid[]) made(id)",
         flow.account_id, made, now, URL,
     )  # fmt: skip
 
 
 async def remaining(flow: EndpointFlow) -> tuple[int, int]:
-    calls = await flow.steps.value("SELECT count(*) FROM calls")
+    calls = await flow.steps.value("SELECT count(*) FROM webhook_schedule")
     return calls, await flow.steps.value("SELECT count(*) FROM webhook_deliveries")
 
 
 async def test_a_log_of_several_parts_is_deleted_whole(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
-    await logged(flow, CHANGED_AT_ONCE_MAX + 1)
-    await flow.webhook_endpoint.delete(flow.account_id, ADA)
+    await logged(flow, CHANGED_BATCH_MAX + 1)
+    await flow.endpoints.delete(flow.account_id, ADA)
     assert await remaining(flow) == (0, 0)
-    assert await flow.webhook_endpoint.get(flow.account_id) is None
+    assert await flow.endpoints.webhook(flow.account_id) is None
 
 
 async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(
     flow: EndpointFlow, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
-    await logged(flow, CHANGED_AT_ONCE_MAX + 1)
+    await logged(flow, CHANGED_BATCH_MAX + 1)
     hurried = flow.with_tickets(None, ImpatientClock(flow.steps.clock.now()))
     refusal = await flow.refusal_of(hurried.delete(flow.account_id, ADA))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.TEMPORARY_FAILURE, 1)
     assert await remaining(flow) == (1, 1)
-    endpoint = await flow.webhook_endpoint.get(flow.account_id)
+    endpoint = await flow.endpoints.webhook(flow.account_id)
     assert endpoint is not None
     assert not endpoint.enabled
     await hurried.delete(flow.account_id, ADA)
     assert await remaining(flow) == (0, 0)
-    assert await flow.webhook_endpoint.get(flow.account_id) is None
+    assert await flow.endpoints.webhook(flow.account_id) is None
 
 
 async def test_disabling_cancels_several_parts(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
-    await logged(flow, CHANGED_AT_ONCE_MAX + 1)
-    await flow.webhook_endpoint.save(flow.account_id, URL, [], ADA, enabled=False)
-    assert await remaining(flow) == (0, CHANGED_AT_ONCE_MAX + 1)
+    await logged(flow, CHANGED_BATCH_MAX + 1)
+    await flow.endpoints.save_webhook(flow.account_id, URL, [], ADA, enabled=False)
+    assert await remaining(flow) == (0, CHANGED_BATCH_MAX + 1)
     assert await flow.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 
 
 async def test_an_event_is_shown_when_it_has_settled(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.add_events(DELIVERED)
-    page = await flow.webhook_endpoint.events(flow.account_id, 10)
+    page = await flow.feed.page(flow.account_id, 10)
     assert (page.items, page.next_cursor, page.has_more) == ([], None, False)
     flow.steps.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
-    page = await flow.webhook_endpoint.events(flow.account_id, 10)
+    page = await flow.feed.page(flow.account_id, 10)
     (shown,) = page.items
     assert (page.next_cursor, page.has_more) == (ids.text(ids.EVENT, shown.id), False)
 
@@ -261,12 +267,12 @@ async def test_the_events_of_a_message_are_paged_like_all_others(
     await flow.steps.record(*claimed)
     flow.steps.clock.advance(minutes=1)
     message_id = ids.text(ids.MESSAGE, claimed[0].message_id)
-    whole = await flow.webhook_endpoint.events(flow.account_id, 10, message_id=message_id)
+    whole = await flow.feed.page(flow.account_id, 10, message_id=message_id)
     assert sorted(event.type for event in whole.items) == ["email.bounced", "email.delivered", "email.delivered"]
-    first = await flow.webhook_endpoint.events(flow.account_id, 2, message_id=message_id)
+    first = await flow.feed.page(flow.account_id, 2, message_id=message_id)
     assert first.has_more
-    second = await flow.webhook_endpoint.events(flow.account_id, 2, message_id=message_id, after=first.next_cursor)
+    second = await flow.feed.page(flow.account_id, 2, message_id=message_id, after=first.next_cursor)
     assert [*first.items, *second.items] == whole.items
     assert not second.has_more
-    bounced = await flow.webhook_endpoint.events(flow.account_id, 10, message_id=message_id, event_type="email.bounced")
+    bounced = await flow.feed.page(flow.account_id, 10, message_id=message_id, event_type="email.bounced")
     assert [event.type for event in bounced.items] == ["email.bounced"]

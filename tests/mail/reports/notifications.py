@@ -435,7 +435,7 @@ Diagnostic-Code: smtp; 550 5.1.1 RecipientNotFound
         bounce(FailedRecipient("bob@example.com", "5.0.0", 550, True, "spam message rejected")),
     ),
     Sample(
-        "OpenSMTPD, an action of its own",
+        "OpenSMTPD, a custom action",
         dsn("From: Mailer Daemon <MAILER-DAEMON@mx.example.com>\nSubject: Delivery status notification: error", "Hi!\n\nThis is the MAILER-DAEMON, please DO NOT REPLY to this email.", """
 Final-Recipient: rfc822; bob@example.com
 Action: error

@@ -1,4 +1,4 @@
-"""Samples are text in the form that each server writes, about a mail of ours."""
+"""Samples are text in the form that each server writes, about a message of ours."""
 
 from typing import Final, NamedTuple
 

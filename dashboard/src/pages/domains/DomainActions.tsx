@@ -1,4 +1,4 @@
-/** New keys and removal, each after a question. */
+/** New keys and removal, each after a confirmation. */
 import { Button } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { IconKey, IconTrash } from '@tabler/icons-react'

@@ -1,4 +1,4 @@
-/** Checks of a domain's DNS: when the user asks, and again and again while the page is looked at and records are missing. */
+/** Checks of a domain's DNS: when the user asks, and repeatedly while the page is visible and records are missing. */
 import { useEffect } from 'react'
 import { useWrite } from '../../api/queries'
 import { pause } from '../../rules/again'
@@ -8,7 +8,7 @@ const GAP_MS = 5_000
 const WATCH_MS = 10_000
 const CHANGES = ['domain', 'domains', 'progress'] as const
 
-/** A check made just before, by this page or another, is no failure: this one follows it. */
+/** A refusal because of a recent check, by this page or another, is not a failure: this check follows it. */
 export function useCheck(name: string) {
   return useWrite(async (api) => {
     const check = () => api.POST('/v1/domains/{name}/verify', { params: { path: { name } } })

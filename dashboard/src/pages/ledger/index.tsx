@@ -1,4 +1,4 @@
-/** Every credit, with its reason and its mail. */
+/** Every credit, with its reason and its message. */
 import { Button, Group, NativeSelect, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useMediaQuery } from '@mantine/hooks'
 import { useMemo } from 'react'
@@ -20,7 +20,7 @@ import classes from './ledger.module.css'
 type Entry = components['schemas']['LedgerEntry']
 
 const ROW = 76
-// Reason and mail have lines of their own, as in the style sheet.
+// Reason and message have separate lines, as in the style sheet.
 const NARROW = '(max-width: 1100px)'
 const NARROW_ROW = 116
 const idOf = ({ id }: Entry): string => id

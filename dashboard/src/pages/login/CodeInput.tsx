@@ -1,4 +1,4 @@
-/** A code of the authenticator app, or a recovery code in its place. */
+/** A code of the authenticator app, or a recovery code instead. */
 import { Anchor, Stack, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { text } from '../../words/login'

@@ -1,4 +1,4 @@
-/** A password to be set, with its limits said while it is typed. */
+/** A field for a new password that shows its limits while the user types. */
 import { PasswordInput } from '@mantine/core'
 import { text } from '../../words/login'
 

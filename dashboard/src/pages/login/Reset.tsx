@@ -1,4 +1,4 @@
-/** Sets another password with the token of the link in the mail (`/reset#…`). */
+/** Sets another password with the token of the link in the email (`/reset#…`). */
 import { Alert, Anchor, Button, Stack } from '@mantine/core'
 import { useState } from 'react'
 import { useWrite } from '../../api/queries'

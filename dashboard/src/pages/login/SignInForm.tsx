@@ -14,7 +14,7 @@ export function SignInForm({ email: known, onDone }: {
 }) {
   const [email, setEmail] = useState(known ?? '')
   const [password, setPassword] = useState('')
-  const [keep, setKeep] = useState(true)
+  const [remember, setRemember] = useState(true)
   const [code, setCode] = useState('')
   const [needsCode, setNeedsCode] = useState(false)
   const [error, setError] = useState<unknown>(null)
@@ -25,7 +25,7 @@ export function SignInForm({ email: known, onDone }: {
     setPending(true)
     setError(null)
     try {
-      await signIn({ email, password, code: needsCode && code !== '' ? code : null, keep })
+      await signIn({ email, password, code: needsCode && code !== '' ? code : null, remember })
       onDone?.()
     } catch (refused) {
       const asksForCode = refused instanceof Refusal && refused.secondFactor
@@ -44,7 +44,7 @@ export function SignInForm({ email: known, onDone }: {
           <>
             <TextInput label={text.email} type="email" name="email" autoComplete="username" required withAsterisk={false} value={email} onChange={(event) => setEmail(event.currentTarget.value)} data-autofocus={known === null || undefined} autoFocus={known === null} />
             <PasswordInput label={text.password} name="password" autoComplete="current-password" required withAsterisk={false} value={password} onChange={(event) => setPassword(event.currentTarget.value)} data-autofocus={known !== null || undefined} autoFocus={known !== null} />
-            <Checkbox label={text.keep} description={text.keepWhy} checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
+            <Checkbox label={text.remember} description={text.rememberWhy} checked={remember} onChange={(event) => setRemember(event.currentTarget.checked)} />
           </>
         )}
         {needsCode && <CodeInput value={code} onChange={setCode} />}

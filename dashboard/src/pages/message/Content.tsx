@@ -1,4 +1,4 @@
-/** What was sent: HTML in its frame, text, headers, raw, attachments. Read when the user looks at it. */
+/** The content of a message: HTML in its frame, text, headers, raw, attachments. Read when the user opens it. */
 import { Alert, Anchor, Button, Group, SegmentedControl, Stack, Table, Tabs, Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { useMemo, useState } from 'react'
@@ -48,7 +48,7 @@ function Parts({ id, content }: { readonly id: string; readonly content: MailCon
   )
 }
 
-/** The pictures that the mail carries itself, by content id. */
+/** The pictures attached to the message, by content id. */
 function usePictures(id: string, html: string, attachments: MailContent['attachments']): Readonly<Record<string, string>> {
   const account = useAccountId()
   const wanted = contentIdsIn(html)

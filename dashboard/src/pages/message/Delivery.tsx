@@ -48,7 +48,7 @@ export function Delivery({ message }: { readonly message: Message }) {
   )
 }
 
-/** The next try of an address, or of all that are deferred, becomes due. */
+/** Makes the next try of an address due, or of all deferred ones. */
 function useRetry(message: Message) {
   const retry = useWrite(
     (api, recipient: string | null) => api.POST('/v1/messages/{id}/retry', { params: { path: { id: message.id } }, body: { recipient } }),
@@ -108,9 +108,9 @@ function AttemptFacts({ attempt }: { readonly attempt: Attempt }) {
       {attempt.is_ambiguous && <Text size="sm">{text.ambiguous}</Text>}
       {attempt.response !== null && <Reply code={attempt.code} reply={attempt.response} />}
       <dl className={classes.facts}>
-        {attempt.mx !== null && <Fact name={text.facts.mx} value={text.server(attempt.mx, attempt.address)} />}
+        {attempt.mx_host !== null && <Fact name={text.facts.server} value={text.server(attempt.mx_host, attempt.remote_ip)} />}
         {attempt.relay !== null && <Fact name={text.facts.relay} value={attempt.outcome === 'delivered' ? text.tookIt(attempt.relay) : attempt.relay} />}
-        {attempt.mx !== null && <Fact name={text.facts.tls} value={attempt.tls_version === null ? text.facts.noTls : text.tls(attempt.tls_version, attempt.tls_cipher)} />}
+        {attempt.mx_host !== null && <Fact name={text.facts.tls} value={attempt.tls_version === null ? text.facts.noTls : text.tls(attempt.tls_version, attempt.tls_cipher)} />}
         {attempt.stage !== null && attempt.outcome !== 'delivered' && <Fact name={text.facts.stage} value={text.stages[attempt.stage]} />}
         {attempt.duration_ms !== null && <Fact name={text.facts.took} value={duration(attempt.duration_ms / 1000)} />}
       </dl>

@@ -1,4 +1,4 @@
-/** A message: what happened, why, what comes next, and what was sent. */
+/** A message: its result and the reason, its next try, and its content. */
 import { Alert, Badge, Button, Code, Grid, Group, Modal, Paper, Stack, Text, Title } from '@mantine/core'
 import { useState, type ReactNode } from 'react'
 import { useRead, useWrite } from '../../api/queries'
@@ -110,7 +110,7 @@ function Webhooks({ message }: { readonly message: Message }) {
                   {[text.tries(delivery.attempt, delivery.max_attempts), ...(delivery.http_status === null ? [] : [text.httpStatus(delivery.http_status)]), ...(delivery.error === null ? [] : [delivery.error])].join(' · ')}
                 </Text>
                 {delivery.next_attempt_at !== null && <Text size="sm">{text.nextAt} <Countdown until={delivery.next_attempt_at} /></Text>}
-                <Text span size="sm"><PageLink to={['webhook', delivery.id]}>{text.open}</PageLink></Text>
+                <Text span size="sm"><PageLink to={['webhooks', 'account', delivery.id]}>{text.open}</PageLink></Text>
                 <Allowed to="replayWebhookDelivery">
                   {(control) => (
                     <Button {...control} size="compact-xs" variant="default" aria-label={text.replayNamed(event.type, to)} loading={replay.isPending && replay.variables === delivery.id} onClick={() => replay.mutate(delivery.id, { onSuccess: () => notify(text.replayed), onError: notifyFailure })}>

@@ -1,4 +1,4 @@
-/** Messages that wait are cancelled by a tag or metadata: counted first. */
+/** Cancels waiting messages by a tag or metadata: counts them first. */
 import { Button, Group, Modal, Stack, Text, Textarea, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { useWrite } from '../../api/queries'
@@ -29,7 +29,7 @@ export default function CancelMany({ tag: given, onClose }: { readonly tag: stri
     let cancelled = 0
     let tried = 0
     let cursor: string | null = null
-    // A request changes a bounded number and says where to go on.
+    // A request changes a bounded number and says where to continue.
     do {
       const answer: components['schemas']['CancelMessagesResponse'] = await cancel.mutateAsync({ ...asked, cursor })
       cancelled += answer.cancelled

@@ -1,4 +1,4 @@
-/** The filters: a box that understands what is typed, status and time at hand, the rest in a form; all of them as pills. */
+/** The filters: a search box, status and time, the rest in a form; active filters are shown as pills. */
 import { Button, Group, Pill, Popover, Select, TextInput } from '@mantine/core'
 import { IconFilter, IconSearch } from '@tabler/icons-react'
 import { useState } from 'react'

@@ -26,7 +26,7 @@ function move(event: KeyboardEvent<HTMLElement>): void {
   link.focus()
 }
 
-/** Drawn anew only when the message or the time changes: the list is drawn several times for each page it loads. */
+/** Rendered again only when the message or the time changes: the list is rendered several times for each page it loads. */
 export const MessageRow = memo(function MessageRow({ message, now }: { readonly message: Listed; readonly now: Date }) {
   const [first, ...others] = message.to
   const more = message.recipient_count - 1

@@ -60,7 +60,7 @@ function Actions({ query }: { readonly query: ReturnType<typeof queryOf> }) {
   )
 }
 
-/** Apart from header and filters, which need not be drawn anew for each page that is loaded. */
+/** Separate from header and filters, which need not be rendered again for each page that is loaded. */
 function Messages({ query }: { readonly query: ReturnType<typeof queryOf> }) {
   const list = useMessages(query)
   const isFiltered = Object.keys(query).length > 0
@@ -103,7 +103,7 @@ function Messages({ query }: { readonly query: ReturnType<typeof queryOf> }) {
   )
 }
 
-/** All pages read so far, the first of them kept up to date; empty pages in between are passed over. */
+/** All pages read so far, the first of them kept up to date; empty pages in between are skipped. */
 function useMessages(query: ReturnType<typeof queryOf>) {
   const account = useAccountId()
   const queries = useQueryClient()

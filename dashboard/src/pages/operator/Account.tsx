@@ -1,4 +1,4 @@
-/** An account: what holds for it, and what an operator does for it. */
+/** An account: its limits, and changes by operators. */
 import { Button, Group, List, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { Suspense, useState } from 'react'
 import { newKey } from '../../api/new-key'
@@ -106,7 +106,7 @@ function SetLimits({ detail: { account, limits }, onClose }: { readonly detail: 
       <form onSubmit={(event) => { event.preventDefault(); submit() }}>
         <Stack>
           <TextInput label={text.perSecond} {...numbers} value={perSecond} onChange={(event) => setPerSecond(event.currentTarget.value)} data-autofocus />
-          <TextInput label={text.atOnce} {...numbers} value={burst} onChange={(event) => setBurst(event.currentTarget.value)} />
+          <TextInput label={text.burst} {...numbers} value={burst} onChange={(event) => setBurst(event.currentTarget.value)} />
           <TextInput
             label={text.days} description={text.daysHelp} pattern=" *(exempt|[0-9]+( *, *[0-9]+)*)? *" maxLength={4_000} value={warmUp} autoComplete="off" spellCheck={false}
             onChange={(event) => setWarmUp(event.currentTarget.value)}

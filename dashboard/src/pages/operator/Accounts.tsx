@@ -3,7 +3,7 @@ import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useList, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
-import { visit } from '../../api/session'
+import { impersonate } from '../../api/session'
 import { Confirm } from '../../parts/Confirm'
 import { PageLink, useFilters } from '../../parts/Link'
 import { notify, notifyFailure } from '../../parts/notify'
@@ -20,7 +20,7 @@ import { text as parts } from '../../words/parts'
 
 type Account = components['schemas']['OperatorAccount']
 
-const ORDERS = ['volume', 'conduct', 'limits', 'new', 'name'] as const
+const ORDERS = ['volume', 'reputation', 'limits', 'new', 'name'] as const
 const TONES: Readonly<Record<string, Tone>> = { active: 'good', suspended: 'bad', closed: 'plain' }
 
 export default function AccountsPage() {
@@ -69,7 +69,7 @@ function Found({ accounts, ask }: { readonly accounts: readonly Account[]; reado
                 <PageLink to={['accounts', account.id]} fz="sm" className={classes.break ?? ''}>{account.name}</PageLink>
                 <Group gap="xs">
                   <Actions account={account} ask={ask} />
-                  <Visit account={account} />
+                  <Impersonate account={account} />
                   <PageLink to={['queue']} search={{ account: account.id }} fz="xs">{text.queue}</PageLink>
                 </Group>
               </Stack>
@@ -110,22 +110,22 @@ function Actions({ account, ask }: { readonly account: Account; readonly ask: (a
   return <Allowed to="operatorSuspendAccount">{(control) => <Button {...control} {...shown} aria-label={text.suspendNamed(account.name)}>{text.suspend}</Button>}</Allowed>
 }
 
-/** Its pages as a viewer sees them. */
-function Visit({ account }: { readonly account: Account }) {
+/** Opens the account's pages as a viewer sees them. */
+function Impersonate({ account }: { readonly account: Account }) {
   const navigate = useNavigate()
   const [isPending, setPending] = useState(false)
   const begin = async () => {
     setPending(true)
     try {
-      await navigate({ to: `/${await visit(account.id)}/overview` })
+      await navigate({ to: `/${await impersonate(account.id)}/overview` })
     } catch (error) {
       setPending(false)
       notifyFailure(error)
     }
   }
   return (
-    <Allowed to="operatorVisitAccount">
-      {(control) => <Button {...control} variant="default" size="compact-xs" loading={isPending} aria-label={text.visitNamed(account.name)} onClick={() => void begin()}>{text.visit}</Button>}
+    <Allowed to="operatorImpersonateAccount">
+      {(control) => <Button {...control} variant="default" size="compact-xs" loading={isPending} aria-label={text.impersonateNamed(account.name)} onClick={() => void begin()}>{text.impersonate}</Button>}
     </Allowed>
   )
 }

@@ -51,14 +51,14 @@ export default function AddressesPage() {
   )
 }
 
-/** Of the lanes with the largest allowances: what each took, day by day. */
+/** For the lanes with the largest quotas: how many emails each accepted, day by day. */
 function WarmUp({ address: { ip, warm_ups: lanes } }: { readonly address: components['schemas']['OperatorAddress'] }) {
   const series = lanes.map(({ lane }, place) => ({ name: laneName(place), label: lane, tone: TONES[place] ?? 'plain' }))
   return (
     <Section title={text.warmUpOf(ip)}>
       <List size="sm">
-        {lanes.map(({ lane, day, taken, allowance }) => (
-          <List.Item key={lane} className={classes.break ?? ''}>{text.warmUpToday(lane, number(day), number(taken), number(allowance))}</List.Item>
+        {lanes.map(({ lane, day, accepted, quota }) => (
+          <List.Item key={lane} className={classes.break ?? ''}>{text.warmUpToday(lane, number(day), number(accepted), number(quota))}</List.Item>
         ))}
       </List>
       <Chart label={text.byDay} kind="lines" series={series} rows={warmUpRows(lanes, text.daysAgo)} />

@@ -20,12 +20,12 @@ import { text as parts } from '../../words/parts'
 import { LaneTable } from './LaneTable'
 
 type Detail = components['schemas']['OperatorLaneDetail']
-type Lesson = components['schemas']['OperatorLesson']
+type LimitChange = components['schemas']['OperatorLimitChange']
 
 const ASK_MS = 10_000
 const LISTED = 20
-const SERIES: readonly Series[] = [{ name: 'rate', label: text.learnt, tone: 'good' }, { name: 'refused', label: text.refused, tone: 'bad' }]
-// What operators did themselves is changed in other ways.
+const SERIES: readonly Series[] = [{ name: 'rate', label: text.learnedRate, tone: 'good' }, { name: 'refused', label: text.refused, tone: 'bad' }]
+// An operator's own changes are reversed with other controls.
 const NOT_UNDONE: readonly string[] = ['undone', 'pinned', 'unpinned']
 
 export default function LanePage() {
@@ -38,13 +38,13 @@ export default function LanePage() {
         {(detail) => (
           <Stack>
             <Present detail={detail} />
-            <Section title={text.holds}><Standings detail={detail} /></Section>
-            {ratePlots(detail.lessons, moment).map(([address, rows]) => (
+            <Section title={text.learned}><LearnedLimits detail={detail} /></Section>
+            {ratePlots(detail.limit_changes, moment).map(([address, rows]) => (
               <Chart key={address} label={text.plot(address)} kind="lines" series={SERIES} rows={rows} format={rate} />
             ))}
-            <Section title={text.why}>
-              {detail.lessons.length === 0 ? <Text size="sm">{text.noLessons}</Text> : (
-                <ItemList label={text.why}>{detail.lessons.slice(0, LISTED).map((lesson) => <LessonRow key={lesson.id} lesson={lesson} />)}</ItemList>
+            <Section title={text.limitChanges}>
+              {detail.limit_changes.length === 0 ? <Text size="sm">{text.noLimitChanges}</Text> : (
+                <ItemList label={text.limitChanges}>{detail.limit_changes.slice(0, LISTED).map((change) => <LimitChangeRow key={change.id} change={change} />)}</ItemList>
               )}
             </Section>
           </Stack>
@@ -66,9 +66,9 @@ function Present({ detail: { now } }: { readonly detail: Detail }) {
   )
 }
 
-function Standings({ detail }: { readonly detail: Detail }) {
-  if (detail.standings.length === 0) return <Text size="sm">{text.begins(rate(detail.begins_at))}</Text>
-  return detail.standings.map(({ address, domain, lines }) => (
+function LearnedLimits({ detail }: { readonly detail: Detail }) {
+  if (detail.learned_limits.length === 0) return <Text size="sm">{text.begins(rate(detail.begins_at))}</Text>
+  return detail.learned_limits.map(({ address, domain, lines }) => (
     <div key={address}>
       <Text fw={600} size="sm" className={classes.break}>{domain !== null ? text.ofDomain(domain) : address === '' ? text.ofAll : text.ofAddress(address)}</Text>
       <List size="sm">{lines.map((line) => <List.Item key={line} className={classes.break ?? ''}>{line}</List.Item>)}</List>
@@ -76,18 +76,18 @@ function Standings({ detail }: { readonly detail: Detail }) {
   ))
 }
 
-function LessonRow({ lesson }: { readonly lesson: Lesson }) {
+function LimitChangeRow({ change }: { readonly change: LimitChange }) {
   const [isAsked, setAsked] = useState(false)
-  const undo = useWrite((api) => api.POST('/v1/operator/lessons/{id}/undo', { params: { path: { id: lesson.id } } }), ['operator'])
+  const undo = useWrite((api) => api.POST('/v1/operator/limit-changes/{id}/undo', { params: { path: { id: change.id } } }), ['operator'])
   return (
     <ItemRow>
       <Stack gap={2} miw={0} flex="1 1 280px">
-        <Text size="sm" className={classes.break}>{lesson.what}</Text>
-        <Text size="xs" c="dimmed" className={classes.break}><Moment at={lesson.at} />{lesson.address !== '' && ` · ${lesson.address}`}{lesson.message !== null && ` · ${lesson.message}`}</Text>
+        <Text size="sm" className={classes.break}>{change.what}</Text>
+        <Text size="xs" c="dimmed" className={classes.break}><Moment at={change.at} />{change.address !== '' && ` · ${change.address}`}{change.message !== null && ` · ${change.message}`}</Text>
       </Stack>
-      {!NOT_UNDONE.includes(lesson.kind) && (
-        <Allowed to="operatorUndoLesson">
-          {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" aria-label={text.undoNamed(lesson.what)} onClick={() => setAsked(true)}>{text.undo}</Button>}
+      {!NOT_UNDONE.includes(change.kind) && (
+        <Allowed to="operatorUndoLimitChange">
+          {(control) => <Button {...control} variant="default" size="xs" aria-haspopup="dialog" aria-label={text.undoNamed(change.what)} onClick={() => setAsked(true)}>{text.undo}</Button>}
         </Allowed>
       )}
       <Confirm
@@ -101,7 +101,7 @@ function LessonRow({ lesson }: { readonly lesson: Lesson }) {
 }
 
 function Actions({ detail }: { readonly detail: Detail }) {
-  const { lane, now, standings } = detail
+  const { lane, now, learned_limits: learned } = detail
   const [asked, setAsked] = useState<'pause' | 'pin' | null>(null)
   const resume = useWrite((api) => api.POST('/v1/operator/lanes/{lane}/resume', { params: { path: { lane } } }), ['operator'])
   const close = () => setAsked(null)
@@ -122,12 +122,12 @@ function Actions({ detail }: { readonly detail: Detail }) {
         </Allowed>
       )}
       {asked === 'pause' && <Pause lane={lane} onClose={close} />}
-      {asked === 'pin' && <Pin lane={lane} addresses={standings.filter(({ domain }) => domain === null).map(({ address }) => address)} onClose={close} />}
+      {asked === 'pin' && <Pin lane={lane} addresses={learned.filter(({ domain }) => domain === null).map(({ address }) => address)} onClose={close} />}
     </>
   )
 }
 
-/** At a rate, or no longer. */
+/** Pins the lane's rate, or unpins it. */
 function Pin({ lane, addresses, onClose }: { readonly lane: string; readonly addresses: readonly string[]; readonly onClose: () => void }) {
   const [perSecond, setPerSecond] = useState('')
   const [address, setAddress] = useState(addresses[0] ?? '')

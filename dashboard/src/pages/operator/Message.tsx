@@ -64,9 +64,9 @@ function Why({ recipient }: { readonly recipient: Recipient }) {
     ...(recipient.cause === null ? [] : [text.sender(recipient.what_to_do)]),
     ...(recipient.operator === null ? [] : [text.operator(recipient.operator)]),
   ]
-  const steps = recipient.attempts.map(({ started_at: at, outcome, mx, code, response }, place): Step => ({
+  const steps = recipient.attempts.map(({ started_at: at, outcome, mx_host: server, code, response }, place): Step => ({
     key: String(place),
-    title: text.attempt(place + 1, outcome ?? text.noResult, mx),
+    title: text.attempt(place + 1, outcome ?? text.noResult, server),
     at,
     tone: outcome === null ? 'plain' : toneOf(outcome),
     body: response === null ? undefined : <Code block className={classes.break ?? ''}>{code === null ? response : `${String(code)} ${response}`}</Code>,
@@ -79,7 +79,7 @@ function Why({ recipient }: { readonly recipient: Recipient }) {
   )
 }
 
-/** Read when it is asked for, and once: each time is in the customer's log. */
+/** Read on request, and once: the customer's log records each time. */
 function Content({ id }: { readonly id: string }) {
   const read = useWrite((api) => api.GET('/v1/operator/messages/{id}/content', { params: { path: { id } } }))
   if (read.data === undefined) {

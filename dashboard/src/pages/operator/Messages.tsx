@@ -1,4 +1,4 @@
-/** A message of any account, found by what a customer quotes. */
+/** A message of any account, found by an id or address that a customer quotes. */
 import { Stack, Table, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'

@@ -73,7 +73,7 @@ function Latency({ latency }: Pick<Overview, 'latency'>) {
   )
 }
 
-/** Between the last two readings. */
+/** Rates between the last two readings. */
 function useRates(overview: Overview | undefined): Rates | null {
   const [seen, setSeen] = useState<{ readonly before: Overview | null; readonly last: Overview | null }>({ before: null, last: null })
   if (overview !== undefined && overview !== seen.last) setSeen({ before: seen.last, last: overview })
@@ -102,11 +102,11 @@ function Figures({ overview, rates }: { readonly overview: Overview; readonly ra
   )
 }
 
-/** Lessons and what operators changed, the newest first. */
+/** Limit changes and changes by operators, newest first. */
 function Changes({ overview }: { readonly overview: Overview }) {
   const since = new Date(overview.at).getTime() - HOUR_MS
   const lines = [
-    ...overview.lessons.map(({ id, at, lane, what }) => ({ key: `lesson ${String(id)}`, at, said: text.lesson(lane, what) })),
+    ...overview.limit_changes.map(({ id, at, lane, what }) => ({ key: `limit change ${String(id)}`, at, said: text.limitChange(lane, what) })),
     ...overview.changes.map(({ at, actor, action, target }, place) => ({ key: `change ${String(place)}`, at, said: text.change(actor, action, target) })),
   ].filter(({ at }) => new Date(at).getTime() >= since).sort((a, b) => b.at.localeCompare(a.at))
   return (

@@ -1,4 +1,4 @@
-/** First the count, then the change of exactly what was counted. */
+/** Counts recipients first, then changes exactly those. */
 import { Button, Group, SegmentedControl, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { useWrite } from '../../api/queries'

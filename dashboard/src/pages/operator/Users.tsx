@@ -1,4 +1,4 @@
-/** A user of any account: where they are logged in, and the end of that. */
+/** Users of any account: their logins, and how to end them. */
 import { Button, Group, Stack, Text } from '@mantine/core'
 import { useState } from 'react'
 import { useRead, useWrite } from '../../api/queries'

@@ -1,4 +1,4 @@
-/** Which mail an operator chose, as the address has it. */
+/** The operator's choice of recipients, in the address of the page. */
 export const CHOICES = ['lane', 'destination', 'account', 'message', 'older'] as const
 export type Choice = (typeof CHOICES)[number]
 export type Chosen = Partial<Record<Choice, string>>

@@ -57,7 +57,7 @@ export function Webhook() {
           return <WebhookFound health={health} />
         }}
       </Loaded>
-      <PageLink to={['webhook']} fz="sm">{text.webhookLink}</PageLink>
+      <PageLink to={['webhooks']} fz="sm">{text.webhookLink}</PageLink>
     </Section>
   )
 }

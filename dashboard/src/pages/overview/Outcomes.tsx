@@ -41,7 +41,7 @@ export function Outcomes({ usage }: { readonly usage: Usage }) {
   )
 }
 
-/** Oldest first, as an axis goes. */
+/** Oldest first, as on an axis. */
 function rowsOf(usage: Usage) {
   const rows = usage.hours === null
     ? usage.days.map((day) => ({ at: utcDay(day.day), values: values(day) }))

@@ -1,4 +1,4 @@
-/** The runbooks of alerts and of posthouse doctor, in the package: for who is called at night, without a login and while the service is away. */
+/** The runbooks of alerts and of posthouse doctor, from the package: for an engineer on call, without a login and while the service is down. */
 import { Anchor, Code, Container, List, Stack, Text, Title } from '@mantine/core'
 import { useEffect } from 'react'
 import { RouterLink, useParam } from '../../parts/Link'

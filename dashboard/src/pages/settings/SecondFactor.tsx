@@ -112,7 +112,7 @@ function RecoveryCodes({ codes, said, onClose }: { readonly codes: readonly stri
     onClose()
     void load()
   }
-  // Closed by its button alone: the codes are shown once.
+  // Only its button closes it: the codes are shown once.
   return (
     <Modal opened onClose={stored} title={text.recoveryTitle} withCloseButton={false} closeOnClickOutside={false} closeOnEscape={false}>
       <Stack>

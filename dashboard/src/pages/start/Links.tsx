@@ -1,4 +1,4 @@
-/** Adding a domain, which goes on at its own page, and steps that are done on other pages. */
+/** Adding a domain, which continues on the domain's page, and steps on other pages. */
 import { Button, Group, Stack, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { useRead, useWrite } from '../../api/queries'

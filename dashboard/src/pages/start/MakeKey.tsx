@@ -10,7 +10,7 @@ import { Failure, Lines } from '../../parts/States'
 import { senderDomain } from '../../rules/sender-domain'
 import { text } from '../../words/start'
 
-// May send, and nothing else: a first mail needs no choice.
+// The key may only send: a first email needs no choice.
 const KEY = { name: text.key.name, mode: 'live', scopes: ['send'], credential_id: null, allowed_networks: null, sender_domains: null, expires_at: null } satisfies components['schemas']['KeyRequest']
 
 export function MakeKey({ isMade, isWaiting, onMade }: { readonly isMade: boolean; readonly isWaiting: boolean; readonly onMade: () => void }) {

@@ -34,7 +34,7 @@ export function TestMail({ onSent }: { readonly onSent: () => void }) {
   )
 }
 
-/** What happens to the mail, while it happens. */
+/** The timeline of the message, live. */
 function Arrival({ id }: { readonly id: string }) {
   const read = useRead(['message', id], (api) => api.GET('/v1/messages/{id}', { params: { path: { id } } }), {
     every: (data) => (data === undefined || data.message.status === 'queued' ? ASK_MS : false),

@@ -60,7 +60,7 @@ function Ping({ url, isEnabled, onUse }: { readonly url: string; readonly isEnab
         <Allowed to="pingWebhook" unless={isEnabled ? null : text.webhook.disabled}>
           {(control) => <Button {...control} loading={ping.isPending} onClick={() => { onUse(); ping.mutate() }}>{text.webhook.ping}</Button>}
         </Allowed>
-        <PageLink to={['webhook']} fz="sm">{text.webhook.open}</PageLink>
+        <PageLink to={['webhooks']} fz="sm">{text.webhook.open}</PageLink>
       </Group>
       {ping.error !== null && <Failure error={ping.error} title={text.webhook.failed} />}
       {ping.data !== undefined && <Answer id={ping.data.delivery.id} />}
@@ -68,14 +68,14 @@ function Ping({ url, isEnabled, onUse }: { readonly url: string; readonly isEnab
   )
 }
 
-/** The answer of the user's server, as soon as it is there. */
+/** The answer of the user's server, as soon as it arrives. */
 function Answer({ id }: { readonly id: string }) {
   const read = useRead(['deliveries', 'single', id], (api) => api.GET('/v1/webhook/deliveries/{id}', { params: { path: { id } } }), {
     every: (data) => (data === undefined || data.delivery.status === 'pending' ? ASK_MS : false),
   })
   const delivery = read.data?.delivery
   if (read.error !== null && delivery === undefined) return <Failure error={read.error} retry={() => void read.refetch()} />
-  // A call that failed is repeated: its first answer is shown meanwhile.
+  // A call that failed is repeated: its first answer is shown in the meantime.
   if (delivery === undefined || (delivery.status === 'pending' && delivery.attempt === 0)) {
     return <Alert w="100%" color="indigo" role="status"><Group gap="xs"><Loader size="xs" aria-hidden="true" /><Text size="sm">{text.webhook.pinging}</Text></Group></Alert>
   }
@@ -85,7 +85,7 @@ function Answer({ id }: { readonly id: string }) {
       <Stack gap="xs" align="flex-start">
         {delivery.http_status !== null && <Text size="sm" fw={600}>{text.webhook.answered(number(delivery.http_status))}</Text>}
         {!isGood && <Text size="sm" className={classes.break}>{delivery.error ?? text.webhook.unanswered}</Text>}
-        <PageLink to={['webhook', id]} fz="sm">{text.webhook.delivery}</PageLink>
+        <PageLink to={['webhooks', 'account', id]} fz="sm">{text.webhook.delivery}</PageLink>
       </Stack>
     </Alert>
   )

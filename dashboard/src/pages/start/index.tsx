@@ -34,7 +34,7 @@ export default function StartPage() {
 
 function Cards({ steps }: { readonly steps: readonly FoundStep[] }) {
   const cards = cardsOf(steps)
-  // The first step to do is open, the domain that mail needs, and a key that waits; others fold away, unless the user works in them.
+  // Open are the next step, the domain that mail needs, and a key that waits; others are folded, unless the user works in them.
   const [chosen, setChosen] = useState<Partial<Record<CardName, boolean>>>({})
   const next = cards.find(({ isDone }) => !isDone)?.name
   const isOpen = (name: CardName) => chosen[name] ?? (name === next || (name === 'domain' && !isStepDone(steps, 'domain_verified')) || (name === 'key' && isWaiting(steps)))
@@ -74,7 +74,7 @@ function Cards({ steps }: { readonly steps: readonly FoundStep[] }) {
   )
 }
 
-/** What the user opened or closed; the other cards go on by themselves. */
+/** What the user opened or closed; the other cards change automatically. */
 function changedCards(before: readonly CardName[], after: readonly CardName[]): Partial<Record<CardName, boolean>> {
   const opened = after.filter((name) => !before.includes(name)).map((name) => [name, true])
   const closed = before.filter((name) => !after.includes(name)).map((name) => [name, false])

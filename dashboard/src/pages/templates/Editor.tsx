@@ -1,4 +1,4 @@
-/** CodeMirror, in a chunk of its own. */
+/** CodeMirror, in a separate chunk. */
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
 import { html } from '@codemirror/lang-html'
 import { HighlightStyle, syntaxHighlighting } from '@codemirror/language'
@@ -7,7 +7,7 @@ import { drawSelection, EditorView, keymap, lineNumbers } from '@codemirror/view
 import { tags } from '@lezer/highlight'
 import { getNonce } from 'get-nonce'
 import { useEffect, useRef } from 'react'
-// A file of its own: that of the page would bring the page's chunk along.
+// A separate file: that of the page would pull in the page's chunk.
 import classes from './editor.module.css'
 
 const COLORS = HighlightStyle.define([
@@ -39,7 +39,7 @@ export default function Editor({ initial, label, isHtml, isReadOnly, onChange }:
       doc: initial,
       extensions: [
         history(), lineNumbers(), drawSelection(), EditorView.lineWrapping,
-        // Tab is left to the browser: a keyboard has to get out.
+        // The browser handles Tab: keyboard users must be able to leave the editor.
         keymap.of([...defaultKeymap, ...historyKeymap]),
         ...(isHtml ? [html({ autoCloseTags: false })] : []),
         syntaxHighlighting(COLORS),

@@ -23,7 +23,7 @@ export function Versions({ template, draft, onLoad }: {
     (api, version: number) => api.POST('/v1/templates/{alias}/publish', { params: { path: { alias } }, body: { version } }), ['template', 'templates'],
   )
   const drafts = new Map([[DRAFT, draft], ...template.versions.map((version) => [version.version, draftOf(version)] as const)])
-  // With the draft; if that is the same, what the version changed.
+  // Compared with the draft; if they are the same, with the version before.
   const compare = (place: number, version: number) => {
     const older = template.versions[place + 1]?.version
     const isDraft = isSame(drafts.get(version) ?? draft, draft)
@@ -40,7 +40,7 @@ export function Versions({ template, draft, onLoad }: {
             <ItemRow key={number}>
               <Stack gap={2} miw={0} flex="1 1 220px">
                 <Group gap="xs"><Text fw={600}>{text.version(number)}</Text>{number === published && <StatusBadge state="" label={text.isPublished} tone="good" />}</Group>
-                <Text size="sm" c="dimmed" className={classes.break}><Ago at={version.created_at} />{version.author !== null && ` ${text.by(version.author)}`}</Text>
+                <Text size="sm" c="dimmed" className={classes.break}><Ago at={version.created_at} /> {text.by(version.author)}</Text>
               </Stack>
               <Group gap="xs">
                 <Button variant="default" size="xs" aria-label={text.compareNamed(number)} aria-haspopup="dialog" onClick={() => compare(place, number)}>{text.compare}</Button>
@@ -50,10 +50,10 @@ export function Versions({ template, draft, onLoad }: {
                     {(control) => (
                       <Button
                         {...control} variant="default" size="xs" loading={publish.isPending && publish.variables === number}
-                        aria-label={isBack ? text.takeBackNamed(number) : text.publishNamed(number)}
+                        aria-label={isBack ? text.rollBackNamed(number) : text.publishNamed(number)}
                         onClick={() => publish.mutate(number, { onSuccess: () => notify(text.publishedNow(number)), onError: notifyFailure })}
                       >
-                        {isBack ? text.takeBack : text.publish}
+                        {isBack ? text.rollBack : text.publish}
                       </Button>
                     )}
                   </Allowed>

@@ -1,4 +1,4 @@
-/** The draft with its preview and dry run beside it, and the versions below. */
+/** The draft with its preview and dry run next to it, and the versions below. */
 import { Badge, Button, Group, SegmentedControl, SimpleGrid, Skeleton, Stack, Text, TextInput, Title } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { Suspense, useState } from 'react'

@@ -1,7 +1,7 @@
-"""The access line: one JSON object for each answered request, in the log of its process.
+"""The access log: one JSON line for each answered request, in the log of its process.
 
-It names the route, not the path, and no query: those may hold addresses of recipients, and tokens of links. Accounts
-and messages are named by the ids that people see. It is written without the steps of other log lines, which would take
+A line names the route, but not the path or the query, which may contain recipients' addresses and tokens of links.
+Accounts and messages are named by their public ids. It bypasses the processing of other log lines, which would take
 several times as long.
 """
 
@@ -16,14 +16,14 @@ from starlette.types import Scope
 from posthouse.entrypoints.http import responses
 from posthouse.rules import ids
 
-# In a request's scope, once they are known.
+# Keys in a request's scope, set once their values are known.
 ACCOUNT_ID: Final = "posthouse.account_id"
 MESSAGE: Final = "posthouse.message"
 SECONDS_DIGITS: Final = 4
 
 
 class AccessLog:
-    """`write` gets each line, with its end."""
+    """`write` is called with each line, including its line end."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -48,7 +48,7 @@ class AccessLog:
 
 
 class LineWriter:
-    """Writes the lines of requests that are answered together, as those of a batch are, in one piece."""
+    """Write the lines of requests that are answered together, such as those of a group commit, in one call."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -66,7 +66,7 @@ class LineWriter:
 
 
 def route_of(scope: Scope) -> str | None:
-    """The route as it is written in the interface, such as /v1/suppressions/{email}; None for an unknown address."""
+    """The route as the OpenAPI document writes it, such as /v1/suppressions/{email}; None for an unknown path."""
     if scope["path"] == "/emails":
         return "/emails"
     return getattr(scope.get("route"), "path", None)

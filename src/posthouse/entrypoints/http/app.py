@@ -1,6 +1,5 @@
-"""The HTTP application: the router, the frame around it, and the services that it opens and closes."""
+"""The HTTP application: the router, the request middleware, and the flows that it opens and closes."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
@@ -12,162 +11,165 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Lifespan
 
-from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.entrypoints.http import docs_page, openapi, responses, unauthenticated
+from posthouse.entrypoints.http import api_reference, request_limits, responses
 from posthouse.entrypoints.http.access_log import AccessLog
-from posthouse.entrypoints.http.at_once import AtOnce
-from posthouse.entrypoints.http.frame import Frame
+from posthouse.entrypoints.http.api_reference import OpenApiDocument
+from posthouse.entrypoints.http.cached_read import CachedReads
 from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.request_ids import RequestIds
+from posthouse.entrypoints.http.request_head import RequestIds
+from posthouse.entrypoints.http.request_limits import ConcurrencyLimit, UnauthenticatedLimit
+from posthouse.entrypoints.http.request_middleware import RequestMiddleware
+from posthouse.entrypoints.http.route_context import Access, FlowsByClass, OperationRoute
 from posthouse.entrypoints.http.routes import (
     account,
-    alerts,
     captured,
     credentials,
     dashboard,
     domains,
     dry_run,
-    email_batch,
     emails,
     endpoints,
-    erasures,
     events,
-    health,
     live,
-    message_cancellation,
+    message_changes,
     message_detail,
-    message_retry,
     message_search,
     next_message,
     operator,
     operator_accounts,
-    operator_inbox,
+    operator_lanes,
     operator_messages,
-    operator_users,
-    resends,
     service,
     sessions,
     suppressions,
     team,
     templates,
     unsubscribe,
-    webhooks,
+    usage_and_ledger,
 )
+from posthouse.entrypoints.http.routes.service import ServiceInfo
 from posthouse.entrypoints.http.send_email import SendEndpoint
-from posthouse.entrypoints.http.services import Services
-from posthouse.entrypoints.http.static_content import StaticContent
-from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
-from posthouse.rules.fair_share import FairShare
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.intake import Intake
+from posthouse.flows.account.live import Live, NextMessage
+from posthouse.flows.shared.shares import FairShare
+from posthouse.randomness import Randomness
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.traces import Tracer
 
 _FAMILIES: Final = (
     emails,
-    email_batch,
     templates,
     sessions,
     team,
     account,
-    alerts,
+    usage_and_ledger,
     domains,
     credentials,
     message_search,
     live,
-    next_message,  # before /v1/messages/{id}
+    next_message,  # must come before /v1/messages/{id}
     message_detail,
-    message_retry,
-    message_cancellation,
-    erasures,
-    resends,
+    message_changes,
     suppressions,
     dry_run,
-    webhooks,
     endpoints,
     events,
     unsubscribe,
-    health,
     service,
     captured,
     operator,
     operator_accounts,
-    operator_inbox,
+    operator_lanes,
     operator_messages,
-    operator_users,
     dashboard,
-    docs_page,
+    api_reference,
 )
 
-# Of all clients of this process.
+# Who may call each operation.
+OPERATIONS: Final[Mapping[str, Access]] = {
+    route.unique_id: route.access
+    for family in _FAMILIES
+    for route in family.router.routes
+    if isinstance(route, OperationRoute)
+}
+
+# For all clients of this process.
 CONNECTIONS_MAX: Final = 8_000
-# Clients behind one address may have this part of them in any case, while any is free.
+# Clients of one address may always open this share of the connections, while any is free.
 CONNECTIONS_PART_LEAST: Final = 16
 
 
 def create_app(
-    open_services: Callable[[], AbstractAsyncContextManager[Services]],
+    open_flows: Callable[[], AbstractAsyncContextManager[tuple[FlowsByClass, Tracer | None]]],
     clock: Clock,
-    chance: Chance,
-    unauthenticated_rate: Rate = unauthenticated.RATE,
+    randomness: Randomness,
+    service_info: ServiceInfo,
+    unauthenticated_rate: Rate = request_limits.UNAUTHENTICATED_RATE,
     *,
     names_proxies: bool = True,
     captures: bool = False,
     connections_max: int = CONNECTIONS_MAX,
     on_stop: Callable[[], None] = lambda: None,
     access_log: AccessLog | None = None,
-) -> Frame:
-    """`on_stop` is called when the server begins to stop with requests or connections under way."""
-    request_ids = RequestIds(clock, chance)
+) -> RequestMiddleware:
+    """`on_stop` is called when the server begins to stop while requests or connections are open."""
+    request_ids = RequestIds(clock, randomness)
     reader = BodyReader()
     send_endpoint = SendEndpoint(reader)
-    at_once = AtOnce()
+    concurrency = ConcurrencyLimit()
 
     @asynccontextmanager
     async def lifespan(application: FastAPI) -> AsyncIterator[Mapping[str, object]]:
-        async with open_services() as services:
-            application.state.services = services
+        async with open_flows() as (flows, tracer):
+            application.state.flows = flows
+            application.state.tracer = tracer
+            application.state.clock = clock
+            application.state.service_info = service_info
             application.state.reader = reader
-            application.state.at_once = at_once
-            application.state.kept_reads = operator.KeptReads()
-            send_endpoint.services = services
+            application.state.concurrency_limit = concurrency
+            application.state.cached_reads = CachedReads()
+            send_endpoint.open(flows[Admission], flows[Intake], tracer)
             least = connections_max // CONNECTIONS_PART_LEAST
             connections: FairShare[str] = FairShare(connections_max, least=least)
 
             def stop() -> None:
                 on_stop()
-                services.stop_waiting()
+                # Responses that wait for something to happen end.
+                flows[NextMessage].close()
+                flows[Live].close()
 
             yield {
                 responses.REQUEST_IDS: request_ids,
                 responses.CONNECTIONS: connections,
                 responses.ON_STOP: stop,
             }
-            await services.intake.drain()
+            await flows[Intake].drain()
 
     limit = UnauthenticatedLimit(clock, unauthenticated_rate)
-    router = create_router(send_endpoint, lifespan)
-    return Frame(
+    router = create_router(lifespan)
+    return RequestMiddleware(
         router,
         send_endpoint,
         request_ids,
         limit,
-        at_once,
+        concurrency,
         names_proxies=names_proxies,
         captures=captures,
         access_log=access_log,
     )
 
 
-def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+def create_router(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     application = FastAPI(lifespan=lifespan, redirect_slashes=False, openapi_url=None, docs_url=None, redoc_url=None)
     for family in _FAMILIES:
         application.router.routes.extend(family.router.routes)
-    # The frame calls the endpoint directly; this route only makes other methods a 405.
-    application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))
     application.add_exception_handler(HTTPException, _on_http_exception)
     application.add_exception_handler(RequestValidationError, _on_validation_error)
     application.add_exception_handler(Exception, _on_fault)
-    document = _Document(application)
+    document = OpenApiDocument(application)
 
     @application.get("/openapi.json", include_in_schema=False)
     async def openapi_json(request: Request) -> Response:
@@ -176,40 +178,23 @@ def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | Non
     return application
 
 
-class _Document:
-    """The OpenAPI document, made when it is first asked for: it takes as long as the rest of a start."""
-
-    def __init__(self, application: FastAPI) -> None:
-        self._application = application
-        self._made: asyncio.Future[StaticContent] | None = None
-
-    async def content(self) -> StaticContent:
-        if self._made is None:
-            self._made = asyncio.ensure_future(asyncio.to_thread(self._make))
-        # Others may wait for it, too.
-        return await asyncio.shield(self._made)
-
-    def _make(self) -> StaticContent:
-        return StaticContent.of(responses.encoded(openapi.openapi(self._application)), "application/json")
-
-
 async def _on_http_exception(request: Request, fault: Exception) -> Response:
     if isinstance(fault, HTTPException) and fault.status_code == 405:
         allowed = ", ".join(_methods_at(request))
         refusal = Refusal(
             Code.INVALID_REQUEST,
-            f"{request.method} is not a method of this address; it takes {allowed}.",
+            f"{request.method} is not a method of this path; it takes {allowed}.",
             headers={"Allow": allowed},
         )
         return responses.error_response(request.scope, refusal, 405)
     return responses.error_response(
         request.scope,
-        Refusal(Code.NOT_FOUND, "There is nothing at this address: see /docs for what there is."),
+        Refusal(Code.NOT_FOUND, "There is nothing at this path: see /docs for the API."),
     )
 
 
 def _methods_at(request: Request) -> list[str]:
-    """Of all routes at the address; the router names only those of the first match."""
+    """The methods of all routes at the path; the router names only those of the first match."""
     methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -222,5 +207,5 @@ async def _on_validation_error(request: Request, _: Exception) -> Response:
 
 
 async def _on_fault(_: Request, fault: Exception) -> Response:
-    """Refusals too: the frame counts and answers them."""
+    """Refusals too: the request middleware counts and answers them."""
     raise fault

@@ -3,7 +3,7 @@
 import asyncio
 import csv
 import io
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -21,9 +21,8 @@ from posthouse.rules.spreadsheet import guarded
 CSV_TYPE: Final = "text/csv"
 EXPORT_DESCRIPTION: Final = f"""\
 UTF-8, with a header line. A text that a spreadsheet would take for a formula begins with `'`. After {ROWS_MAX:,}
-rows or {SECONDS_MAX / 60:.0f} minutes the file ends with the line `# There is more: go on with cursor=…`. An account
-has its share of the exports at a time.
-"""
+rows or {SECONDS_MAX / 60:.0f} minutes the file ends with the line `# There is more: continue with cursor=…`. An account
+can only run its share of exports at the same time."""
 
 Item = TypeVar("Item")
 Cell = str | int | None
@@ -31,11 +30,11 @@ Cell = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class CsvFile(Generic[Item]):
-    """`cells` are those of a row; texts are guarded here, numbers are ours."""
+    """`cells` returns those of a row, by the names in the header; texts are guarded here, numbers need no guard."""
 
     name: str
     header: Sequence[str]
-    cells: Callable[[Item], Iterable[Cell]]
+    cells: Callable[[Item], Mapping[str, Cell]]
 
 
 class CsvExport(Response, Generic[Item]):
@@ -62,7 +61,7 @@ class CsvExport(Response, Generic[Item]):
         try:
             with self._exports.place(self._account_id):
                 async with aclosing(self._exports.pages(self._read, self._cursor)) as pages:
-                    # Read before the response starts, so that what is refused has its own status.
+                    # The first page is read before the response starts, so that a refusal gets its own status.
                     first = await anext(pages)
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                     await send(_piece(csv_lines([self._file.header]) + self._written(first)))
@@ -76,9 +75,10 @@ class CsvExport(Response, Generic[Item]):
             leaving.cancel()
 
     def _written(self, page: ExportPage[Item]) -> bytes:
-        rows = [[_cell(cell) for cell in self._file.cells(item)] for item in page.items]
+        header = self._file.header
+        rows = [[_cell(cells[name]) for name in header] for cells in map(self._file.cells, page.items)]
         if page.goes_on_at is not None:
-            rows.append([f"# There is more: go on with cursor={page.goes_on_at}"])
+            rows.append([f"# There is more: continue with cursor={page.goes_on_at}"])
         return csv_lines(rows)
 
 

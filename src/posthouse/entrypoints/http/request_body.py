@@ -1,4 +1,4 @@
-"""Request bodies: read up to a limit, parsed, validated, and refused in plain words."""
+"""Request bodies: reads them up to a limit, parses and validates them, and refuses them in plain words."""
 
 import asyncio
 import difflib
@@ -9,15 +9,15 @@ import pydantic_core
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope
 
-from posthouse.entrypoints.http.in_progress import InProgress, RequestInProgress
-from posthouse.entrypoints.http.repeated_headers import check_content_type
+from posthouse.entrypoints.http.request_head import check_content_type
+from posthouse.entrypoints.http.request_limits import InProgress, RequestInProgress
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 READ_SECONDS_MAX: Final = 30
-# Of all incomplete bodies that this process holds at a time.
+# The bound on all incomplete bodies that this process holds at a time.
 HELD_BYTES_MAX: Final = 512 * limits.MIB
-# Far more than any request needs. Validation would otherwise describe a million errors for a million wrong values.
+# Far more than any request needs. Otherwise validation would describe a million errors for a million wrong values.
 ENTRIES_MAX: Final = 5_000
 # Brackets, braces and commas outside strings: each may cost the parser a hundred bytes.
 STRUCTURE_MAX: Final = 20_000
@@ -36,7 +36,7 @@ class BodyReader:
         self._held_bytes = 0
 
     def check_headers(self, scope: Scope, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> None:
-        """Refuses what the headers show, before the body is read."""
+        """Refuse what can be refused from the headers, before the body is read."""
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > bytes_max:
@@ -57,14 +57,14 @@ class BodyReader:
         *,
         is_here: bool = False,
     ) -> bytes:
-        """The body; with a request of an account, its bytes are counted as that account's.
+        """The body; its bytes count for the account, if the request belongs to one.
 
-        A body that is here already, as most small ones are, needs no timer.
+        A body that has already arrived, as most small ones have, needs no timer.
         """
         if is_here:
             return await self._read(receive, bytes_max, request)
         try:
-            # The first byte counts too: a client that sends nothing must not be waited for.
+            # The wait for the first byte counts too: a client may send nothing.
             async with asyncio.timeout(READ_SECONDS_MAX):
                 return await self._read(receive, bytes_max, request)
         except TimeoutError:
@@ -101,7 +101,7 @@ class BodyReader:
                 if request is not None:
                     await request.grow(size, bytes_max)
                 if self._held_bytes > HELD_BYTES_MAX:
-                    raise _too_much_at_once()
+                    raise _too_many_concurrent_bodies()
                 if not event.get("more_body"):
                     return b"".join(chunks)
         finally:
@@ -109,7 +109,7 @@ class BodyReader:
 
 
 def require_none(body: bytes) -> None:
-    """For a route that takes no body: clients that send one anyway may send an empty object."""
+    """For a route that takes no body; clients that send one anyway may send an empty object."""
     if b"".join(body.split()) not in (b"", b"{}"):
         raise takes_none()
 
@@ -119,7 +119,7 @@ def takes_none() -> Refusal:
 
 
 def parsed(body: bytes, structure_max: int = STRUCTURE_MAX, entries_max: int = ENTRIES_MAX) -> dict[str, Any]:
-    # Each value takes a byte at least: small bodies can't have too many.
+    # Each value takes at least one byte, so small bodies can't contain too many.
     if len(body) > structure_max:
         _check_structure(body, structure_max)
     try:
@@ -134,10 +134,10 @@ def parsed(body: bytes, structure_max: int = STRUCTURE_MAX, entries_max: int = E
 
 
 def _check_structure(body: bytes, structure_max: int) -> None:
-    """Before parsing: the parsed form of a body of nothing but brackets takes a hundred times its size."""
+    """Checked before parsing: a body of nothing but brackets takes a hundred times its size once parsed."""
     if _structure(body) <= structure_max:
         return
-    # Strings may hold any number of commas. Once escapes are removed, every other piece between quotes is a string.
+    # Strings may contain any number of commas. Once escapes are removed, every other piece between quotes is a string.
     pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     if _structure(b"".join(pieces[::2])) > structure_max:
         raise invalid(f"The body has more than {structure_max} values in its lists and objects: send fewer.")
@@ -148,7 +148,7 @@ def _structure(text: bytes) -> int:
 
 
 def check_entries(content: Mapping[str, Any], entries_max: int = ENTRIES_MAX) -> int:
-    """Counts what validation visits: the fields, their entries, and the entries of those."""
+    """Count what validation goes through: the fields, their entries, and the entries of those."""
     count = len(content)
     for value in content.values() if count <= entries_max else ():
         if isinstance(value, list | dict):
@@ -172,7 +172,7 @@ def validated(model: type[Model], content: Mapping[str, Any]) -> Model:
 
 def _explained(model: type[BaseModel], error: ValidationError) -> str:
     details = error.errors(include_url=False, include_input=False, include_context=False)
-    # A missing or unknown field first; otherwise, of a union's branches, the error at the deepest location.
+    # A missing or unknown field first; otherwise the error at the deepest location among a union's branches.
     detail = max(details, key=lambda item: (item["type"] in {"missing", "extra_forbidden"}, len(item["loc"])))
     path = _path(detail["loc"])
     match detail["type"]:
@@ -190,7 +190,7 @@ def _path(location: tuple[int | str, ...]) -> str:
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        # Pydantic puts the branch of a union into the location; clients don't know of it.
+        # Pydantic puts the branch of a union into the location, which means nothing to clients.
         elif "[" not in part and part not in {"str", "int", "float", "bool"}:
             name = part[:NAME_CHARACTERS_SHOWN_MAX]
             path += f".{name}" if path else name
@@ -202,7 +202,7 @@ def _names(model: type[BaseModel]) -> list[str]:
 
 
 def suggestion(given: str, names: Sequence[str]) -> str:
-    """What an unknown name may have meant, or what there is."""
+    """What an unknown name may have meant, or the known names."""
     close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.6)
     return f" Did you mean `{close[0]}`?" if close else f" It takes {', '.join(names) or 'none'}."
 
@@ -212,5 +212,5 @@ def _body_too_large(bytes_max: int) -> Refusal:
     return Refusal(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {limit}: send less.")
 
 
-def _too_much_at_once() -> Refusal:
-    return Refusal(Code.TEMPORARY_FAILURE, "Too many large requests at once: try again.", 1)
+def _too_many_concurrent_bodies() -> Refusal:
+    return Refusal(Code.TEMPORARY_FAILURE, "Too many large requests at the same time: try again.", 1)

@@ -14,24 +14,24 @@ from posthouse.rules.refusal import Code, Refusal
 
 REQUEST_ID: Final = "posthouse.request_id"
 REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
-# True once all of the body has arrived.
+# True once the whole body has arrived.
 IS_BODY_HERE: Final = "posthouse.is_body_here"
-# The frame's headers of the response, and its status once it is sent: see `send_json`.
+# The middleware's headers for the response, and its status once it is sent: see `send_json`.
 FRAME_HEADERS: Final = "posthouse.frame_headers"
 STATUS: Final = "posthouse.status"
 # True for a HEAD request, which routes see as GET: an endless response must not begin.
 IS_HEAD: Final = "posthouse.is_head"
-# In the state that the lifespan gives to connections.
+# A key in the state that the lifespan passes to connections.
 REQUEST_IDS: Final = "posthouse.request_ids"
 CONNECTIONS: Final = "posthouse.connections"
-# Called when the server begins to stop, before it waits for the requests that it has.
+# Called when the server begins to stop, before it waits for open requests.
 ON_STOP: Final = "posthouse.on_stop"
 
 Header = tuple[bytes, bytes]
 
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,
-    "The service failed; it has been logged. Try again, and quote the request id if it stays.",
+    "The service failed, and the failure was logged. Try again, and quote the request id if it fails again.",
 )
 
 
@@ -86,7 +86,7 @@ async def send_refusal(scope: Scope, send: Send, refusal: Refusal) -> None:
 async def send_json(
     scope: Scope, send: Send, status: int, content: Mapping[str, Any], headers: Iterable[Header]
 ) -> None:
-    """Without a Response object and without the frame around `send`, for the hot path."""
+    """Without a Response object and without the middleware around `send`, for the hot path."""
     body = encoded(content)
     lines = [
         (b"content-type", b"application/json"),

@@ -1,17 +1,17 @@
 """Shared by all routes: the logged-in member, the request body, paging, and the JSON response."""
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
-from fastapi import Query, Request
+from fastapi import Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive
 
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID
-from posthouse.entrypoints.http.at_once import AtOnce
-from posthouse.entrypoints.http.repeated_headers import check_content_type, check_idempotency_key
 from posthouse.entrypoints.http.request_body import (
     NAME_CHARACTERS_SHOWN_MAX,
     BodyReader,
@@ -21,89 +21,153 @@ from posthouse.entrypoints.http.request_body import (
     takes_none,
     validated,
 )
-from posthouse.entrypoints.http.responses import timestamp as timestamp
+from posthouse.entrypoints.http.request_head import check_content_type, check_idempotency_key
+from posthouse.entrypoints.http.request_limits import ConcurrencyLimit
 from posthouse.entrypoints.http.send_email import idempotency_key, peer_of
-from posthouse.entrypoints.http.services import Services
-from posthouse.flows.shared.page import Page
-from posthouse.flows.shared.principal import Caller, Member
-from posthouse.rules import role, scope
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.account.write_rate_limit import WriteRateLimit
+from posthouse.flows.operate.message_lookup import MessageLookup
+from posthouse.flows.operate.operators import Operators
+from posthouse.flows.shared.context import Flow
+from posthouse.flows.shared.principal import Caller, Member, Principal
+from posthouse.flows.shared.shared_database import count_for
+from posthouse.rules import role
+from posthouse.rules.credential import Actor, Role, Scope
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
-# A declared parameter whose name ends so stands for all that begin alike.
+# A declared parameter whose name ends like this stands for all names with the same beginning.
 NAMED: Final = "<name>"
 _READING: Final = ("GET", "HEAD")
 SMALL_BODY_BYTES_MAX: Final = 64 * 1024
 
 Body = TypeVar("Body", bound=BaseModel)
 Item = TypeVar("Item")
+FlowT = TypeVar("FlowT")
+# In the scope of a request: the operator who makes it.
+_OPERATOR: Final = "posthouse.operator"
 
-PageSize = Annotated[
-    str,
-    Query(
-        description="1 to 100.",
-        json_schema_extra={"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
-    ),
-]
-
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous page.")]
+GivenMessageId = Annotated[str, Path(alias="id", description="The id from the send response.")]
 MessageFilter = Annotated[
     str | None, Query(description="Only of this message; the list is empty if the account has no such message.")
 ]
 
 
-def services_of(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may call an operation, and what else is checked first; `operation.Declared` explains the fields.
+
+    Without a role, scopes or operators, it is public. With scopes but no role, it takes any credential that has them.
+    """
+
+    role: Role | None = None
+    scopes: tuple[Scope, ...] = ()
+    is_for_operators: bool = False
+    stores: bool = False
+    is_own: bool = False
+    shows_content: bool = False
+
+    @property
+    def is_public(self) -> bool:
+        return self.role is None and not self.scopes and not self.is_for_operators
+
+
+class OperationRoute(APIRoute):
+    access: Access
+    # Which the operation is given.
+    flows: Sequence[type]
+
+
+def access_of(request: Request) -> Access:
+    route: OperationRoute = request.scope["route"]
+    return route.access
+
+
+class FlowsByClass(Protocol):
+    """The flows of the process, which `compose.flows` builds."""
+
+    def __getitem__(self, kind: type[FlowT]) -> FlowT: ...
+
+
+def flow_of(request: Request, kind: type[FlowT]) -> FlowT:
+    """The flow of this class; once an operator is admitted, what it changes is logged as that operator's."""
+    flows: FlowsByClass = request.app.state.flows
+    flow = flows[kind]
+    actor: Actor | None = request.scope.get(_OPERATOR)
+    return flow.by(actor) if actor is not None and isinstance(flow, Flow) else flow
 
 
 def key_of(request: Request) -> str:
-    """The request's Idempotency-Key, which it must have."""
+    """The request's Idempotency-Key, which is required."""
     check_idempotency_key(request.scope)
     return idempotency_key(dict(request.scope["headers"]))
 
 
 async def member_of(request: Request) -> Member:
-    """The logged-in member, whose role must permit the route's operation; roles are checked nowhere else.
+    """The logged-in member, whose role must permit the route's operation; roles are checked only here.
 
-    Everything but reading counts as a change, of which an account may make so many at a time.
+    Everything but reading counts as a change, and changes have a rate limit for each account.
     """
-    member = await services_of(request).admission.member(request.headers.get("authorization"))
+    member = await flow_of(request, Admission).member(request.headers.get("authorization"))
     await begin_work(request, member.account_id)
-    operation = _require_allowed(request, member)
-    await _note_visit(request, member, operation)
-    await _check_request(request, member, operation)
+    await _check_member(request, member)
+    await _check_request(request, member)
     return member
 
 
 async def caller_of(request: Request) -> Caller:
-    """The logged-in member, or a program whose API key has the scope of the route's operation."""
-    operation: str = request.scope["route"].operation_id
-    caller = await services_of(request).admission.caller(
-        request.headers.get("authorization"), peer_of(request.scope), scope.NEEDED[operation]
+    """The logged-in member, or a program whose API key has the scopes of the route's operation."""
+    caller = await flow_of(request, Admission).caller(
+        request.headers.get("authorization"), peer_of(request.scope), access_of(request).scopes
     )
     await begin_work(request, caller.account_id)
     if isinstance(caller, Member):
-        _require_allowed(request, caller)
-        await _note_visit(request, caller, operation)
-    await _check_request(request, caller, operation)
+        await _check_member(request, caller)
+    await _check_request(request, caller)
     return caller
 
 
-async def _check_request(request: Request, caller: Caller, operation: str) -> None:
+async def operator_of(request: Request) -> Actor:
+    """The logged-in operator; everyone else is refused."""
+    actor = await flow_of(request, Operators).admit(request.headers.get("authorization"))
+    await require_declared(request)
+    request.scope[_OPERATOR] = actor
+    return actor
+
+
+async def reader_of(request: Request) -> Principal:
+    """Whoever may read mail, with any credential."""
+    admission = flow_of(request, Admission)
+    principal = await admission.reader(request.headers.get("authorization"), peer_of(request.scope))
+    await begin_work(request, principal.account_id)
+    return principal
+
+
+async def sender_of(request: Request) -> Principal:
+    """Whoever may send mail, and so change what is not sent yet."""
+    admission = flow_of(request, Admission)
+    principal = await admission.sender(request.headers.get("authorization"), peer_of(request.scope))
+    count_for(principal.account_id)
+    await begin_work(request, principal.account_id)
+    await require_declared(request)
+    return principal
+
+
+async def _check_request(request: Request, caller: Caller) -> None:
     if request.method not in _READING:
-        services_of(request).writes.require(caller.account_id, operation)
+        flow_of(request, WriteRateLimit).require(caller.account_id, stores=access_of(request).stores)
     if request.method == "POST":
         check_content_type(request.scope)
     await require_declared(request)
 
 
 async def require_declared(request: Request) -> None:
-    """Refuse what the route doesn't declare: a parameter, or a body where it takes none.
+    """Refuse what the route doesn't declare: a parameter, or a body if it takes none.
 
-    It would otherwise be lost silently: a list whose filter is misspelt shows everything.
+    Otherwise it would be ignored silently: a list with a misspelt filter would show everything.
     """
     require_declared_parameters(request)
     if request.method in _READING or "requestBody" in _extra(request):
@@ -134,10 +198,10 @@ def _extra(request: Request) -> Mapping[str, Any]:
 
 
 async def begin_work(request: Request, account_id: AccountId) -> None:
-    """Once the account is known: wait for its turn."""
+    """Wait for the account's turn, once it is known."""
     request.scope[ACCOUNT_ID] = account_id
-    at_once: AtOnce = request.app.state.at_once
-    await at_once.begin(request.scope, account_id)
+    concurrency: ConcurrencyLimit = request.app.state.concurrency_limit
+    await concurrency.begin(request.scope, account_id)
 
 
 async def disconnected(receive: Receive) -> None:
@@ -147,25 +211,27 @@ async def disconnected(receive: Receive) -> None:
 
 
 async def require_still_allowed(request: Request) -> None:
-    """Raises once a new request like this would be refused, for a response that outlasts its admission."""
-    _require_allowed(request, await services_of(request).admission.recall_member(request.headers.get("authorization")))
+    """Raises once a new request like this one would be refused; for a response that outlives its admission."""
+    _require_allowed(request, await flow_of(request, Admission).recall_member(request.headers.get("authorization")))
 
 
-def _require_allowed(request: Request, member: Member) -> str:
-    operation: str = request.scope["route"].operation_id
-    if member.visits_until is not None and request.method not in _READING:
-        raise Refusal(Code.FORBIDDEN, "A visit can change nothing: end it, and do this as an operator or a member.")
-    role.require(member.role, operation)
-    if member.lacks_second_factor:
-        role.require_second_factor(operation)
-    return operation
+def _require_allowed(request: Request, member: Member) -> None:
+    access = access_of(request)
+    if member.impersonated_until is not None and request.method not in _READING:
+        raise Refusal(Code.FORBIDDEN, "A read-only impersonation can change nothing: end it first.")
+    if access.role is None:
+        raise LookupError(f"{request.url.path} is for members, and names no role")
+    role.require(member.role, access.role)
+    if member.lacks_second_factor and not access.is_own:
+        raise Refusal(Code.FORBIDDEN, role.SECOND_FACTOR_REQUIRED)
 
 
-async def _note_visit(request: Request, member: Member, operation: str) -> None:
-    """The account's log has it before an operator who visits sees what a message says."""
-    if member.visits_until is not None and operation in role.CONTENT:
-        flows = services_of(request).operator_flows(member.actor)
-        await flows.message_lookup.note_content_read(member.account_id, request.path_params["id"])
+async def _check_member(request: Request, member: Member) -> None:
+    """Also logs it in the account's log before an operator who impersonates a viewer sees a message's content."""
+    _require_allowed(request, member)
+    if member.impersonated_until is not None and access_of(request).shows_content:
+        message_lookup = flow_of(request, MessageLookup).by(member.actor)
+        await message_lookup.note_content_read(member.account_id, request.path_params["id"])
 
 
 async def body_of(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:
@@ -184,7 +250,3 @@ def page_size(given: str) -> int:
 def json_response(request: Request, content: Mapping[str, Any], status: int = 200) -> Response:
     body = {**content, "request_id": responses.request_id_text(request.scope)}
     return Response(responses.encoded(body), status_code=status, media_type="application/json")
-
-
-def page_response(request: Request, name: str, page: Page[Item], shown: Callable[[Item], Any]) -> Response:
-    return json_response(request, {name: [shown(item) for item in page.items], "next_cursor": page.next_cursor})

@@ -2,42 +2,82 @@
 
 from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
 from posthouse import crash, metrics, traces
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE
-from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader, Disconnected
+from posthouse.entrypoints.http.request_head import check_idempotency_key
 from posthouse.entrypoints.http.send_request import read_draft
-from posthouse.entrypoints.http.services import Services
-from posthouse.flows.accept.intake import AcceptedMessage
-from posthouse.flows.shared.large_mail import in_turn
+from posthouse.entrypoints.http.shapes import Response, Timestamp, absent, described
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.intake import AcceptedMessage, Intake
+from posthouse.flows.shared.large_mail import run_in_mail_process
 from posthouse.mail.mime import Attachment
 from posthouse.rules import ids, limits
 from posthouse.rules.draft import Draft
-from posthouse.rules.kept_content import FORGET
-from posthouse.rules.message import BillingStatus, MessageStatus, Source
+from posthouse.rules.message import FORGET, BillingStatus, MessageStatus, Source
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.traces import Span
+from posthouse.traces import Span, Tracer
 
 REPLAYED: Final = "Idempotent-Replayed"
+ABSENT_IF_FORGOTTEN: Final = "Absent if the message was sent with `content`: `forget`."
+CONTENT_DESCRIPTION: Final = "`forget` if the message was sent with it; otherwise absent."
 
 Result = TypeVar("Result")
 
 
-class SendEndpoint:
-    """An ASGI application; `services` is set when they are open."""
+# The models only document what `content_of` returns.
 
-    services: Services
+
+class AttachmentMetadata(BaseModel):
+    filename: str
+    content_type: str
+    size: Annotated[int, described("Decoded length in bytes.")]
+    content_id: str | None = absent("Absent if none was given.")
+
+
+class SendResponse(Response):
+    id: str
+    status: Annotated[str, Field(json_schema_extra={"const": "queued"})]
+    source: Annotated[str, Field(json_schema_extra={"const": "api"})]
+    sender: Annotated[str, Field(alias="from")]
+    to: list[str]
+    cc: list[str]
+    bcc: list[str]
+    reply_to: str | None = absent("Absent if none was given.")
+    subject: str | None = absent(ABSENT_IF_FORGOTTEN)
+    billing_status: BillingStatus
+    recipient_count: int
+    credits_reserved: int
+    headers: dict[str, str] | None = absent(ABSENT_IF_FORGOTTEN)
+    tags: list[str]
+    attachments: list[AttachmentMetadata]
+    send_at: Timestamp | None = absent("Absent if none was given.")
+    content: str | None = absent(CONTENT_DESCRIPTION)
+
+
+class SendEndpoint:
+    """An ASGI application, to be opened before its first request."""
+
+    _admission: Admission
+    _intake: Intake
+    _tracer: Tracer | None
 
     def __init__(self, reader: BodyReader) -> None:
         self._reader = reader
 
+    def open(self, admission: Admission, intake: Intake, tracer: Tracer | None) -> None:
+        self._admission = admission
+        self._intake = intake
+        self._tracer = tracer
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tracer = self.services.tracer
+        tracer = self._tracer
         span = None if tracer is None else tracer.begin_request("POST /emails", traceparent_of(scope))
         if span is None:
             await self._accept(scope, receive, send, None)
@@ -45,15 +85,14 @@ class SendEndpoint:
             await traced(span, scope, self._accept(scope, receive, send, span))
 
     async def _accept(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
-        # Before anything is done for it: an overload is mostly requests that are refused.
+        # Before any work is done for the request: most requests of an overload are refused.
         self._reader.in_progress.work.check_wait()
         headers = dict(scope["headers"])
-        services = self.services
-        principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
+        principal = await self._admission.sender(authorization_of(headers), peer_of(scope))
         scope[ACCOUNT_ID] = principal.account_id
         crash.point("accept.admitted")
         if scope["query_string"]:
-            raise invalid("POST /emails takes no parameters in its address: put everything into the body.")
+            raise invalid("POST /emails takes no query parameters: put everything into the body.")
         self._reader.check_headers(scope)
         check_idempotency_key(scope)
         key = idempotency_key(headers)
@@ -63,15 +102,17 @@ class SendEndpoint:
             crash.point("accept.read")
             await request.begin_work(body)
             if len(body) > limits.THREAD_BODY_BYTES_MIN:
-                read = partial(read_draft, body, services.intake.fingerprint)
-                draft, body_hash = await in_turn(principal.account_id, read)
+                read = partial(read_draft, body, self._intake.fingerprint)
+                draft, body_hash = await run_in_mail_process(principal.account_id, read)
             else:
-                draft, body_hash = read_draft(body, services.intake.fingerprint)
-            accepted = await services.intake.accept(principal, key, draft, body_hash, request_id, span=span)
+                draft, body_hash = read_draft(body, self._intake.fingerprint)
+            accepted = await self._intake.accept(principal, key, draft, body_hash, request_id, span=span)
         crash.point("accept.before_answer")
         metrics.ACCEPTS.count("http", "replayed" if accepted.is_replay else "accepted")
         if span is not None:
-            span.note({traces.RECIPIENTS: accepted.recipient_count, traces.IS_REPLAY: accepted.is_replay or None})
+            span.set_attributes(
+                {traces.RECIPIENTS: accepted.recipient_count, traces.IS_REPLAY: accepted.is_replay or None}
+            )
         content = content_of(draft, accepted, responses.request_id_text(scope))
         scope[MESSAGE] = content["id"]
         await responses.send_json(scope, send, 202, content, _header_lines(accepted))
@@ -79,7 +120,7 @@ class SendEndpoint:
 
 
 async def traced(span: Span, scope: Scope, accept: Awaitable[Result]) -> Result:
-    """The result of a request that sends mail; its span ends with the code of its answer."""
+    """Count the result of a request that sends mail; its span ends with the code of the response."""
     code = Code.INTERNAL_ERROR.value
     try:
         result = await accept
@@ -105,7 +146,7 @@ async def traced(span: Span, scope: Scope, accept: Awaitable[Result]) -> Result:
 
 
 def traceparent_of(scope: Scope) -> bytes | None:
-    """As it is given; of several, none counts."""
+    """The header's value; None if it is given more than once."""
     given = [value for name, value in scope["headers"] if name == b"traceparent"]
     return given[0] if len(given) == 1 else None
 

@@ -1,36 +1,40 @@
-"""SMTP commands of a session: what each may do when, its reply, and the limits on a client that makes no progress.
+"""SMTP commands of a session: when each is allowed, its reply, and the limits on a client that makes no progress.
 
 `Conversation` splits the client's bytes into commands and content.
 """
 
 import re
 from collections.abc import Callable, Hashable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from posthouse.entrypoints.smtp import grammar, replies
 from posthouse.entrypoints.smtp.content import TOO_LARGE, Content, ContentMemory
-from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, Effect, StartTls
-from posthouse.entrypoints.smtp.login import AuthExchange
-from posthouse.entrypoints.smtp.replies import CLOSING, ServerReply, encoded
+from posthouse.entrypoints.smtp.grammar import Authenticate, AuthExchange
+from posthouse.entrypoints.smtp.replies import (
+    CLOSING,
+    ServerReply,
+    encoded,
+)
 from posthouse.entrypoints.smtp.service import Envelope, Policy
 
 # Per session: a client with more errors will not do better.
 MISTAKES_MAX: Final = 20
 # Per session: limits the search for existing addresses.
 RECIPIENTS_REJECTED_MAX: Final = 100
-# Since the last message: enough for a thousand recipients, most of which are answered with "later".
+# Since the last message: enough for a thousand recipients, most of which get a temporary refusal.
 COMMANDS_MAX: Final = 1_100
 # Smaller chunks count as commands, since they hardly advance a message.
 CHUNK_BYTES_MIN: Final = 1_024
-# After these the client needs a new session, which may reach another process.
+# After this many, the client needs a new session, which may reach another process.
 TRANSACTIONS_MAX: Final = 1_000
 LOGINS_FAILED_MAX: Final = 3
-# Refused content is read to its end, so that the client reads the reply; up to this limit.
+# Refused content is read to its end, up to this limit, so that the client reads the reply.
 DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _is_client_name: Final = re.compile(r"[!-;=?-~]{1,255}+\Z").match
 
-# Said by web browsers and proxies, which a web page can make send SMTP commands: the session ends.
+# Sent by web browsers and proxies, which a web page can trick into sending SMTP commands: the session ends.
 _OTHER_PROTOCOLS: Final = frozenset({b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"CONNECT", b"PATCH", b"DELETE"})
 
 _OK: Final = encoded(ServerReply(250, "2.0.0", "OK"))
@@ -41,10 +45,40 @@ _START_DATA: Final = b"354 End data with <CR><LF>.<CR><LF>\r\n"
 _START_TLS: Final = encoded(ServerReply(220, "2.0.0", "Ready to start TLS"))
 _BYE: Final = encoded(ServerReply(221, "2.0.0", "Bye"))
 _HELP: Final = encoded(ServerReply(214, "2.0.0", "EHLO STARTTLS AUTH MAIL RCPT DATA BDAT RSET NOOP VRFY HELP QUIT"))
-_NOT_VERIFIED: Final = encoded(ServerReply(252, "2.5.0", "Send a message, and see whether it is taken"))
+_NOT_VERIFIED: Final = encoded(ServerReply(252, "2.5.0", "Send a message, and see whether it is accepted"))
 
-# What the next bytes are.
+# What the next bytes belong to.
 LINES, REFUSED_LINE, CREDENTIALS, DOTTED, CHUNK, NOTHING = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class StartTls:
+    """To be done after the output is written. Its result is `tls_started`."""
+
+
+class AcceptMessage(NamedTuple):
+    """Its result is `message_answered`."""
+
+    envelope: Envelope
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """To be done after the output is written. If the client did not request it, it may still be sending."""
+
+    is_requested: bool = False
+
+
+# What a conversation asks its connection to do.
+Effect = StartTls | Authenticate | AcceptMessage | Close
+
+
+class Step(NamedTuple):
+    """The output to write, then the effect to perform, if any."""
+
+    output: bytes
+    effect: Effect | None
 
 
 class Commands:
@@ -138,7 +172,7 @@ class Commands:
             self._output.append(f"250 {self._policy.hostname}\r\n".encode())
 
     def _name_client(self, argument: str) -> bool:
-        # Some clients have a name with an umlaut; it is only used in logs and Received fields.
+        # Some clients have a name with an umlaut; the name is only used in logs and Received fields.
         name = argument if argument.isascii() else argument.encode("ascii", "replace").decode()
         if not _is_client_name(name):
             self._refuse_mistake(replies.NAME_YOURSELF)
@@ -225,7 +259,7 @@ class Commands:
         elif self._content is not None:
             self._refuse_mistake(replies.CHUNKS_BEGUN)
         elif not self._recipients:
-            # Not a mistake: a pipelining client doesn't know the replies to RCPT yet.
+            # Doesn't count as a mistake: a pipelining client doesn't know the replies to RCPT yet.
             self._output.append(encoded(replies.NO_RECIPIENTS))
         else:
             self._content = Content(self._policy.message_bytes_max, self._memory, self._holder)

@@ -1,16 +1,14 @@
 """A connection of the SMTP server: its socket, its conversation, and the state that all connections share.
 
-A connection reads ahead while its service is busy, up to a limit, and stops while its client doesn't read. Only
-replies, and received content of a message, count as progress, so that a client can't stay by sending a byte now and
-then.
+A connection reads ahead while its service is busy, up to a limit, and stops while its client doesn't read. Only replies
+and received content of a message count as progress, so that a client can't stay by sending a byte occasionally.
 
-A complete message is accepted even if the connection is lost, so that few clients send a message again that we have.
+A complete message is accepted even if the connection is lost, so that few clients send it a second time.
 """
 
 import asyncio
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -20,24 +18,24 @@ import structlog
 from posthouse import metrics
 from posthouse.entrypoints.refusals import smtp_reply
 from posthouse.entrypoints.smtp import replies
-from posthouse.entrypoints.smtp.content import Content, content_memory
+from posthouse.entrypoints.smtp.commands import AcceptMessage, Close, StartTls, Step
+from posthouse.entrypoints.smtp.content import Content, ContentPace, content_memory
 from posthouse.entrypoints.smtp.conversation import Conversation
-from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, StartTls, Step
+from posthouse.entrypoints.smtp.grammar import Authenticate
 from posthouse.entrypoints.smtp.replies import ServerReply
 from posthouse.entrypoints.smtp.service import Service
-from posthouse.entrypoints.smtp.strangers import Strangers
+from posthouse.entrypoints.smtp.unauthenticated_connections import UnauthenticatedConnections
 from posthouse.flows.shared.principal import Principal
+from posthouse.flows.shared.shares import UNLIMITED, FairShare
 from posthouse.rules import credential, ids
-from posthouse.rules.content_pace import ContentPace
-from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Refusal
 
 log = structlog.get_logger(__name__)
 
-# What a client may send ahead while its last message is being accepted.
+# How much a client may send ahead while its last message is being accepted.
 WAITING_BYTES_MAX: Final = 64 * 1024
-# Replies are short: a client with this much unread is not reading.
+# Replies are short: a client that has this much unread is not reading.
 UNREAD_BYTES_MAX: Final = 16 * 1024
 ACCEPTED: Final = 250
 TLS_SHUTDOWN_SECONDS: Final = 5.0
@@ -49,27 +47,27 @@ _MAPPED: Final = "::ffff:"
 class Bounds:
     connections_max: int = 2_000
     connections_per_address_max: int = 50
-    # Of the sessions that have not authenticated, and of those on port 25, by prefix: as many as of four addresses.
+    # The bound for a prefix on sessions without authentication and on those on port 25: as many as for four addresses.
     addresses_per_prefix: int = 4
-    # Of messages that are being received or accepted: 25 of the largest.
+    # The memory for messages that are being received or accepted: 25 of the largest.
     content_bytes_max: int = 256 * 1024 * 1024
-    # Of messages that don't come in a single piece: a tenth of what an event loop can read.
+    # For messages that don't arrive in one piece: a tenth of what an event loop can read.
     content_bytes_per_second: float = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ServerDeadlines:
     command_seconds: float = 300.0  # RFC 5321, 4.5.3.2.7
-    # Until authentication.
+    # The time until authentication.
     authentication_seconds: float = 120.0
     handshake_seconds: float = 10.0
-    # A message that was begun must grow by the rate below, over each such time.
+    # A message that has begun must grow at the rate below over each interval.
     content_seconds: float = 30.0
     content_bytes_per_second: float = 1_024.0
     session_seconds: float = 1_800.0
     # For a client that doesn't read its replies.
     reading_seconds: float = 60.0
-    # A client that is still sending needs this long to read why the connection closes.
+    # A client that is still sending needs this long to read why the connection is closed.
     closing_seconds: float = 1.0
     check_seconds: float = 1.0
 
@@ -81,13 +79,13 @@ class ServerState:
         self, service: Service, context: ssl.SSLContext | None, bounds: Bounds, deadlines: ServerDeadlines
     ) -> None:
         self.service = service
-        # As the metrics name it.
+        # Its name in the metrics.
         self.name = "submission" if service.policy.needs_authentication else "inbound"
         self.context = context
         self.deadlines = deadlines
         self.memory = content_memory(bounds.content_bytes_max, service.policy.message_bytes_max)
         self.pace = ContentPace(bounds.content_bytes_per_second)
-        # An account may always have as many sessions as an address, as long as the server takes any.
+        # An account may always have as many sessions as an address, as long as the server accepts any.
         self.account_sessions: FairShare[AccountId] = FairShare(
             bounds.connections_max, least=bounds.connections_per_address_max
         )
@@ -95,11 +93,13 @@ class ServerState:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._bounds = bounds
-        self._per_network: Counter[str] = Counter()
-        self._strangers = Strangers(bounds.connections_per_address_max * bounds.addresses_per_prefix)
+        self._per_network: FairShare[str] = FairShare(UNLIMITED, holder_max=bounds.connections_per_address_max)
+        self._unauthenticated = UnauthenticatedConnections(
+            bounds.connections_per_address_max * bounds.addresses_per_prefix
+        )
 
     def add(self, connection: "Connection", network: str, prefix: str) -> ServerReply | None:
-        """None when the connection is within the limits."""
+        """None if the connection is within the limits."""
         refusal = self._refusal(network, prefix)
         metrics.SMTP_CONNECTIONS.count(
             self.name, "taken" if refusal is None else "draining" if self.is_draining else "too_many"
@@ -107,32 +107,28 @@ class ServerState:
         if refusal is None:
             self.connections.add(connection)
             metrics.SMTP_SESSIONS.set(len(self.connections), self.name)
-            self._strangers.add(connection, prefix)
-            self._per_network[network] += 1
+            self._unauthenticated.add(connection, prefix)
+            self._per_network.take_units(network)
         return refusal
 
     def _refusal(self, network: str, prefix: str) -> ServerReply | None:
         if self.is_draining:
             return replies.CLOSING
-        if self._per_network[network] >= self._bounds.connections_per_address_max:
+        if not self._per_network.has_capacity(network) or not self._unauthenticated.has_capacity(prefix):
             return replies.TOO_MANY_CONNECTIONS
-        if not self._strangers.has_room(prefix):
-            return replies.TOO_MANY_CONNECTIONS
-        if len(self.connections) >= self._bounds.connections_max and not self._strangers.drop_for(prefix):
+        if len(self.connections) >= self._bounds.connections_max and not self._unauthenticated.drop_for(prefix):
             return replies.TOO_MANY_CONNECTIONS
         return None
 
     def authenticated(self, connection: "Connection", prefix: str) -> None:
-        self._strangers.remove(connection, prefix)
+        self._unauthenticated.remove(connection, prefix)
 
     def remove(self, connection: "Connection", network: str, prefix: str) -> None:
         if connection in self.connections:
             self.connections.remove(connection)
             metrics.SMTP_SESSIONS.set(len(self.connections), self.name)
-            self._strangers.remove(connection, prefix)
-            self._per_network[network] -= 1
-            if not self._per_network[network]:
-                del self._per_network[network]
+            self._unauthenticated.remove(connection, prefix)
+            self._per_network.release_units(network)
 
 
 class Connection(asyncio.Protocol):
@@ -182,14 +178,14 @@ class Connection(asyncio.Protocol):
         self._pace_bytes = 0
 
     def register(self, address: object) -> ServerReply | None:
-        """None when the connection is within the limits."""
+        """None if the connection is within the limits."""
         self._peer = _peer_of(address)
         self._network = credential.peer_network(self._peer)
         self._prefix = credential.peer_prefix(self._peer)
         return self._state.add(self, self._network, self._prefix)
 
     def open_secure(self, accepted: socket.socket) -> None:
-        """TLS from the first byte. The connection is registered already, so that no handshake is wasted."""
+        """TLS from the first byte. The connection is already registered, so that no handshake is wasted."""
         self._start(self._handshake(accepted))
 
     async def _handshake(self, accepted: socket.socket) -> None:
@@ -260,9 +256,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         self._state.remove(self, self._network, self._prefix)
         if self._principal is not None and not self._is_lost:
-            self._state.account_sessions.give_back(self._principal.account_id)
+            self._state.account_sessions.release_units(self._principal.account_id)
         self._is_lost = True
-        # A complete message is still accepted, and counted until then.
+        # A complete message is still accepted, and the connection counts until then.
         if not self._is_accepting:
             if self._conversation is not None:
                 self._conversation.disconnected()
@@ -272,7 +268,7 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> None:
         if self._conversation is None or self._plain is self._transport:
-            self.abort()  # a handshake is not waited for
+            self.abort()  # doesn't wait for a handshake
             return
         if not self._is_accepting:
             self._cancel()
@@ -288,10 +284,10 @@ class Connection(asyncio.Protocol):
         return self._is_accepting
 
     def abort(self) -> None:
-        """Close at once and cancel the running task."""
+        """Close immediately and cancel the running task."""
         if self._transport is not None:
             self._transport.abort()
-        # During a handshake the TLS transport does not abort the transport below it.
+        # During a handshake the TLS transport doesn't abort the underlying transport.
         if self._plain is not None:
             self._plain.abort()
         self._is_accepting = False
@@ -316,7 +312,7 @@ class Connection(asyncio.Protocol):
             self.close_with(replies.TOO_LONG_A_SESSION)
 
     def _is_slow(self, content: Content, now: float) -> bool:
-        """Whether too little of the message came over the last seconds, however much came before."""
+        """Whether too little of the message arrived during the last seconds, however much arrived before."""
         deadlines = self._state.deadlines
         grown_bytes = content.received_bytes - self._pace_bytes
         if content is not self._paced:
@@ -352,14 +348,14 @@ class Connection(asyncio.Protocol):
         elif type(effect) is Authenticate:
             self._start(self._authenticate(effect))
         elif type(effect) is StartTls:
-            # Only TLS is read from here on: cleartext sent ahead would pass for protected.
+            # Only TLS is read from here on: cleartext that was sent ahead would pass as protected.
             transport.pause_reading()
             self._start(self._secure(transport))
         elif type(effect) is Close:
             self._close(transport, is_requested=effect.is_requested)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        # The task removes itself at its end: a callback would cost every message another loop iteration.
+        # The task removes itself when it ends: a callback would cost every message another loop iteration.
         self._task = task = self._loop.create_task(work)
         self._state.tasks.add(task)
 
@@ -409,7 +405,7 @@ class Connection(asyncio.Protocol):
         refusal: ServerReply | None = None
         try:
             principal = await self._state.service.authenticate(effect.username, effect.password, self._peer)
-            if self._is_lost or not self._state.account_sessions.take(principal.account_id):
+            if self._is_lost or not self._state.account_sessions.take_units(principal.account_id):
                 refusal = replies.TOO_MANY_SESSIONS
                 metrics.SMTP_LOGINS.count("too_many_sessions")
             else:
@@ -484,7 +480,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _close(self, transport: asyncio.Transport, *, is_requested: bool) -> None:
-        """Send no more; close at once, or after the client had time to read why."""
+        """Send no more; close immediately, or after the client has had time to read why."""
         self._is_closing = True
         if is_requested or self._is_half_closed or self._state.is_draining:
             transport.close()
@@ -492,7 +488,7 @@ class Connection(asyncio.Protocol):
             self._resume_reading()
 
     def _cut(self) -> None:
-        """The client doesn't read, or has had its time to read."""
+        """Close when the client doesn't read, or has had its time to read."""
         if self._is_unread or self._transport is None or self._transport.is_closing():
             self.abort()
         else:

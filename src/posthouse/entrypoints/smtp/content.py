@@ -1,7 +1,7 @@
-"""The content of a message while it is received: kept up to a limit, then only followed to its end.
+"""The content of a message while it is received: stored up to a limit, then only read to its end.
 
 DATA ends with CRLF, a dot, CRLF and nothing else (anything looser permits SMTP smuggling). The CRLF before the dot may
-be that of the command, so the kept bytes begin with a CRLF. Content with a bare CR or LF is read to the same end and
+be that of the command, so the stored bytes begin with a CRLF. Content with a bare CR or LF is read to the same end and
 refused there.
 """
 
@@ -9,25 +9,28 @@ from collections.abc import Hashable
 from typing import Final
 
 from posthouse.entrypoints.smtp.replies import ServerReply
-from posthouse.rules.fair_share import FairShare
+from posthouse.flows.shared.shares import FairShare
 
+# A holder may be ahead of its share by this much.
+AHEAD_SECONDS: Final = 0.25
 END: Final = b"\r\n.\r\n"
 _LINE_END: Final = b"\r\n"
 _DOT: Final = b"\r\n."
 _RETURN: Final = 13
 
 TOO_LARGE: Final = ServerReply(552, "5.3.4", "The message is larger than the SIZE that EHLO announces.")
-NO_MEMORY: Final = ServerReply(452, "4.3.1", "Too much mail is coming in just now; try again in a minute.")
+NO_MEMORY: Final = ServerReply(452, "4.3.1", "Too much mail is coming in now; try again in a minute.")
 BARE: Final = ServerReply(
-    550, "5.6.0", "The message holds a bare CR or LF: end its lines with CR LF, and send it again."
+    550, "5.6.0", "The message contains a bare CR or LF: end its lines with CR LF, and send it again."
 )
 
 
 class ContentMemory:
     """The memory for content, in bytes, of a server's connections; holders are accounts, or networks without login.
 
-    Unfinished content can be taken back. So a full memory is not full for a holder that wants less than another has:
-    the oldest unfinished message of the holder that has most is dropped for it, and its client sends it again later.
+    Unfinished content can be dropped. So when memory is full, a holder that needs less than another one has still
+    gets it: the oldest unfinished message of the holder with the most memory is dropped, and its client sends it again
+    later.
     """
 
     def __init__(self, bytes_max: int, *, least: int = 0) -> None:
@@ -42,20 +45,20 @@ class ContentMemory:
     def held(self, holder: Hashable) -> int:
         return self._share.held(holder)
 
-    def take(self, holder: Hashable, size: int) -> bool:
+    def reserve_bytes(self, holder: Hashable, size: int) -> bool:
         share = self._share
-        if share.take(holder, size):
+        if share.take_units(holder, size):
             return True
         while share.taken + size > share.capacity:
             if not self._drop_unfinished(share.held(holder) + size):
                 return False
-        return share.take(holder, size)
+        return share.take_units(holder, size)
 
-    def give_back(self, holder: Hashable, size: int) -> None:
-        self._share.give_back(holder, size)
+    def release_bytes(self, holder: Hashable, size: int) -> None:
+        self._share.release_units(holder, size)
 
     def begin(self, holder: Hashable, content: "Content") -> None:
-        """The content may be dropped until it is finished."""
+        """Register content that may be dropped until it is finished."""
         self._unfinished.setdefault(holder, {})[content] = None
 
     def finish(self, holder: Hashable, content: "Content") -> None:
@@ -65,7 +68,7 @@ class ContentMemory:
             self._unfinished.pop(holder, None)
 
     def _drop_unfinished(self, wanted: int) -> bool:
-        """Whether a holder with more than is wanted had something to drop."""
+        """Drop content of a holder that has more than is wanted; returns whether there was any."""
         most = max(self._unfinished, key=self._share.held, default=None)
         if most is None or self._share.held(most) <= wanted:
             return False
@@ -74,12 +77,12 @@ class ContentMemory:
 
 
 def content_memory(bytes_max: int, message_bytes_max: int) -> ContentMemory:
-    """A holder may always have a single message, as long as anything is free."""
+    """A holder may always have one message, as long as any memory is free."""
     return ContentMemory(bytes_max, least=_raw_bytes_max(message_bytes_max))
 
 
 def _raw_bytes_max(message_bytes_max: int) -> int:
-    # Dot-stuffing makes lines of a single dot a third longer; the limit is for the message without it.
+    # Dot-stuffing makes a line of a single dot a third longer; the limit applies to the message without it.
     return message_bytes_max + message_bytes_max // 3 + len(END)
 
 
@@ -116,7 +119,7 @@ class Content:
         kept = self._kept
         before = len(kept)
         kept += memoryview(data)[start:] if start else data
-        # The same search finds the end and whether any dot was doubled.
+        # The same search finds the end, and whether any dot was doubled.
         found = kept.find(_DOT, max(0, before - len(END) + 1))
         if found >= 0 and not kept.startswith(END, found):
             self._has_dots = True
@@ -169,7 +172,7 @@ class Content:
 
     def discard(self) -> None:
         self._finish()
-        self._memory.give_back(self._holder, self._held_bytes)
+        self._memory.release_bytes(self._holder, self._held_bytes)
         self._held_bytes = 0
         self._kept = bytearray()
 
@@ -192,7 +195,7 @@ class Content:
             self._bare -= 2
         if self.received_bytes > self._raw_bytes_max:
             self._refuse(TOO_LARGE)
-        elif self._memory.take(self._holder, size):
+        elif self._memory.reserve_bytes(self._holder, size):
             self._held_bytes += size
         else:
             self._refuse(NO_MEMORY)
@@ -210,8 +213,31 @@ class Content:
     def _refuse(self, fault: ServerReply) -> None:
         self._finish()
         self.fault = fault
-        self._memory.give_back(self._holder, self._held_bytes)
+        self._memory.release_bytes(self._holder, self._held_bytes)
         self._held_bytes = 0
         kept = self._kept
-        # Cutting off the front would not release the memory of a large bytearray.
+        # Cutting off the beginning would not release the memory of a large bytearray.
         self._kept = bytearray(kept[1 - len(END) :])
+
+
+class ContentPace:
+    """How fast the content of large messages is read: its senders share a rate.
+
+    Reading takes time on the event loop, and one fast connection could take all of it. A holder that has sent more than
+    its share pauses; the more holders, the smaller each share.
+    """
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._bytes_per_second = bytes_per_second
+        # When each holder's share will have paid for what was read.
+        self._paid_at: dict[Hashable, float] = {}
+        self._forgotten_at = 0.0
+
+    def pause_seconds(self, holder: Hashable, size: int, now: float) -> float:
+        """How long to read nothing more from the holder after these bytes; `now` is monotonic."""
+        if now >= self._forgotten_at + 1:
+            self._paid_at = {known: paid_at for known, paid_at in self._paid_at.items() if paid_at > now}
+            self._forgotten_at = now
+        begin = max(now, self._paid_at.setdefault(holder, now))
+        self._paid_at[holder] = paid_at = begin + size * len(self._paid_at) / self._bytes_per_second
+        return max(0.0, paid_at - now - AHEAD_SECONDS)

@@ -1,10 +1,10 @@
 """An SMTP session seen from the server, without a socket: bytes in, replies and effects out.
 
-While an effect is open, the conversation only collects bytes, and continues with them when it gets the result. How the
-network splits the bytes makes no difference to replies and effects.
+While an effect is open, the conversation only collects bytes, and continues with them when it gets the result. The way
+the network splits the bytes has no influence on replies and effects.
 
-Only CRLF ends a line. A line that is too long or holds a control character (including a bare CR or LF) is refused as a
-whole, up to its CRLF, so that no part of it can be read as a command.
+Only CRLF ends a line. A line that is too long or contains a control character (including a bare CR or LF) is refused as
+a whole, up to its CRLF, so that no part of it can be read as a command.
 """
 
 import re
@@ -22,10 +22,12 @@ from posthouse.entrypoints.smtp.commands import (
     LOGINS_FAILED_MAX,
     NOTHING,
     REFUSED_LINE,
+    AcceptMessage,
     Commands,
+    StartTls,
+    Step,
 )
 from posthouse.entrypoints.smtp.content import Content
-from posthouse.entrypoints.smtp.effects import AcceptMessage, StartTls, Step
 from posthouse.entrypoints.smtp.replies import CLOSING, ServerReply, encoded
 
 # RFC 5321 has 512; the parameters of AUTH, DSN, SIZE and 8BITMIME add up to another 1,200.
@@ -43,7 +45,7 @@ class Conversation(Commands):
 
     @property
     def content(self) -> Content | None:
-        """The message that the client has begun to send; None if there is none, or if it is being accepted."""
+        """The message that the client has begun to send; None if there is none, or if it is already being accepted."""
         return None if self._effect is not None else self._content
 
     @property
@@ -72,7 +74,7 @@ class Conversation(Commands):
         return self._continue()
 
     def authenticated(self, holder: Hashable = None) -> Step:
-        """From here on, content counts as the holder's."""
+        """From now on, content counts against the holder's share."""
         self._is_authenticated = True
         self._holder = holder
         self._output.append(_AUTHENTICATED)
@@ -95,7 +97,7 @@ class Conversation(Commands):
         return self._continue()
 
     def end(self, reply: ServerReply = CLOSING) -> Step:
-        """Close, after a message that is being sent or accepted is complete."""
+        """Close once a message that is being sent or accepted is complete."""
         if isinstance(self._effect, AcceptMessage) or self._content is not None:
             self._is_ending = True
         else:
@@ -103,7 +105,7 @@ class Conversation(Commands):
         return self._step()
 
     def close_with(self, reply: ServerReply) -> Step:
-        """Close at once; only a message that is being accepted still gets its reply."""
+        """Close immediately; only a message that is being accepted still gets its reply."""
         if isinstance(self._effect, AcceptMessage):
             self._is_ending = True
         else:

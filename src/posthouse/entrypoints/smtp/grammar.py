@@ -1,13 +1,16 @@
-"""The grammar of SMTP commands: paths and their parameters (RFC 5321, 4.1.2), read strictly.
+"""The grammar of SMTP commands: paths and their parameters (RFC 5321, 4.1.2), and the answers of AUTH, read strictly.
 
-The patterns can read a text in one way only, so that parsing takes linear time.
+The patterns can match a text in only one way, so that parsing takes linear time.
 """
 
+import base64
+import binascii
 import functools
 import re
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from posthouse.entrypoints.smtp.replies import ServerReply
+from posthouse.entrypoints.smtp.replies import LOGIN_CANCELLED, LOGIN_FOR_ANOTHER, LOGIN_UNREADABLE, ServerReply
 
 LOCAL_CHARACTERS_MAX: Final = 64
 PATH_CHARACTERS_MAX: Final = 254
@@ -20,19 +23,26 @@ _parameter: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~]++))?\Z
 # RFC 1870: at most twenty digits.
 _is_size: Final = re.compile(r"[0-9]{1,20}+\Z").match
 _chunk: Final = re.compile(r"([0-9]{1,12}+)( [Ll][Aa][Ss][Tt])?\Z").match
-# Of lines of at most 2 KB each.
+# The keys are lines of at most 2 KB each.
 CACHED_MAX: Final = 1_024
 
 BAD_PATH: Final = ServerReply(
     501, "5.1.7", "The sender can't be read: write MAIL FROM:<ada@example.com>, or MAIL FROM:<>."
 )
 BAD_RECIPIENT: Final = ServerReply(501, "5.1.3", "The recipient can't be read: write RCPT TO:<ada@example.com>.")
-ROUTED: Final = ServerReply(553, "5.1.3", "Source routes are not supported: write the final address alone.")
+ROUTED: Final = ServerReply(553, "5.1.3", "Source routes are not supported: write only the final address.")
 NOT_ASCII: Final = ServerReply(
     553, "5.6.7", "SMTPUTF8 is not offered: write the address in ASCII, its domain as A-labels."
 )
-BAD_PARAMETER: Final = ServerReply(501, "5.5.4", "A parameter after the address can't be read, or stands there twice.")
+BAD_PARAMETER: Final = ServerReply(501, "5.5.4", "A parameter after the address can't be read, or is given twice.")
 NO_SUCH_PARAMETER: Final = ServerReply(555, "5.5.4", "A parameter after the address is not one that EHLO has offered.")
+
+
+_PROMPT: Final = b"334 \r\n"
+_PROMPT_USERNAME: Final = b"334 VXNlcm5hbWU6\r\n"
+_PROMPT_PASSWORD: Final = b"334 UGFzc3dvcmQ6\r\n"
+
+_find_control_character: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 
 class Sender(NamedTuple):
@@ -45,7 +55,15 @@ class Chunk(NamedTuple):
     is_last: bool
 
 
-# A client has few senders and repeats them with every message.
+@dataclass(frozen=True, slots=True)
+class Authenticate:
+    """Its result is `authenticated` or `not_authenticated`."""
+
+    username: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+# A client has few senders and repeats them for every message.
 @functools.lru_cache(maxsize=CACHED_MAX)
 def read_sender(argument: str) -> Sender | ServerReply:
     """Parses the argument of MAIL. Senders without a domain are accepted: devices and local programs use them."""
@@ -72,6 +90,45 @@ def read_chunk(argument: str) -> Chunk | None:
     """Parses the argument of BDAT; None if malformed: the start of the next command is then unknown."""
     found = _chunk(argument)
     return None if found is None else Chunk(int(found[1]), found[2] is not None)
+
+
+class AuthExchange:
+    """AUTH (RFC 4954): reads the client's answers to 334 until username and password are complete.
+
+    PLAIN has a single answer; LOGIN has the username, then the password.
+    """
+
+    __slots__ = ("_is_plain", "_username")
+
+    def __init__(self, *, is_plain: bool) -> None:
+        self._is_plain = is_plain
+        self._username = ""
+
+    @classmethod
+    def named(cls, mechanism: str) -> "AuthExchange | None":
+        return cls(is_plain=mechanism.upper() == "PLAIN") if mechanism.upper() in ("PLAIN", "LOGIN") else None
+
+    @property
+    def prompt(self) -> bytes:
+        return _PROMPT if self._is_plain else _PROMPT_USERNAME
+
+    def read(self, line: bytes) -> bytes | Authenticate | ServerReply:
+        """The next prompt, the complete credentials, or a refusal."""
+        if line == b"*":
+            return LOGIN_CANCELLED
+        given = _decoded(line)
+        if not given:
+            return LOGIN_UNREADABLE
+        if self._is_plain:
+            parts = given.split("\0")
+            if len(parts) != 3:
+                return LOGIN_UNREADABLE
+            authorization_id, username, password = parts
+            return LOGIN_FOR_ANOTHER if authorization_id not in ("", username) else _login(username, password)
+        if not self._username:
+            self._username = given
+            return _PROMPT_PASSWORD
+        return _login(self._username, given)
 
 
 def _read_path(argument: str, keyword: str, unreadable: ServerReply) -> tuple[str, str | None] | ServerReply:
@@ -131,8 +188,22 @@ def _read_sender_parameters(path: str, text: str) -> Sender | ServerReply:
 
 
 def _check_recipient_parameters(text: str) -> ServerReply | None:
-    """No extension that we offer has any: DSN is not offered, because webhooks report results."""
+    """None of the offered extensions has any: DSN is not offered, because webhooks report results."""
     parameters = _read_parameters(text)
     if isinstance(parameters, ServerReply):
         return parameters
     return NO_SUCH_PARAMETER if parameters else None
+
+
+def _login(username: str, password: str) -> Authenticate | ServerReply:
+    is_valid = username and password and not _find_control_character(username) and not _find_control_character(password)
+    return Authenticate(username, password) if is_valid else LOGIN_UNREADABLE
+
+
+def _decoded(line: bytes) -> str | None:
+    if line == b"=":
+        return ""
+    try:
+        return base64.b64decode(line, validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return None  # without the error, which contains the secret

@@ -1,7 +1,7 @@
 """The inbound service: accepts bounces, complaints and mail for the operator, and nothing else.
 
 Only our own addresses are accepted: return paths that we signed, the address for complaints, postmaster@ and abuse@.
-Any other form of an address is refused, so that nothing is ever relayed. The reply is 250 once the mail is stored.
+All other addresses are refused, so that nothing is ever relayed. The reply is 250 once the mail is stored.
 """
 
 from collections.abc import Iterable
@@ -21,15 +21,15 @@ from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
 
-# A report includes the mail that it is about, or the beginning of it.
+# A report includes the message that it is about, or the beginning of it.
 MESSAGE_BYTES_MAX: Final = 2 * MIB
 RECIPIENTS_MAX: Final = 20
 ROLES: Final = ("postmaster", "abuse")
 
-ACCEPTED: Final = ServerReply(250, "2.0.0", "Thank you; it has arrived.")
+ACCEPTED: Final = ServerReply(250, "2.0.0", "Thank you; the message was stored.")
 UNKNOWN: Final = ServerReply(550, "5.1.1", "There is no such address here.")
-NO_RELAY: Final = ServerReply(550, "5.7.1", "Relaying denied: mail for that domain is not taken here.")
-FULL: Final = ServerReply(452, "4.3.1", "The mailbox has no room left; try again later.")
+NO_RELAY: Final = ServerReply(550, "5.7.1", "Relaying denied: mail for that domain is not accepted here.")
+FULL: Final = ServerReply(452, "4.3.1", "The mailbox is full; try again later.")
 
 
 class _Mailbox(Enum):
@@ -66,7 +66,7 @@ class Inbound:
         if self._mailbox(address) is not None:
             return None
         local, _, domain = address.rpartition("@")
-        # Old routing signs in the local part ask for relaying too.
+        # Old routing characters in the local part ask for relaying too.
         is_routed = not local or any(sign in local for sign in "@%!:")
         return UNKNOWN if domain.lower() in self._own_domains and not is_routed else NO_RELAY
 
@@ -83,7 +83,7 @@ class Inbound:
     async def _accept(self, envelope: Envelope, content: bytes) -> ServerReply:
         mailboxes = {address: self._mailbox(address) for address in envelope.recipients}
         origins = [mailbox for mailbox in mailboxes.values() if isinstance(mailbox, MailReference)]
-        # Reports first: if the client must send the mail again, the repeated report is recognised.
+        # Reports first: if the client must send the message again, the repeated report is recognised.
         if origins or _Mailbox.COMPLAINTS in mailboxes.values():
             received = await self._reports.receive(content, origins, envelope.peer)
             log.info("report_received", peer=envelope.peer, size=len(content), **received._asdict())

@@ -1,10 +1,12 @@
-"""The SMTP server: its listeners, a periodic check of all deadlines, and the drain at the end."""
+"""The SMTP server: its listeners and certificate, a periodic check of all deadlines, and the drain when it stops."""
 
 import asyncio
 import functools
 import socket
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -12,18 +14,71 @@ import structlog
 from posthouse.entrypoints.smtp import replies
 from posthouse.entrypoints.smtp.connection import Bounds, Connection, ServerDeadlines, ServerState
 from posthouse.entrypoints.smtp.service import Service
-from posthouse.entrypoints.smtp.tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 
 # Connections that the kernel queues while the process is busy.
 BACKLOG: Final = 512
-# The share of a drain in which messages are still received; the rest is for accepting them.
+# The share of the drain time in which messages are still received; the rest is for accepting them.
 RECEIVING_PART: Final = 0.75
 DRAIN_CHECK_SECONDS: Final = 0.02
 # New connections per loop iteration, so that existing connections don't wait long.
-ACCEPTED_AT_ONCE_MAX: Final = 16
+ACCEPTED_BATCH_MAX: Final = 16
 AFTER_FAILURE_SECONDS: Final = 1.0
+
+# Renewals happen weeks before expiry, so this only decides how long an operator waits to see the result.
+CERTIFICATE_CHECK_SECONDS: Final = 5.0
+# For encrypted keys: without a password OpenSSL would prompt at the terminal and wait.
+_NO_PASSWORD: Final = ""
+# Times and sizes of both files.
+_Signature = tuple[tuple[int, int], ...]
+
+
+class TlsFiles:
+    """The server's certificate: a context shared by all connections, reloaded when the files change.
+
+    Raises if the files are invalid at the start; later an invalid file is logged, and the old
+    certificate stays.
+    """
+
+    def __init__(self, certificate_file: Path, key_file: Path) -> None:
+        self._certificate_file = certificate_file
+        self._key_file = key_file
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Resumption saves little here, and ticket keys that live as long as the process weaken forward secrecy.
+        self.context.num_tickets = 0
+        self.context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+        self._seen = self._signature()
+        self.context.load_cert_chain(certificate_file, key_file, _NO_PASSWORD)
+
+    def renew(self) -> bool:
+        """Reloads changed files; returns whether it did."""
+        try:
+            signature = self._signature()
+            if signature == self._seen:
+                return False
+            # A mismatched pair would leave the context without a key, so it is first tried on another context.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self._certificate_file, self._key_file, _NO_PASSWORD
+            )
+            self.context.load_cert_chain(self._certificate_file, self._key_file, _NO_PASSWORD)
+        except OSError as error:
+            log.warning("certificate_unreadable", file=str(self._certificate_file), error=str(error))
+            return False
+        self._seen = signature
+        log.info("certificate_renewed", file=str(self._certificate_file))
+        return True
+
+    async def watch(self, seconds: float = CERTIFICATE_CHECK_SECONDS) -> None:
+        """Check for changed files until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            self.renew()
+
+    def _signature(self) -> _Signature:
+        files = [file.stat() for file in (self._certificate_file, self._key_file)]
+        return tuple([(file.st_mtime_ns, file.st_size) for file in files])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +86,7 @@ class Listener:
     host: str
     port: int
     is_secure: bool = False  # TLS from the first byte
-    is_shared: bool = False  # with other processes
+    is_shared: bool = False  # shared with other processes
 
 
 class SmtpServer:
@@ -43,7 +98,7 @@ class SmtpServer:
         bounds: Bounds | None = None,
         deadlines: ServerDeadlines | None = None,
     ) -> None:
-        """Without a certificate TLS is not offered; where authentication is required, no client can then send."""
+        """Without a certificate TLS is not offered; if authentication is required, no client can send then."""
         self._tls = tls
         self._deadlines = deadlines or ServerDeadlines()
         self._state = ServerState(service, None if tls is None else tls.context, bounds or Bounds(), self._deadlines)
@@ -55,7 +110,7 @@ class SmtpServer:
 
     @property
     def ports(self) -> list[int]:
-        """In the order of the listeners."""
+        """The ports, in the order of the listeners."""
         return [bound.getsockname()[1] for bound in self._sockets]
 
     @property
@@ -64,7 +119,7 @@ class SmtpServer:
 
     @property
     def held_bytes(self) -> int:
-        """Of messages that are being received or accepted."""
+        """Memory of messages that are being received or accepted."""
         return self._state.memory.taken
 
     async def listen(self, listeners: Sequence[Listener]) -> None:
@@ -89,7 +144,7 @@ class SmtpServer:
         self._check_deadlines()
 
     async def drain(self, seconds: float) -> None:
-        """Accept no connections, close idle connections, finish receiving and accepting messages."""
+        """Accept no more connections, close idle ones, finish receiving and accepting messages."""
         state = self._state
         state.is_draining = True
         self._stop_listening()
@@ -108,7 +163,7 @@ class SmtpServer:
 
     def _accept_secure(self, loop: asyncio.AbstractEventLoop, bound: socket.socket) -> None:
         """Connections are counted here, before the handshake, which is their main cost."""
-        for _ in range(ACCEPTED_AT_ONCE_MAX):
+        for _ in range(ACCEPTED_BATCH_MAX):
             try:
                 accepted, address = bound.accept()
             except BlockingIOError:
@@ -125,7 +180,7 @@ class SmtpServer:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            # Event loops set this only for connections that they accept.
+            # Event loops set this only on connections that they accept.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.open_secure(accepted)
 
@@ -147,7 +202,7 @@ class SmtpServer:
         self._sockets.clear()
 
     def _check_deadlines(self) -> None:
-        """A single timer for all connections: short connections never set a timer."""
+        """One timer for all connections, so that short connections never set one."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in list(self._state.connections):

@@ -10,9 +10,9 @@ from posthouse.rules import limits
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a server announces, and requires of its clients.
+    """What a server announces, and what it requires of its clients.
 
-    Where authentication is required, it is offered only under TLS; otherwise it is not offered.
+    If authentication is required, it is offered, but only under TLS; otherwise it is not offered.
     """
 
     hostname: str
@@ -36,13 +36,13 @@ class Service(Protocol):
     def policy(self) -> Policy: ...
 
     async def authenticate(self, username: str, password: str, peer: str) -> Principal:
-        """Raises a Refusal; cancelled when the client disconnects. Only called where authentication is required."""
+        """Raises a Refusal; cancelled when the client disconnects. Called only if authentication is required."""
 
     def check_recipient(self, address: str, count: int) -> ServerReply | None:
-        """None to accept it. The path is well-formed; `count` recipients of the message are accepted already."""
+        """None to accept it. The path is well-formed; `count` recipients of the message are already accepted."""
 
     async def accept(self, principal: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
-        """The reply says whether we are responsible for the message now. Raises nothing but a cancellation.
+        """The reply says whether we are now responsible for the message. Raises only a cancellation.
 
         Not cancelled when the client disconnects. The content is without dot-stuffing, and its lines end in CRLF.
         """

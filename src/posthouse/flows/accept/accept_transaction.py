@@ -5,21 +5,53 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from posthouse import crash, metrics
-from posthouse.clock import Clock
-from posthouse.flows.accept.quota_batch import QuotaBatch
 from posthouse.flows.accept.replay import AcceptedMessage, check_same, in_progress, replay
-from posthouse.flows.shared.account_limits import Defaults, working_copy
+from posthouse.flows.shared.account_limits import Defaults, spending, suspended, working_copy
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.rules import ids, send_time
+from posthouse.rules import ids, message, rate_limit, send_quota
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.limits import BULK_EMAILS_PER_REQUEST
+from posthouse.rules.limits import BATCH_EMAILS_PER_REQUEST
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import acceptance
-from posthouse.store.acceptance import IdempotencyKey, PreparedMessage, RememberedKey
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.acceptance import IdempotencyKey, PreparedMessage, RememberedKey, Spending
+from posthouse.store.postgres import Connection
 
-# The time for a failed batch to be tried again in parts. It has waited for its locks once, so a part waits only as
+# The quota decisions of one group commit, made in order on working copies of the accounts.
+
+
+class GroupQuota:
+    def __init__(self, working: dict[AccountId, send_quota.Account], now: datetime) -> None:
+        self._accounts = working
+        self._now = now
+        self._spent: dict[AccountId, int] = {}
+        self.entries: list[PreparedMessage] = []
+
+    def admit(self, entry: PreparedMessage, *, is_request: bool = True) -> AcceptedMessage:
+        """Charge the account for the message, or raise why it may not be sent."""
+        account = self._accounts[entry.account_id]
+        if account.suspended:
+            raise suspended()
+        count = len(entry.recipients)
+        charge = send_quota.Charge(count, entry.credits, is_request, entry.send_at, len(entry.mime))
+        reading = send_quota.admit(account, charge, self._now)
+        self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
+        self.entries.append(entry)
+        return AcceptedMessage(
+            message_id=entry.message_id,
+            subject=entry.subject,
+            recipient_count=count,
+            credits_reserved=entry.credits,
+            is_replay=False,
+            rate_headers=rate_limit.rate_headers(account.rate, reading),
+        )
+
+    def spendings(self) -> list[Spending]:
+        return [spending(self._accounts[account_id], spent) for account_id, spent in self._spent.items()]
+
+
+# The time to retry a failed batch in parts. The batch has already waited for its locks once, so a part waits only as
 # long as other batches take.
 APART_SECONDS_MAX: Final = 3.0
 APART_LOCK_MILLISECONDS_MAX: Final = 250
@@ -27,8 +59,8 @@ APART_LOCK_MILLISECONDS_MAX: Final = 250
 WAITED_MAX: Final = timedelta(seconds=20)
 
 
-class Bulk(NamedTuple):
-    """What the transactions of one bulk request share; each writes messages of it and of no other request."""
+class Batch(NamedTuple):
+    """What the transactions of one batch request share; each writes only messages of this request."""
 
     key: IdempotencyKey
     body_hash: bytes
@@ -38,27 +70,26 @@ class Bulk(NamedTuple):
     accepted_count: int = 0
 
 
-# Writes, in the transaction, what else follows from its answers.
+# Called in the transaction to write whatever else follows from its answers.
 Note = Callable[[Connection, "Sequence[AcceptedMessage | BaseException]"], Awaitable[None]]
 
 
 class NotAllAcceptedError(Exception):
-    """One message at least of a bulk request that wants all was refused; nothing was written."""
+    """At least one message of an all-or-nothing batch request was refused; nothing was written."""
 
     def __init__(self, answers: "Sequence[AcceptedMessage | BaseException]") -> None:
         super().__init__()
         self.answers = answers
 
 
-class AcceptTransaction:
-    def __init__(self, *, database: Database, clock: Clock, defaults: Defaults, tickets: Tickets | None) -> None:
-        self._database = database
-        self._clock = clock
+class AcceptTransaction(Flow):
+    def __init__(self, context: Context, *, defaults: Defaults, tickets: Tickets | None) -> None:
+        super().__init__(context)
         self._defaults = defaults
         self._tickets = tickets
 
     async def accept(self, entries: Sequence[PreparedMessage]) -> Sequence[AcceptedMessage | BaseException]:
-        """One transaction for many; where that fails, smaller ones, so that no message fails because of another."""
+        """One transaction for many; if that fails, smaller ones, so that no message fails because of another."""
         try:
             return await self._together(entries)
         except Refusal as refusal:
@@ -74,25 +105,25 @@ class AcceptTransaction:
         return [answers[entry.message_id] for entry in entries]
 
     async def accept_piece(
-        self, entries: Sequence[PreparedMessage], bulk: Bulk
+        self, entries: Sequence[PreparedMessage], batch: Batch
     ) -> Sequence[AcceptedMessage | BaseException]:
-        """Messages of a bulk request, in one transaction; its key is remembered with the first of them.
+        """Messages of a batch request, in one transaction; its key is remembered with the first of them.
 
-        Where that fails, one by one, so that none fails because of another; unless all or none are wanted.
+        If that fails, one by one, so that none fails because of another; unless all or none are wanted.
         """
         try:
-            return await self._together(entries, bulk=bulk)
+            return await self._together(entries, batch=batch)
         except (Refusal, NotAllAcceptedError):
             raise
         except Exception:
-            if bulk.is_all or len(entries) == 1:
+            if batch.is_all or len(entries) == 1:
                 raise
         answers: list[AcceptedMessage | BaseException] = []
         for entry in entries:
             before = sum(isinstance(answer, AcceptedMessage) for answer in answers)
             try:
                 answers += await self._together(
-                    [entry], bulk=bulk._replace(accepted_count=bulk.accepted_count + before)
+                    [entry], batch=batch._replace(accepted_count=batch.accepted_count + before)
                 )
             except Refusal:
                 raise
@@ -128,15 +159,15 @@ class AcceptTransaction:
         self,
         entries: Sequence[PreparedMessage],
         lock_milliseconds: int | None = None,
-        bulk: Bulk | None = None,
+        batch: Batch | None = None,
         note: Note | None = None,
     ) -> list[AcceptedMessage | BaseException]:
         keys = [entry.key for entry in entries if entry.key is not None]
         locks = keys
-        if bulk is not None:
-            keys.append(bulk.key)
-            # Its messages' keys come with it alone: locked one by one, two equal requests would take some each.
-            locks = [bulk.key]
+        if batch is not None:
+            keys.append(batch.key)
+            # Its messages' keys come only with this request: locked one by one, two equal requests would each get some.
+            locks = [batch.key]
         began_at = self._clock.monotonic()
         async with self._database.transaction() as tx:
             if lock_milliseconds is not None:
@@ -145,9 +176,9 @@ class AcceptTransaction:
             crash.point("accept.locked")
             remembered = await acceptance.recall(tx, keys) if keys else {}
             now = self._clock.now()
-            if bulk is not None:
-                _check_bulk(bulk, granted, remembered, now)
-            batch = QuotaBatch({row.id: working_copy(row, self._defaults) for row in rows.values()}, now)
+            if batch is not None:
+                _check_batch(batch, granted, remembered, now)
+            quota = GroupQuota({row.id: working_copy(row, self._defaults) for row in rows.values()}, now)
             oldest = ids.lowest_id(now - WAITED_MAX)
             answers: list[AcceptedMessage | BaseException] = []
             for entry in entries:
@@ -157,55 +188,55 @@ class AcceptTransaction:
                         if known is not None and known.expires_at > now:
                             answers.append(await replay(tx, entry.key, entry.body_hash, known))
                             continue
-                        if bulk is None and not granted[entry.key]:
+                        if batch is None and not granted[entry.key]:
                             raise in_progress()
                     if entry.message_id < oldest:
                         raise _waited_too_long()
-                    is_request = not batch.entries if note else bulk is None or _is_request(bulk, batch)
-                    answers.append(batch.admit(entry, is_request=is_request))
+                    is_request = not quota.entries if note else batch is None or _is_request(batch, quota)
+                    answers.append(quota.admit(entry, is_request=is_request))
                 except Refusal as refusal:
                     answers.append(refusal)
-            if bulk is not None and bulk.is_all and any(isinstance(answer, Refusal) for answer in answers):
+            if batch is not None and batch.is_all and any(isinstance(answer, Refusal) for answer in answers):
                 raise NotAllAcceptedError(answers)
             expired = [key for key, known in remembered.items() if known.expires_at <= now]
             if expired:
                 await acceptance.forget(tx, expired)
             crash.point("accept.decided")
-            if batch.entries:
+            if quota.entries:
                 due_at = now if self._tickets is None else now + self._tickets.lease
-                await acceptance.write(tx, batch.entries, batch.spendings(), now, due_at)
-                if bulk is not None and (bulk.key not in remembered or bulk.key in expired):
-                    await acceptance.remember(tx, bulk.key, bulk.body_hash, batch.entries[0].message_id, now)
+                await acceptance.write(tx, quota.entries, quota.spendings(), now, due_at)
+                if batch is not None and (batch.key not in remembered or batch.key in expired):
+                    await acceptance.remember(tx, batch.key, batch.body_hash, quota.entries[0].message_id, now)
             if note is not None:
                 await note(tx, answers)
             crash.point("accept.before_commit")
         crash.point("accept.after_commit")
         metrics.ACCEPT_BATCH.observe(len(entries))
         metrics.ACCEPT_BATCH_SECONDS.observe(self._clock.monotonic() - began_at)
-        metrics.CREDITS.count("reserved", by=sum(entry.credits for entry in batch.entries))
+        metrics.CREDITS.count("reserved", by=sum(entry.credits for entry in quota.entries))
         if self._tickets is not None:
-            due = [entry for entry in batch.entries if not send_time.is_ahead(entry.send_at, now)]
+            due = [entry for entry in quota.entries if not message.is_ahead(entry.send_at, now)]
             self._tickets.publish(_tickets(due))
             crash.point("accept.published")
         return answers
 
 
-def _check_bulk(
-    bulk: Bulk,
+def _check_batch(
+    batch: Batch,
     granted: Mapping[IdempotencyKey, bool],
     remembered: Mapping[IdempotencyKey, RememberedKey],
     now: datetime,
 ) -> None:
-    if not granted[bulk.key]:
+    if not granted[batch.key]:
         raise in_progress()
-    known = remembered.get(bulk.key)
+    known = remembered.get(batch.key)
     if known is not None and known.expires_at > now:
-        check_same(bulk.body_hash, known)
+        check_same(batch.body_hash, known)
 
 
-def _is_request(bulk: Bulk, batch: QuotaBatch) -> bool:
-    """Whether the next message counts as a request of the rate: the first of so many."""
-    return (bulk.accepted_count + len(batch.entries)) % BULK_EMAILS_PER_REQUEST == 0
+def _is_request(batch: Batch, quota: GroupQuota) -> bool:
+    """Whether the next message counts as a request of the rate: only the first of each group does."""
+    return (batch.accepted_count + len(quota.entries)) % BATCH_EMAILS_PER_REQUEST == 0
 
 
 def _tickets(entries: Sequence[PreparedMessage]) -> Iterator[DeliveryTicket]:

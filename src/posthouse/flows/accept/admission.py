@@ -1,16 +1,17 @@
-"""Admission: authenticates a request from its headers alone."""
+"""Admission: authenticates a request using only its headers."""
 
 from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
 
-from posthouse.clock import Clock
 from posthouse.flows.accept.last_used import LastUsed
-from posthouse.flows.accept.verified_headers import VerifiedHeaders
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.principal import Caller, Member, Principal, Program
 from posthouse.flows.shared.shared_database import count_for
-from posthouse.rules import credential, operator, role, token
+from posthouse.rules import credential, role, token
 from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode, Role, Scope
 from posthouse.rules.ids import SessionId
-from posthouse.rules.pepper import Peppers
+from posthouse.rules.limits import AUTHORIZATION_CHARACTERS_MAX
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.scope import FOR_MAIL
 from posthouse.rules.token import Claims
@@ -18,23 +19,50 @@ from posthouse.store.control_cache import CachedApiKey as KnownKey
 from posthouse.store.control_cache import CachedCredential, CachedMembership, ControlCache, Networks
 from posthouse.store.credentials import Rehash
 
+# Authorization headers with a verified SMTP password, so that the next request needn't verify it again.
+#
+# A header is found by its keyed hash, so the search reveals nothing about it and no password is kept. It is valid for
+# the credential in the control cache: after any change of that, such as a new password, the cache contains another
+# one, and the header is verified again.
 
-class Admission:
-    def __init__(
-        self,
-        *,
-        control_cache: ControlCache,
-        last_used: LastUsed,
-        clock: Clock,
-        peppers: Peppers,
-        token_secrets: Sequence[str],
-    ) -> None:
+
+HEADERS_MAX: Final = 20_000
+_HASH_BYTES: Final = 16
+
+
+class VerifiedHeaders:
+    def __init__(self, control_cache: ControlCache, key: bytes) -> None:
+        self._control_cache = control_cache
+        self._key = blake2b(key, person=b"authorization").digest()
+        self._known: dict[bytes, tuple[str, CachedCredential]] = {}
+
+    def credential(self, header: str | None) -> CachedCredential | None:
+        """The credential for which the header was verified, if it has not changed."""
+        if not header or len(header) > AUTHORIZATION_CHARACTERS_MAX:
+            return None
+        found = self._known.get(self._hash(header))
+        if found is None:
+            return None
+        username, verified = found
+        return verified if self._control_cache.known_credential(username) is verified else None
+
+    def add(self, header: str, username: str, verified: CachedCredential) -> None:
+        if len(self._known) >= HEADERS_MAX:
+            self._known.clear()
+        self._known[self._hash(header)] = username, verified
+
+    def _hash(self, header: str) -> bytes:
+        return blake2b(header.encode("utf-8", "surrogatepass"), key=self._key, digest_size=_HASH_BYTES).digest()
+
+
+class Admission(Flow):
+    def __init__(self, context: Context, *, control_cache: ControlCache, last_used: LastUsed) -> None:
+        super().__init__(context)
         self._control_cache = control_cache
         self._last_used = last_used
-        self._clock = clock
-        self._peppers = peppers
-        self._token_secrets = token_secrets
-        self._verified = VerifiedHeaders(control_cache, peppers.active.key)
+        self._peppers = context.keys.peppers
+        self._token_secrets = context.keys.token_secrets
+        self._verified = VerifiedHeaders(control_cache, context.keys.peppers.active.key)
 
     async def sender(self, authorization: str | None, peer: str) -> Principal:
         verified = self._verified.credential(authorization)
@@ -46,7 +74,7 @@ class Admission:
                 known, password_hash = await self._matched(given)
                 _require_permitted(peer, known.allowed_networks)
                 rehash = self._rehash(given.password, password_hash)
-                # A previous password and an old pepper end at their own time, not with the credential.
+                # A previous password and an old pepper expire at their own time, not with the credential.
                 if authorization is not None and password_hash == known.secret_hash and rehash is None:
                     self._verified.add(authorization, given.username, known)
                 return self._used(known, peer, rehash)
@@ -72,7 +100,7 @@ class Admission:
         return principal._replace(password_hashes=self._peppers.hashes(password))
 
     async def recall(self, principal: Principal, peer: str) -> None:
-        """Raises when an SMTP session's credential or password is no longer valid: sessions outlast both."""
+        """Raises if an SMTP session's credential or password is no longer valid: sessions outlast both."""
         known = await self._control_cache.credential_of(principal.account_id, principal.credential_id)
         if known is None:
             raise _unauthorized("The SMTP credential was revoked: log in with another.")
@@ -109,18 +137,18 @@ class Admission:
         """A member with a dashboard login; SMTP passwords and API keys are not accepted here."""
         member = await self.recall_member(authorization)
         count_for(member.account_id)
-        if member.visits_until is None:
+        if member.impersonated_until is None:
             self._last_used.of_member(member.account_id, member.user_id, self._clock.now())
         return member
 
     async def recall_member(self, authorization: str | None) -> Member:
-        """The same, for a task that does nothing on the member's account."""
+        """The same, for a task that changes nothing in the member's account."""
         given = credential.parse_authorization(authorization)
         if not isinstance(given, BearerToken):
             raise _login_needed()
-        visit = token.read_visit(given.jwt, secrets=self._token_secrets, now=self._clock.now())
-        if visit is not None:
-            return await self._visitor(visit)
+        impersonation = token.read_impersonation(given.jwt, secrets=self._token_secrets, now=self._clock.now())
+        if impersonation is not None:
+            return await self._impersonator(impersonation)
         membership, session_id = await self._membership(given)
         return Member(
             membership.account_id,
@@ -131,20 +159,20 @@ class Admission:
             membership.lacks_second_factor,
         )
 
-    async def _visitor(self, visit: Claims) -> Member:
-        """An operator, for as long as the login that the visit began with is one's."""
+    async def _impersonator(self, impersonation: Claims) -> Member:
+        """An operator, for as long as the login that the impersonation began with is valid."""
         now = self._clock.now()
-        session = await self._control_cache.operator_session(visit.session_id, visit.user_id, now)
+        session = await self._control_cache.operator_session(impersonation.session_id, impersonation.user_id, now)
         if session is None:
-            raise _unauthorized("The visit is over, since the operator logged out.")
-        operator.require(session, now)
+            raise _unauthorized("The impersonation is over, since the operator logged out.")
+        credential.require(session, now)
         return Member(
-            visit.account_id,
-            visit.user_id,
+            impersonation.account_id,
+            impersonation.user_id,
             Role.VIEWER,
             session.email,
-            visit.session_id,
-            visits_until=visit.expires_at,
+            impersonation.session_id,
+            impersonated_until=impersonation.expires_at,
         )
 
     async def caller(self, authorization: str | None, peer: str, scopes: Sequence[Scope]) -> Caller:
@@ -204,7 +232,7 @@ class Admission:
         return None if hashed is None else Rehash(stored_hash, hashed)
 
     async def _membership(self, given: BearerToken) -> tuple[CachedMembership, SessionId]:
-        """The user's present membership, which may differ from the role in the token; and the session."""
+        """The user's current membership, which may differ from the role in the token; and the session."""
         claims = token.read(given.jwt, secrets=self._token_secrets, now=self._clock.now())
         if claims is not None and await self._control_cache.user_of_session(claims.session_id) == claims.user_id:
             known = await self._control_cache.membership(claims.account_id, claims.user_id)

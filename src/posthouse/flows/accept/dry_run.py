@@ -1,32 +1,30 @@
-"""Dry run: the result of sending a message, without sending it; and test mail that members send to themselves."""
+"""Dry runs: the result of sending a message, without sending it; and test mail that members send to themselves."""
 
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
 from posthouse.flows.accept.preparation import Preparation, require_bound
 from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
-from posthouse.flows.shared.memory_rates import MemoryRates
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.principal import Caller, Member, Principal, Program
+from posthouse.flows.shared.shares import Rates
 from posthouse.mail.address import Mailbox
-from posthouse.mail.exchange import NullExchange, exchanges
-from posthouse.rules import dry_run, fingerprint, ids, lane, send_quota, send_time
+from posthouse.mail.mx_host import NullMx, mx_hosts
+from posthouse.rules import dry_run, ids, lane, message, send_quota
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId
-from posthouse.rules.rate_limit import Rate, RateWait
+from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import acceptance, domains, suppressions
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import Database
 from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
 
-# The client waits for the answer: what DNS has not answered by then is missing from it.
+# The client waits for the response: what DNS has not answered by then is missing from it.
 LOOKUP_SECONDS_MAX: Final = 2.0
-LOOKUPS_AT_ONCE_MAX: Final = 50
+CONCURRENT_LOOKUPS_MAX: Final = 50
 # A dry run costs no credit, and queries other organisations' name servers.
 DRY_RUNS: Final = Rate(per_second=5, burst=100)
 # A second click within this time sends nothing more.
@@ -34,7 +32,7 @@ DOUBLE_CLICK: Final = timedelta(seconds=10)
 DOMAINS_READ_MAX: Final = 1_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# These depend on the moment, not on the message.
+# These refusals depend on the moment, not on the message.
 _PASSING: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
 
 
@@ -64,7 +62,7 @@ class SenderDomain:
 
 @dataclass(frozen=True, slots=True)
 class DryRunReport:
-    """`refusal` is the first that sending would meet; `mime` is None when it can't be written."""
+    """`refusal` is the first that sending would return; `mime` is None if it can't be composed."""
 
     refusal: Refusal | None
     mime: bytes | None
@@ -79,7 +77,7 @@ class DryRunReport:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The settings of this installation that its mail depends on."""
+    """The settings of this installation on which its mail depends."""
 
     hostname: str
     return_path_domain: str
@@ -89,22 +87,18 @@ class Installation:
     signs: bool
 
 
-class DryRun:
+class DryRun(Flow):
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
         control_cache: ControlCache,
-        clock: Clock,
-        chance: Chance,
         resolver: Resolver,
         defaults: Defaults,
         installation: Installation,
     ) -> None:
-        self._database = database
+        super().__init__(context)
         self._control_cache = control_cache
-        self._clock = clock
-        self._chance = chance
         self._resolver = resolver
         self._defaults = defaults
         self._installation = installation
@@ -115,7 +109,7 @@ class DryRun:
             simulator_domain=installation.simulator_domain,
         )
         self._lookups = 0
-        self._rates: MemoryRates[AccountId] = MemoryRates()
+        self._rates: Rates[AccountId] = Rates()
 
     async def dry_run(self, caller: Caller, draft: Draft) -> DryRunReport:
         """What sending the draft would result in now; nothing is reserved, counted or stored."""
@@ -134,7 +128,7 @@ class DryRun:
         available = account.available
         refusals = [suspended()] if account.suspended else []
         content = written = None
-        # Refreshes what the cache knows of the account's domains, which `require` goes by.
+        # Refreshes what the cache knows about the account's domains, which `require` uses.
         is_verified = await self._control_cache.is_verified(account_id, draft.sender.domain)
         try:
             require_bound(bound_to, draft.sender)
@@ -143,12 +137,12 @@ class DryRun:
             refusals.append(_lasting(refusal))
         try:
             content = await self._preparation.content(account_id, draft)
-            message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+            message_id = ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
             written = await self._preparation.write(account_id, content, message_id, now)
         except Refusal as refusal:
             refusals.append(_lasting(refusal))
         try:
-            send_time.check(draft.send_at, now)
+            message.check_send_time(draft.send_at, now)
             stored_bytes = 0 if written is None else len(written)
             charge = send_quota.Charge(count, credits_needed, send_at=draft.send_at, stored_bytes=stored_bytes)
             send_quota.admit(account, charge, now)
@@ -187,7 +181,7 @@ class DryRun:
     async def test_draft(
         self, member: Member, sender: str | None, subject: str | None, text: str | None, html: str | None
     ) -> Draft:
-        """A mail to the member's own address, from the given sender or from the account's first verified domain."""
+        """A test message to the member's own address, from the given sender or the account's first verified domain."""
         if not sender:
             sender = f"{dry_run.TEST_LOCAL_PART}@{await self._first_verified(member.account_id)}"
         domain = sender.rpartition("@")[2].rstrip(">")
@@ -199,13 +193,13 @@ class DryRun:
         now = self._clock.now()
         number = (now - _EPOCH) // DOUBLE_CLICK
         texts = [
-            f"test-email:{member.user_id.hex}:{fingerprint.stored(body_hash).hex()}:{window}"
+            f"test-email:{member.user_id.hex}:{message.stored_fingerprint(body_hash).hex()}:{window}"
             for window in (number - 1, number)
         ]
         before = principal.key(texts[0])
         async with self._database.connection() as connection:
             known = (await acceptance.recall(connection, [before])).get(before)
-        # The first click may have been in the window before.
+        # The first click may have been in the previous window.
         is_same = known is not None and now - ids.time_of(known.message_id) < DOUBLE_CLICK
         return texts[0] if is_same else texts[1]
 
@@ -218,7 +212,7 @@ class DryRun:
         raise Refusal(
             Code.FORBIDDEN,
             "This account has no verified domain to send from: register one with POST /v1/domains, publish the DNS "
-            "records that it answers with, and verify it.",
+            "records that it returns, and verify it.",
         )
 
     async def _sender_domain(
@@ -241,18 +235,18 @@ class DryRun:
         return self._installation.captures or destination == self._installation.simulator_domain
 
     async def _lanes(self, destinations: set[str], simulated: set[str]) -> tuple[dict[str, str], list[str]]:
-        """The lanes that DNS answered in time, and warnings about destinations that take no mail."""
+        """The lanes for which DNS answered in time, and warnings about destinations that accept no mail."""
         found: dict[str, str] = {}
         warnings: list[str] = []
 
         async def look_up(destination: str) -> None:
-            answer = await self._exchanges(destination)
+            answer = await self._mx_hosts(destination)
             if isinstance(answer, NoName):
                 warnings.append(f"The domain {destination} does not exist: mail to it bounces.")
             elif isinstance(answer, MxRecords):
-                hosts = exchanges(destination, answer.records, b"")
-                if isinstance(hosts, NullExchange):
-                    warnings.append(f"The domain {destination} takes no mail: mail to it bounces.")
+                hosts = mx_hosts(destination, answer.records, b"")
+                if isinstance(hosts, NullMx):
+                    warnings.append(f"The domain {destination} accepts no mail: mail to it bounces.")
                 else:
                     found[destination] = lane.lane_by_hosts(destination, [host.host for host in hosts])
 
@@ -265,22 +259,16 @@ class DryRun:
         return found, sorted(warnings)
 
     def _limit(self, account_id: AccountId, now: datetime) -> None:
-        taken = self._rates.take(account_id, DRY_RUNS, now)
-        if isinstance(taken, RateWait):
-            raise Refusal(
-                Code.RATE_LIMITED,
-                f"An account may try {DRY_RUNS.per_second} messages a second and {DRY_RUNS.burst} at once: "
-                f"try again in {taken.seconds} s.",
-                taken.seconds,
-            )
+        allowed = f"An account may try {DRY_RUNS.per_second} messages a second, in bursts of up to {DRY_RUNS.burst}"
+        self._rates.require(account_id, DRY_RUNS, now, allowed)
 
-    async def _exchanges(self, destination: str) -> MxRecords | NoName | NoAnswer | None:
-        """What DNS answers; None when too many queries are open already."""
-        if self._lookups >= LOOKUPS_AT_ONCE_MAX:
+    async def _mx_hosts(self, destination: str) -> MxRecords | NoName | NoAnswer | None:
+        """What DNS answers; None if too many queries are already open."""
+        if self._lookups >= CONCURRENT_LOOKUPS_MAX:
             return None
         self._lookups += 1
-        # A query stays open until its answer or its time-out, even if the request was cancelled.
-        asked = asyncio.ensure_future(self._resolver.exchanges(destination))
+        # A query stays open until its answer or time-out, even if the request was cancelled.
+        asked = asyncio.ensure_future(self._resolver.mx_hosts(destination))
         asked.add_done_callback(self._lookup_done)
         return await asyncio.shield(asked)
 
@@ -291,7 +279,7 @@ class DryRun:
 
 
 def _lasting(refusal: Refusal) -> Refusal:
-    """The refusal, if it is about the message; a passing one is raised, since it says nothing about the message."""
+    """The refusal, if it is about the message; a temporary one is raised, since it says nothing about the message."""
     if refusal.code in _PASSING:
         raise refusal
     return refusal

@@ -5,62 +5,53 @@ from functools import partial
 from hashlib import blake2b
 
 from posthouse import crash
-from posthouse.chance import Chance
-from posthouse.clock import Clock
 from posthouse.flows.accept.accept_transaction import AcceptTransaction
-from posthouse.flows.accept.bulk import BulkIntake, BulkRequest, BulkResult
+from posthouse.flows.accept.batch import BatchIntake, BatchResult, DraftBatch
 from posthouse.flows.accept.preparation import Preparation, require_bound
-from posthouse.flows.accept.refused import RefusedRequests
 from posthouse.flows.accept.replay import AcceptedMessage as AcceptedMessage
-from posthouse.flows.accept.replay import durable_replay, in_progress
+from posthouse.flows.accept.replay import RefusedRequests, durable_replay, in_progress
 from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
-from posthouse.flows.shared.batching import Batcher
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.disk_space import DiskSpace
-from posthouse.flows.shared.large_mail import in_turn
+from posthouse.flows.shared.group_commit import GroupCommit
+from posthouse.flows.shared.large_mail import run_in_mail_process
 from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
 from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
-from posthouse.rules import fingerprint, ids, limits, metadata, send_quota, send_time, unsubscribe
+from posthouse.rules import ids, limits, message, send_quota, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
-from posthouse.rules.fingerprint import Fingerprint
 from posthouse.rules.ids import RequestId
-from posthouse.rules.message import Source
+from posthouse.rules.message import Fingerprint, Source, check_metadata, stored_metadata
 from posthouse.rules.refusal import Refusal
 from posthouse.store import acceptance
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import Database
 from posthouse.traces import Span
 
 
-class Intake:
+class Intake(Flow):
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
         control_cache: ControlCache,
-        clock: Clock,
-        chance: Chance,
         defaults: Defaults,
         hostname: str,
-        fingerprint_keys: Sequence[bytes],
         simulator_domain: str,
         tickets: Tickets | None = None,
         offers_one_click: bool = False,
         captures: bool = False,
         disk_space: DiskSpace | None = None,
     ) -> None:
-        """Without tickets, mail is due at once, and dispatch finds it; without `disk_space` there is always room.
+        """Without tickets, mail is due immediately and dispatch finds it; without `disk_space` there is always space.
 
         With `captures`, all mail is routed to the simulator.
         """
-        self._database = database
+        super().__init__(context)
         self._control_cache = control_cache
         self._defaults = defaults
-        self._clock = clock
-        self._chance = chance
         self._hostname = hostname
         self._simulator_domain = simulator_domain
         self._captured_by = simulator_domain if captures else None
@@ -71,16 +62,15 @@ class Intake:
             offers_one_click=offers_one_click,
             simulator_domain=simulator_domain,
         )
-        self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
-        self.fingerprint = Fingerprint(tuple([blake2b(key).digest() for key in fingerprint_keys]))
-        transaction = AcceptTransaction(database=database, clock=clock, defaults=defaults, tickets=tickets)
-        self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(transaction.accept)
-        # A batch of large mails takes longer than small mails should wait.
-        self._large_batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(transaction.accept)
+        self._refused = RefusedRequests(context, control_cache=control_cache, defaults=defaults)
+        self.fingerprint = Fingerprint(tuple([blake2b(key).digest() for key in context.keys.peppers.keys]))
+        transaction = AcceptTransaction(context, defaults=defaults, tickets=tickets)
+        self._group_commit: GroupCommit[PreparedMessage, AcceptedMessage] = GroupCommit(transaction.accept)
+        # A batch of large messages takes longer than small ones should wait.
+        self._large_group_commit: GroupCommit[PreparedMessage, AcceptedMessage] = GroupCommit(transaction.accept)
         self._being_accepted: set[IdempotencyKey] = set()
-        self._bulk_intake = BulkIntake(
-            database=database,
-            clock=clock,
+        self._batch_intake = BatchIntake(
+            context,
             defaults=defaults,
             disk_space=self._disk_space,
             refused=self._refused,
@@ -105,10 +95,10 @@ class Intake:
         """
         key = principal.key(key_text)
         if principal.mode is Mode.TEST:
-            # Test and live keys of a credential share their scope. Test mail counts as another body, so that it is
-            # never taken for the mail itself.
-            body_hash = fingerprint.of_rehearsal(body_hash)
-        # The first fence. Advisory locks are re-entrant within a session, so two requests of one batch
+            # Test and live keys of a credential share their scope. Test mail counts as a different body, so that it is
+            # never taken for live mail.
+            body_hash = message.fingerprint_of_test_mode(body_hash)
+        # The first protection. Advisory locks are re-entrant within a session, so two requests of one batch
         # would both be granted the second.
         if key in self._being_accepted:
             return await self._recall(key, body_hash)
@@ -127,21 +117,21 @@ class Intake:
         finally:
             self._being_accepted.discard(key)
 
-    async def accept_bulk(
+    async def accept_batch(
         self,
         principal: Principal,
         key_text: str,
-        bulk: BulkRequest,
+        batch: DraftBatch,
         request_id: RequestId,
         span: Span | None = None,
-    ) -> list[BulkResult]:
-        """A result for each of its emails; a Refusal if the request as a whole is refused."""
+    ) -> list[BatchResult]:
+        """A result for each email; a Refusal if the request as a whole is refused."""
 
         async def prepare(principal: Principal, key: IdempotencyKey, draft: Draft, body_hash: bytes) -> PreparedMessage:
             entry = await self._prepare(principal, key, draft, body_hash, request_id, Source.API)
             return entry if span is None else entry._replace(trace=span.context.stored)
 
-        return await self._bulk_intake.accept(principal, key_text, bulk, prepare)
+        return await self._batch_intake.accept(principal, key_text, batch, prepare)
 
     async def adopt(
         self,
@@ -152,18 +142,18 @@ class Intake:
         request_id: RequestId,
         span: Span | None = None,
     ) -> AcceptedMessage:
-        """Accept a mail that was written elsewhere, for the envelope's recipients; a RawError says why it can't be.
+        """Accept a message that was written elsewhere, for the envelope's recipients; a RawError says why it can't be.
 
-        There is no key: a client that gets no answer sends it again.
+        There is no key: a client that gets no reply sends it again.
         """
         self._disk_space.require()
         now = self._clock.now()
-        message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        message_id = ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
 
         message_id_text = self._preparation.message_id_text(message_id)
         read = partial(prepare, raw, date=now, message_id=message_id_text, hostname=self._hostname)
         is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(raw)
-        submitted = await in_turn(principal.account_id, read) if is_slow else read()
+        submitted = await run_in_mail_process(principal.account_id, read) if is_slow else read()
         choice = unsubscribe.unsubscribe_option(
             submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe
         )
@@ -172,7 +162,7 @@ class Intake:
 
         async def require() -> None:
             await self._preparation.require(principal.account_id, senders, addressed, one_click=choice.one_click)
-            metadata.check(submitted.metadata)
+            check_metadata(submitted.metadata)
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large()
 
@@ -201,13 +191,13 @@ class Intake:
             routed_to=self._captured_by,
             mailing_list=choice.mailing_list,
             one_click=choice.one_click,
-            metadata=metadata.stored(submitted.metadata),
+            metadata=stored_metadata(submitted.metadata),
             forgets_content=submitted.forgets_content,
         )
         return await self._submit(entry, span)
 
     async def require(self, principal: Principal, sender: Mailbox, recipients: int) -> float:
-        """Raises what would refuse live mail from this sender to so many recipients now; the share of the rate left."""
+        """Raise the refusal that live mail from this sender would get now; else return the share of the rate left."""
         self._disk_space.require()
         # Refreshes what the cache knows of the account's domains, which `require` goes by.
         await self._control_cache.is_verified(principal.account_id, sender.domain)
@@ -220,15 +210,15 @@ class Intake:
         return (reading.remaining + 1) / account.rate.burst
 
     async def drain(self) -> None:
-        await self._batcher.drain()
-        await self._large_batcher.drain()
+        await self._group_commit.drain()
+        await self._large_group_commit.drain()
 
     def _submit(self, entry: PreparedMessage, span: Span | None) -> Awaitable[AcceptedMessage]:
         size = len(entry.mime)
-        batcher = self._large_batcher if size > limits.THREAD_BODY_BYTES_MIN else self._batcher
+        group_commit = self._large_group_commit if size > limits.THREAD_BODY_BYTES_MIN else self._group_commit
         if span is not None:
-            return _traced(span, batcher, entry, size)
-        return batcher.submit(entry, entry.account_id, len(entry.recipients), size)
+            return _traced(span, group_commit, entry, size)
+        return group_commit.submit(entry, entry.account_id, len(entry.recipients), size)
 
     async def _prepare(
         self,
@@ -244,9 +234,9 @@ class Intake:
             principal.account_id, [draft.sender], draft.recipients, one_click=draft.one_click
         )
         now = self._clock.now()
-        send_time.check(draft.send_at, now)
+        message.check_send_time(draft.send_at, now)
         content = await self._preparation.content(principal.account_id, draft)
-        message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        message_id = ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
         written = await self._preparation.write(principal.account_id, content, message_id, now)
         # The source does not decide whether mail is only simulated: a member's test mail to themselves is delivered.
         is_test = principal.mode is Mode.TEST
@@ -270,13 +260,13 @@ class Intake:
             routed_to=self._simulator_domain if is_test else self._captured_by,
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
-            metadata=metadata.stored(draft.metadata),
+            metadata=stored_metadata(draft.metadata),
             send_at=draft.send_at,
             forgets_content=draft.forgets_content,
         )
 
     async def _recall(self, key: IdempotencyKey, body_hash: bytes) -> AcceptedMessage:
-        """The answer to a key that another request of this process is being accepted with."""
+        """The refusal for a key with which another request of this process is being accepted."""
         async with self._database.connection() as connection:
             known = (await acceptance.recall(connection, [key])).get(key)
         if known is None or known.expires_at <= self._clock.now():
@@ -285,14 +275,14 @@ class Intake:
 
 
 async def _traced(
-    span: Span, batcher: Batcher[PreparedMessage, AcceptedMessage], entry: PreparedMessage, size: int
+    span: Span, group_commit: GroupCommit[PreparedMessage, AcceptedMessage], entry: PreparedMessage, size: int
 ) -> AcceptedMessage:
-    """With a span from the wait for the shared transaction to its commit."""
+    """Accept it, with a span from the wait for the group commit to its end."""
     commit = span.child("commit")
     is_error = True
     try:
         traced = entry._replace(trace=span.context.stored)
-        accepted = await batcher.submit(traced, entry.account_id, len(entry.recipients), size)
+        accepted = await group_commit.submit(traced, entry.account_id, len(entry.recipients), size)
         is_error = False
         return accepted
     finally:

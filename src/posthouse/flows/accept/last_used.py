@@ -1,7 +1,7 @@
-"""When each credential, key and member was last used or seen, and from where: kept in memory and written once a minute.
+"""When and from where each credential, key and member was last used or seen: kept in memory, written once a minute.
 
-Writing it with each request would cost a transaction each. It is also written when the process ends; a process that
-is killed loses its last minute.
+Writing it with each request would cost a transaction each time. It is also written when the process ends; a process
+that is killed loses its last minute.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +16,7 @@ from posthouse.store.credentials import LastUse, Rehash
 from posthouse.store.postgres import Connection, Database
 
 # A statement holds at most this many locks.
-WRITTEN_AT_ONCE_MAX: Final = 1_000
+WRITTEN_BATCH_MAX: Final = 1_000
 
 Used = TypeVar("Used", CredentialId, ApiKeyId, UserId)
 
@@ -37,7 +37,7 @@ class LastUsed:
         peer: str | None = None,
         rehash: Rehash | None = None,
     ) -> None:
-        # What doesn't fit is dropped: so many are never used within a minute.
+        # More than this are dropped, but no minute has this many in use.
         if len(self._credentials) < self._remembered_max:
             self._credentials[account_id, credential_id] = LastUse(now, peer, rehash)
 
@@ -75,9 +75,9 @@ class LastUsed:
         last_used: dict[tuple[AccountId, Used], LastUse],
         write: Callable[[Connection, Mapping[tuple[AccountId, Used], LastUse]], Awaitable[None]],
     ) -> None:
-        """Removes from `last_used` what was written."""
+        """Remove the written entries from `last_used`."""
         while last_used:
-            some = dict(islice(last_used.items(), WRITTEN_AT_ONCE_MAX))
+            some = dict(islice(last_used.items(), WRITTEN_BATCH_MAX))
             async with self._database.transaction() as tx:
                 await write(tx, some)
             for used in some:

@@ -1,6 +1,6 @@
-"""Preparation: all of accepting a message that comes before the transaction, for intake and for dry runs.
+"""Preparation: everything in accepting a message that comes before the transaction, for intake and dry runs.
 
-Checks what a message needs of its account, renders its template and writes its MIME; raises a Refusal where it can't.
+Checks what a message needs from its account, renders its template and writes its MIME; raises a Refusal if it can't.
 """
 
 from collections.abc import Sequence
@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from posthouse.flows.shared.large_mail import in_turn
-from posthouse.flows.shared.template_rendering import rendered
+from posthouse.flows.shared.large_mail import rendered, run_in_mail_process
 from posthouse.mail import mime
 from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError
@@ -46,7 +45,7 @@ class Preparation:
         *,
         one_click: bool,
     ) -> None:
-        """Raises what the account or this installation lacks for the message."""
+        """Raises if the account or this installation lacks something that the message needs."""
         verified = await self._control_cache.verified_domains(account_id)
         for sender in senders:
             if sender.domain not in verified:
@@ -64,15 +63,15 @@ class Preparation:
     async def _require_own_recipients(
         self, account_id: AccountId, domain: str, recipients: Sequence[DraftRecipient]
     ) -> None:
-        """A shared domain is for first steps: its reputation must not depend on what strangers are sent."""
+        """A shared domain is for first steps: its reputation must not depend on mail to other people."""
         own = await self._control_cache.member_addresses(account_id)
         for recipient in recipients:
             if recipient.destination != self._simulator_domain and recipient.email.lower() not in own:
                 raise Refusal(
                     Code.FORBIDDEN,
-                    f"{domain!r} is shared by all accounts: mail from it goes to members of this account and to "
-                    f"{self._simulator_domain} only, and {recipient.email[:100]!r} is neither. Register a domain of "
-                    "your own with POST /v1/domains to send to others.",
+                    f"{domain!r} is shared by all accounts: mail from it may go only to members of this account and to "
+                    f"{self._simulator_domain}, and {recipient.email[:100]!r} is neither. Register your own domain "
+                    "with POST /v1/domains to send to others.",
                 )
 
     async def content(self, account_id: AccountId, draft: Draft) -> MailContent:
@@ -89,7 +88,7 @@ class Preparation:
             mime.write, content, date=now, message_id=self.message_id_text(message_id), boundary=message_id.hex
         )
         try:
-            written = await in_turn(account_id, write) if large > limits.THREAD_BODY_BYTES_MIN else write()
+            written = await run_in_mail_process(account_id, write) if large > limits.THREAD_BODY_BYTES_MIN else write()
         except HeaderError as error:
             raise invalid(f"The message {error}.") from error
         if len(written) > limits.MIME_BYTES_MAX:
@@ -117,9 +116,9 @@ class Preparation:
 
 
 def require_bound(domains: Sequence[str], sender: Mailbox) -> None:
-    """Refuse a sender outside the domains that the API key is bound to."""
+    """Refuse a sender outside the domains to which the API key is bound."""
     if domains and sender.domain not in domains:
         raise Refusal(
             Code.FORBIDDEN,
-            f"This API key sends from {', '.join(domains)} alone, not from {sender.domain!r}: use another key.",
+            f"This API key may send only from {', '.join(domains)}, not from {sender.domain!r}: use another key.",
         )

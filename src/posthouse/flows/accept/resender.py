@@ -1,8 +1,8 @@
-"""Sends failed mail again: some messages of each running resend at a time.
+"""Sends failed mail again: a few messages of each running resend at a time.
 
-A step reads the next old messages, and accepts what is to be sent again as new messages with the same bytes. The marks
-of both, and how far the resend has come, are written in the transaction that accepts them: a process that dies
-in between has sent nothing, and another makes the step again. Of two that make the same step, one can commit it.
+A step reads the next old messages, and accepts those to send again as new messages with the same bytes. The transaction
+that accepts them also links old and new messages, and records the resend's progress: if a process dies in between,
+nothing was sent, and another repeats the step. If two processes do the same step, only one can commit it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,68 +13,62 @@ from uuid import UUID
 
 import structlog
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
 from posthouse.flows.accept.accept_transaction import AcceptTransaction
 from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.accept.replay import AcceptedMessage
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.disk_space import DiskSpace
-from posthouse.flows.shared.new_id import new_id
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
-from posthouse.rules import ids, limits, metadata
+from posthouse.rules import ids, limits
 from posthouse.rules import resend as rules
 from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import MessageId, RequestId
-from posthouse.rules.message import Source
+from posthouse.rules.message import Source, read_metadata
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.resend import Fate, ResendStatus
 from posthouse.store import resends
 from posthouse.store.acceptance import PreparedMessage
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.resends import OldMessage, OldRecipient, ResendCounts, ResendRow, ResendStep, StepTakenError
 
 log = structlog.get_logger(__name__)
 
-# Of a step: old messages that are looked at, those that are sent again, and their bytes; their recipients are bounded
-# as in any transaction. A step a second is the pace.
+# The limits of a step: old messages that are examined, those that are sent again, and their bytes. Their recipients
+# are bounded as in any transaction. The pace is one step per second.
 EXAMINED_MAX: Final = 500
-RESENT_MAX: Final = limits.BULK_EMAILS_PER_REQUEST
+RESENT_MAX: Final = limits.BATCH_EMAILS_PER_REQUEST
 BYTES_MAX: Final = 8 * limits.MIB
 RESENDS_A_RUN_MAX: Final = 20
-# Where the refusal doesn't say when the account may send again.
+# The wait if the refusal doesn't say when the account may send again.
 WAIT: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Old messages in order, some of which are to be sent again; `position` is what was examined with them."""
+    """Old messages in order, some of which will be sent again; `position` is how far they were examined."""
 
     messages: Sequence[OldMessage]
     chosen: dict[MessageId, Sequence[OldRecipient]]
-    never: dict[MessageId, int]
+    excluded: dict[MessageId, int]
     position: UUID
     is_last: bool
 
 
-class Resender:
+class Resender(Flow):
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
         control_cache: ControlCache,
-        clock: Clock,
-        chance: Chance,
         preparation: Preparation,
         transaction: AcceptTransaction,
         captured_by: str | None = None,
         disk_space: DiskSpace | None = None,
     ) -> None:
         """`captured_by` is the simulator's domain on an installation that captures all mail."""
-        self._database = database
+        super().__init__(context)
         self._control_cache = control_cache
-        self._clock = clock
-        self._chance = chance
         self._preparation = preparation
         self._transaction = transaction
         self._captured_by = captured_by
@@ -82,11 +76,11 @@ class Resender:
         self._is_idle = False
 
     def is_idle(self) -> bool:
-        """Whether no resend was running at the last step."""
+        """Whether the last step found no running resend."""
         return self._is_idle
 
     async def step(self) -> int:
-        """Do some of each resend that is due; how many of them."""
+        """Work on each resend that is due; return how many there were."""
         async with self._database.connection() as connection:
             due = await resends.due(connection, self._clock.now(), RESENDS_A_RUN_MAX)
             self._is_idle = not due and not await resends.is_any_running(connection)
@@ -98,14 +92,14 @@ class Resender:
             except StepTakenError:
                 log.debug("resend_step_taken", resend=ids.text(ids.RESEND, resend.id))
             except Refusal as refusal:
-                # The account's row is locked, or there is no room: the others must not wait for that.
+                # The account's row is locked, or there is no space; the other resends must not wait for that.
                 log.debug("resend_step_refused", resend=ids.text(ids.RESEND, resend.id), cause=refusal.code.value)
         return len(due)
 
     async def _advance(self, resend: ResendRow) -> None:
         now = self._clock.now()
         if now > resend.created_at + rules.LIFETIME:
-            over = ResendStep(resend.position, ResendCounts(), now, ResendStatus.STOPPED, resend.waits_for)
+            over = ResendStep(resend.position, ResendCounts(), now, ResendStatus.STOPPED, resend.waiting_for)
             async with self._database.transaction() as tx:
                 await resends.advance(tx, resend, over, now)
             return
@@ -124,7 +118,7 @@ class Resender:
             read = await resends.old_messages(connection, account_id, wanted[:RESENT_MAX])
             messages = _within(read, BYTES_MAX, lambda old: old.mime_bytes or 0)
             recipients = await resends.old_recipients(connection, account_id, messages)
-        messages = _within(messages, limits.BATCH_RECIPIENTS_MAX, lambda old: len(recipients.get(old.id, ())))
+        messages = _within(messages, limits.GROUP_COMMIT_RECIPIENTS_MAX, lambda old: len(recipients.get(old.id, ())))
         is_last = False
         if len(messages) < len(read):
             position: UUID = messages[-1].id
@@ -134,14 +128,14 @@ class Resender:
             position = examined[-1].id if examined else resend.position
             is_last = len(examined) < EXAMINED_MAX
         chosen: dict[MessageId, Sequence[OldRecipient]] = {}
-        never: dict[MessageId, int] = {}
+        excluded: dict[MessageId, int] = {}
         for old in messages:
             here = [row for row in recipients.get(old.id, ()) if _is_at(row, resend.destination)]
             fates = [(row, _fate(row)) for row in here]
             if again := [row for row, fate in fates if fate is Fate.RESENT]:
                 chosen[old.id] = again
-            never[old.id] = sum(fate is Fate.NEVER for _, fate in fates)
-        return _Part(messages, chosen, never, position, is_last)
+            excluded[old.id] = sum(fate is Fate.NEVER for _, fate in fates)
+        return _Part(messages, chosen, excluded, position, is_last)
 
     async def _resend(self, resend: ResendRow, part: _Part) -> None:
         self._disk_space.require()
@@ -173,7 +167,7 @@ class Resender:
     async def _prepared(
         self, resend: ResendRow, old: OldMessage, recipients: Sequence[OldRecipient], mime: bytes
     ) -> PreparedMessage:
-        """The old message for these recipients, as a new one: the bytes are the same."""
+        """The old message as a new one for these recipients, with the same bytes."""
         sender = _mailbox(old.sender)
         addressed = [_addressed(recipient) for recipient in recipients]
         await self._preparation.require(resend.account_id, [sender], addressed, one_click=old.one_click)
@@ -183,8 +177,8 @@ class Resender:
             credential_id=old.credential_id,
             key=None,
             body_hash=b"",
-            message_id=ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES)),
-            request_id=RequestId(new_id(self._chance, now)),
+            message_id=ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES)),
+            request_id=RequestId(new_id(self._randomness, now)),
             source=Source.API,
             sender=old.sender,
             envelope_sender=old.envelope_sender,
@@ -202,13 +196,13 @@ class Resender:
         )
 
     def _counted(self, part: _Part) -> ResendStep:
-        """The step of a dry run, or of one without anything to send."""
+        """The step of a dry run, or of a resend without anything to send."""
         with_body = [old for old in part.messages if old.id in part.chosen and old.mime_bytes is not None]
         counts = ResendCounts(
-            found=len(with_body),
+            matched=len(with_body),
             recipients=sum(len(part.chosen[old.id]) for old in with_body),
             without_body=sum(old.id in part.chosen and old.mime_bytes is None for old in part.messages),
-            never=sum(part.never.values()),
+            excluded=sum(part.excluded.values()),
         )
         status = ResendStatus.DONE if part.is_last else ResendStatus.RUNNING
         return ResendStep(part.position, counts, self._clock.now(), status)
@@ -216,8 +210,8 @@ class Resender:
     def _answered(
         self, resend: ResendRow, part: _Part, answered: dict[MessageId, AcceptedMessage | BaseException]
     ) -> ResendStep:
-        """The step after what was accepted and refused; it ends before what the account may send later."""
-        found = recipients = resent = without_body = never = refused = 0
+        """The step after some were accepted and some refused; it ends before those that may be sent only later."""
+        matched = recipients = resent = without_body = excluded = refused = 0
         waits: Refusal | None = None
         position = resend.position
         for old in part.messages:
@@ -225,25 +219,25 @@ class Resender:
             if waits is None and isinstance(answer, Refusal) and answer.code in rules.WAITED_FOR:
                 waits = answer
             if isinstance(answer, AcceptedMessage):
-                found, resent, recipients = found + 1, resent + 1, recipients + len(part.chosen[old.id])
+                matched, resent, recipients = matched + 1, resent + 1, recipients + len(part.chosen[old.id])
             if waits is not None:
-                # It is read again. What was accepted all the same has its mark by then.
+                # It is read again. Messages that were accepted all the same are marked by then.
                 continue
             position = old.id
-            never += part.never[old.id]
+            excluded += part.excluded[old.id]
             if isinstance(answer, BaseException):
-                found, refused, recipients = found + 1, refused + 1, recipients + len(part.chosen[old.id])
+                matched, refused, recipients = matched + 1, refused + 1, recipients + len(part.chosen[old.id])
             elif answer is None and old.id in part.chosen:
                 without_body += 1
-        counts = ResendCounts(found, recipients, resent, without_body, never, refused)
+        counts = ResendCounts(matched, recipients, resent, without_body, excluded, refused)
         now = self._clock.now()
         if waits is not None:
-            return ResendStep(position, counts, now + _wait(waits), waits_for=waits.code.value)
+            return ResendStep(position, counts, now + _wait(waits), waiting_for=waits.code.value)
         return ResendStep(part.position, counts, now, ResendStatus.DONE if part.is_last else ResendStatus.RUNNING)
 
 
 def _within(messages: Sequence[OldMessage], most: int, size: Callable[[OldMessage], int]) -> Sequence[OldMessage]:
-    """The first of them, until they are larger together than a step may be; one at least."""
+    """The first of them, until they are together larger than a step may be; at least one."""
     total = 0
     for number, old in enumerate(messages):
         total += size(old)
@@ -253,7 +247,7 @@ def _within(messages: Sequence[OldMessage], most: int, size: Callable[[OldMessag
 
 
 def _has(stored: str | None, resend: ResendRow) -> bool:
-    return not resend.metadata or resend.metadata.items() <= metadata.read(stored).items()
+    return not resend.metadata or resend.metadata.items() <= read_metadata(stored).items()
 
 
 def _is_at(recipient: OldRecipient, destination: str | None) -> bool:

@@ -1,10 +1,10 @@
-"""Accepts the service's own mail, through the same intake as all mail, for the account that the operator named.
+"""Accepts the service's own mail, through the same intake as all mail, for the account named by the operator.
 
 That account pays, its domain must be verified, and its members can read the mail.
 
-Invitations are caused by tenants, and must not keep others from a new password: they belong to a list, which other mail
-overtakes in the lanes; they leave a reserve of the account's rate, credits and warm-up; and what becomes of them counts
-for the account that invites.
+Invitations are caused by tenants, and must not keep others from getting a new password: they belong to a list, which
+other mail overtakes in the lanes; they leave a reserve of the account's rate, credits and warm-up; and their results
+count for the account that invites.
 """
 
 import asyncio
@@ -12,10 +12,8 @@ from typing import Final
 
 import structlog
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
-from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.principal import Principal
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
@@ -24,35 +22,30 @@ from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.unsubscribe import LIST_TAG_PREFIX
 from posthouse.store import accounts, credentials, invitations
-from posthouse.store.postgres import Database
 
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 60
-# Mail that can't wait for its sender to ask again waits this long for the account's rate.
+# Mail that no one would request again waits this long for the account's rate.
 RATE_SECONDS_WAITED: Final = 30
-# What invitations leave of the account's credits and of its warm-up, and of its rate.
+# How much invitations leave of the account's credits and warm-up, and of its rate.
 RESERVED_RECIPIENTS: Final = 20
 RESERVED_RATE: Final = 0.5
 INVITATION_TAG: Final = f"{LIST_TAG_PREFIX}invitations"
-# RFC 3834: no absence notices in answer.
+# RFC 3834: no automatic replies.
 _HEADERS: Final = {"Auto-Submitted": "auto-generated"}
 
 
-class ServiceMailer:
-    def __init__(
-        self, *, intake: Intake, database: Database, clock: Clock, chance: Chance, sender: str, account: str
-    ) -> None:
-        """`account` is the name or id of the account that sends; it may be made later."""
+class ServiceMailer(Flow):
+    def __init__(self, context: Context, *, intake: Intake, sender: str, account: str) -> None:
+        """`account` is the name or id of the account that sends; it may be created later."""
+        super().__init__(context)
         self._intake = intake
-        self._database = database
-        self._clock = clock
-        self._chance = chance
         self._sender = sender
         self._account = account
 
     def require(self) -> None:
-        """There is a sender."""
+        """Does nothing: there is a sender."""
 
     async def is_sent_by(self, account_id: AccountId) -> bool:
         return (await self._principal()).account_id == account_id
@@ -73,7 +66,7 @@ class ServiceMailer:
     async def send(
         self, to: str, subject: str, text: str, *, key: str | None = None, inviter: AccountId | None = None
     ) -> None:
-        request_id = RequestId(new_id(self._chance, self._clock.now()))
+        request_id = RequestId(new_id(self._randomness, self._clock.now()))
         key = key or ids.text(ids.REQUEST, request_id)
         tags = [] if inviter is None else [INVITATION_TAG]
         draft = compose(sender=self._sender, to=[to], subject=subject, text=text, headers=_HEADERS, tags=tags)
@@ -103,11 +96,11 @@ class ServiceMailer:
             await asyncio.sleep(seconds)
 
     def _unavailable(self, refusal: Refusal) -> Refusal:
-        # The sending account's credits, rate or domain are nothing that the caller could fix.
+        # The caller can't fix the sending account's credits, rate or domain.
         log.error("service_mail_refused", account=self._account, code=refusal.code.value, reason=refusal.text)
         return Refusal(
             Code.SERVICE_UNAVAILABLE,
-            "The service can't send its own mail at this moment: try again later, or ask its operator.",
+            "The service can't send its own mail now: try again later, or ask its operator.",
             RETRY_SECONDS,
         )
 
@@ -120,11 +113,11 @@ class ServiceMailer:
                 found = await accounts.find_by_id(connection, AccountId(account_id))
             credential = None if found is None else await credentials.default_credential(connection, found.id)
         if found is None or credential is None:
-            raise Refusal(Code.NOT_FOUND, "service.sender_account names no account that can send: create it.")
+            raise Refusal(Code.NOT_FOUND, "service.sender_account doesn't name an account that can send: create it.")
         return Principal(found.id, credential.id, Mode.LIVE)
 
 
 def _seconds_to_wait(refusal: Refusal) -> float:
-    """Until the account's rate allows the mail; for ever, if that is not what it was refused for."""
+    """The wait until the account's rate allows the mail; forever if it was refused for another reason."""
     is_rate = refusal.code is Code.RATE_LIMITED and refusal.retry_after_seconds is not None
     return float(refusal.retry_after_seconds or 0) if is_rate else float("inf")

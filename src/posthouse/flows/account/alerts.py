@@ -1,24 +1,22 @@
-"""Alerts of a member: which of them they chose, at which thresholds, and what is measured now."""
+"""Alerts of a member: which ones they chose, with which thresholds, and what is measured now."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.principal import Member
 from posthouse.flows.shared.service_mail import ServiceMail
 from posthouse.rules import alert
 from posthouse.rules.alert import AlertKind, Reading
 from posthouse.rules.refusal import invalid
-from posthouse.store import alert_figures, alerts
+from posthouse.store import alerts
 from posthouse.store.alerts import RaisedAlert as RaisedAlert
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 
 
 @dataclass(frozen=True, slots=True)
 class MemberAlert:
-    """`threshold` is the default where the member did not choose the alert."""
+    """`threshold` is the default if the member did not choose the alert."""
 
     kind: AlertKind
     is_chosen: bool
@@ -27,22 +25,20 @@ class MemberAlert:
     raised: Sequence[RaisedAlert]
 
 
-class Alerts:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, service_mail: ServiceMail) -> None:
-        self._database = database
-        self._clock = clock
-        self._audit_log = AuditLog(chance)
+class Alerts(Flow):
+    def __init__(self, context: Context, *, service_mail: ServiceMail) -> None:
+        super().__init__(context)
         self._service_mail = service_mail
 
-    async def of(self, member: Member) -> Sequence[MemberAlert]:
+    async def alerts_of(self, member: Member) -> Sequence[MemberAlert]:
         """Every kind of alert."""
         async with self._database.transaction() as tx:
             return await self._of(tx, member)
 
     async def save(self, member: Member, given: Sequence[tuple[str, float | None]]) -> Sequence[MemberAlert]:
-        """These alerts and no others, each with its threshold.
+        """Choose these alerts and no others, each with its threshold.
 
-        What is troubled at this moment is shown in the answer: it is raised without a mail.
+        A condition that already holds is shown in the response; its alert is raised without an email.
         """
         thresholds = _thresholds(given)
         if thresholds:
@@ -52,7 +48,7 @@ class Alerts:
             before = await alerts.lock_chosen_by(tx, member.account_id, member.user_id)
             changed = [kind for kind, threshold in thresholds.items() if before.get(kind) != threshold]
             await alerts.choose(tx, member.account_id, member.user_id, thresholds)
-            found = await alert_figures.read(tx, {kind: [member.account_id] for kind in changed}, now)
+            found = await alerts.read(tx, {kind: [member.account_id] for kind in changed}, now)
             troubles = [
                 (kind, change.subject, change.label)
                 for (_, kind), readings in found.items()
@@ -61,7 +57,7 @@ class Alerts:
             await alerts.set_raised(tx, member.account_id, member.user_id, changed, troubles, now)
             if changed or before.keys() != thresholds.keys():
                 detail = {"kinds": ", ".join(thresholds)}
-                await self._audit_log.note(
+                await self._audit_log.add_entry(
                     tx, member.account_id, member.actor, "alerts.saved", member.email, now, detail
                 )
             return await self._of(tx, member)
@@ -70,7 +66,7 @@ class Alerts:
         now = self._clock.now()
         chosen = await alerts.lock_chosen_by(tx, member.account_id, member.user_id)
         raised = await alerts.raised_for(tx, member.account_id, member.user_id)
-        found = await alert_figures.read(tx, {kind: [member.account_id] for kind in AlertKind}, now)
+        found = await alerts.read(tx, {kind: [member.account_id] for kind in AlertKind}, now)
         return [
             MemberAlert(
                 kind,

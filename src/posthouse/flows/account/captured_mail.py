@@ -1,32 +1,28 @@
 """The page of captured mail: who may see it, and which mail it shows.
 
-An operator makes a link that works once and soon ends; it opens a session for one account. The page shows test mail,
-and where no mail leaves, all mail of the account.
+An operator creates a link that works once and soon expires; it opens a session for one account. The page shows test
+mail, and if no mail leaves, all mail of the account.
 """
 
 import asyncio
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
 from posthouse.flows.account.message_detail import Attachment, MessageDetail
 from posthouse.flows.account.message_search import MessageListRow as MessageListRow
 from posthouse.flows.account.message_search import MessageSearch
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.page import Page
 from posthouse.mail import render
-from posthouse.mail.frame_html import framed
-from posthouse.mail.render import RenderedMail
+from posthouse.mail.render import RenderedMail, framed
 from posthouse.rules import credential
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
 from posthouse.rules.message import Source
-from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.search import SearchFilters
-from posthouse.store import captured_mail
+from posthouse.store import messages
 from posthouse.store.messages import StoredMessage
-from posthouse.store.postgres import Database
 
 LINK_LIFETIME: Final = timedelta(minutes=10)
 SESSION_LIFETIME: Final = timedelta(hours=8)
@@ -38,23 +34,12 @@ class CapturedMessage(NamedTuple):
     content: RenderedMail
 
 
-class CapturedMail:
+class CapturedMail(Flow):
     def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
-        peppers: Peppers,
-        message_detail: MessageDetail,
-        message_search: MessageSearch,
-        captures: bool,
+        self, context: Context, *, message_detail: MessageDetail, message_search: MessageSearch, captures: bool
     ) -> None:
         """`captures`: no mail leaves this service, so that all of it may be shown."""
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._peppers = peppers
+        super().__init__(context)
         self._message_detail = message_detail
         self._message_search = message_search
         self._captures = captures
@@ -67,15 +52,17 @@ class CapturedMail:
         return f"/captured/open/{token}" + (f"?message={message_id}" if message_id else "")
 
     async def open_session(self, token: str) -> str | None:
-        """The secret of a new session; None when the link was used, is over or never was."""
+        """The secret of a new session; None if the link was used, has expired or never existed."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            account_id = await captured_mail.use_link(tx, self._peppers.hashes(token), now)
+            account_id = await messages.use_capture_link(tx, self._keys.peppers.hashes(token), now)
         return None if account_id is None else await self._add(account_id, SESSION_LIFETIME, is_link=False)
 
     async def account_of(self, secret: str) -> AccountId | None:
         async with self._database.connection() as connection:
-            return await captured_mail.session_account(connection, self._peppers.hashes(secret), self._clock.now())
+            return await messages.capture_session_account(
+                connection, self._keys.peppers.hashes(secret), self._clock.now()
+            )
 
     async def page(self, account_id: AccountId, cursor: str | None) -> Page[MessageListRow]:
         filters = SearchFilters() if self._captures else SearchFilters(source=Source.TEST)
@@ -97,7 +84,7 @@ class CapturedMail:
 
     @property
     def _mode(self) -> Mode:
-        """As which key it reads: a test key finds test mail alone."""
+        """The kind of key to read as: a test key finds only test mail."""
         return Mode.LIVE if self._captures else Mode.TEST
 
     async def _require_shown(self, account_id: AccountId, message_id: str) -> None:
@@ -105,15 +92,15 @@ class CapturedMail:
         if not self._captures and message.source != Source.TEST:
             raise Refusal(
                 Code.FORBIDDEN,
-                "This mail is live: it left, and its content is shown to logins alone. Only mail of test keys can be "
+                "This mail is live: it left, and its content is shown only to logins. Only mail of test keys can be "
                 'opened, and all mail where delivery.outbound is "capture".',
             )
 
     async def _add(self, account_id: AccountId, lifetime: timedelta, *, is_link: bool) -> str:
         now = self._clock.now()
-        secret = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        secret = credential.new_mail_token(self._randomness.bytes(credential.SECRET_RANDOM_BYTES))
         async with self._database.transaction() as tx:
-            await captured_mail.add(
-                tx, self._peppers.hash(secret), account_id, is_link=is_link, expires_at=now + lifetime, now=now
+            await messages.add_capture_secret(
+                tx, self._keys.peppers.hash(secret), account_id, is_link=is_link, expires_at=now + lifetime, now=now
             )
         return secret

@@ -1,6 +1,6 @@
 """An account's SMTP credentials and API keys.
 
-Secrets are in the result of the creating call and nowhere else afterwards. Every change locks the account first.
+A secret is only in the result of the call that creates it. Every change locks the account first.
 """
 
 from collections.abc import Sequence
@@ -8,23 +8,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.new_credential import CredentialGenerator
 from posthouse.flows.shared.new_credential import NewCredential as NewCredential
-from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.rules import credential, ids, input_checks, limits, scope
-from posthouse.rules.actor import Actor
-from posthouse.rules.credential import Mode, Scope
+from posthouse.rules.credential import Actor, Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
-from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.store import accounts, audit_log, credentials, domains
 from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
 from posthouse.store.credentials import CredentialRow as CredentialRow
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 
 _KEY_HINT_CHARACTERS: Final = 4
 
@@ -38,14 +33,10 @@ class NewKey:
     previous: ApiKeyRow | None = None
 
 
-class Credentials:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, peppers: Peppers) -> None:
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._audit_log = AuditLog(chance)
-        self._peppers = peppers
-        self._generator = CredentialGenerator(chance, peppers)
+class Credentials(Flow):
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._generator = CredentialGenerator(context.randomness, context.keys.peppers)
 
     # Credentials.
 
@@ -58,7 +49,7 @@ class Credentials:
     async def create_credential(
         self, account_id: AccountId, name: str, allowed_networks: Sequence[str], actor: Actor
     ) -> NewCredential:
-        """An SMTP username and password, usable from the given networks only, or from anywhere when none."""
+        """An SMTP username and password, usable only from the given networks, or from anywhere if there are none."""
         name = input_checks.name("`name`", name)
         networks = input_checks.networks(allowed_networks)
         now = self._clock.now()
@@ -71,11 +62,13 @@ class Credentials:
                 )
             made = await self._generator.credential(tx, account_id, name, networks, now)
             if not any(row.is_default for row in live):
-                # An operator may have revoked the last credential.
+                # The operator may have revoked the last credential.
                 await credentials.make_default(tx, account_id, made.credential.id, now)
                 made = replace(made, credential=replace(made.credential, is_default=True))
             detail = {"username": made.credential.username, "name": name}
-            await self._audit_log.note(tx, account_id, actor, "credential.created", _text(made.credential), now, detail)
+            await self._audit_log.add_entry(
+                tx, account_id, actor, "credential.created", _text(made.credential), now, detail
+            )
         return made
 
     async def rotate_credential(
@@ -93,7 +86,7 @@ class Credentials:
             until = now + overlap if overlap else None
             await credentials.rotate_credential(tx, account_id, row.id, secret_hash, until, now)
             detail: audit_log.Detail = {"username": row.username, "overlap_seconds": overlap_seconds}
-            await self._audit_log.note(tx, account_id, actor, "credential.rotated", _text(row), now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "credential.rotated", _text(row), now, detail)
         return NewCredential(replace(row, previous_until=until), password)
 
     async def revoke_credential(
@@ -109,7 +102,7 @@ class Credentials:
             await accounts.lock(tx, account_id)
             row = await _credential(tx, account_id, given)
             if row.revoked_at is not None:
-                raise Refusal(Code.CONFLICT, f"The credential {row.username} was revoked already.")
+                raise Refusal(Code.CONFLICT, f"The credential {row.username} was already revoked.")
             others = [other for other in await credentials.live_credentials(tx, account_id) if other.id != row.id]
             if not others and not even_the_last:
                 raise Refusal(
@@ -121,7 +114,7 @@ class Credentials:
                 await credentials.make_default(tx, account_id, others[0].id, now)
                 row = replace(row, is_default=False)
             await credentials.revoke_credential(tx, account_id, row.id, now)
-            await self._audit_log.note(
+            await self._audit_log.add_entry(
                 tx, account_id, actor, "credential.revoked", _text(row), now, {"username": row.username}
             )
         return replace(row, revoked_at=now, previous_until=None)
@@ -155,7 +148,7 @@ class Credentials:
         scope.require_combination(mode, scopes, sender_domains)
         now = self._clock.now()
         if expires_at is not None and expires_at <= now:
-            raise invalid("`expires_at`: the key would have expired before it exists: give a time to come.")
+            raise invalid("`expires_at`: the key would expire before it exists: give a future time.")
         if expires_at is not None and expires_at - now > timedelta(days=limits.KEY_DAYS_MAX):
             raise invalid("`expires_at`: the key would live for more than ten years: give an earlier time, or none.")
         async with self._database.transaction() as tx:
@@ -170,7 +163,7 @@ class Credentials:
                 raise Refusal(Code.CONFLICT, f"An account has at most {limits.KEYS_MAX} keys: revoke one first.")
             like = ApiKeyRow(
                 account_id=account_id,
-                id=ApiKeyId(new_id(self._chance, now)),
+                id=ApiKeyId(new_id(self._randomness, now)),
                 credential_id=owner.id,
                 hint="",
                 name=name,
@@ -185,7 +178,9 @@ class Credentials:
                 sender_domains=sender_domains,
             )
             made = await self._add_key(tx, like, now)
-            await self._audit_log.note(tx, account_id, actor, "key.created", _key_text(made.key), now, _about(made.key))
+            await self._audit_log.add_entry(
+                tx, account_id, actor, "key.created", _key_text(made.key), now, _about(made.key)
+            )
         return made
 
     async def rotate_key(
@@ -207,7 +202,7 @@ class Credentials:
                     f"{limits.KEYS_MAX} rotated keys of the account still work: revoke some of them first, or wait "
                     "until they end.",
                 )
-            new_key_id = ApiKeyId(new_id(self._chance, now))
+            new_key_id = ApiKeyId(new_id(self._randomness, now))
             expires_at = None if row.expires_at is None else now + (row.expires_at - row.created_at)
             like = replace(
                 row, id=new_key_id, created_at=now, expires_at=expires_at, last_used_at=None, last_used_from=None
@@ -215,7 +210,7 @@ class Credentials:
             made = await self._add_key(tx, like, now)
             ends_at = await credentials.replace_key(tx, account_id, row.id, new_key_id, now + overlap, now)
             detail: audit_log.Detail = {"replaced_by": _key_text(made.key), "overlap_seconds": overlap_seconds}
-            await self._audit_log.note(tx, account_id, actor, "key.rotated", _key_text(row), now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "key.rotated", _key_text(row), now, detail)
         return replace(made, previous=replace(row, expires_at=ends_at, replaced_by=new_key_id))
 
     async def revoke_key(self, account_id: AccountId, given: str, actor: Actor) -> ApiKeyRow:
@@ -225,19 +220,19 @@ class Credentials:
             await accounts.lock(tx, account_id)
             row = await _key(tx, account_id, given)
             if not await credentials.revoke_key(tx, account_id, row.id, now):
-                raise Refusal(Code.CONFLICT, f"The key {row.hint} was revoked already.")
-            await self._audit_log.note(tx, account_id, actor, "key.revoked", _key_text(row), now, _about(row))
+                raise Refusal(Code.CONFLICT, f"The key {row.hint} was already revoked.")
+            await self._audit_log.add_entry(tx, account_id, actor, "key.revoked", _key_text(row), now, _about(row))
         return replace(row, revoked_at=now)
 
     async def _add_key(self, tx: Connection, like: ApiKeyRow, now: datetime) -> NewKey:
-        secret = credential.new_api_key(like.mode, self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        secret = credential.new_api_key(like.mode, self._randomness.bytes(credential.SECRET_RANDOM_BYTES))
         row = replace(like, hint=f"{secret[: secret.rindex('_') + 1]}…{secret[-_KEY_HINT_CHARACTERS:]}")
-        await credentials.insert_key(tx, row, self._peppers.hash(secret), now)
+        await credentials.insert_key(tx, row, self._keys.peppers.hash(secret), now)
         return NewKey(row, secret)
 
 
 async def _credential(connection: Connection, account_id: AccountId, given: str | None) -> CredentialRow:
-    """By its id or its username; without either, the account's default credential."""
+    """The credential with this id or username; without either, the account's default credential."""
     if given is None:
         row = await credentials.default_credential(connection, account_id)
     elif (credential_id := ids.parse(ids.CREDENTIAL, given)) is not None:
@@ -260,11 +255,11 @@ async def _key(connection: Connection, account_id: AccountId, given: str) -> Api
 
 
 def _require_use(row: ApiKeyRow, now: datetime) -> None:
-    """Raises unless the key works and was not replaced yet."""
+    """Raises unless the key works and has not been replaced yet."""
     if row.revoked_at is not None:
         state = "is revoked"
     elif row.replaced_by is not None:
-        state = "was rotated already"
+        state = "was already rotated"
     elif row.expires_at is not None and row.expires_at <= now:
         state = "has expired"
     else:

@@ -1,6 +1,6 @@
-"""Exports: a list read page by page, whole or up to a bound, by a few clients at a time.
+"""Exports: a list is read page by page, completely or up to a bound, by a few clients at a time.
 
-No page waits in a transaction for the next: a client that reads slowly holds nothing but its place.
+No page waits in a transaction for the next, so a client that reads slowly occupies only its slot.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
@@ -10,12 +10,12 @@ from typing import Final, Generic, TypeVar
 
 from posthouse.clock import Clock
 from posthouse.flows.shared.page import Page
-from posthouse.rules.fair_share import FairShare
+from posthouse.flows.shared.shares import FairShare
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 
-# Of one process; each account has a share.
-AT_ONCE_MAX: Final = 8
+# How many exports run in one process; each account has a share.
+CONCURRENCY_MAX: Final = 8
 ROWS_MAX: Final = 100_000
 SECONDS_MAX: Final = 600.0
 PAGE_ROWS: Final = 200
@@ -25,32 +25,29 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ExportPage(Generic[Item]):
-    """`goes_on_at` is the cursor of what is left out, on the last page of an export that has met its bound."""
+    """`goes_on_at` is the cursor of the first omitted row, on the last page of an export that reached its bound."""
 
     items: Sequence[Item]
     goes_on_at: str | None = None
 
 
 class Exports:
-    def __init__(self, *, clock: Clock, at_once_max: int = AT_ONCE_MAX, rows_max: int = ROWS_MAX) -> None:
+    def __init__(self, *, clock: Clock, concurrency_max: int = CONCURRENCY_MAX, rows_max: int = ROWS_MAX) -> None:
         self._clock = clock
         self._rows_max = rows_max
-        self._share: FairShare[AccountId] = FairShare(at_once_max)
+        self._share: FairShare[AccountId] = FairShare(concurrency_max)
 
     @contextmanager
     def place(self, account_id: AccountId) -> Iterator[None]:
-        """A place for an export, while the block runs."""
-        if not self._share.take(account_id):
-            raise Refusal(Code.RATE_LIMITED, "Other exports are under way: wait until one of them is done.", 10)
-        try:
+        """A slot for an export, while the block runs."""
+        refusal = Refusal(Code.RATE_LIMITED, "Other exports are running: wait until one of them is done.", 10)
+        with self._share.taking(account_id, refusal):
             yield
-        finally:
-            self._share.give_back(account_id)
 
     async def pages(
         self, read: Callable[[int, str | None], Awaitable[Page[Item]]], cursor: str | None
     ) -> AsyncGenerator[ExportPage[Item], None]:
-        """The pages that `read` gives for a number of rows and a cursor; the first page comes in any case."""
+        """The pages that `read` returns for a number of rows and a cursor; there is always a first page."""
         rows = 0
         ends_at = self._clock.monotonic() + SECONDS_MAX
         while True:

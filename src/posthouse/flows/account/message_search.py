@@ -10,26 +10,26 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from posthouse.clock import Clock
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.page import Page
-from posthouse.rules import ids, metadata, search
+from posthouse.rules import ids, search
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.message import MessageStatus
+from posthouse.rules.message import MessageStatus, read_metadata
 from posthouse.rules.search import SearchFilters, SearchQuery
 from posthouse.store import message_search, search_index
 from posthouse.store.message_search import IdRange, UnindexedMessage
 from posthouse.store.message_search import MessageListRow as MessageListRow
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 
-# Messages that are examined for a page of several filters; at least as many as a page holds.
+# Messages that are examined for a page with several filters; at least the size of a page.
 EXAMINED_MAX: Final = 80
 # Messages that are not in the search index yet, each of which is compared here.
 UNINDEXED_MAX: Final = 120
-# Each day is a partition, which costs time however little it holds.
+# Each day is a partition, which costs time however little it contains.
 DAYS_EXAMINED_MAX: Final = 5
 # An old mark only means that more messages are compared here.
 MARK_SECONDS_MAX: Final = 2.0
-# The most that the processes' clocks differ by.
+# The most by which the clocks of processes differ.
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
 # Longer than a request takes until its message has an id; and how many messages of that time are compared.
 REQUEST_SECONDS_MAX: Final = timedelta(minutes=2)
@@ -40,7 +40,7 @@ _BEGINNING: Final = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Messages in their order, and the id from which to continue; None at the end."""
+    """Messages in order, and the id from which to continue; None at the end."""
 
     messages: list[MessageListRow]
     position: UUID | None
@@ -48,23 +48,17 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """The id below which every message is in the search index, and the lowest id that is kept."""
+    """The id below which every message is in the search index, and the lowest id that is stored."""
 
     indexed_to: UUID
     kept_from: UUID
 
 
-class MessageSearch:
+class MessageSearch(Flow):
     def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        examined_max: int = EXAMINED_MAX,
-        days_examined_max: int = DAYS_EXAMINED_MAX,
+        self, context: Context, *, examined_max: int = EXAMINED_MAX, days_examined_max: int = DAYS_EXAMINED_MAX
     ) -> None:
-        self._database = database
-        self._clock = clock
+        super().__init__(context)
         self._examined_max = examined_max
         self._days_examined = timedelta(days=days_examined_max)
         self._marks = _Marks(_BEGINNING, _BEGINNING)
@@ -75,7 +69,7 @@ class MessageSearch:
     ) -> Page[MessageListRow]:
         """A page may be short, or empty, and not be the last."""
         wanted = search.search_query(filters)
-        # Days to come hold nothing and need not be read.
+        # Future days are empty and need not be read.
         before = min(wanted.before, ids.lowest_id(self._clock.now() + CLOCKS_DIFFER))
         if cursor is not None:
             before = min(before, wanted.position(cursor))
@@ -177,11 +171,11 @@ class MessageSearch:
 
 
 async def _of_request(connection: Connection, account_id: AccountId, request_id: UUID) -> MessageId | None:
-    """A request makes one message at most, soon after it began: both times are in their ids."""
+    """A request creates at most one message, soon after it began; both times are in their ids."""
     try:
         began = ids.time_of(request_id)
         span = IdRange(ids.lowest_id(began - CLOCKS_DIFFER), ids.lowest_id(began + REQUEST_SECONDS_MAX))
-    except (OverflowError, ValueError):  # beyond all times: not an id of ours
+    except (OverflowError, ValueError):  # beyond all times: not one of our ids
         return None
     return await message_search.of_request(connection, account_id, span, request_id, REQUEST_EXAMINED_MAX)
 
@@ -194,7 +188,7 @@ async def _first(
     limit: int,
     examined_to: UUID | None,
 ) -> _Found:
-    """The first so many of what was found; if that is all, the next page continues where this one ended."""
+    """The first `limit` of what was found; if that is all, the next page continues where this one ended."""
     messages = await message_search.shown(connection, account_id, found[:limit])
     if len(found) > limit:
         return _Found(messages, found[limit - 1] if limit else span.before)
@@ -210,6 +204,6 @@ def _is_wanted(message: UnindexedMessage, wanted: SearchQuery) -> bool:
         template=message.template,
         source=message.source,
         credential_id=message.credential_id,
-        metadata=metadata.read(message.metadata),
+        metadata=read_metadata(message.metadata),
     )
     return wanted.has(terms, message.status)

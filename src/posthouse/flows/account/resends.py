@@ -1,4 +1,4 @@
-"""Resends, as an account asks for them and watches them; `accept/resender` does the work."""
+"""Resends, as an account requests them and follows them; `accept/resender` does the work."""
 
 import hashlib
 import json
@@ -6,19 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.new_id import new_id
-from posthouse.flows.shared.operator_log import OperatorLog
+from posthouse.flows.shared.context import Flow, new_id
 from posthouse.flows.shared.principal import Caller, Operating
-from posthouse.rules import ids, input_checks, metadata, search
-from posthouse.rules.actor import OPERATOR, Actor
+from posthouse.rules import ids, input_checks, search
 from posthouse.rules.ids import AccountId
+from posthouse.rules.message import TAG_SHAPE, check_metadata, is_tag
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.tag import TAG_SHAPE, is_tag
 from posthouse.store import resends
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.resends import NewResend
 from posthouse.store.resends import ResendRow as ResendRow
 
@@ -40,17 +35,9 @@ class ResendRequest:
         return hashlib.blake2b(json.dumps(fields).encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
-class Resends:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, actor: Actor = OPERATOR) -> None:
-        """`actor` is who the operator's log names, if an operator acts for an account."""
-        self._operator_log = OperatorLog(chance, actor)
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._audit_log = AuditLog(chance)
-
+class Resends(Flow):
     async def begin(self, caller: Caller | Operating, key: str, request: ResendRequest) -> ResendRow:
-        """A new resend; or that which the key began before, as it is now."""
+        """A new resend; or the one that the key began before, in its current state."""
         resend = self._new(caller.account_id, key, request)
         async with self._database.transaction() as tx:
             now = self._clock.now()
@@ -63,7 +50,7 @@ class Resends:
             if found.request_hash != resend.request_hash:
                 raise Refusal(
                     Code.IDEMPOTENCY_CONFLICT,
-                    "This Idempotency-Key began another resend: make a new key for each, and repeat it in retries.",
+                    "This Idempotency-Key began another resend: use a new key for each, and repeat it in retries.",
                 )
             if is_new and not request.is_dry_run:
                 await self._note(tx, caller, "resend.begun", found, now)
@@ -76,10 +63,10 @@ class Resends:
                 found = await resends.by_id(connection, account_id, resend_id)
             if found is not None:
                 return found
-        raise Refusal(Code.NOT_FOUND, "This account has no resend with this id, or not any more.")
+        raise Refusal(Code.NOT_FOUND, "This account has no resend with this id, or no longer.")
 
     async def stop(self, caller: Caller | Operating, given_id: str) -> ResendRow:
-        """End it, if it is running; what was sent again stays."""
+        """Stop it, if it is running; messages that were already sent again stay."""
         found = await self.resend(caller.account_id, given_id)
         if found.finished_at is None:
             async with self._database.transaction() as tx:
@@ -95,19 +82,19 @@ class Resends:
         if request.until is not None:
             until = min(until, search.time_bound("until", request.until))
         if since >= until:
-            raise invalid("`since` is before `until`, and in the past.")
+            raise invalid("`since` must be before `until`, and in the past.")
         if request.tag is not None and not is_tag(request.tag):
             raise invalid(f"`tag` has {TAG_SHAPE}.")
         destination = request.destination
         return NewResend(
             account_id,
-            new_id(self._chance, now),
+            new_id(self._randomness, now),
             key,
             request.hash,
             ids.time_of(since),
             ids.time_of(until),
             request.tag,
-            metadata.check(request.metadata),
+            check_metadata(request.metadata),
             None if destination is None else input_checks.domain_name(destination, "destination"),
             request.is_dry_run,
             ids.id_before(since),
@@ -117,8 +104,8 @@ class Resends:
         self, tx: Connection, caller: Caller | Operating, action: str, resend: ResendRow, now: datetime
     ) -> None:
         target = ids.text(ids.RESEND, resend.id)
-        await self._audit_log.note(tx, caller.account_id, caller.actor, action, target, now, {})
+        await self._audit_log.add_entry(tx, caller.account_id, caller.actor, action, target, now, {})
         if isinstance(caller, Operating):
-            await self._operator_log.note(
+            await self._operator_log.add_entry(
                 tx, action, target, now, {"account": ids.text(ids.ACCOUNT, caller.account_id)}
             )

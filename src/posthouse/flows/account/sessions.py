@@ -5,40 +5,65 @@ or the second factor is noted in the audit log of each of the user's accounts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, assert_never
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
+import structlog
+
 from posthouse.flows.account.login_notices import LoginNotices
 from posthouse.flows.account.passwords import Passwords
-from posthouse.flows.account.session_tokens import NO_ACCOUNT, NO_MEMBER, OVER, SessionTokens
-from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.named_user import named_user
-from posthouse.flows.shared.new_id import new_id
-from posthouse.flows.shared.operator_log import OperatorLog
-from posthouse.flows.shared.principal import LoginSession, Member
-from posthouse.rules import credential, ids, input_checks, limits, renewal, token, totp
-from posthouse.rules.actor import OPERATOR, Actor
+from posthouse.flows.shared.context import Context, Flow, new_id
+from posthouse.flows.shared.principal import LoginSession, Member, RenewalSecret
+from posthouse.rules import credential, ids, input_checks, limits, login, token, totp
+from posthouse.rules.credential import OPERATOR, SESSION_MAX, Actor, Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
-from posthouse.rules.operator import SESSION_MAX
-from posthouse.rules.pepper import Peppers
+from posthouse.rules.login import SecretUse
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, login_links, second_factors, sessions, users
-from posthouse.store.postgres import Connection, Database
-from posthouse.store.seal import Sealer
+from posthouse.store import accounts, logins, second_factors, sessions, users
+from posthouse.store.postgres import Connection
 from posthouse.store.second_factors import SecondFactorRow
+from posthouse.store.sessions import RenewableSession
 from posthouse.store.sessions import SessionRow as SessionRow
 from posthouse.store.users import AccountOfUser as AccountOfUser
-from posthouse.store.users import UserRow
+from posthouse.store.users import UserRow, named_user
 
-# Of more accounts than this, those joined first are shown.
+OVER: Final = "The session is over: log in again."
+NO_ACCOUNT: Final = "You are no longer a member of any account: ask an owner for a new invitation."
+NO_MEMBER: Final = "You are not a member of an account with this id: GET /v1/auth/me lists your accounts."
+# If a user has more accounts, those joined first are shown.
 ACCOUNTS_SHOWN_MAX: Final = 100
 _NOT_BEGUN: Final = "There is no second factor to confirm: begin one with POST /v1/auth/totp."
-_THERE_IS_ONE: Final = "There is a second factor already: disable it before you begin another."
+_THERE_IS_ONE: Final = "There is already a second factor: disable it before you begin another."
 _THERE_IS_NONE: Final = "You have no second factor: begin one with POST /v1/auth/totp."
-_WRONG_CODE: Final = "The code is wrong: see that the device's clock is right, and give the code that it shows now."
+_WRONG_CODE: Final = "The code is wrong: check that the device's clock is right, and give the code that it shows now."
+log = structlog.get_logger(__name__)
+
+
+class SessionTokens(Flow):
+    """The tokens of a session, which end with it. Those of a remembered session end sooner, since it can be renewed."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._secret = context.keys.token_secrets[0]
+
+    def issue(
+        self, session: SessionRow, account_id: AccountId, role: Role, renewal_secret: str | None = None
+    ) -> LoginSession:
+        now = self._clock.now()
+        expires_at = login.end_of_token(session.expires_at, now) if session.is_remembered else session.expires_at
+        issued = token.issue(
+            account_id=account_id,
+            user_id=session.user_id,
+            role=role,
+            session_id=session.id,
+            expires_at=expires_at,
+            token_id=self._randomness.bytes(16).hex(),
+            secret=self._secret,
+            now=now,
+        )
+        renews = None if renewal_secret is None else RenewalSecret(renewal_secret, session.expires_at - now)
+        return LoginSession(issued, expires_at, renews)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,89 +82,78 @@ class Me:
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """A second factor's secret, for the authenticator app: shown this once."""
+    """A second factor's secret, for the authenticator app; shown only once."""
 
     text: str = field(repr=False)
     uri: str = field(repr=False)
 
 
-class Sessions:
+class Sessions(Flow):
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
         passwords: Passwords,
-        sealer: Sealer,
-        peppers: Peppers,
         tokens: SessionTokens,
         login_notices: LoginNotices | None = None,
-        actor: Actor = OPERATOR,
     ) -> None:
-        """In accounts' logs their owners read of "the operator"; the operator's log names the `actor`."""
-        self._operator_log = None if actor == OPERATOR else OperatorLog(chance, actor)
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._audit_log = AuditLog(chance)
+        """In accounts' logs their owners see "the operator"; the operator's log names the `actor`."""
+        super().__init__(context)
         self._passwords = passwords
-        self._sealer = sealer
-        self._peppers = peppers
         self._tokens = tokens
         self._login_notices = login_notices
 
     async def login(
-        self, email: str, password: str, code: str | None, peer: str, user_agent: str = "", *, keep: bool = False
+        self, email: str, password: str, code: str | None, peer: str, user_agent: str = "", *, remember: bool = False
     ) -> LoginSession:
-        """A new session, in the account that the user opened last, or else joined first."""
+        """A new session, in the account that the user opened last, or otherwise joined first."""
         user = await self._passwords.proven(email, password, peer, code)
         async with self._database.transaction() as tx:
-            begun = await self.begin(tx, user, peer, user_agent, keep=keep)
+            begun = await self.begin(tx, user, peer, user_agent, remember=remember)
         self.note_login(user, peer, user_agent)
         return begun
 
-    async def begin(self, tx: Connection, user: UserRow, peer: str, user_agent: str, *, keep: bool) -> LoginSession:
-        """A session for a user who proved who they are. One that is kept can be renewed."""
+    async def begin(self, tx: Connection, user: UserRow, peer: str, user_agent: str, *, remember: bool) -> LoginSession:
+        """A session for an authenticated user. A remembered one can be renewed."""
         now = self._clock.now()
         joined = await users.account_to_open(tx, user.id)
         if joined is None:
             raise Refusal(Code.UNAUTHORIZED, NO_ACCOUNT)
         session = SessionRow(
-            SessionId(new_id(self._chance, now)),
+            SessionId(new_id(self._randomness, now)),
             user.id,
             joined.account_id,
             now,
-            renewal.end_of_session(now, now) if keep else token.end_of_session(now),
+            login.renewed_session_end(now, now) if remember else token.end_of_session(now),
             peer,
             "".join(filter(str.isprintable, user_agent))[: limits.USER_AGENT_CHARACTERS_MAX],
-            is_kept=keep,
+            is_remembered=remember,
         )
-        secret = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES)) if keep else None
-        renewal_hash = None if secret is None else self._peppers.hash(secret)
+        secret = credential.new_mail_token(self._randomness.bytes(credential.SECRET_RANDOM_BYTES)) if remember else None
+        renewal_hash = None if secret is None else self._keys.peppers.hash(secret)
         if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX, renewal_hash):
-            raise Refusal(Code.UNAUTHORIZED, "The password was changed at this moment: log in with the new one.")
+            raise Refusal(Code.UNAUTHORIZED, "The password was just changed: log in with the new one.")
         return self._tokens.issue(session, joined.account_id, joined.role, secret)
 
     def note_login(self, user: UserRow, peer: str, user_agent: str) -> None:
-        """After the commit: a login from a new place is followed by a mail."""
+        """To be called after the commit; a login from a new place is followed by an email."""
         if self._login_notices is not None:
-            self._login_notices.note(user.id, user.email, peer, user_agent)
+            self._login_notices.note_login(user.id, user.email, peer, user_agent)
 
     async def logout(self, member: Member) -> None:
-        """The session ends, and every token of it with it."""
+        """End the session and all of its tokens."""
         async with self._database.transaction() as tx:
             await sessions.revoke(tx, member.session_id, member.user_id, self._clock.now())
 
     async def live(self, member: Member) -> Sequence[SessionRow]:
-        """The user's sessions, the newest first."""
+        """The user's sessions, newest first."""
         async with self._database.connection() as connection:
             return await sessions.live_of_user(
                 connection, member.user_id, self._clock.now(), limits.SESSIONS_PER_USER_MAX
             )
 
     async def end(self, member: Member, given: str) -> None:
-        """End a session of the user, and every token of it."""
+        """End a session of the user, and all of its tokens."""
         session_id = ids.parse(ids.SESSION, given)
         async with self._database.transaction() as tx:
             if session_id is None or not await sessions.revoke(
@@ -152,8 +166,8 @@ class Sessions:
             session = await sessions.live(connection, member.session_id, member.user_id, self._clock.now())
             if session is None:
                 raise Refusal(Code.UNAUTHORIZED, OVER)
-            if member.visits_until is not None:
-                return await _visiting(connection, member, member.visits_until)
+            if member.impersonated_until is not None:
+                return await _impersonating(connection, member, member.impersonated_until)
             return Me(
                 member,
                 session.expires_at,
@@ -181,7 +195,7 @@ class Sessions:
         return self._tokens.issue(session, AccountId(account_id), joined.role)
 
     async def change_password(self, member: Member, current: str, new: str, peer: str) -> None:
-        """Ends all other sessions of the user: anyone else who knew the password is logged out."""
+        """Ends all other sessions of the user, so that anyone else who knew the password is logged out."""
         input_checks.check_password(new, "new_password")
         user = await self._passwords.recognised(member.email, current, peer)
         if user is None:
@@ -190,9 +204,9 @@ class Sessions:
         await self._passwords.trust(user.email, peer)
 
     async def begin_totp(self, member: Member, password: str, peer: str) -> NewSecret:
-        """A secret that counts for nothing until a code of it confirms that the app has it.
+        """A secret that has no effect until a code from it confirms that the app has it.
 
-        It takes the password: a stolen token alone must not lock the user out.
+        It requires the password, because a stolen token must not be enough to lock the user out.
         """
         async with self._database.connection() as connection:
             if await second_factors.is_active(connection, member.user_id):
@@ -200,8 +214,8 @@ class Sessions:
         user = await self._passwords.recognised(member.email, password, peer)
         if user is None:
             raise Refusal(Code.FORBIDDEN, "`password` is wrong: give it as for a login.")
-        secret = self._chance.bytes(totp.SECRET_BYTES)
-        sealed = self._sealer.seal(secret, second_factors.secret_purpose(member.user_id))
+        secret = self._randomness.bytes(totp.SECRET_BYTES)
+        sealed = self._keys.sealer.seal(secret, second_factors.secret_purpose(member.user_id))
         async with self._database.transaction() as tx:
             if not await second_factors.begin(tx, member.user_id, sealed, self._clock.now()):
                 raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
@@ -209,9 +223,9 @@ class Sessions:
         return NewSecret(totp.secret_text(secret), totp.secret_uri(secret, member.email))
 
     async def confirm_totp(self, member: Member, code: str) -> Sequence[str]:
-        """From now on a login needs a code; returns the recovery codes, which are shown this once.
+        """From now on a login needs a code; returns the recovery codes, which are shown only once.
 
-        All other sessions of the user end: they began without a code.
+        All other sessions of the user end, because they began without a code.
         """
         now = self._clock.now()
         codes, hashes = self._new_recovery_codes()
@@ -220,7 +234,7 @@ class Sessions:
         await self._passwords.count_code(member.user_id)
         async with self._database.transaction() as tx:
             factor = await _unconfirmed(tx, member.user_id)
-            secret = self._sealer.open(factor.secret_sealed, second_factors.secret_purpose(member.user_id))
+            secret = self._keys.sealer.open(factor.secret_sealed, second_factors.secret_purpose(member.user_id))
             step = totp.matching_step(secret, code, now, factor.last_step)
             if step is None:
                 raise Refusal(Code.FORBIDDEN, _WRONG_CODE)
@@ -233,12 +247,12 @@ class Sessions:
 
     def _new_recovery_codes(self) -> tuple[Sequence[str], Sequence[bytes]]:
         """The codes, and their hashes."""
-        codes = totp.new_recovery_codes(self._chance.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
-        hashed = [self._peppers.hash(code) for code in map(totp.recovery_code, codes) if code is not None]
+        codes = totp.new_recovery_codes(self._randomness.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
+        hashed = [self._keys.peppers.hash(code) for code in map(totp.recovery_code, codes) if code is not None]
         return codes, hashed
 
     async def renew_recovery_codes(self, member: Member, password: str, code: str, peer: str) -> Sequence[str]:
-        """Ten new recovery codes, which are shown this once; all others end."""
+        """Ten new recovery codes, which are shown only once; all others end."""
         user = await self._proven_twice(member, password, code, peer)
         now = self._clock.now()
         codes, hashes = self._new_recovery_codes()
@@ -252,7 +266,7 @@ class Sessions:
         return codes
 
     async def _proven_twice(self, member: Member, password: str, code: str, peer: str) -> UserRow:
-        """The member, who has a second factor and gives both password and code; the attempt counts until `trust`."""
+        """The member, who must have a second factor and give password and code; the attempt counts until `trust`."""
         async with self._database.connection() as connection:
             if not await second_factors.is_active(connection, member.user_id):
                 raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
@@ -266,7 +280,7 @@ class Sessions:
         await self._remove_factor(user, member.actor)
         await self._passwords.trust(user.email, peer)
 
-    # What an operator does for users who can't log in.
+    # Operator's actions for users who can't log in.
 
     async def reset_password(self, email: str, password: str) -> int:
         """Set a password without the previous one, and end all sessions; returns how many there were."""
@@ -279,7 +293,7 @@ class Sessions:
         await self.user(email)
 
     async def note_login_link(self, tx: Connection, user: UserRow) -> None:
-        """An operator made a link that logs this user in."""
+        """Log that an operator created a link that logs this user in."""
         await self._note(tx, user.id, OPERATOR, "user.login_link_made", user.email, self._clock.now())
 
     async def live_of(self, email: str) -> Sequence[SessionRow]:
@@ -295,16 +309,16 @@ class Sessions:
         async with self._database.transaction() as tx:
             if given is None:
                 ended = await sessions.revoke_all(tx, user.id, None, now)
-                # A link in the wrong hands would begin the next session.
-                await login_links.forget_of_user(tx, user.id)
+                # Otherwise a link in the wrong hands would begin the next session.
+                await logins.forget_links_of_user(tx, user.id)
             else:
                 ended = session_id is not None and await sessions.revoke(tx, SessionId(session_id), user.id, now)
                 if not ended:
                     raise Refusal(Code.NOT_FOUND, f"{user.email} has no session {given!r}: see `session list`.")
             if ended:
                 await self._note(tx, user.id, OPERATOR, "user.sessions_ended", user.email, now)
-                if self._operator_log is not None:
-                    await self._operator_log.note(tx, "user.sessions_ended", user.email, now)
+                if self._operator_log.actor != OPERATOR:
+                    await self._operator_log.add_entry(tx, "user.sessions_ended", user.email, now)
         return int(ended)
 
     async def switch_off_totp(self, email: str) -> None:
@@ -312,7 +326,7 @@ class Sessions:
         await self._remove_factor(await self.user(email), OPERATOR)
 
     async def user(self, given: str) -> UserRow:
-        """By the address or the id."""
+        """The user with this address or id."""
         async with self._database.connection() as connection:
             user = await named_user(connection, given)
         if user is None:
@@ -320,7 +334,7 @@ class Sessions:
         return user
 
     async def set_password(self, tx: Connection, user: UserRow, password_hash: str) -> None:
-        """The user proved otherwise who they are: the password is replaced, and all sessions end."""
+        """Replace the password of a user who was authenticated in another way, and end all sessions."""
         await self._replace(tx, user, password_hash, None, Actor(user.id, user.email))
 
     async def _replace_password(self, user: UserRow, password_hash: str, but: SessionId | None, actor: Actor) -> int:
@@ -332,9 +346,9 @@ class Sessions:
     ) -> int:
         now = self._clock.now()
         if not await users.replace_password(tx, user, password_hash):
-            raise Refusal(Code.CONFLICT, "The password was changed by someone else at this moment: try again.")
+            raise Refusal(Code.CONFLICT, "The password was just changed by someone else: try again.")
         ended = await sessions.revoke_all(tx, user.id, but, now)
-        await login_links.forget_of_user(tx, user.id)
+        await logins.forget_links_of_user(tx, user.id)
         await self._note(tx, user.id, actor, "user.password_changed", user.email, now)
         return ended
 
@@ -348,7 +362,7 @@ class Sessions:
 
     @staticmethod
     async def _touch_accounts(tx: Connection, user_id: UserId, now: datetime) -> None:
-        """Caches hold whether a member has a second factor. In order, and before others: no deadlocks."""
+        """Caches contain whether a member has a second factor. Locked in order and before others against deadlocks."""
         joined = await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX)
         for account_id in sorted(account.account_id for account in joined):
             await accounts.touch(tx, account_id, now)
@@ -357,11 +371,11 @@ class Sessions:
         self, tx: Connection, user_id: UserId, actor: Actor, action: str, email: str, now: datetime
     ) -> None:
         for account in await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX):
-            await self._audit_log.note(tx, account.account_id, actor, action, email, now)
+            await self._audit_log.add_entry(tx, account.account_id, actor, action, email, now)
 
 
 async def _unconfirmed(tx: Connection, user_id: UserId) -> SecondFactorRow:
-    """The second factor that was begun, locked."""
+    """The unconfirmed second factor, locked."""
     factor = await second_factors.lock(tx, user_id)
     if factor is None:
         raise Refusal(Code.CONFLICT, _NOT_BEGUN)
@@ -370,10 +384,77 @@ async def _unconfirmed(tx: Connection, user_id: UserId) -> SecondFactorRow:
     return factor
 
 
-async def _visiting(connection: Connection, member: Member, until: datetime) -> Me:
+async def _impersonating(connection: Connection, member: Member, until: datetime) -> Me:
     """An operator in an account that is not theirs."""
     account = await accounts.find_by_id(connection, member.account_id)
     if account is None:
         raise Refusal(Code.UNAUTHORIZED, OVER)
     shown = AccountOfUser(account.id, account.shown_name, member.role)
     return Me(member, until, True, 0, [shown], False)
+
+
+class RememberedSessions(Flow):
+    """A secret in the browser's cookie gives a short-lived token, and is replaced at each use.
+
+    Two tabs may use the same secret within moments. If a secret is used long after it was replaced, there are two
+    copies, one of them in someone else's hands: the session ends.
+    """
+
+    def __init__(self, context: Context, *, tokens: SessionTokens) -> None:
+        super().__init__(context)
+        self._tokens = tokens
+
+    async def renew(self, secret: str, account_id: str | None) -> LoginSession:
+        """A token for that account, or for the one that a login would open."""
+        async with self._database.transaction() as tx:
+            renewed = await self._renew(tx, secret, account_id, self._clock.now())
+        # Raised after the commit: the session's end must hold.
+        if renewed is None:
+            raise Refusal(Code.UNAUTHORIZED, OVER)
+        return renewed
+
+    async def _renew(self, tx: Connection, secret: str, account_id: str | None, now: datetime) -> LoginSession | None:
+        found = await sessions.lock_renewable(tx, self._keys.peppers.hashes(secret), now)
+        if found is None:
+            return None
+        session = found.session
+        match login.judge_secret(is_current=found.is_current, renewed_at=found.renewed_at, now=now):
+            case SecretUse.FIRST:
+                account = await _account(tx, session.user_id, account_id)
+                session = replace(session, expires_at=login.renewed_session_end(session.created_at, now))
+                return self._tokens.issue(session, *account, await self._replace(tx, session, secret, now))
+            case SecretUse.AGAIN:
+                account = await _account(tx, session.user_id, account_id)
+                return self._tokens.issue(session, *account, self._next_of(secret, found))
+            case SecretUse.TOO_LATE:
+                await sessions.revoke(tx, session.id, session.user_id, now)
+                log.warning("old_renewal_secret_ended_session", session=ids.text(ids.SESSION, session.id))
+                return None
+            case never:
+                assert_never(never)
+
+    async def _replace(self, tx: Connection, session: SessionRow, secret: str, now: datetime) -> str:
+        salt = self._randomness.bytes(login.SALT_BYTES)
+        replaced_by = login.next_secret(secret, salt, self._keys.peppers.active.key)
+        await sessions.renew(tx, session.id, self._keys.peppers.hash(replaced_by), salt, session.expires_at, now)
+        return replaced_by
+
+    def _next_of(self, secret: str, found: RenewableSession) -> str:
+        """The secret that has replaced this one, whichever pepper was active in the process that did it."""
+        following = [login.next_secret(secret, found.salt or b"", key) for key in self._keys.peppers.keys]
+        return next(
+            (given for given in following if self._keys.peppers.matches(given, found.renewal_hash)), following[0]
+        )
+
+
+async def _account(tx: Connection, user_id: UserId, given: str | None) -> tuple[AccountId, Role]:
+    if given is None:
+        joined = await users.account_to_open(tx, user_id)
+        if joined is None:
+            raise Refusal(Code.UNAUTHORIZED, NO_ACCOUNT)
+        return joined.account_id, joined.role
+    account_id = ids.parse(ids.ACCOUNT, given)
+    member = None if account_id is None else await users.find_member(tx, AccountId(account_id), user_id)
+    if account_id is None or member is None:
+        raise Refusal(Code.NOT_FOUND, NO_MEMBER)
+    return AccountId(account_id), member.role

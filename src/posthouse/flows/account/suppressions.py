@@ -1,26 +1,22 @@
-"""Suppressions: the addresses that an account sends nothing to.
+"""Suppressions: the addresses to which an account sends nothing.
 
-An import is stored in batches, each in a transaction of its own that begins when the batch is complete: a slow client
+An import is stored in batches, each in its own transaction, which begins when the batch is complete: a slow client
 holds no lock, and a client that disconnects has stored whole batches. Known addresses stay as they are, so that the
 same file can be sent again.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.disk_space import DiskSpace
-from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, page_of, time_cursor, time_position
 from posthouse.rules import erasure, reputation, suppression
-from posthouse.rules.actor import Actor
-from posthouse.rules.erasure import ErasureKey
+from posthouse.rules.credential import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
 from posthouse.rules.suppression import (
@@ -32,14 +28,14 @@ from posthouse.rules.suppression import (
     SuppressionReason,
 )
 from posthouse.store import erasures, suppressions
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.suppressions import Position
 from posthouse.store.suppressions import SuppressionRow as SuppressionRow
 
 BATCH: Final = 1_000
 # This much of a file is parsed before other tasks run.
 PIECE_BYTES: Final = 16 * 1024
-# What has arrived is stored and reported after this long, even if it is no whole batch.
+# Lines that have arrived are stored and reported after this long, even if they don't fill a batch.
 PROGRESS_SECONDS: Final = 1.0
 # Another import may begin after this long without progress.
 HELD_FOR: Final = timedelta(seconds=60)
@@ -71,22 +67,10 @@ class Import:
         self.has_begun = False
 
 
-class Suppressions:
-    def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
-        disk_space: DiskSpace | None = None,
-        erasure_keys: Sequence[ErasureKey] = (),
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._audit_log = AuditLog(chance)
+class Suppressions(Flow):
+    def __init__(self, context: Context, *, disk_space: DiskSpace | None = None) -> None:
+        super().__init__(context)
         self._disk_space = disk_space or DiskSpace()
-        self._erasure_keys = erasure_keys
 
     async def page(
         self,
@@ -98,12 +82,12 @@ class Suppressions:
         search: str | None = None,
         reason: str | None = None,
     ) -> Page[SuppressionRow]:
-        """The newest first; what a search by prefix finds, in the order of the addresses."""
+        """The newest first; results of a search by prefix in alphabetical order."""
         before = _START if cursor is None else _position(cursor)
         reasons = list(SuppressionReason) if reason is None else [suppression.reason_of(reason)]
         if email is not None:
             if search is not None:
-                raise invalid("`email` and `search` don't go together: leave one of them out.")
+                raise invalid("`email` and `search` can't be combined: leave one of them out.")
             return await self._by_email(account_id, suppression.address_of(email), reasons)
         wanted = suppression.SuppressionSearch() if search is None else suppression.search_of(search)
         async with self._database.connection() as connection:
@@ -134,7 +118,9 @@ class Suppressions:
             if is_new:
                 if await suppressions.enter(tx, account_id, 1) > MANUAL_MAX:
                     raise _too_many()
-                await self._audit_log.note(tx, account_id, actor, "suppression.added", address, now, {"note": note})
+                await self._audit_log.add_entry(
+                    tx, account_id, actor, "suppression.added", address, now, {"note": note}
+                )
             row = await suppressions.find(tx, account_id, address)
         if row is None:
             raise Refusal(Code.TEMPORARY_FAILURE, "The address was just removed by someone else: try again.", 1)
@@ -148,7 +134,7 @@ class Suppressions:
             now = self._clock.now()
             row = None if address is None else await suppressions.remove(tx, account_id, address)
             if address is not None:
-                hashes = erasure.hashes_of(address, self._erasure_keys)
+                hashes = erasure.hashes_of(address, self._keys.erasure)
                 erased_at = await erasures.lift(tx, account_id, hashes)
                 if row is None and erased_at is not None:
                     return await self._removed_erased(tx, account_id, actor, address, why, erased_at)
@@ -159,19 +145,21 @@ class Suppressions:
             elif row.at >= now - reputation.WINDOW:
                 await suppressions.lift(tx, account_id, row.reason, row.at)
             detail = {"reason": why, "was": row.reason, "suppressed_at": row.at.isoformat()}
-            await self._audit_log.note(tx, account_id, actor, "suppression.removed", row.email, now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "suppression.removed", row.email, now, detail)
         return row
 
     async def _removed_erased(
         self, tx: Connection, account_id: AccountId, actor: Actor, address: str, why: str, erased_at: datetime
     ) -> SuppressionRow:
-        """The address is known again, by the one who gave it."""
+        """Store the address again, as given by the member."""
         detail = {"reason": why, "was": "erased", "suppressed_at": erased_at.isoformat()}
-        await self._audit_log.note(tx, account_id, actor, "suppression.removed", address, self._clock.now(), detail)
+        await self._audit_log.add_entry(
+            tx, account_id, actor, "suppression.removed", address, self._clock.now(), detail
+        )
         return SuppressionRow(address, SuppressionReason.MANUAL, None, None, None, None, erased_at)
 
     async def export(self, account_id: AccountId) -> AsyncGenerator[list[SuppressionRow], None]:
-        """All of them, in the order of the addresses; no batch waits in a transaction for the next."""
+        """All of them, in alphabetical order; no batch waits in a transaction for the next."""
         after = ""
         while True:
             async with self._database.connection() as connection:
@@ -185,16 +173,16 @@ class Suppressions:
     # Imports.
 
     async def begin_import(self, account_id: AccountId, actor: Actor) -> Import:
-        """Begin an import, of which an account has one at a time; it ends with `bring_in`, or after a while."""
+        """Begin an import; an account has one at a time. It ends with `bring_in`, or after a while."""
         self._disk_space.require()
         now = self._clock.now()
-        importer = new_id(self._chance, now)
+        importer = new_id(self._randomness, now)
         async with self._database.transaction() as tx:
             if not await suppressions.hold_import(tx, account_id, importer, now, now + HELD_FOR):
                 until = await suppressions.held_until(tx, account_id) or now
                 seconds = max(1, -((now - until) // _SECOND))
                 raise Refusal(
-                    Code.CONFLICT, "Another import of this account is under way: wait until it is done.", seconds
+                    Code.CONFLICT, "Another import of this account is running: wait until it is done.", seconds
                 )
         return Import(account_id, actor, importer)
 
@@ -211,7 +199,7 @@ class Suppressions:
                     await self._enter(importing, batch)
                     raise Refusal(
                         Code.PAYLOAD_TOO_LARGE,
-                        f"The file has more than {IMPORT_LINES_MAX:,} lines, of which the first are entered: split it.",
+                        f"The file has more than {IMPORT_LINES_MAX:,} lines, and only the first were added: split it.",
                     )
                 now = self._clock.monotonic()
                 if len(batch) >= BATCH or not piece or now - entered_at >= PROGRESS_SECONDS:
@@ -235,13 +223,15 @@ class Suppressions:
         account_id = importing.account_id
         async with self._database.transaction() as tx:
             if not importing.has_begun:
-                await self._audit_log.note(tx, account_id, importing.actor, "suppressions.import_began", "", now, {})
+                await self._audit_log.add_entry(
+                    tx, account_id, importing.actor, "suppressions.import_began", "", now, {}
+                )
             added = 0
             if given:
                 added = await suppressions.add(tx, account_id, list(given.items()), importing.actor.name, now)
             manual = await suppressions.extend_import(tx, account_id, importing.importer, added, now + HELD_FOR)
             if manual is None:
-                raise Refusal(Code.CONFLICT, "Another import has begun, because this one was idle: send it again.", 1)
+                raise Refusal(Code.CONFLICT, "Another import has begun because this one was idle: send it again.", 1)
             if manual > MANUAL_MAX and added:
                 raise _too_many()
         importing.has_begun = True
@@ -262,13 +252,13 @@ class Suppressions:
             await suppressions.release_import(tx, importing.account_id, importing.importer)
             if importing.has_begun:
                 detail = {"lines": done.lines, "added": done.added, "known": done.known, "invalid": done.invalid}
-                await self._audit_log.note(
+                await self._audit_log.add_entry(
                     tx, importing.account_id, importing.actor, "suppressions.imported", "", now, detail
                 )
 
 
 async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The file in small pieces, and an empty piece at its end."""
+    """The file in small pieces, with an empty piece at the end."""
     size = 0
     async for chunk in chunks:
         size += len(chunk)
@@ -285,7 +275,7 @@ async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def _too_many() -> Refusal:
     return Refusal(
         Code.CONFLICT,
-        f"An account enters at most {MANUAL_MAX:,} addresses by itself: remove some that it needs no more.",
+        f"An account can add at most {MANUAL_MAX:,} addresses itself: remove some that it no longer needs.",
     )
 
 

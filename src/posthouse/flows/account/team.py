@@ -1,8 +1,8 @@
 """The team: an account's members, the invitations to join it, and the audit log.
 
 Every change of the team holds the lock of the account's row from its first read on, so that concurrent changes can
-neither remove the last owner nor exceed the number of members. Under the lock the actor's role is read again: what
-their token was checked against may be some seconds old.
+neither remove the last owner nor exceed the number of members. Under the lock the actor's role is read again, because
+the role that was checked with their token may be some seconds old.
 """
 
 from collections.abc import Sequence
@@ -10,38 +10,33 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.shared.account_limits import suspended
-from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.memory_rates import MemoryRates
-from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.page import Page, id_position, page_of, time_cursor, time_position
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
+from posthouse.flows.shared.shares import Rates
 from posthouse.rules import credential, ids, input_checks, limits, service_text
 from posthouse.rules import reputation as reputation_rules
-from posthouse.rules.actor import SERVICE, Actor
-from posthouse.rules.audit_log_filters import AuditLogFilters
-from posthouse.rules.credential import Role
+from posthouse.rules.credential import SERVICE, Actor, Role
 from posthouse.rules.ids import AccountId, UserId
-from posthouse.rules.pepper import Peppers
-from posthouse.rules.rate_limit import Rate, RateWait
+from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.reputation import ReputationVerdict
+from posthouse.rules.search import AuditLogFilters
 from posthouse.store import accounts, audit_log, invitations, reputation, second_factors, users
 from posthouse.store.accounts import AccountRow
 from posthouse.store.audit_log import AuditLogEntry as AuditLogEntry
 from posthouse.store.audit_log import Detail
 from posthouse.store.invitations import InvitationRow as InvitationRow
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.users import MemberRow as MemberRow
 from posthouse.store.users import UserRow
 
-# Invitations by mail: of an account 20 at once, then 20 an hour; to an address 3 at once, then one an hour.
+# Invitations by email: from an account 20 in a burst, then 20 an hour; to an address 3 in a burst, then one an hour.
 ACCOUNT_MAIL_RATE: Final = Rate(20 / 3_600, 20)
 ADDRESS_MAIL_RATE: Final = Rate(1 / 3_600, 3)
-# A client waits for the answer: its next request reads on.
+# A client waits for the response; its next request continues.
 SEARCH_SECONDS_MAX: Final = 0.5
 ANY_ENTRY: Final = AuditLogFilters()
 INVITATION_LIFETIME: Final = timedelta(seconds=limits.INVITATION_LIFETIME_SECONDS)
@@ -62,32 +57,20 @@ class Joined:
     member: MemberRow
 
 
-class Team:
+class Team(Flow):
     def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
-        passwords: Passwords,
-        peppers: Peppers,
-        public_url: str,
-        service_mail: ServiceMail | None = None,
+        self, context: Context, *, passwords: Passwords, public_url: str, service_mail: ServiceMail | None = None
     ) -> None:
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._audit_log = AuditLog(chance)
+        super().__init__(context)
         self._passwords = passwords
-        self._peppers = peppers
         self._public_url = public_url
         self._service_mail = service_mail or NoServiceMail()
-        self._mail_rates: MemoryRates[AccountId | str] = MemoryRates()
+        self._mail_rates: Rates[AccountId | str] = Rates()
 
     # Members.
 
     async def members(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[MemberRow]:
-        """The newest first."""
+        """The members, newest first."""
         before = users.END if cursor is None else _member_position(cursor)
         async with self._database.connection() as connection:
             found = await users.page_of_members(connection, account_id, before, limit + 1)
@@ -115,11 +98,11 @@ class Team:
             now = self._clock.now()
             await users.change_role(tx, account_id, member.user_id, role, now)
             detail = {**_member_detail(member.user_id, role), "was": member.role}
-            await self._audit_log.note(tx, account_id, actor, "member.role_changed", member.email, now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "member.role_changed", member.email, now, detail)
         return replace(member, role=role)
 
     async def remove(self, account_id: AccountId, given_id: str, actor: Actor) -> None:
-        """The user stays, and may be a member of other accounts; their tokens for this account end within seconds."""
+        """The user remains, and may be a member of other accounts; their tokens for this account end within seconds."""
         async with self._database.transaction() as tx:
             await self._lock(tx, account_id, actor)
             member = await _member(tx, account_id, given_id)
@@ -128,7 +111,7 @@ class Team:
             await users.remove_member(tx, account_id, member.user_id, now)
             await invitations.clear(tx, account_id, member.email)
             detail = _member_detail(member.user_id, member.role)
-            await self._audit_log.note(tx, account_id, actor, "member.removed", member.email, now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "member.removed", member.email, now, detail)
 
     async def check_new_user(self, account_id: AccountId, email: str) -> AccountId:
         """Raises what `create_user` would for this address, before a password is asked for; returns the account."""
@@ -160,7 +143,7 @@ class Team:
             now = self._clock.now()
             await accounts.require_totp(tx, account_id, is_required, now)
             detail: Detail = {"required": is_required}
-            await self._audit_log.note(tx, account_id, actor, "account.second_factor_required", "", now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "account.second_factor_required", "", now, detail)
 
     async def rename_account(self, account_id: AccountId, given: str, actor: Actor) -> str:
         """The name that members see; the operator's name for the account stays."""
@@ -169,51 +152,46 @@ class Team:
             await self._lock(tx, account_id, actor)
             now = self._clock.now()
             await accounts.rename(tx, account_id, name, now)
-            await self._audit_log.note(tx, account_id, actor, "account.renamed", name, now)
+            await self._audit_log.add_entry(tx, account_id, actor, "account.renamed", name, now)
         return name
 
     # Invitations.
 
     async def invitations(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[InvitationRow]:
-        """Those that are open, the newest first."""
+        """The open invitations, newest first."""
         before = invitations.END if cursor is None else id_position(ids.INVITATION, cursor)
         async with self._database.connection() as connection:
             found = await invitations.page(connection, account_id, before, limit + 1, self._clock.now())
         return page_of(found, limit, lambda row: ids.text(ids.INVITATION, row.id))
 
     async def invite_by_mail(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> InvitationRow:
-        """Mail the invitation to its address, whose owner alone gets the token: accepting it proves the address."""
+        """Email the invitation. Only the owner of the address gets the token, so accepting it proves the address."""
         self._service_mail.require()
         address = input_checks.user_address(email)
         await self._require_inviter(account_id)
         await self._service_mail.check(is_invitation=True)
-        for holder, rate in ((account_id, ACCOUNT_MAIL_RATE), (address, ADDRESS_MAIL_RATE)):
-            taken = self._mail_rates.take(holder, rate, self._clock.now())
-            if isinstance(taken, RateWait):
-                raise Refusal(
-                    Code.RATE_LIMITED,
-                    f"Many invitations were mailed for this account, or to {address}: try again in {taken.seconds} s.",
-                    taken.seconds,
-                )
+        allowed = f"Many invitations were mailed for this account, or to {address}"
+        self._mail_rates.require(account_id, ACCOUNT_MAIL_RATE, self._clock.now(), allowed)
+        self._mail_rates.require(address, ADDRESS_MAIL_RATE, self._clock.now(), allowed)
         made = await self.invite(account_id, address, role, actor)
         async with self._database.connection() as connection:
             account = await accounts.find_by_id(connection, account_id)
         if account is None:
-            raise RuntimeError("an account is gone, which none ever is")
+            raise RuntimeError("an account is gone, although accounts are never deleted")
         text = service_text.invitation(account.name, actor.name, made.token, made.link)
         await self._service_mail.send(address, *text, inviter=account_id)
         return made.invitation
 
     async def _require_inviter(self, account_id: AccountId) -> None:
-        """What becomes of its invitations counts for the account: it is warned about bad ones, then mails no more."""
+        """Results of its invitations count for the account: it is warned about bad ones, then can't send any more."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            standing = await reputation.account_reputation(tx, account_id)
-            if standing is None:
-                raise RuntimeError("an account is gone, which none ever is")
-            if standing.suspended_at is not None:
+            state = await reputation.account_reputation(tx, account_id)
+            if state is None:
+                raise RuntimeError("an account is gone, although accounts are never deleted")
+            if state.suspended_at is not None:
                 raise suspended()
-            since = reputation_rules.counted_since(standing.since, now)
+            since = reputation_rules.counted_since(state.since, now)
             figures = await reputation.invitation_figures(tx, account_id, since)
             verdict = reputation_rules.judge_invitations(figures)
             if verdict is ReputationVerdict.WELL:
@@ -221,23 +199,23 @@ class Team:
             said = reputation_rules.invitations_described(figures)
             if await reputation.warn(tx, account_id, now, now - reputation_rules.WARN_AGAIN):
                 reason = {"reason": f"Its invitations: {said}."}
-                await self._audit_log.note(tx, account_id, SERVICE, "account.warned", standing.name, now, reason)
-        if verdict is ReputationVerdict.SUSPEND and not standing.exempt:
+                await self._audit_log.add_entry(tx, account_id, SERVICE, "account.warned", state.name, now, reason)
+        if verdict is ReputationVerdict.SUSPEND and not state.exempt:
             raise Refusal(
                 Code.FORBIDDEN,
-                f"This account can mail no more invitations for now: {said}. Check the addresses, and try again "
+                f"This account can send no more invitations for now: {said}. Check the addresses, and try again "
                 "tomorrow or ask the operator.",
             )
 
     async def invite(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> NewInvitation:
-        """Replaces any invitation of the address; for an operator, who sees the token this once."""
+        """Replaces any invitation of the address; for an operator, who sees the token only once."""
         address = input_checks.user_address(email)
-        token = credential.new_mail_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        token = credential.new_mail_token(self._randomness.bytes(credential.SECRET_RANDOM_BYTES))
         async with self._database.transaction() as tx:
             await self._lock(tx, account_id, actor)
             now = self._clock.now()
             if await users.is_member(tx, account_id, address):
-                raise Refusal(Code.CONFLICT, f"{address} is a member already: change their role instead.")
+                raise Refusal(Code.CONFLICT, f"{address} is already a member: change their role instead.")
             await invitations.clear(tx, account_id, address)
             if await invitations.count_open(tx, account_id, now) >= limits.INVITATIONS_MAX:
                 raise Refusal(
@@ -246,16 +224,16 @@ class Team:
                 )
             row = InvitationRow(
                 account_id=account_id,
-                id=new_id(self._chance, now),
+                id=new_id(self._randomness, now),
                 email=address,
                 role=role,
                 inviter=actor,
                 created_at=now,
                 expires_at=now + INVITATION_LIFETIME,
             )
-            await invitations.insert(tx, row, self._peppers.hash(token))
+            await invitations.insert(tx, row, self._keys.peppers.hash(token))
             await accounts.touch(tx, account_id, now)
-            await self._audit_log.note(
+            await self._audit_log.add_entry(
                 tx, account_id, actor, "invitation.created", address, now, _invitation_detail(row)
             )
         # After the #, which browsers do not send: no server logs it.
@@ -271,16 +249,16 @@ class Team:
             if row is None:
                 raise Refusal(Code.NOT_FOUND, "This account has no open invitation with that id.")
             await accounts.touch(tx, account_id, now)
-            await self._audit_log.note(
+            await self._audit_log.add_entry(
                 tx, account_id, actor, "invitation.revoked", row.email, now, _invitation_detail(row)
             )
 
     async def accept(self, token: str, password: str, code: str | None, peer: str) -> Joined:
-        """A new user is created with this password; an existing user proves it, as at a login."""
-        token_hashes = self._peppers.hashes(token)
+        """A new user is created with this password; an existing user must give the right one, as for a login."""
+        token_hashes = self._keys.peppers.hashes(token)
         async with self._database.connection() as connection:
             invitation = await _open(connection, token_hashes, self._clock.now())
-            await _require_standing(connection, invitation)
+            await _require_open(connection, invitation)
             known = await users.find_by_email(connection, invitation.email)
         if known is None:
             user = await self._new_user(invitation.email, password, peer)
@@ -290,10 +268,10 @@ class Team:
             account = await accounts.lock(tx, invitation.account_id)
             # The invitation may have changed while the password was checked.
             invitation = await _open(tx, token_hashes, self._clock.now())
-            await _require_standing(tx, invitation)
+            await _require_open(tx, invitation)
             if known is None and not await users.insert(tx, user):
                 raise Refusal(
-                    Code.CONFLICT, f"{user.email} became a user this moment: accept again with that user's password."
+                    Code.CONFLICT, f"{user.email} has just become a user: accept again with that user's password."
                 )
             actor = Actor(user.id, user.email)
             return Joined(account, await self._join(tx, account.id, user, invitation.role, actor, "member.joined"))
@@ -338,7 +316,7 @@ class Team:
         input_checks.check_password(password)
         password_hash = await self._passwords.hashed(password, peer)
         now = self._clock.now()
-        return UserRow(UserId(new_id(self._chance, now)), email, now, password_hash)
+        return UserRow(UserId(new_id(self._randomness, now)), email, now, password_hash)
 
     async def _join(
         self, tx: Connection, account_id: AccountId, user: UserRow, role: Role, actor: Actor, action: str
@@ -350,9 +328,9 @@ class Team:
             )
         now = self._clock.now()
         if not await users.join_account(tx, account_id, user.id, role, now):
-            raise Refusal(Code.CONFLICT, f"{user.email} is a member already: log in.")
+            raise Refusal(Code.CONFLICT, f"{user.email} is already a member: log in.")
         await invitations.clear(tx, account_id, user.email)
-        await self._audit_log.note(tx, account_id, actor, action, user.email, now, _member_detail(user.id, role))
+        await self._audit_log.add_entry(tx, account_id, actor, action, user.email, now, _member_detail(user.id, role))
         return MemberRow(user.id, user.email, role, now)
 
 
@@ -369,7 +347,7 @@ def _no_member() -> Refusal:
 
 
 def _user_exists(email: str) -> Refusal:
-    return Refusal(Code.CONFLICT, f"There is a user {email} already: invite them to this account.")
+    return Refusal(Code.CONFLICT, f"There is already a user {email}: invite them to this account.")
 
 
 async def _require_another_owner(tx: Connection, account_id: AccountId, member: MemberRow) -> None:
@@ -383,14 +361,14 @@ async def _open(connection: Connection, token_hashes: Sequence[bytes], now: date
     if found is None:
         raise Refusal(
             Code.NOT_FOUND,
-            "No invitation is open to this token: it was accepted (then log in), replaced, revoked, or is older than "
-            f"{INVITATION_LIFETIME.days} days. Ask an owner of the account for a new one.",
+            "There is no open invitation for this token: it was accepted (then log in), replaced, revoked, or is older "
+            f"than {INVITATION_LIFETIME.days} days. Ask an owner of the account for a new one.",
         )
     return found
 
 
-async def _require_standing(connection: Connection, invitation: InvitationRow) -> None:
-    """An invitation by an owner holds while they are an owner; an operator's always."""
+async def _require_open(connection: Connection, invitation: InvitationRow) -> None:
+    """An invitation by an owner is valid while they are an owner; an operator's always."""
     inviter = invitation.inviter
     if inviter.user_id is None:
         return

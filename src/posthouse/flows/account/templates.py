@@ -5,43 +5,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.context import Flow
+from posthouse.flows.shared.large_mail import rendered
 from posthouse.flows.shared.page import Page, page_of, time_cursor, time_position
-from posthouse.flows.shared.template_rendering import rendered
 from posthouse.rules import limits, template
-from posthouse.rules.actor import Actor
+from posthouse.rules.credential import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
 from posthouse.rules.template import RenderedTemplate, StoredVersion, Template, Variables
 from posthouse.store import accounts, templates
 from posthouse.store.audit_log import Detail
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.templates import TemplateRow as TemplateRow
 from posthouse.store.templates import TemplateVersionRow as TemplateVersionRow
 
-# The newest versions, shown with their texts; older versions that are stored can be published.
+# How many of the newest versions are shown with their texts; older stored versions can still be published.
 VERSIONS_SHOWN_MAX: Final = 20
-# A template from before there was a limit loses its excess in several writes.
-_VERSIONS_READ_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`variables` are those of the content, each with the parts that use it; `missing` had no value given."""
+    """`variables` are those of the content, each with the parts that use it; no value was given for those `missing`."""
 
     content: RenderedTemplate
     variables: Mapping[str, Sequence[str]]
     missing: Sequence[str]
 
 
-class Templates:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance) -> None:
-        self._database = database
-        self._clock = clock
-        self._audit_log = AuditLog(chance)
-
+class Templates(Flow):
     async def create(
         self, account_id: AccountId, alias: str, name: str | None, content: Template, actor: Actor, *, publish: bool
     ) -> TemplateRow:
@@ -62,7 +53,7 @@ class Templates:
                 raise _too_large()
             await templates.insert_version(tx, account_id, alias, 1, content, actor.name, now)
             detail = {"published": publish}
-            await self._audit_log.note(tx, account_id, actor, "template.created", alias, now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "template.created", alias, now, detail)
             return await self._published(tx, account_id, created, publish, now)
 
     async def add_version(
@@ -75,12 +66,12 @@ class Templates:
             grown = await templates.take_next_version(tx, account_id, alias, content, now)
             if grown is None:
                 raise _unknown(alias)
-            deleted = await self._make_room(tx, account_id, grown)
+            deleted = await self._delete_excess(tx, account_id, grown)
             await templates.insert_version(tx, account_id, alias, grown.latest_version, content, actor.name, now)
             detail: Detail = {"version": grown.latest_version, "published": publish}
             if deleted:
                 detail = {**detail, "versions_deleted": deleted}
-            await self._audit_log.note(tx, account_id, actor, "template.version_added", alias, now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "template.version_added", alias, now, detail)
             return await self._published(tx, account_id, grown, publish, now)
 
     async def publish(self, account_id: AccountId, alias: str, version: int, actor: Actor) -> TemplateRow:
@@ -88,7 +79,9 @@ class Templates:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             await self._version(tx, account_id, alias, version)
-            await self._audit_log.note(tx, account_id, actor, "template.published", alias, now, {"version": version})
+            await self._audit_log.add_entry(
+                tx, account_id, actor, "template.published", alias, now, {"version": version}
+            )
             return await self._publish(tx, account_id, alias, version, now)
 
     async def page(self, account_id: AccountId, cursor: str | None, count: int) -> Page[TemplateRow]:
@@ -106,7 +99,7 @@ class Templates:
             return found, await templates.versions(connection, account_id, alias, VERSIONS_SHOWN_MAX)
 
     async def preview(self, account_id: AccountId, alias: str, version: int | None, variables: Variables) -> Preview:
-        """The version as it would be sent: the given version, else the published, else the latest."""
+        """The version as it would be sent: the given one, otherwise the published one, otherwise the latest."""
         _require_alias(alias)
         async with self._database.connection() as connection:
             found = await templates.template(connection, account_id, alias)
@@ -129,7 +122,7 @@ class Templates:
     async def rename(
         self, account_id: AccountId, alias: str, new_alias: str | None, name: str | None, actor: Actor
     ) -> TemplateRow:
-        """Mail that names the old alias is refused from then on, within seconds."""
+        """Requests with the old alias are refused within seconds."""
         _require_alias(alias)
         if new_alias is None and name is None:
             raise invalid("Nothing to change: give `alias`, `name` or both.")
@@ -147,7 +140,7 @@ class Templates:
                 raise _unknown(alias)
             await accounts.touch(tx, account_id, now)
             detail: Detail = {"alias": new_alias, "name": renamed.name}
-            await self._audit_log.note(tx, account_id, actor, "template.renamed", alias, now, detail)
+            await self._audit_log.add_entry(tx, account_id, actor, "template.renamed", alias, now, detail)
         return renamed
 
     async def delete(self, account_id: AccountId, alias: str, actor: Actor) -> None:
@@ -157,13 +150,13 @@ class Templates:
             if not await templates.delete(tx, account_id, alias):
                 raise _unknown(alias)
             await accounts.touch(tx, account_id, now)
-            await self._audit_log.note(tx, account_id, actor, "template.deleted", alias, now)
+            await self._audit_log.add_entry(tx, account_id, actor, "template.deleted", alias, now)
 
     @staticmethod
-    async def _make_room(tx: Connection, account_id: AccountId, grown: TemplateRow) -> int:
-        """Delete the oldest versions that are not published, as far as the limits ask for it; returns how many."""
+    async def _delete_excess(tx: Connection, account_id: AccountId, grown: TemplateRow) -> int:
+        """Delete the oldest versions that are not published, as far as the limits require; returns how many."""
         bytes_over = await templates.stored_bytes(tx, account_id) - limits.TEMPLATES_BYTES_MAX
-        stored = await templates.stored_versions(tx, account_id, grown.alias, _VERSIONS_READ_MAX)
+        stored = await templates.stored_versions(tx, account_id, grown.alias, limits.TEMPLATE_VERSIONS_MAX)
         added = StoredVersion(grown.latest_version, 0)
         used = {added.version, grown.published_version or added.version}
         excess = template.excess_versions([*stored, added], used, bytes_over)
@@ -197,7 +190,7 @@ class Templates:
 
 
 def _require_alias(alias: str) -> None:
-    """What can't be an alias is not found; PostgreSQL would even fail on a NUL."""
+    """A text that can't be an alias is not found; PostgreSQL would even fail on a NUL."""
     if not template.is_alias(alias):
         raise _unknown(alias)
 
@@ -205,8 +198,8 @@ def _require_alias(alias: str) -> None:
 def _too_large() -> Refusal:
     return Refusal(
         Code.CONFLICT,
-        f"The account's templates have at most {limits.TEMPLATES_BYTES_MAX // limits.MIB} MiB, all versions together: "
-        "delete templates that you no longer use.",
+        f"The account's templates may have at most {limits.TEMPLATES_BYTES_MAX // limits.MIB} MiB, including all "
+        "versions: delete templates that you no longer use.",
     )
 
 

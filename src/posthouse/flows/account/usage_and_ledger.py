@@ -1,28 +1,26 @@
 """An account's credits, limits, usage and ledger."""
 
-from collections import defaultdict
+import asyncio
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, assert_never
 from uuid import UUID
 
-from posthouse.clock import Clock
-from posthouse.flows.account.reputation_figures import ReputationReading as ReputationReading
-from posthouse.flows.account.reputation_figures import ReputationReadings
 from posthouse.flows.shared.account_limits import Defaults, working_copy
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.page import Page
-from posthouse.flows.shared.snapshot import snapshot
 from posthouse.rules import explanation, ids, rate_limit, send_quota, usage
 from posthouse.rules import reputation as reputation_rules
+from posthouse.rules.credential import IMPERSONATION_MAX
 from posthouse.rules.explanation import Explanation
-from posthouse.rules.ids import AccountId, MessageId, lowest_id
-from posthouse.rules.operator import VISIT_MAX
+from posthouse.rules.ids import AccountId, MessageId, UserId, lowest_id
 from posthouse.rules.rate_limit import Rate, RateReading
-from posthouse.rules.reason_count import ReasonCount, ReasonKey
-from posthouse.rules.refusal import invalid, unreadable_cursor
+from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
+from posthouse.rules.reputation import ReputationFigures, ReputationVerdict
 from posthouse.rules.send_quota import WarmupReading
-from posthouse.rules.usage import Interval
+from posthouse.rules.usage import Interval, ReasonCount, ReasonKey, Step
 from posthouse.rules.usage import Percentiles as Percentiles
 from posthouse.store import acceptance, accounts, audit_log, backlog, ledger, reputation, usage_reasons
 from posthouse.store import usage as usage_store
@@ -32,16 +30,76 @@ from posthouse.store.ledger import Kind as Kind
 from posthouse.store.ledger import LedgerEntry as LedgerEntry
 from posthouse.store.ledger import LedgerPosition, LedgerRange
 from posthouse.store.ledger import RecipientResult as RecipientResult
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.partitions import snapshot
+from posthouse.store.postgres import Connection
+from posthouse.store.reputation import AccountReputation
 from posthouse.store.usage import ProviderDay
 from posthouse.store.usage import UsageCounts as UsageCounts
 from posthouse.store.usage import UsageRow as UsageRow
 
+CACHED_FOR: Final = timedelta(minutes=1)
+ACCOUNTS_CACHED_MAX: Final = 1_000
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
 _BEGINNING: Final = UUID(int=0)
-# An entry's id is also its cursor: the id in its place, followed by its position from zero on.
+# An entry's id is also its cursor: the id in its place, followed by its position, counted from zero.
 _POSITION_DIGITS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReputationReading:
+    """`forgiven_at`: mail before a lifted suspension doesn't count."""
+
+    figures: ReputationFigures
+    verdict: ReputationVerdict
+    counted_at: datetime
+    counted_since: datetime
+    forgiven_at: datetime | None
+
+    def is_current(self, account: AccountReputation, now: datetime) -> bool:
+        return self.forgiven_at == account.since and now < self.counted_at + CACHED_FOR
+
+
+@dataclass(slots=True)
+class _CachedReading:
+    """Requests for one account take turns, and all but the first find the cached figures."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reading: ReputationReading | None = None
+
+
+class ReputationReadings(Flow):
+    """An account's reputation figures for itself, counted at most once a minute in each process.
+
+    Counting the results of a large account's day takes a third of a second, and a page asks repeatedly.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._cached: OrderedDict[AccountId, _CachedReading] = OrderedDict()
+
+    async def reading_of(self, account: AccountReputation) -> ReputationReading | None:
+        """None if the account's mail takes too long to count."""
+        cached = self._cached.setdefault(account.account_id, _CachedReading())
+        self._cached.move_to_end(account.account_id)
+        while len(self._cached) > ACCOUNTS_CACHED_MAX:
+            self._cached.popitem(last=False)
+        async with cached.lock:
+            if cached.reading is None or not cached.reading.is_current(account, self._clock.now()):
+                try:
+                    cached.reading = await self._count(account)
+                except Refusal as refusal:
+                    if refusal.code is not Code.TEMPORARY_FAILURE:
+                        raise
+                    return None
+            return cached.reading
+
+    async def _count(self, account: AccountReputation) -> ReputationReading:
+        now = self._clock.now()
+        since = reputation_rules.counted_since(account.since, now)
+        async with self._database.connection() as connection:
+            figures = await reputation.figures(connection, account.account_id, since)
+        return ReputationReading(figures, reputation_rules.judge(*figures), now, since, account.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +110,19 @@ class AccountSummary:
     rate: Rate
     reading: RateReading
     warmup: WarmupReading
-    # When the day of the warm-up ends.
+    # The end of the warm-up's day.
     midnight: datetime
     warned_at: datetime | None
     is_reputation_exempt: bool
-    # None when it could not be counted in time.
+    # None if it could not be counted in time.
     reputation: ReputationReading | None
-    # While an operator visits it.
-    visited_until: datetime | None = None
+    # While an operator impersonates a viewer of it.
+    impersonated_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderUsage:
-    """`percentiles` are of the time to any final result, `to_delivered` of the delivered ones; None without any."""
+    """`percentiles` are of the time to any final result, `to_delivered` only to a delivery; None without any."""
 
     provider: str
     results: int
@@ -90,9 +148,9 @@ class HourUsage:
 
 @dataclass(frozen=True, slots=True)
 class UsageView:
-    """`hours` is None unless they were asked for.
+    """`hours` is None unless they were requested.
 
-    `counted_to`: all that happened before is in the numbers; None when nothing was counted yet.
+    `counted_to`: all that happened before is in the numbers; None if nothing was counted yet.
     """
 
     days: Sequence[DayUsage]
@@ -104,7 +162,7 @@ class UsageView:
 
 @dataclass(frozen=True, slots=True)
 class ReasonView:
-    """Why so many recipients bounced, failed or were deferred at a mailbox provider. `code` is None without a reply."""
+    """Why `count` recipients bounced, failed or were deferred at a mailbox provider. `code` is None without a reply."""
 
     provider: str
     result: str
@@ -116,7 +174,7 @@ class ReasonView:
 
 @dataclass(frozen=True, slots=True)
 class ReasonsView:
-    """`waiting` is deferred now and not final; `is_shortened`: rare reasons are left out."""
+    """`waiting` is deferred now and not final; `is_shortened`: rare reasons are omitted."""
 
     reasons: Sequence[ReasonView]
     is_shortened: bool
@@ -135,27 +193,33 @@ class ExplainedEntry:
     fate: RecipientResult | None
 
 
-class UsageAndLedger:
-    def __init__(self, *, database: Database, clock: Clock, defaults: Defaults) -> None:
-        self._database = database
-        self._clock = clock
+class UsageAndLedger(Flow):
+    def __init__(self, context: Context, *, defaults: Defaults) -> None:
+        super().__init__(context)
         self._defaults = defaults
-        self._reputation = ReputationReadings(database=database, clock=clock)
+        self._reputation = ReputationReadings(context)
+
+    async def first_steps(self, account_id: AccountId, user_id: UserId) -> Mapping[Step, datetime | None]:
+        """When each step of a new account was done; None for steps that are not done."""
+        async with snapshot(self._database) as connection:
+            return await accounts.steps_done(connection, account_id, user_id)
 
     async def account(self, account_id: AccountId) -> AccountSummary:
         async with snapshot(self._database) as connection:
             account = await accounts.find_by_id(connection, account_id)
-            standing = await reputation.account_reputation(connection, account_id)
-            if account is None or standing is None:
-                raise RuntimeError("an account is gone, which none ever is")
+            status = await reputation.account_reputation(connection, account_id)
+            if account is None or status is None:
+                raise RuntimeError("an account is gone, although accounts are never deleted")
             granted = await accounts.granted(connection, account_id)
             waiting = await backlog.waiting(connection, account_id)
             row = await acceptance.read(connection, account_id)
-            visited_at = await audit_log.last_visited(connection, account_id, self._clock.now() - VISIT_MAX)
-        reading = await self._reputation.of(standing)
+            impersonated_at = await audit_log.last_impersonated(
+                connection, account_id, self._clock.now() - IMPERSONATION_MAX
+            )
+        reading = await self._reputation.reading_of(status)
         now = self._clock.now()
         sending = working_copy(row, self._defaults)
-        is_warning = reputation_rules.is_warning(standing.warned_at, standing.since, now)
+        is_warning = reputation_rules.is_warning(status.warned_at, status.since, now)
         return AccountSummary(
             account=account,
             granted=granted,
@@ -164,10 +228,10 @@ class UsageAndLedger:
             reading=rate_limit.reading(sending.rate, sending.full_at, now),
             warmup=send_quota.warmup_reading(sending, now),
             midnight=_start(now.astimezone(UTC).date() + _DAY),
-            warned_at=standing.warned_at if is_warning else None,
-            is_reputation_exempt=standing.exempt,
+            warned_at=status.warned_at if is_warning else None,
+            is_reputation_exempt=status.exempt,
             reputation=reading,
-            visited_until=None if visited_at is None else visited_at + VISIT_MAX,
+            impersonated_until=None if impersonated_at is None else impersonated_at + IMPERSONATION_MAX,
         )
 
     async def usage(
@@ -179,7 +243,7 @@ class UsageAndLedger:
         first: str | None = None,
         last: str | None = None,
     ) -> UsageView:
-        """Every day and, if asked for, every hour of them until now; the newest first, those without mail as well."""
+        """Every day and, if requested, every hour until now, newest first, including those without mail."""
         is_hourly = usage.parse_interval(by) is Interval.HOUR
         now = self._clock.now()
         days_max = usage.HOURLY_DAYS_MAX if is_hourly else usage.DAYS_MAX
@@ -207,7 +271,7 @@ class UsageAndLedger:
     async def reasons(
         self, account_id: AccountId, *, days: str | None = None, first: str | None = None, last: str | None = None
     ) -> ReasonsView:
-        """Why mail that was accepted on these days was not delivered at once, the most frequent reasons first."""
+        """Why mail accepted on these days was not delivered at the first attempt, most frequent reasons first."""
         since, until = usage.day_range(days, first, last, self._clock.now().astimezone(UTC).date())
         async with snapshot(self._database) as connection:
             state = await usage_store.state(connection)
@@ -234,7 +298,7 @@ class UsageAndLedger:
         first: str | None = None,
         last: str | None = None,
     ) -> Page[ExplainedEntry]:
-        """The newest message first, grants at their time; a message that the account doesn't have has no entries."""
+        """The newest message first, grants at their time; an unknown message has no entries."""
         if kind is not None and kind not in list(Kind):
             raise invalid(f"`kind` is one of {', '.join(Kind)}.")
         tomorrow = self._clock.now().astimezone(UTC).date() + _DAY
@@ -275,8 +339,7 @@ def _providers(rows: Sequence[ProviderDay]) -> list[ProviderUsage]:
         counts = usage.sum_histograms([row.counts for row in of_days])
         percentiles = usage.percentiles(counts)
         if percentiles is not None:
-            # Days that were counted before an upgrade have none.
-            delivered = usage.sum_histograms([row.delivered_counts for row in of_days if row.delivered_counts])
+            delivered = usage.sum_histograms([row.delivered_counts for row in of_days])
             found.append(
                 ProviderUsage(
                     provider=provider,

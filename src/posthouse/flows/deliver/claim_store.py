@@ -1,4 +1,4 @@
-"""How recipients are claimed, recorded and postponed: the part of `shared.claims` that is delivery's own."""
+"""How recipients are claimed, recorded and postponed: the part of `shared.claims` that is specific to delivery."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from uuid import UUID
 from posthouse import crash
 from posthouse.flows.deliver.outcomes import Outcomes
 from posthouse.flows.deliver.outgoing_mail import OutgoingMail
-from posthouse.flows.shared.claims import ClaimStore, CrashPoints, Postponement, Recorded
+from posthouse.flows.shared.claims import Claims, ClaimStore, CrashPoints, Postponement, Recorded
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules import ids
 from posthouse.rules.erasure import ErasureKey
@@ -21,7 +21,7 @@ from posthouse.store import (
     delivery_schedule,
     endpoint_events,
     reports,
-    unsubscriptions,
+    suppressions,
 )
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome
@@ -30,9 +30,12 @@ from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection
 from posthouse.store.reports import NewSuppression
 
-# Longer than the longest attempt, with the wait for a reply after the dot: what a living worker forgot is due again
-# then.
+# Longer than the longest attempt, including the wait for a reply after the dot. A recipient that a living worker
+# forgot is due again after this.
 CLAIM_LONGEST: Final = timedelta(minutes=60)
+
+
+DeliveryClaims = Claims[DeliveryTicket, ClaimedRecipient, DeliveryOutcome]
 
 
 class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOutcome]):
@@ -57,7 +60,7 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
         retries: Schedule,
         erasure_keys: Sequence[ErasureKey] = (),
     ) -> None:
-        """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them."""
+        """Without `tickets`, the webhook deliveries that an outcome creates are due now, and dispatch finds them."""
         self._outcomes = outcomes
         self._outgoing_mail = outgoing_mail
         self._tickets = tickets
@@ -114,25 +117,23 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
 
 
 async def _follow_up(tx: Connection, outcomes: Sequence[DeliveryOutcome], now: datetime) -> None:
-    """What follows simulated deliveries, as it would follow real ones."""
-    suppressions, leavers = [], []
+    """Record what follows simulated deliveries, as it would follow real ones."""
+    suppressed, leavers = [], []
     events: list[MailEvent] = []
     for outcome in outcomes:
         if outcome.follow_up is None:
             continue
         email, report, left_list = outcome.follow_up
         if report is not None:
-            noted = await reports.note(tx, outcome.account_id, outcome.message_id, [report], now)
+            noted = await reports.add_reports(tx, outcome.account_id, outcome.message_id, [report], now)
             events += endpoint_events.of_reports(outcome.account_id, outcome.message_id, noted, now)
             if report.suppress:
-                suppressions.append(
-                    NewSuppression(outcome.account_id, email, report.kind, report.code, report.response)
-                )
+                suppressed.append(NewSuppression(outcome.account_id, email, report.kind, report.code, report.response))
         if left_list is not None:
             leavers.append(ListMember(outcome.account_id, left_list, email.lower()))
-    await reports.suppress(tx, suppressions, now)
-    # In one order, against deadlocks.
-    left = [leaver for leaver in sorted(leavers) if await unsubscriptions.unsubscribe(tx, leaver, now)]
+    await reports.suppress(tx, suppressed, now)
+    # Always in the same order, which prevents deadlocks.
+    left = [leaver for leaver in sorted(leavers) if await suppressions.unsubscribe(tx, leaver, now)]
     if events:
         await endpoint_events.enter_mail(tx, events, now, now)
     if left:

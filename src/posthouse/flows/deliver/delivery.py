@@ -1,58 +1,70 @@
 """Delivery: a ticket waits in its lane, is claimed, carried to its destination, and its outcome recorded.
 
-A bundle of tickets is claimed when its lane gives it a slot. The worker's lease is checked again before the final
-dot: without it nothing is sent. A ticket is acknowledged last.
+The lanes decide when a bundle of tickets is sent, and from which address; it is claimed when its lane gives it a slot.
+The worker's lease is checked again before the final dot; a worker without a lease sends nothing. A ticket is
+acknowledged last.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, assert_never
 from uuid import UUID
 
 import structlog
 
 from posthouse import crash
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.deliver import delivery_metrics, delivery_spans
-from posthouse.flows.deliver.allowances import Allowances
-from posthouse.flows.deliver.claim_store import DeliveryClaimStore
-from posthouse.flows.deliver.delivery_metrics import DeliveryMetrics
-from posthouse.flows.deliver.lane_queues import Bundle, LaneQueue, LaneQueues
-from posthouse.flows.deliver.large_bodies import LARGE_BYTES_MAX, LargeBodies
-from posthouse.flows.deliver.outcomes import Attempt, Outcomes, attempts_of, domain_served, served
-from posthouse.flows.deliver.outgoing_mail import OutgoingMail, domain_of
-from posthouse.flows.deliver.rescue import Rescue, RescueSettings, sender_of
+from posthouse.flows.deliver import telemetry
+from posthouse.flows.deliver.address_quotas import AddressQuotas
+from posthouse.flows.deliver.claim_store import DeliveryClaims, DeliveryClaimStore
+from posthouse.flows.deliver.lane_lookup import LaneLookup
+from posthouse.flows.deliver.lane_queue import (
+    Bundle,
+    Decision,
+    Forwarded,
+    HeldBack,
+    Hurry,
+    Item,
+    LaneQueue,
+    LookUp,
+    Postponed,
+    Reserve,
+    Returned,
+    Turn,
+    Unasked,
+    Wait,
+)
+from posthouse.flows.deliver.lane_table import LaneSettings
+from posthouse.flows.deliver.lanes import Lanes
+from posthouse.flows.deliver.learned_limits import LearnedLimitsSync
+from posthouse.flows.deliver.outcomes import Outcomes
+from posthouse.flows.deliver.outgoing_mail import OutgoingMail
+from posthouse.flows.deliver.reroute import Reroute, RerouteSettings
 from posthouse.flows.deliver.routes import Routes
-from posthouse.flows.deliver.standings import Standings
+from posthouse.flows.deliver.sending import LARGE_BYTES_MAX, Sending, Sent
+from posthouse.flows.deliver.telemetry import DeliveryMetrics
+from posthouse.flows.deliver.untried import Untried
 from posthouse.flows.shared.claims import Claims, Postponement, is_claim_of
-from posthouse.flows.shared.tickets import Item, Tickets
-from posthouse.flows.shared.worker_lease import SendPermit
-from posthouse.rules import explanation, ids, retry, simulator
-from posthouse.rules.address_warm_up import VOLUMES, Volumes
-from posthouse.rules.erasure import ErasureKey
-from posthouse.rules.lane import LaneLimits, Limits, Served, Slot, lane_by_name
-from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.linger import Linger
-from posthouse.rules.outcome import GivenUp, NoReply, Stage, is_taken
+from posthouse.flows.shared.context import Context
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.shared.worker_lease import WorkerLease
+from posthouse.rules import explanation, retry
+from posthouse.rules.claim import WORKER_LEASE, BatchDelay
+from posthouse.rules.ids import AccountId
+from posthouse.rules.lane import DeliveryFeedback
+from posthouse.rules.learned_limits import LimitChange
+from posthouse.rules.outcome import is_taken
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.reply_text import without_addresses
 from posthouse.rules.retry import Schedule
-from posthouse.rules.route import Route
-from posthouse.rules.standing import Lesson, Place, Refused, Standing
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import delivery_claims, delivery_schedule, lane_reports
+from posthouse.store import lanes
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.delivery_claims import ClaimedRecipient
-from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
-from posthouse.store.delivery_schedule import RecipientKey
-from posthouse.store.lane_reports import LaneState
+from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.postgres import Database
-from posthouse.store.seal import Sealer
-from posthouse.traces import Kind, Span, Tracer
-from posthouse.wire.carrier import Carrier, CarrierRequest, CarrierResult
+from posthouse.traces import Span, Tracer
+from posthouse.wire.carrier import Carrier
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import Leases, StreamMessage
 from posthouse.wire.stream.memory import AllShards
@@ -60,548 +72,328 @@ from posthouse.wire.stream.memory import AllShards
 log = structlog.get_logger(__name__)
 
 CARRY_LONGEST_SECONDS: Final = 45 * 60.0
-# How often it is checked whether held mail may go.
-HOLD_CHECK: Final = timedelta(minutes=15)
-# Claims and outcomes may wait this long, so that more of them share a transaction; longer, while few of them come. At
-# low load half of all mail is to be delivered within 250 ms.
-LINGER_SECONDS: Final = 0.02
-CLAIM_LINGER_SECONDS_MAX: Final = 0.15
-RECORD_LINGER_SECONDS_MAX: Final = 0.06
-# A mail that can't be prepared (its key can't be opened): a fault of ours, and not counted as an attempt.
-UNREADY: Final = timedelta(minutes=1)
-# There is no server behind the simulator.
-SIMULATOR_LIMITS: Final = Limits(per_second=10_000.0, burst=10_000, connections_start=50, connections_max=50)
-CUT_SHORT: Final = "the service was stopped"
-FAULT_OF_OURS: Final = "the service failed"
-RESCUE: Final = RescueSettings()
+# Claims and outcomes may wait this long, so that more of them share a transaction, and longer while few arrive. The
+# bound is the goal that at low load half of all mail is delivered within 250 ms.
+BATCH_DELAY_SECONDS: Final = 0.02
+CLAIM_BATCH_DELAY_SECONDS_MAX: Final = 0.15
+RECORD_BATCH_DELAY_SECONDS_MAX: Final = 0.06
+REROUTE: Final = RerouteSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryContext(Context):
+    """`renewals` are connections only for the lease, which must not wait for those that claim and record."""
+
+    control_cache: ControlCache
+    renewals: Database | None = None
+    tracer: Tracer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """With `captures`, mail to a real destination is held: no name is resolved, and no server is connected to."""
+
+    lanes: LaneSettings
+    retries: Schedule = retry.DELIVERY
+    worker_lease: timedelta = WORKER_LEASE
+    captures: bool = False
+    large_bytes_max: int = LARGE_BYTES_MAX
+    reroute: RerouteSettings = REROUTE
 
 
 class Delivery:
     def __init__(
         self,
+        context: DeliveryContext,
+        settings: DeliverySettings,
         *,
-        database: Database,
-        control_cache: ControlCache,
-        clock: Clock,
-        chance: Chance,
         resolver: Resolver,
         carrier: Carrier,
         outgoing_mail: OutgoingMail,
-        simulator_domain: str,
-        lane_limits: LaneLimits,
-        retries: Schedule = retry.DELIVERY,
-        sessions_max: int = 500,
-        worker_lease: timedelta = WORKER_LEASE,
-        renewals: Database | None = None,
         tickets: Tickets | None = None,
-        captures: bool = False,
-        large_bytes_max: int = LARGE_BYTES_MAX,
         leases: Leases | None = None,
-        sealer: Sealer | None = None,
-        tracer: Tracer | None = None,
-        warm_up_volumes: Volumes = VOLUMES,
-        rescue: RescueSettings = RESCUE,
-        erasure_keys: Sequence[ErasureKey] = (),
     ) -> None:
-        """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them.
+        """Without `tickets`, the webhook deliveries that an outcome creates are due now, and dispatch finds them.
 
-        `renewals` are connections for the lease alone, which must not wait for those that claim and record.
-        With `captures`, mail with a real destination is held: no name is resolved, and no server connected to.
-        Without `leases`, every shard is this worker's; without a `sealer`, no relay is used.
+        Without `leases`, this worker owns every shard.
         """
-        self._database = database
-        self._control_cache = control_cache
-        self._clock = clock
-        self._chance = chance
-        self._carrier = carrier
-        self._tracer = tracer
+        self._context = context
+        self._clock = context.clock
+        self._control_cache = context.control_cache
         self._tickets = tickets
-        self._simulator_domain = simulator_domain
-        self._captures = captures
+        self._simulator_domain = settings.lanes.simulator_domain
+        self._captures = settings.captures
         self._outgoing_mail = outgoing_mail
-        self._erasure_keys = erasure_keys
-        self._outcomes = Outcomes(clock=clock, chance=chance, retries=retries)
-        self._claims = Claims(
-            DeliveryClaimStore(
-                outcomes=self._outcomes,
-                outgoing_mail=outgoing_mail,
-                tickets=tickets,
-                retries=retries,
-                erasure_keys=erasure_keys,
-            ),
-            DeliveryTicket,
-            database=database,
-            clock=clock,
-            chance=chance,
-            claim_linger=Linger(LINGER_SECONDS, CLAIM_LINGER_SECONDS_MAX),
-            record_linger=Linger(LINGER_SECONDS, RECORD_LINGER_SECONDS_MAX),
-            worker_lease=worker_lease,
-            renewals=renewals,
-        )
-        self._routes = Routes(database, sealer)
-        self._allowances = Allowances(
-            database=database, clock=clock, bound_of=self._routes.bound_of, volumes=warm_up_volumes
-        )
-        self._lane_queues = LaneQueues(
-            clock=clock,
-            chance=chance,
-            resolver=resolver,
-            lane_limits=lane_limits,
-            sessions_max=sessions_max,
-            own_lane=simulator_domain,
-            own_limits=SIMULATOR_LIMITS,
+        self._metrics = DeliveryMetrics(self._simulator_domain)
+        self._outcomes = Outcomes(context, settings.retries)
+        self._claims = _claims_of(context, settings, self._outcomes, outgoing_mail, tickets)
+        routes = self._routes = Routes(context)
+        self._address_quotas = AddressQuotas(context, bound_of=routes.bound_of, volumes=settings.lanes.warm_up_volumes)
+        self._learned_limits = LearnedLimitsSync(context)
+        self._lane_lookup = LaneLookup(clock=context.clock, resolver=resolver, simulator_domain=self._simulator_domain)
+        self._lanes = Lanes(
+            settings.lanes,
+            context,
             leases=leases or AllShards(1),
-            tasks=self._claims.tasks,
-            start=self._deliver,
-            postpone=self._postpone,
-            give_back=self._give_back,
-            forward=self._forward,
-            routes_of=self._routes.of,
-            relay_of=self._routes.relay_of,
-            allowances=self._allowances,
-            standing_of=self._standing_of,
-            learnt=self._learn,
-            hold=self._hold_for_lane,
-            hurry=self._claims.hurry,
-            ask=self._ask,
+            routes=routes,
+            address_quotas=self._address_quotas,
+            learned_limits=self._learned_limits,
+            lookup=self._lane_lookup,
         )
-        self._standings = Standings(
-            database=database, clock=clock, adopt=self._lane_queues.adopt, pause=self._lane_queues.pause
+        self._sending = Sending(
+            clock=context.clock,
+            claims=self._claims,
+            carrier=carrier,
+            outgoing_mail=outgoing_mail,
+            routes=routes,
+            outcomes=self._outcomes,
+            simulator_domain=self._simulator_domain,
+            large_bytes_max=settings.large_bytes_max,
         )
-        self._rescue = Rescue(
-            rescue,
-            database=database,
-            clock=clock,
-            chance=chance,
-            others=self._others_with_room,
-            relay_of=self._routes.relay_of,
-        )
-        self._large_bodies = LargeBodies(large_bytes_max)
-        self._delivery_metrics = DeliveryMetrics(simulator_domain)
+        self._untried = Untried(context, claims=self._claims, outcomes=self._outcomes, metrics=self._metrics)
+        self._reroute = Reroute(settings.reroute, context, lanes=self._lanes, routes=routes)
 
     @property
     def worker_id(self) -> UUID:
         return self._claims.worker_id
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many more tickets this worker can hold."""
-        return self._claims.room
+        return self._claims.capacity
 
     def is_idle(self) -> bool:
-        """Whether there is no mail here."""
+        """Whether this worker holds no mail."""
         return self._claims.is_idle
 
     async def offer(self, messages: Iterable[StreamMessage]) -> None:
-        """Take the tickets of these messages, and start what may go."""
-        taken = await self._claims.take(messages)
+        """Take the tickets of these messages, and start the bundles that may be sent now."""
+        taken = await self._claims.take_tickets(messages)
         if taken:
             crash.point("delivery.offered")
-        taken = self._without_blocked_too_long(taken)
+        taken = self._untried.without_blocked_too_long(taken)
         if self._captures:
             outbound = [item for item in taken if item.ticket.destination != self._simulator_domain]
             taken = [item for item in taken if item.ticket.destination == self._simulator_domain]
             if outbound:
-                self._claims.tasks.spawn(self._hold_back(outbound))
+                self._claims.tasks.spawn(self._untried.hold(outbound))
         held = [item for item in taken if self._control_cache.is_known_suspended(item.ticket.account_id)]
         if held:
-            # Before the lanes, whose turns and rate are for mail that can go.
+            # This comes before the lanes, whose turns and rate are for mail that can be sent.
             taken = [item for item in taken if not self._control_cache.is_known_suspended(item.ticket.account_id)]
-            self._claims.tasks.spawn(self._hold(held))
-        self._lane_queues.sort(taken)
+            self._claims.tasks.spawn(self._sort_held_too_long(held))
+        self._carry_out(self._lanes.sort(taken))
 
     async def renew(self) -> None:
         await self._claims.renew()
         if not self._routes.is_read:
             await self._routes.read()
-        if not self._standings.are_read:
-            await self._standings.synchronize()
+        if not self._learned_limits.are_read:
+            await self._synchronize_learned_limits()
 
     async def read_routes(self) -> None:
-        """Learn which addresses mail leaves from."""
+        """Find out which addresses mail leaves from."""
         await self._routes.read()
 
     async def heartbeat(self) -> None:
         await self._claims.heartbeat()
 
     def note_shards(self) -> None:
-        """Give back what waits in lanes of shards that this worker has lost."""
-        self._lane_queues.note_shards()
+        """Give back tickets that wait in lanes of shards that this worker has lost."""
+        self._carry_out(self._lanes.note_shards())
 
     async def report(self) -> None:
         """Record the state of the lanes for operators."""
         now, seconds = self._clock.now(), self._clock.monotonic()
-        parts: dict[str, list[LaneQueue]] = {}
-        for queue in self._lane_queues.queues:
-            parts.setdefault(queue.name, []).append(queue)
-        states = []
-        for lane, queues in parts.items():
-            pause = max(queue.lane.pause_left(seconds) for queue in queues if queue.branch is None)
-            states.append(
-                LaneState(
-                    lane=lane,
-                    waiting=sum(queue.waiting for queue in queues),
-                    in_flight=sum(queue.lane.in_use for queue in queues if queue.branch is None),
-                    connections=sum(queue.lane.connections for queue in queues if queue.branch is None),
-                    delivered_total=sum(queue.counts.delivered for queue in queues),
-                    deferred_total=sum(queue.counts.deferred for queue in queues),
-                    paused_until=now + timedelta(seconds=pause) if pause else None,
-                    last_reply=next((queue.counts.last_reply for queue in queues if queue.counts.last_reply), None),
-                )
-            )
-        delivery_metrics.show_lanes(self._lane_queues.queues, seconds, now)
-        async with self._database.transaction() as tx:
-            await lane_reports.report(tx, self.worker_id, states, now)
+        states = telemetry.lane_states(self._lanes.queues, seconds, now)
+        telemetry.show_lanes(self._lanes.queues, seconds, now)
+        async with self._context.database.transaction() as tx:
+            await lanes.report(tx, self.worker_id, states, now)
 
-    async def synchronize_standings(self) -> None:
-        """Write what the lanes learnt here; learn what they did elsewhere, and which of them operators paused."""
-        await self._standings.synchronize()
-        await self._allowances.synchronize()
+    async def synchronize_learned_limits(self) -> None:
+        """Write what the lanes learned here; read what they learned elsewhere, and which of them operators paused."""
+        await self._synchronize_learned_limits()
+        await self._address_quotas.synchronize()
 
-    def _standing_of(self, place: Place) -> Standing | None:
-        return self._standings.of(place)
+    async def _synchronize_learned_limits(self) -> None:
+        for scope, limits in (await self._learned_limits.write()).items():
+            self._carry_out(self._lanes.adopt(scope, limits))
+        changed, paused = await self._learned_limits.read()
+        self._carry_out(self._lanes.pause(paused))
+        for scope, limits in changed.items():
+            self._carry_out(self._lanes.adopt(scope, limits))
 
-    def _learn(self, lesson: Lesson) -> None:
-        self._standings.learn(lesson)
-        self._delivery_metrics.learnt(lesson)
-        if lesson.is_new_block and lesson.place.branch is None:
-            _warn_of_block(lesson)
-        if lesson.until is not None:
-            # Other workers must stop as well.
-            self._claims.tasks.spawn(self._write_at_once())
-
-    async def _write_at_once(self) -> None:
+    async def _write_now(self) -> None:
         try:
-            await self._standings.synchronize()
+            await self._synchronize_learned_limits()
         except Refusal as refusal:
-            # It is written by the next regular turn.
-            log.debug("lesson_not_written", cause=repr(refusal.__cause__))
+            # The next regular run writes it.
+            log.debug("limit_change_not_written", cause=repr(refusal.__cause__))
 
     async def settle(self) -> None:
         """Return when no work is left."""
         await self._claims.tasks.settle()
 
     async def drain(self, seconds: float) -> None:
-        """Give back what waits, let running attempts finish, and withdraw those that do not in time."""
-        await self._claims.drain(self._lane_queues.close(), seconds)
-        await self._write_at_once()
+        """Give back waiting tickets, let running attempts finish, and withdraw those that don't finish in time."""
+        await self._claims.drain(self._lanes.close(), seconds)
+        await self._write_now()
         try:
-            await self._allowances.give_back()
+            await self._address_quotas.return_permits()
         except Refusal as refusal:
-            # What this worker was given is not sent, and counts.
-            log.debug("allowances_not_given_back", cause=repr(refusal.__cause__))
+            # What this worker has reserved counts as used, although it isn't sent.
+            log.debug("quotas_not_given_back", cause=repr(refusal.__cause__))
 
-    async def _deliver(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
+    # What the lanes decided.
+
+    def _carry_out(self, decisions: Iterable[Decision]) -> None:
+        spawn = self._claims.tasks.spawn
+        for decision in decisions:
+            match decision:
+                case Turn():
+                    spawn(self._deliver(decision))
+                case Postponed(late):
+                    spawn(self._untried.postpone(late))
+                case Returned(items):
+                    spawn(self._claims.release_tickets(items))
+                case Forwarded(items, lane, shard):
+                    # If this ticket or its successor is lost, the schedule creates another.
+                    if self._tickets is not None:
+                        self._tickets.forward([item.ticket for item in items], lane, shard)
+                    spawn(self._claims.acknowledge(items))
+                case HeldBack(items, lane):
+                    spawn(self._untried.hold(items, lane))
+                case Unasked(items):
+                    spawn(self._sort_unsuppressed(items))
+                case LookUp(destination, account_id):
+                    spawn(self._look_up(destination, account_id))
+                case Wait():
+                    asyncio.get_running_loop().call_later(decision.seconds, self._resume, decision)
+                case Reserve(queue):
+                    spawn(self._reserve(queue))
+                case Hurry():
+                    self._claims.hurry()
+                case LimitChange():
+                    self._show(decision)
+                case _:
+                    assert_never(decision)
+
+    async def _look_up(self, destination: str, account_id: AccountId) -> None:
+        items = await self._lane_lookup.look_up(destination, account_id)
+        self._carry_out(self._lanes.sort(items))
+
+    def _resume(self, wait: Wait) -> None:
+        self._carry_out(self._lanes.resume(wait))
+
+    async def _reserve(self, queue: LaneQueue) -> None:
         try:
-            await self._take_turn(queue, slot, bundle)
+            await self._address_quotas.reserve(queue.scope, queue.waiting)
+        except Refusal:
+            # PostgreSQL is unavailable. Without it nothing could be claimed either.
+            self._carry_out(self._lanes.give_back(queue))
+            return
         finally:
-            # No sooner: until its outcome is recorded, a mail could be sent again, and counts as running.
-            self._lane_queues.end_session(bundle)
+            queue.is_reserving = False
+        self._carry_out(self._lanes.advance(queue))
 
-    async def _take_turn(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
-        how: tuple[Served, Refused | None] = Served.NOT_SENT, None
+    def _show(self, limit_change: LimitChange) -> None:
+        self._metrics.learnt(limit_change)
+        if limit_change.is_new_block and limit_change.scope.branch is None:
+            _warn_of_block(limit_change)
+        if limit_change.until is not None:
+            # Other workers must stop as well.
+            self._claims.tasks.spawn(self._write_now())
+
+    async def _sort_unsuppressed(self, items: list[Item]) -> None:
+        rest = await self._untried.without_suppressed(items)
+        if self._claims.is_stopping:
+            await self._claims.release_tickets(rest)
+        else:
+            self._carry_out(self._lanes.sort(rest, is_asked=True))
+
+    async def _sort_held_too_long(self, items: list[Item]) -> None:
+        self._carry_out(self._lanes.sort(await self._untried.hold_suspended(items)))
+
+    # A bundle's turn.
+
+    async def _deliver(self, turn: Turn) -> None:
+        try:
+            await self._take_turn(turn)
+        finally:
+            # Not earlier: until its outcome is recorded, a message could be sent again, and it counts as running.
+            self._carry_out(self._lanes.end_session(turn.bundle))
+
+    async def _take_turn(self, turn: Turn) -> None:
+        queue, _, bundle = turn
         about = queue
+        sent = Sent([])
         span: Span | None = None
         allowed = len(bundle.items)
-        attempts: list[Attempt] = []
         try:
             turn_at = self._clock.monotonic()
-            items = bundle.items
-            if await self._control_cache.is_suspended(bundle.account_id):
-                items = await self._held_too_long(items)
-            elif self._large_bodies.lacks_room(bundle.account_id, bundle.message_id):
-                await self._postpone_large(bundle)
-                items = []
+            items = await self._tried_now(bundle)
             permit = self._claims.permit(CARRY_LONGEST_SECONDS)
             claimed = await self._claim(queue, bundle, items)
-            if self._tracer is not None:
-                span = delivery_spans.begin(self._tracer, items, claimed, turn_at)
-            attempts, how = await self._carry(queue, bundle, claimed, permit, span)
+            if self._context.tracer is not None:
+                span = telemetry.begin(self._context.tracer, items, claimed, turn_at)
+            sent = await self._sending.send(queue, bundle, claimed, permit, span)
+            if sent.about_domain is not None:
+                self._carry_out(self._lanes.release_domain(queue, bundle, *sent.about_domain))
         except Exception as fault:
             if span is not None:
                 span.end(is_error=True)
             await self._claims.give_up(bundle.items, fault)
             return
         finally:
-            self._count_allowance(queue, allowed, attempts, how[0])
-            about = self._lane_queues.release_slot(queue, slot, bundle, *how)
+            self._count_quota(queue, allowed, sent)
+            about, decisions = self._lanes.release_slot(turn, sent.feedback, sent.refused)
+            self._carry_out(decisions)
         carried_at = self._clock.monotonic()
         try:
-            if how[0] is Served.BLOCKED:
-                await self._write_at_once()
-            # After the lane has heeded the replies: what is held waits as long as the lane does.
-            holds = await self._rescue.holds(about, how[0], attempts)
-            outcomes = [self._outcomes.of(attempt, hold) for attempt, hold in zip(attempts, holds, strict=True)]
-            self._count(queue, outcomes)
+            if sent.feedback is DeliveryFeedback.BLOCKED:
+                await self._write_now()
+            # After the lane has taken the replies into account: held mail waits as long as the lane does.
+            holds = await self._reroute.holds(about, sent.feedback, sent.attempts)
+            outcomes = [
+                self._outcomes.outcome_of(attempt, hold) for attempt, hold in zip(sent.attempts, holds, strict=True)
+            ]
+            queue.counts.add(outcomes, self._clock.monotonic())
             crash.point("record.before")
             await self._record(outcomes, span)
-            self._delivery_metrics.recorded(
-                queue.name, how[0], outcomes, self._clock.now(), self._clock.monotonic() - carried_at
+            self._metrics.recorded(
+                queue.name, sent.feedback, outcomes, self._clock.now(), self._clock.monotonic() - carried_at
             )
         finally:
             await self._claims.acknowledge(bundle.items)
 
-    # What a block holds.
+    async def _tried_now(self, bundle: Bundle) -> list[Item]:
+        """The bundle's items, unless its account is suspended or there is no memory for its message."""
+        if await self._control_cache.is_suspended(bundle.account_id):
+            return await self._untried.held_too_long(bundle.items)
+        seconds = self._sending.seconds_until_memory(bundle)
+        if seconds is None:
+            return bundle.items
+        later = self._clock.now() + timedelta(seconds=seconds)
+        await self._claims.postpone([Postponement(item.ticket, later) for item in bundle.items])
+        return []
 
-    def _others_with_room(self, queue: LaneQueue, attempt: Attempt) -> Sequence[LaneQueue]:
-        return self._lane_queues.others_with_room(queue, attempt.claimed.account_id, sender_of(attempt))
-
-    def _without_blocked_too_long(self, items: list[Item[DeliveryTicket]]) -> list[Item[DeliveryTicket]]:
-        """Those that are not to bounce now. The others don't wait for their lane, which may pause for longer."""
-        now = self._clock.now()
-        rest = []
-        for item in items:
-            bounce_at = item.ticket.bounce_at
-            if bounce_at is not None and bounce_at <= now:
-                self._claims.tasks.spawn(self._end_untried(item))
-            else:
-                rest.append(item)
-        return rest
-
-    # What is suppressed, before it waits.
-
-    async def _ended(self, items: Sequence[Item[DeliveryTicket]]) -> Set[RecipientKey]:
-        """Those of the items whose address is suppressed; they come to their end, whatever their lanes do."""
-        async with self._database.connection() as connection:
-            found = await delivery_claims.suppressed(
-                connection, [item.ticket for item in items], self._clock.now(), self._erasure_keys
-            )
-        for item in items:
-            if item.ticket.key in found:
-                self._claims.tasks.spawn(self._end_untried(item))
-        return found
-
-    def _ask(self, items: list[Item[DeliveryTicket]]) -> None:
-        self._claims.tasks.spawn(self._sort_unsuppressed(items))
-
-    async def _sort_unsuppressed(self, items: Sequence[Item[DeliveryTicket]]) -> None:
-        try:
-            ended = await self._ended(items)
-        except Exception as fault:
-            await self._claims.give_up(items, fault)
-            return
-        rest = [item for item in items if item.ticket.key not in ended]
-        if self._claims.is_stopping:
-            await self._claims.give_back(rest)
-        else:
-            self._lane_queues.sort(rest, is_asked=True)
-
-    async def _postpone_unsuppressed(self, late: Sequence[tuple[Item[DeliveryTicket], float]]) -> None:
-        items = [item for item, _ in late]
-        try:
-            ended = await self._ended(items)
-        except Exception as fault:
-            await self._claims.give_up(items, fault)
-            return
-        await self._claims.postpone_items([each for each in late if each[0].ticket.key not in ended])
-
-    async def _end_untried(self, item: Item[DeliveryTicket]) -> None:
-        try:
-            claimed = await self._claims.claim([item.ticket])
-        except Exception as fault:
-            await self._claims.give_up([item], fault)
-            return
-        try:
-            # Meanwhile its address may have been taken off the list.
-            reasons = [(recipient, self._outcomes.not_tried(recipient)) for recipient in claimed]
-            attempts = [Attempt(recipient, reason) for recipient, reason in reasons if reason is not None]
-            attempts += self._not_tried([recipient for recipient, reason in reasons if reason is None], timedelta(0))
-            outcomes = [self._outcomes.of(attempt) for attempt in attempts]
-            crash.point("rescue.before_bounce")
-            await self._claims.record(outcomes)
-            lane_name = item.ticket.lane or lane_by_name(item.ticket.destination) or item.ticket.destination
-            self._delivery_metrics.recorded(lane_name, Served.NOT_SENT, outcomes, self._clock.now(), 0.0)
-        finally:
-            await self._claims.acknowledge([item])
-
-    # Claim.
-
-    async def _claim(
-        self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]]
-    ) -> list[ClaimedRecipient]:
+    async def _claim(self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item]) -> list[ClaimedRecipient]:
         crash.point("claim.before")
         claimed = await self._claims.claim([item.ticket for item in items]) if items else []
         if len(items) > 1 and claimed and self._outgoing_mail.is_personal(claimed[0].message):
             await self._separate_others(queue, bundle, items, claimed[0])
         return claimed
 
-    async def _hold_back(self, items: Sequence[Item[DeliveryTicket]], lane: str | None = None) -> None:
-        """Postpone what a paused lane holds, or what was accepted before mail was captured, as long as that lasts."""
-        try:
-            await self._claims.postpone(
-                [Postponement(item.ticket, self._hold_until(), is_held=True, held_by=lane) for item in items]
-            )
-        except Exception as fault:
-            await self._claims.give_up(items, fault)
-            return
-        await self._claims.acknowledge(items)
-
-    def _hold_until(self) -> datetime:
-        return self._clock.now() + HOLD_CHECK * (0.5 + self._chance.fraction())
-
-    async def _hold(self, items: Sequence[Item[DeliveryTicket]]) -> None:
-        try:
-            over = await self._held_too_long(items)
-        except Exception as fault:
-            await self._claims.give_up(items, fault)
-            return
-        over_keys = {item.ticket.key for item in over}
-        await self._claims.acknowledge([item for item in items if item.ticket.key not in over_keys])
-        self._lane_queues.sort(over)
-
-    async def _held_too_long(self, items: Sequence[Item[DeliveryTicket]]) -> list[Item[DeliveryTicket]]:
-        """Of suspended accounts' mail, what was held too long and so has come to its end; the rest is postponed."""
-        now = self._clock.now()
-        tickets = [item.ticket for item in items]
-        async with self._database.connection() as connection:
-            over = await delivery_schedule.held_too_long(connection, [ticket.key for ticket in tickets], now)
-        later = self._hold_until()
-        held = [Postponement(ticket, later, is_held=True) for ticket in tickets if ticket.key not in over]
-        if held:
-            await self._claims.postpone(held)
-        return [item for item in items if item.ticket.key in over]
-
     async def _separate_others(
-        self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]], claimed: ClaimedRecipient
+        self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item], claimed: ClaimedRecipient
     ) -> None:
-        """A personal mail takes a turn of its own; the bundle's other recipients go back into the lane."""
+        """A personalized message takes its own turn; the bundle's other recipients go back into the lane."""
         others = [item for item in items if not is_claim_of(claimed, item.ticket)]
         bundle.items = [item for item in bundle.items if item not in others]
         if self._claims.is_stopping:
-            await self._claims.give_back(others)
+            await self._claims.release_tickets(others)
         else:
-            self._lane_queues.sort_apart(queue, others)
-
-    async def _postpone_large(self, bundle: Bundle) -> None:
-        seconds = self._large_bodies.wait_seconds(bundle.message_id, self._clock.monotonic())
-        later = self._clock.now() + timedelta(seconds=seconds)
-        await self._claims.postpone([Postponement(item.ticket, later) for item in bundle.items])
-
-    # Carry.
-
-    async def _carry(
-        self,
-        queue: LaneQueue,
-        bundle: Bundle,
-        claimed: Sequence[ClaimedRecipient],
-        permit: SendPermit,
-        span: Span | None,
-    ) -> tuple[list[Attempt], tuple[Served, Refused | None]]:
-        attempts = []
-        tried = []
-        for recipient in claimed:
-            reason = self._outcomes.not_tried(recipient)
-            if reason is None:
-                tried.append(recipient)
-            else:
-                attempts.append(Attempt(recipient, reason))
-        if not tried:
-            return attempts, (Served.NOT_SENT, None)
-        if bundle.destination == self._simulator_domain:
-            attempts += [self._simulated(recipient) for recipient in tried]
-            return attempts, (Served.WELL, None)
-        message = tried[0].message
-        if message.mime_bytes is None:
-            lost = GivenUp("the message is no longer stored", is_released=True)
-            attempts += [Attempt(recipient, lost) for recipient in tried]
-            return attempts, (Served.NOT_SENT, None)
-        routes = self._routes_for(queue, bundle, message.sender)
-        if routes is None:
-            return attempts + self._not_tried(tried, timedelta(0)), (Served.NOT_SENT, None)
-        size = 0 if message.mime is not None else message.mime_bytes
-        began_at = self._clock.monotonic()
-        if size and not self._large_bodies.take(bundle.account_id, message.id, size):
-            seconds = self._large_bodies.wait_seconds(message.id, began_at)
-            return attempts + self._not_tried(tried, timedelta(seconds=seconds)), (Served.NOT_SENT, None)
-        try:
-            carried = await self._send(queue, bundle, tried, routes, permit, span)
-        finally:
-            if size:
-                self._large_bodies.give_back(bundle.account_id, size, self._clock.monotonic() - began_at)
-        if carried is None:
-            wait = timedelta(0) if permit.is_refused or self._claims.is_stopping else UNREADY
-            return attempts + self._not_tried(tried, wait), (Served.OTHERWISE, None)
-        attempts += attempts_of(queue.name, tried, carried)
-        about = queue.name, bundle.destination, carried, bundle.message_id
-        self._lane_queues.release_domain(queue, bundle, *domain_served(*about))
-        return attempts, served(*about)
-
-    def _simulated(self, recipient: ClaimedRecipient) -> Attempt:
-        email, domain = recipient.email, self._simulator_domain
-        return Attempt(
-            recipient,
-            simulator.simulate(email, domain, recipient.attempt_count),
-            follow_up=simulator.follow_up(email, recipient.position, recipient.message.mailing_list, domain),
-        )
-
-    def _routes_for(self, queue: LaneQueue, bundle: Bundle, sender: str) -> tuple[Route, ...] | None:
-        """None if the account's mail goes another way by now."""
-        if queue.relay is not None:
-            return () if self._routes.relay_of(bundle.account_id) == queue.relay else None
-        return self._routes.from_route(bundle.account_id, queue.route, domain_of(sender))
-
-    def _not_tried(self, recipients: Sequence[ClaimedRecipient], wait: timedelta) -> list[Attempt]:
-        again_at = self._clock.now() + wait
-        return [Attempt(recipient, None, again_at=again_at) for recipient in recipients]
-
-    async def _send(
-        self,
-        queue: LaneQueue,
-        bundle: Bundle,
-        tried: Sequence[ClaimedRecipient],
-        routes: tuple[Route, ...],
-        permit: SendPermit,
-        span: Span | None,
-    ) -> CarrierResult | None:
-        """The destination's replies; None when the mail was withdrawn or could not be prepared."""
-        try:
-            with self._claims.tasks.stoppable():
-                crash.point("carry.before_signing")
-                request = await self._outgoing_mail.request(
-                    tried,
-                    routes,
-                    connections=queue.connections,
-                    per_connection_max=queue.per_connection_max,
-                    relay=queue.relay,
-                )
-                crash.point("carry.before_connecting")
-                if span is None:
-                    carried = await self._carrier.carry(bundle.destination, request, permit)
-                else:
-                    carried = await self._carry_traced(bundle.destination, request, permit, span)
-                crash.point("carry.carried")
-        except asyncio.CancelledError:
-            if not self._claims.is_stopping:
-                raise
-            reason = CUT_SHORT
-        except Refusal as refusal:
-            # PostgreSQL is away, and the body with it.
-            log.debug("mail_not_read", cause=repr(refusal.__cause__))
-            return None
-        except Exception:
-            log.exception(
-                "mail_not_carried",
-                account=ids.text(ids.ACCOUNT, bundle.account_id),
-                message=ids.text(ids.MESSAGE, bundle.message_id),
-            )
-            reason = FAULT_OF_OURS
-        else:
-            return None if permit.is_refused else carried
-        # What may have arrived is recorded as such; otherwise nothing was sent.
-        return CarrierResult((NoReply(Stage.DOT, reason),) * len(tried)) if permit.is_given else None
-
-    async def _carry_traced(
-        self, destination: str, request: CarrierRequest, permit: SendPermit, span: Span
-    ) -> CarrierResult:
-        session = span.child("smtp", Kind.CLIENT)
-        carried: CarrierResult | None = None
-        try:
-            carried = await self._carrier.carry(destination, request, permit)
-            return carried
-        finally:
-            delivery_spans.end_session(session, carried)
-
-    # Record.
+            self._carry_out(self._lanes.sort_apart(queue, others))
 
     async def _record(self, outcomes: Sequence[DeliveryOutcome], span: Span | None) -> None:
         if span is None:
@@ -612,57 +404,62 @@ class Delivery:
             trace = recording.context.stored
             await self._claims.record([replace(outcome, trace=trace) for outcome in outcomes])
         finally:
-            delivery_spans.end(span, recording, outcomes)
+            telemetry.end(span, recording, outcomes)
 
-    def _count_allowance(self, queue: LaneQueue, allowed: int, attempts: Sequence[Attempt], how: Served) -> None:
-        """What became of the mails that had permission to leave from an address that warms up."""
-        if not self._allowances.is_bounded(queue.place):
+    def _count_quota(self, queue: LaneQueue, allowed: int, sent: Sent) -> None:
+        """Count the results of messages that were permitted to leave from an address that warms up."""
+        if not self._address_quotas.is_bounded(queue.scope):
             return
-        tried = [attempt for attempt in attempts if attempt.carried is not None]
-        self._allowances.put_back(queue.place, allowed - len(tried))
+        tried = [attempt for attempt in sent.attempts if attempt.carried is not None]
+        self._address_quotas.put_back(queue.scope, allowed - len(tried))
         if tried:
             taken = sum(attempt.result is not None and is_taken(attempt.result) for attempt in tried)
-            self._allowances.note(
-                queue.place,
+            self._address_quotas.note_results(
+                queue.scope,
                 taken=taken,
-                slow=len(tried) - taken if how is Served.SLOW else 0,
-                was_blocked=how is Served.BLOCKED,
+                slow=len(tried) - taken if sent.feedback is DeliveryFeedback.SLOW else 0,
+                was_blocked=sent.feedback is DeliveryFeedback.BLOCKED,
             )
 
-    def _count(self, queue: LaneQueue, outcomes: Sequence[DeliveryOutcome]) -> None:
-        delivered = sum(outcome.result is DeliveryResult.DELIVERED for outcome in outcomes)
-        if delivered:
-            queue.counts.delivered += delivered
-            queue.counts.hour.add(delivered, self._clock.monotonic())
-        for outcome in outcomes:
-            queue.counts.deferred += outcome.result is DeliveryResult.DEFERRED
-            if outcome.response is not None:
-                reply = outcome.response if outcome.code is None else f"{outcome.code} {outcome.response}"
-                queue.counts.last_reply = without_addresses(reply)
 
-    def _postpone(self, late: list[tuple[Item[DeliveryTicket], float]]) -> None:
-        self._claims.tasks.spawn(self._postpone_unsuppressed(late))
+def _claims_of(
+    context: DeliveryContext,
+    settings: DeliverySettings,
+    outcomes: Outcomes,
+    outgoing_mail: OutgoingMail,
+    tickets: Tickets | None,
+) -> DeliveryClaims:
+    store = DeliveryClaimStore(
+        outcomes=outcomes,
+        outgoing_mail=outgoing_mail,
+        tickets=tickets,
+        retries=settings.retries,
+        erasure_keys=context.keys.erasure,
+    )
+    lease = WorkerLease(
+        database=context.renewals or context.database,
+        clock=context.clock,
+        randomness=context.randomness,
+        lease=settings.worker_lease,
+    )
+    return Claims(
+        store,
+        DeliveryTicket,
+        database=context.database,
+        clock=context.clock,
+        lease=lease,
+        claim_batch_delay=BatchDelay(BATCH_DELAY_SECONDS, CLAIM_BATCH_DELAY_SECONDS_MAX),
+        record_batch_delay=BatchDelay(BATCH_DELAY_SECONDS, RECORD_BATCH_DELAY_SECONDS_MAX),
+    )
 
-    def _hold_for_lane(self, items: list[Item[DeliveryTicket]], lane: str) -> None:
-        self._claims.tasks.spawn(self._hold_back(items, lane))
 
-    def _give_back(self, items: list[Item[DeliveryTicket]]) -> None:
-        self._claims.tasks.spawn(self._claims.give_back(items))
-
-    def _forward(self, items: list[Item[DeliveryTicket]], lane: str, shard: int) -> None:
-        """Another worker has the lane. If this ticket or its successor is lost, the schedule makes another."""
-        if self._tickets is not None:
-            self._tickets.forward([item.ticket for item in items], lane, shard)
-        self._claims.tasks.spawn(self._claims.acknowledge(items))
-
-
-def _warn_of_block(lesson: Lesson) -> None:
-    """Once for each block, whatever its mail."""
-    place, refused = lesson.place, lesson.refused
+def _warn_of_block(limit_change: LimitChange) -> None:
+    """Log once for each block, however much mail it holds."""
+    scope, refused = limit_change.scope, limit_change.refused
     log.warning(
         "address_blocked",
-        lane=place.lane,
-        address=place.ip or None,
+        lane=scope.lane,
+        address=scope.ip or None,
         reply=refused.reply,
-        page=explanation.page_of_block(place.lane, refused.reply),
+        page=explanation.page_of_block(scope.lane, refused.reply),
     )

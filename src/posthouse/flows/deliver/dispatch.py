@@ -1,6 +1,6 @@
 """Dispatch: publishes tickets for what is due, and makes the claims of dead workers due again.
 
-Intake publishes tickets for new mail by itself. Dispatch handles retries and lost tickets.
+Intake itself publishes the tickets for new mail. Dispatch handles retries and lost tickets.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import structlog
 from posthouse import crash, metrics
 from posthouse.clock import Clock
 from posthouse.flows.shared.tickets import KIND_NAMES, Tickets
-from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.ticket import Ticket
 from posthouse.store import delivery_schedule, webhook_schedule
 from posthouse.store.postgres import Connection, Database
@@ -21,18 +21,18 @@ from posthouse.wire.stream import TicketKind
 
 log = structlog.get_logger(__name__)
 
-# The more rows a lease takes, the more of them share a page of a long schedule, and the less each costs. But a worker
-# that claims such a row meanwhile must wait, and gives up after half a second (`lock_timeout`).
-DISPATCHED_AT_ONCE_MIN: Final = 1_000
-DISPATCHED_AT_ONCE_MAX: Final = 8_000
+# The more rows are leased together, the more of them share a page of a long schedule, and the less each costs. But a
+# worker that claims such a row at the same time must wait, and gives up after half a second (`lock_timeout`).
+DISPATCH_BATCH_MIN: Final = 1_000
+DISPATCH_BATCH_MAX: Final = 8_000
 LEASE_SECONDS_MAX: Final = 0.4
-# Other tasks run after so many tickets.
-PUBLISHED_AT_ONCE_MAX: Final = 1_000
-# While so many messages are in the stream, more would only repeat the same tickets. Their work is still due when the
-# workers have caught up.
+# After this many tickets, other tasks get to run.
+PUBLISH_BATCH_MAX: Final = 1_000
+# While this many messages are in the stream, more would only repeat the same tickets. Their work is still due when
+# the workers have caught up.
 BACKLOG_MAX: Final = 10_000
-# Intake publishes new mail by itself, and could keep the stream full for days: so many of what is due the longest are
-# published all the same, this often.
+# Intake publishes new mail directly, and could keep the stream full for days. So this many of the recipients that
+# have been due the longest are published all the same, this often.
 DISPATCHED_ANYWAY: Final = 100
 ANYWAY_SECONDS: Final = 10.0
 # In normal operation the database's time and ours drift apart by less than this.
@@ -52,18 +52,18 @@ class Dispatch:
         self._clock = clock
         self._tickets = tickets
         self._worker_lease_seconds = worker_lease.total_seconds()
-        self._at_once = dict.fromkeys(TicketKind, DISPATCHED_AT_ONCE_MIN)
+        self._batch_max = dict.fromkeys(TicketKind, DISPATCH_BATCH_MIN)
         self._was_idle = dict.fromkeys(TicketKind, False)
         self._anyway_at = dict.fromkeys(TicketKind, clock.monotonic())
         self._sure_since: float | None = None
         self._last_check: tuple[datetime, float] | None = None
 
     def is_idle(self, kind: TicketKind) -> bool:
-        """Whether nothing was due in the last step."""
+        """Whether the last step found nothing due."""
         return self._was_idle[kind]
 
     async def step(self) -> int:
-        """Lease due mail, commit, publish; how many. As many as DISPATCHED_AT_ONCE_MIN means that there may be more."""
+        """Lease due mail, commit, publish; returns how many. From DISPATCH_BATCH_MIN on, there may be more."""
         return await self._dispatch(TicketKind.DELIVER, delivery_schedule.lease_due, _MAIL)
 
     async def step_calls(self) -> int:
@@ -79,31 +79,31 @@ class Dispatch:
         self._was_idle[kind] = False
         backlog = await self._tickets.backlog(kind)
         metrics.STREAM_PENDING.set(backlog, KIND_NAMES[kind])
-        room = BACKLOG_MAX - backlog
-        if room <= 0:
-            room = self._room_anyway(kind)
-        if not room:
+        capacity = BACKLOG_MAX - backlog
+        if capacity <= 0:
+            capacity = self._capacity_anyway(kind)
+        if not capacity:
             return 0
-        # After an exception it starts with few again.
-        at_once, self._at_once[kind] = self._at_once[kind], DISPATCHED_AT_ONCE_MIN
+        # If this raises, the next step starts with few again.
+        batch_max, self._batch_max[kind] = self._batch_max[kind], DISPATCH_BATCH_MIN
         now = self._clock.now()
         async with self._database.transaction() as tx:
             began = self._clock.monotonic()
-            due = await lease_due(tx, now, now + self._tickets.lease, min(room, at_once))
+            due = await lease_due(tx, now, now + self._tickets.lease, min(capacity, batch_max))
             if due:
                 crash.point(points[0])
-        if len(due) == at_once:
-            self._at_once[kind] = at_once_after(at_once, self._clock.monotonic() - began)
+        if len(due) == batch_max:
+            self._batch_max[kind] = batch_after(batch_max, self._clock.monotonic() - began)
         if due:
             crash.point(points[1])
-            for start in range(0, len(due), PUBLISHED_AT_ONCE_MAX):
-                self._tickets.publish(due[start : start + PUBLISHED_AT_ONCE_MAX])
+            for start in range(0, len(due), PUBLISH_BATCH_MAX):
+                self._tickets.publish(due[start : start + PUBLISH_BATCH_MAX])
                 await asyncio.sleep(0)
             crash.point(points[2])
         self._was_idle[kind] = not due
         return len(due)
 
-    def _room_anyway(self, kind: TicketKind) -> int:
+    def _capacity_anyway(self, kind: TicketKind) -> int:
         now = self._clock.monotonic()
         if now - self._anyway_at[kind] < ANYWAY_SECONDS:
             return 0
@@ -111,15 +111,15 @@ class Dispatch:
         return DISPATCHED_ANYWAY
 
     async def reclaim(self) -> int:
-        """Make the claims of dead workers due now; how many.
+        """Make the claims of dead workers due now; returns how many.
 
-        Workers renew their leases in the same database. While it was away none of them could, and a jump of its time
-        ends leases of living workers. So no worker counts as dead before the database was available, and its time
-        steady, for a whole lease.
+        Workers renew their leases in the same database. While it was unavailable none of them could, and a jump of
+        its clock ends leases of living workers. So no worker counts as dead before the database has been available,
+        and its clock steady, for a whole lease.
         """
         sure_since, self._sure_since = self._sure_since, None
         self._note_gap()
-        # After an exception the wait starts again.
+        # If this raises, the wait starts again.
         async with self._database.transaction() as tx:
             now = self._clock.monotonic()
             if sure_since is None or self._last_check is None:
@@ -150,15 +150,15 @@ class Dispatch:
             self._last_check = None
 
 
-def at_once_after(at_once: int, seconds: float) -> int:
-    """How many rows to lease next: more, if twice as many would not take too long."""
+def batch_after(batch_max: int, seconds: float) -> int:
+    """How many rows to lease next: more if twice this many would not take too long."""
     if seconds > LEASE_SECONDS_MAX:
-        return DISPATCHED_AT_ONCE_MIN
-    return min(2 * at_once, DISPATCHED_AT_ONCE_MAX) if 2 * seconds <= LEASE_SECONDS_MAX else at_once
+        return DISPATCH_BATCH_MIN
+    return min(2 * batch_max, DISPATCH_BATCH_MAX) if 2 * seconds <= LEASE_SECONDS_MAX else batch_max
 
 
 async def _reclaimed(tx: Connection, now: datetime) -> int:
-    # Webhooks first: with the mail's claims, the dead workers are deleted.
+    # Webhooks first: making the mail's claims due also deletes the dead workers.
     return await webhook_schedule.reclaim_expired_workers(tx, now) + await delivery_schedule.reclaim_expired_workers(
         tx, now
     )

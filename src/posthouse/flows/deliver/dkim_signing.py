@@ -1,8 +1,8 @@
-"""DKIM signing: prepends the sender's signatures to a message, in threads beside the event loop.
+"""DKIM signing: prepends the sender's signatures to a message, in threads outside the event loop.
 
-A signature costs more than all other work on a mail, and the library releases the interpreter lock meanwhile: so
-there is a thread for each of two cores. A call into a thread costs some tens of microseconds by itself, so messages
-that arrived while the threads were busy are signed in groups.
+A signature costs more than all other work on a message, and the library releases the interpreter lock while it
+computes one, so there is a thread for each of two cores. The call into a thread costs some tens of microseconds on
+top, so messages that arrive while the threads are busy are signed in groups.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from posthouse.store.control_cache import ControlCache, SealedKey
 from posthouse.store.seal import Sealer
 
 THREADS: Final = 2
-# A group takes some 10 ms, or a single large message.
+# A group takes about 10 ms to sign, unless it contains a large message.
 GROUP_MAX: Final = 16
 GROUP_BYTES_MAX: Final = 1024 * 1024
 # A loaded key takes some 4 KB.
@@ -36,7 +36,7 @@ class _Unsigned(NamedTuple):
 
 
 class DkimSigning:
-    """Belongs to one event loop. The caller bounds how many messages wait."""
+    """For use in one event loop. The caller bounds how many messages wait."""
 
     def __init__(self, control_cache: ControlCache, sealer: Sealer, *, keys_max: int = KEYS_MAX) -> None:
         self._control_cache = control_cache
@@ -73,7 +73,7 @@ class DkimSigning:
             done.add_done_callback(partial(self._finish, [answer for _, answer in group]))
 
     def _take(self) -> list[tuple[_Unsigned, asyncio.Future[bytes]]]:
-        """A share of what waits, so that no thread is idle while another has all the work."""
+        """A share of the waiting messages, so that no thread is idle while another has all the work."""
         count = min(math.ceil(len(self._waiting) / THREADS), GROUP_MAX)
         group = [self._waiting.popleft()]
         size_bytes = len(group[0][0].message)
@@ -95,7 +95,7 @@ class DkimSigning:
 
 
 class _Signer:
-    """The threads' work, with a cache of opened keys; the least recently used make room."""
+    """The threads' work, with a cache of opened keys that drops the least recently used ones."""
 
     def __init__(self, sealer: Sealer, keys_max: int) -> None:
         self._sealer = sealer
@@ -120,7 +120,7 @@ class _Signer:
             if key is not None:
                 self._keys.move_to_end(cache_key)
                 return key
-        # Two threads may both load a key; the last is kept.
+        # Two threads may both load a key; the last one stays in the cache.
         key = load_signing_key(domain, stored.selector, self._sealer.open(stored.sealed, stored.purpose))
         with self._lock:
             self._keys[cache_key] = key

@@ -1,55 +1,60 @@
 """Outcomes: what is recorded of an attempt, and what it means for the lane."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
+from posthouse.flows.shared.context import Context
 from posthouse.flows.shared.result_event import result_event
 from posthouse.rules import event, ids, lane, outcome, retry
+from posthouse.rules.delivery_reason import without_addresses
 from posthouse.rules.ids import MessageId
-from posthouse.rules.lane import Served
+from posthouse.rules.lane import DeliveryFeedback
+from posthouse.rules.learned_limits import Refused
 from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, StillBlocked, Suppressed
-from posthouse.rules.remark import Remark, RemarkKind, may_be_customers, remark_of
-from posthouse.rules.reply_text import without_addresses
-from posthouse.rules.rescue import Hold
+from posthouse.rules.reply_signal import ReplySignal, ReplySignalKind, may_be_customers, reply_signal_of
+from posthouse.rules.reroute import Hold
 from posthouse.rules.retry import Schedule
 from posthouse.rules.simulator import FollowUp
-from posthouse.rules.standing import Refused
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from posthouse.wire.carrier import CarrierResult
 
-# How much older than its commit an event's time may be.
+# How much older than its commit the time of an event may be.
 EVENT_AGE_MAX: Final = timedelta(seconds=1)
 REFUSED_CODE: Final = 400
-_BY_GRAVITY: Final = (Served.BLOCKED, Served.SLOW, Served.CONNECTIONS, Served.PER_CONNECTION, Served.PUSHED_BACK)
+_BY_GRAVITY: Final = (
+    DeliveryFeedback.BLOCKED,
+    DeliveryFeedback.SLOW,
+    DeliveryFeedback.CONNECTIONS,
+    DeliveryFeedback.PER_CONNECTION,
+    DeliveryFeedback.PUSHED_BACK,
+)
 
 
 class Attempt(NamedTuple):
-    """A claimed recipient and what happened; if nothing was tried (None), it is due again at `again_at`.
+    """A claimed recipient and what happened to it; if nothing was tried (None), it is due again at `again_at`.
 
-    `remark` is what the reply says about us, `follow_up` what the simulator does once it is delivered.
+    `reply_signal` is what the reply says about us, `follow_up` what the simulator does once it is delivered.
     """
 
     claimed: ClaimedRecipient
     result: AttemptResult | None
     carried: CarrierResult | None = None
     again_at: datetime | None = None
-    remark: Remark | None = None
+    reply_signal: ReplySignal | None = None
     follow_up: FollowUp | None = None
 
 
 class Outcomes:
-    def __init__(self, *, clock: Clock, chance: Chance, retries: Schedule) -> None:
-        self._clock = clock
-        self._chance = chance
+    def __init__(self, context: Context, retries: Schedule) -> None:
+        self._clock = context.clock
+        self._randomness = context.randomness
         self._retries = retries
 
     def not_tried(self, claimed: ClaimedRecipient) -> Suppressed | GivenUp | StillBlocked | None:
-        """Why the recipient must not be tried, if so."""
+        """Why the recipient must not be tried; None if it may be."""
         if claimed.is_suppressed:
             return Suppressed(claimed.message.mailing_list if claimed.has_left else None)
         if not claimed.is_over:
@@ -60,12 +65,28 @@ class Outcomes:
             return GivenUp(f"it was tried {claimed.attempt_count} times, and not every time brought an answer")
         if claimed.suspended >= retry.HOLD_MAX:
             return GivenUp("it was held for 7 days because the account was suspended", is_released=True)
-        # Without one attempt, it was we who did not try.
+        # Without a single attempt, the cause is on our side.
         is_released = claimed.attempt_count == 0
         return GivenUp("it could not be delivered in the time that a message may take", is_released=is_released)
 
-    def of(self, attempt: Attempt, hold: Hold | None = None) -> DeliveryOutcome:
-        """With a `hold`, the recipient waits, although the reply would make it bounce."""
+    def split(self, claimed: Iterable[ClaimedRecipient]) -> tuple[list[Attempt], list[ClaimedRecipient]]:
+        """The recipients that end without being tried, and those that may be tried."""
+        attempts, tried = [], []
+        for recipient in claimed:
+            reason = self.not_tried(recipient)
+            if reason is None:
+                tried.append(recipient)
+            else:
+                attempts.append(Attempt(recipient, reason))
+        return attempts, tried
+
+    def postponed(self, recipients: Iterable[ClaimedRecipient], wait: timedelta) -> list[Attempt]:
+        """Recipients that were not tried after all, and are due again after this wait."""
+        again_at = self._clock.now() + wait
+        return [Attempt(recipient, None, again_at=again_at) for recipient in recipients]
+
+    def outcome_of(self, attempt: Attempt, hold: Hold | None = None) -> DeliveryOutcome:
+        """With a `hold`, the recipient waits although the reply would make it bounce."""
         claimed, attempt_result = attempt.claimed, attempt.result
         now = self._clock.now()
         if attempt_result is None:
@@ -78,7 +99,7 @@ class Outcomes:
             attempts=claimed.attempt_count,
             accepted_at=claimed.counts_from,
             now=now,
-            random=self._chance.fraction(),
+            random=self._randomness.fraction(),
             held=claimed.held,
             schedule=self._retries,
         )
@@ -103,7 +124,7 @@ class Outcomes:
         event: NewEvent | None = None,
         hold: Hold | None = None,
     ) -> DeliveryOutcome:
-        carried, remark = attempt.carried, attempt.remark
+        carried, reply_signal = attempt.carried, attempt.reply_signal
         return DeliveryOutcome(
             *attempt.claimed.key,
             result,
@@ -112,40 +133,40 @@ class Outcomes:
             suppress=verdict.suppress,
             is_released=verdict.is_released,
             is_ambiguous=verdict.ambiguous,
-            exchange=carried.exchange if carried else None,
-            address=carried.address if carried else None,
+            mx_host=carried.mx_host if carried else None,
+            remote_ip=carried.remote_ip if carried else None,
             tls=carried.tls if carried else None,
             stage=attempt_result.stage if isinstance(attempt_result, Replied | NoReply) else None,
             code=verdict.code,
             response=verdict.text,
-            source=carried.source if carried else None,
+            source_ip=carried.source_ip if carried else None,
             relay=carried.relay if carried else None,
-            returns_to_source=(
+            returns_to_source_ip=(
                 carried is not None
-                and carried.source is not None
-                and remark is not None
-                and remark.kind is RemarkKind.GREYLISTED
+                and carried.source_ip is not None
+                and reply_signal is not None
+                and reply_signal.kind is ReplySignalKind.GREYLISTED
             ),
-            remark=None if remark is None else remark.name,
+            reply_signal=None if reply_signal is None else reply_signal.name,
             hold=hold,
             counts_from=attempt.claimed.counts_from,
             follow_up=attempt.follow_up if result is DeliveryResult.DELIVERED else None,
         )
 
     def dated(self, recorded: DeliveryOutcome, now: datetime) -> DeliveryOutcome:
-        """With a new event id if the event is old: readers of the feed would skip an id that appears late."""
+        """Give an old event a new id: readers of the feed would skip an id that appears late."""
         if recorded.event is None or now - ids.time_of(recorded.event.id) <= EVENT_AGE_MAX:
             return recorded
-        event_id, delivery_id = (ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)) for _ in range(2))
+        event_id = ids.new_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
         body = event.with_new_id(recorded.event.body, event_id, now)
-        return replace(recorded, event=NewEvent(event_id, recorded.event.type, body, delivery_id))
+        return replace(recorded, event=NewEvent(event_id, recorded.event.type, body))
 
     def _event(
         self, claimed: ClaimedRecipient, result: DeliveryResult, verdict: DeliveryVerdict, now: datetime
     ) -> NewEvent:
         message = claimed.message
         return result_event(
-            self._chance,
+            self._randomness,
             now,
             result,
             verdict,
@@ -158,56 +179,56 @@ class Outcomes:
 
 
 def attempts_of(lane_name: str, recipients: Sequence[ClaimedRecipient], carried: CarrierResult) -> list[Attempt]:
-    """The attempts that were carried, with what each reply says about us."""
+    """The attempts that were carried out, each with what its reply says about us."""
     return [
-        Attempt(recipient, result, carried, remark=_remark(lane_name, result))
+        Attempt(recipient, result, carried, reply_signal=_reply_signal(lane_name, result))
         for recipient, result in zip(recipients, carried.results, strict=True)
     ]
 
 
-def _remark(lane_name: str, result: AttemptResult) -> Remark | None:
-    return remark_of(lane_name, result.stage, result.reply) if isinstance(result, Replied) else None
+def _reply_signal(lane_name: str, result: AttemptResult) -> ReplySignal | None:
+    return reply_signal_of(lane_name, result.stage, result.reply) if isinstance(result, Replied) else None
 
 
 def served(
     lane_name: str, destination: str, carried: CarrierResult, message_id: MessageId
-) -> tuple[Served, Refused | None]:
-    """What it means for the lane; and the reply that refused the mail because of us, if one did.
+) -> tuple[DeliveryFeedback, Refused | None]:
+    """What the outcomes mean for the lane; and the reply that refused the mail because of us, if there is one.
 
-    A single domain of a provider can't stop the lane of all, neither by servers of its own nor by words of its own.
+    A single domain of a provider can't stop the lane of all, neither with its own servers nor with its own replies.
     """
-    if not lane.counts_for(lane_name, destination, carried.exchange):
-        return Served.OTHERWISE, None
+    if not lane.counts_for(lane_name, destination, carried.mx_host):
+        return DeliveryFeedback.OTHERWISE, None
     results = carried.results
     if all(isinstance(result, Replied) and result.reply.code < REFUSED_CODE for result in results):
-        return Served.WELL, None
+        return DeliveryFeedback.WELL, None
     is_provider = lane.is_provider(lane_name)
     replies = [result for result in results if isinstance(result, Replied)]
-    said: dict[Served, Refused] = {}
+    said: dict[DeliveryFeedback, Refused] = {}
     for replied in replies:
         is_theirs = is_provider and may_be_customers(replied.stage, replied.reply)
-        remark = None if is_theirs else remark_of(lane_name, replied.stage, replied.reply)
-        said[lane.served_by(replied.reply.code, remark)] = _refused(replied, remark, carried, message_id)
-    # Of several recipients' replies, the gravest counts.
+        reply_signal = None if is_theirs else reply_signal_of(lane_name, replied.stage, replied.reply)
+        said[lane.feedback_by(replied.reply.code, reply_signal)] = _refused(replied, reply_signal, carried, message_id)
+    # Of several recipients' replies, the most serious counts.
     for gravest in _BY_GRAVITY:
         if gravest in said:
             return gravest, said[gravest]
-    if any(not outcome.judge(replied).next_exchange for replied in replies):
-        return Served.WELL, None
+    if any(not outcome.judge(replied).next_mx_host for replied in replies):
+        return DeliveryFeedback.WELL, None
     # One unreachable domain of a provider says nothing about its others.
     if not is_provider and all(
-        isinstance(failure, Replied | NoReply) and outcome.judge(failure).next_exchange for failure in results
+        isinstance(failure, Replied | NoReply) and outcome.judge(failure).next_mx_host for failure in results
     ):
-        return Served.UNREACHABLE, Refused(message_id=message_id)
-    return Served.OTHERWISE, None
+        return DeliveryFeedback.UNREACHABLE, Refused(message_id=message_id)
+    return DeliveryFeedback.OTHERWISE, None
 
 
-def domain_served(
+def domain_feedback(
     lane_name: str, destination: str, carried: CarrierResult, message_id: MessageId
-) -> tuple[Served, Refused | None]:
-    """What it means for mail of the sender's domain to this provider; only a provider's own servers say it."""
-    if not lane.is_provider(lane_name) or not lane.counts_for(lane_name, destination, carried.exchange):
-        return Served.OTHERWISE, None
+) -> tuple[DeliveryFeedback, Refused | None]:
+    """What the outcomes mean for mail of the sender's domain to this provider; only a provider's own servers count."""
+    if not lane.is_provider(lane_name) or not lane.counts_for(lane_name, destination, carried.mx_host):
+        return DeliveryFeedback.OTHERWISE, None
     is_taken = False
     for replied in [result for result in carried.results if isinstance(result, Replied)]:
         if replied.reply.code < REFUSED_CODE:
@@ -215,20 +236,22 @@ def domain_served(
             continue
         if may_be_customers(replied.stage, replied.reply):
             continue
-        remark = remark_of(lane_name, replied.stage, replied.reply)
-        said = lane.domain_served_by(remark)
+        reply_signal = reply_signal_of(lane_name, replied.stage, replied.reply)
+        said = lane.domain_feedback_by(reply_signal)
         if said is not None:
-            return said, _refused(replied, remark, carried, message_id)
-    return Served.WELL if is_taken else Served.OTHERWISE, None
+            return said, _refused(replied, reply_signal, carried, message_id)
+    return DeliveryFeedback.WELL if is_taken else DeliveryFeedback.OTHERWISE, None
 
 
-def _refused(replied: Replied, remark: Remark | None, carried: CarrierResult, message_id: MessageId) -> Refused:
+def _refused(
+    replied: Replied, reply_signal: ReplySignal | None, carried: CarrierResult, message_id: MessageId
+) -> Refused:
     reply = replied.reply
     return Refused(
         cause=f"{reply.code} {reply.enhanced}" if reply.enhanced else str(reply.code),
         reply=f"{reply.code} {without_addresses(reply.text)}",
-        scope="+".join(sorted(remark.scopes)) if remark else "",
+        scope="+".join(sorted(reply_signal.scopes)) if reply_signal else "",
         message_id=message_id,
-        asked_seconds=float(remark.wait_seconds or 0) if remark else 0.0,
+        asked_seconds=float(reply_signal.wait_seconds or 0) if reply_signal else 0.0,
         taken_before=carried.taken_before,
     )

@@ -1,4 +1,4 @@
-"""Outgoing mail: a claimed message as it is sent, with trace fields, signatures and return path."""
+"""Outgoing mail: builds what is sent from a claimed message, with trace fields, signatures and return path."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,18 +16,17 @@ from posthouse.rules import ids, unsubscribe
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import PER_CONNECTION_MAX
 from posthouse.rules.message import Source
-from posthouse.rules.relay import Relay
-from posthouse.rules.route import Route
+from posthouse.rules.route import Relay, Route
 from posthouse.rules.unsubscribe import ListMember
-from posthouse.store import bodies
+from posthouse.store import messages
 from posthouse.store.control_cache import SealedKey
 from posthouse.store.delivery_claims import ClaimedMessage, ClaimedRecipient
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import CarrierRequest, LaneConnections
-from posthouse.wire.smtp_content import SmtpContent
+from posthouse.wire.dialogue import SmtpContent
 
 SENDERS_PARSED_MAX: Final = 10_000
-# Recipients of one message at several destinations are served at about the same time, and get the same bytes.
+# Recipients of one message at several destinations are sent to at about the same time, and get the same bytes.
 CACHED_MAX: Final = 500
 
 Selectors = tuple[str, ...]
@@ -57,7 +56,7 @@ class OutgoingMail:
         self._clock = clock
         self._signing = signing
         self._identity = identity
-        # By the keys as well: a retry after they were replaced must not be sent with the old signatures.
+        # The keys are part of it: a retry after they were replaced must not be sent with the old signatures.
         self._cache: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
 
     async def request(
@@ -88,7 +87,7 @@ class OutgoingMail:
         )
 
     def is_personal(self, message: ClaimedMessage) -> bool:
-        """Whether each recipient gets content of its own (an unsubscribe link), and so its own transaction."""
+        """Whether each recipient gets its own content (an unsubscribe link), and so its own transaction."""
         return message.one_click and bool(self._identity.public_url)
 
     def _sender(self, account_id: AccountId, message: ClaimedMessage, position: int | None) -> str:
@@ -116,7 +115,7 @@ class OutgoingMail:
     async def _content(self, account_id: AccountId, message: ClaimedMessage) -> SmtpContent:
         keys = await self._keys(account_id, message)
         if message.mime is None:
-            # A body that was too large to be read with its claim is too large to cache as well.
+            # A body that was too large to be read with its claim is also too large to cache.
             return await self._written(account_id, message, keys)
         cache_key = message.id, tuple([key.selector for key in keys])
         kept = self._cache.get(cache_key)
@@ -170,14 +169,14 @@ class OutgoingMail:
 
     async def _body(self, account_id: AccountId, message_id: MessageId) -> bytes:
         async with self._database.connection() as connection:
-            body = await bodies.whole(connection, account_id, message_id)
+            body = await messages.whole_body(connection, account_id, message_id)
         if body is None:
             raise RuntimeError("the body was dropped while its message was open")
         return body
 
 
 def _without(mime: bytes, field: bytes) -> bytes:
-    """A customer's own field could contradict the one that belongs to our link."""
+    """Remove the customer's own field, which could contradict the one that belongs to our link."""
     end = mime.find(b"\r\n\r\n") + 2
     kept = [line for line in header_reader.scan_fields(mime[:end]) if line[0].lower() != field.lower()]
     return b"".join([*map(b"".join, kept), mime[end:]])

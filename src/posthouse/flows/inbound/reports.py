@@ -1,13 +1,14 @@
-"""Reports: bounces and complaints that arrive by mail. Only with our token are they noted and the address suppressed.
+"""Reports: bounces and complaints that arrive by mail. Only those with our token are noted and suppress an address.
 
-A complaint must also come from a feedback loop, and a bounce of mail that several recipients shared from the server
-that took it; any other is noted, and suppresses nothing.
+A complaint must also come from a feedback loop. A bounce of mail that was sent to several recipients at once must come
+from the server that took it. Any other report is noted and suppresses nothing.
 
-A recipient's result is the reply of the first server: a later report changes no status and makes no event but for the
-account's endpoints. Mail to the operator is kept.
+A recipient's result is the reply of the first server: a later report changes no status, and creates an event only for
+the account's endpoints. Mail to the operator is stored.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -15,32 +16,37 @@ from typing import Final, NamedTuple
 import structlog
 
 from posthouse import crash
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.inbound.complaint_check import ComplaintCheck
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.disk_space import DiskSpace
-from posthouse.flows.shared.large_mail import in_turn
-from posthouse.flows.shared.new_id import new_id
-from posthouse.mail import parts, report
+from posthouse.flows.shared.large_mail import run_in_mail_process
+from posthouse.mail import dkim_check, parts, report
+from posthouse.mail.dkim_check import Signature, SignedMail
 from posthouse.mail.envelope import MailReference, parse_feedback_token, parse_return_path
 from posthouse.mail.report import Bounce, Complaint, NoReport
 from posthouse.rules import reports as rules
 from posthouse.rules.credential import peer_address, peer_network
+from posthouse.rules.delivery_reason import without_addresses
+from posthouse.rules.domain import NoTxtRecord, TxtUnknown, TxtValues
 from posthouse.rules.erasure import ERASED
+from posthouse.rules.feedback_loops import FeedbackLoops
 from posthouse.rules.ids import MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
-from posthouse.rules.reply_text import without_addresses
-from posthouse.store import endpoint_events, inbox, reports
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import endpoint_events, postmaster_mail, reports
 from posthouse.store.endpoint_events import MailEvent
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.reports import NewSuppression
 from posthouse.store.suppressions import lift
+from posthouse.wire.dns import Resolver
 
 log = structlog.get_logger(__name__)
 
 SUBJECT_CHARACTERS_MAX: Final = 200
-# A report is about a mail, or a few.
+# A report is about one message, or a few.
 ORIGINS_MAX: Final = 20
+CHECK_SECONDS_MAX: Final = 15.0
+# Each check takes a thread, and mail with a valid token but a forged signature costs its sender little.
+CHECKS_MAX: Final = 2
 
 
 class Received(NamedTuple):
@@ -51,42 +57,77 @@ class Received(NamedTuple):
     reason: str = ""
 
 
-class Reports:
+class ComplaintCheck:
+    """Whether a complaint comes from a feedback loop, by its DKIM signature or its peer's address."""
+
+    def __init__(self, *, resolver: Resolver, loops: FeedbackLoops) -> None:
+        self._resolver = resolver
+        self._loops = loops
+        self._slots = asyncio.Semaphore(CHECKS_MAX)
+
+    def trusts_peer(self, peer: str) -> bool:
+        return self._loops.trusts_peer(peer)
+
+    async def is_signed(self, mail: bytes, is_ours: Callable[[str], bool]) -> bool:
+        """Whether a provider on the list wrote it to one of our addresses, and signed it.
+
+        A report to another sender, which that sender forwards to us, has a valid signature as well, so the To field
+        counts and not the envelope.
+        """
+        signed = dkim_check.read(mail)
+        if signed is None or not any(map(is_ours, signed.addressees)):
+            return False
+        chosen = [found for found in signed.signatures if self._loops.trusts(signed.author, found.domain)]
+        try:
+            async with asyncio.timeout(CHECK_SECONDS_MAX):
+                for signature in chosen:
+                    if await self._is_valid(signed, signature):
+                        return True
+        except TimeoutError:
+            raise _try_again("checking its signature took too long") from None
+        return False
+
+    async def _is_valid(self, mail: SignedMail, signature: Signature) -> bool:
+        match await self._resolver.cached_texts(signature.record_name):
+            case TxtValues((record,)):
+                async with self._slots:
+                    return await asyncio.to_thread(dkim_check.is_valid, mail, signature, record)
+            case TxtValues() | NoTxtRecord():
+                return False
+            case TxtUnknown(reason):
+                raise _try_again(reason)
+
+
+class Reports(Flow):
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
         return_path_domain: str,
-        keys: Sequence[bytes],
         complaint_check: ComplaintCheck,
         feedback_address: str = "",
         disk_space: DiskSpace | None = None,
     ) -> None:
         """`keys` are those that tokens may be signed with; providers complain to `feedback_address`."""
-        self._database = database
-        self._clock = clock
-        self._chance = chance
+        super().__init__(context)
         self._domain = return_path_domain
-        self._keys = tuple(keys)
         self._complaint_check = complaint_check
         self._feedback_address = feedback_address.lower()
         self._disk_space = disk_space or DiskSpace()
 
     def origin(self, address: str) -> MailReference | None:
-        """The mail that the address refers to, if it is a return path of ours."""
-        return parse_return_path(address, self._domain, self._keys)
+        """The message that the address refers to, if it is one of our return paths."""
+        return parse_return_path(address, self._domain, self._keys.return_path)
 
     async def receive(self, mail: bytes, origins: Sequence[MailReference], peer: str) -> Received:
-        """Note what the mail reports about `origins`, whose return paths it was sent to by `peer`.
+        """Note what the report says about `origins`, to whose return paths `peer` sent it.
 
-        Without any it was sent to the address for complaints, and is about the mail whose tokens it contains: these
-        are in every mail that we send. Bounces come to the return path.
+        Without any, it was sent to the address for complaints, and is about the messages whose tokens it contains:
+        every message that we send has one. Bounces come to the return path.
         """
         self._disk_space.require()
         if len(mail) >= THREAD_BODY_BYTES_MIN:
-            read = await in_turn(peer_network(peer), partial(report.read, mail))
+            read = await run_in_mail_process(peer_network(peer), partial(report.read, mail))
         else:
             read = report.read(mail)
         match read:
@@ -99,38 +140,41 @@ class Reports:
             case Complaint():
                 named, is_verified = await self._complained_about(mail, read, origins, peer)
                 if not named:
-                    return Received(0, 0, "it holds no token of ours")
+                    return Received(0, 0, "it contains none of our tokens")
         async with self._database.transaction() as tx:
             received = await self._write(tx, read, named, peer, is_verified=is_verified)
             crash.point("feedback.before_commit")
         crash.point("feedback.after_commit")
-        return received if is_verified else received._replace(reason="a complaint from no feedback loop")
+        return received if is_verified else received._replace(reason="a complaint that isn't from a feedback loop")
 
     async def keep(self, mail: bytes, *, recipient: str, sender: str, peer: str) -> bool:
-        """Keep a mail for the operator; whether there was room."""
+        """Store a message for the operator; returns whether there was space."""
         self._disk_space.require()
         now = self._clock.now()
-        mail_id = new_id(self._chance, now)
+        mail_id = new_id(self._randomness, now)
         head = parts.parse_mail(mail[: parts.HEAD_BYTES_MAX]).outer
         subject = parts.decode_words(head.get("subject"))[:SUBJECT_CHARACTERS_MAX]
         async with self._database.transaction() as tx:
-            is_kept = await inbox.keep(tx, mail_id, recipient, sender, peer, subject, mail, now)
+            is_kept = await postmaster_mail.keep(tx, mail_id, recipient, sender, peer, subject, mail, now)
         if not is_kept:
-            # Only the operator can make room.
-            log.warning("inbox_has_no_room", peer=peer, recipient=recipient)
+            # Only the operator can free space.
+            log.warning("postmaster_mail_has_no_capacity", peer=peer, recipient=recipient)
         return is_kept
 
     def _signed(self, tokens: Sequence[str]) -> list[MailReference]:
-        found = [self.origin(token) if "@" in token else parse_feedback_token(token, self._keys) for token in tokens]
+        found = [
+            self.origin(token) if "@" in token else parse_feedback_token(token, self._keys.return_path)
+            for token in tokens
+        ]
         return [origin for origin in found if origin is not None]
 
     async def _complained_about(
         self, mail: bytes, complaint: Complaint, origins: Sequence[MailReference], peer: str
     ) -> tuple[list[MailReference], bool]:
-        """The mails that a complaint is about, and whether it comes from a feedback loop.
+        """The messages that a complaint is about, and whether it comes from a feedback loop.
 
-        The envelope is not signed: of a signed complaint only the tokens within count. A report is about one mail, so
-        tokens of several mails were planted there.
+        The envelope is not signed, so for a signed complaint only the tokens inside count. A report is about one
+        message, so tokens of several messages must have been planted there.
         """
         within = _once(self._signed(complaint.tokens))
         named = _once(origins) or within
@@ -178,14 +222,14 @@ class Reports:
             if ERASED in recipients.values():
                 # The address must not come back.
                 notes = [_without_addresses(note) for note in notes]
-            # A report that is repeated must not suppress an address that the account has removed meanwhile.
-            new_notes = await reports.note(tx, account_id, message_id, notes, now)
+            # A repeated report must not suppress an address that the account has removed in the meantime.
+            new_notes = await reports.add_reports(tx, account_id, message_id, notes, now)
             noted += len(new_notes)
             for note in new_notes:
                 if not note.suppress or note.position is None:
                     continue
                 if recipients[note.position] == ERASED:
-                    # Its hash is suppressed already; the account is checked as for any other.
+                    # Its hash is already suppressed; the account is checked as for any other address.
                     await lift(tx, account_id, note.kind, now)
                     continue
                 suppressions.append(
@@ -202,8 +246,12 @@ def _without_addresses(note: rules.ReportNote) -> rules.ReportNote:
 
 
 def _once(origins: Sequence[MailReference]) -> list[MailReference]:
-    """Each once, the most precise for each message, in an order that is always the same, to avoid deadlocks."""
+    """Each message once, with its most precise token, always in the same order, to avoid deadlocks."""
     precise = {origin.message_id for origin in origins if origin.position is not None}
     known = {origin for origin in origins if origin.position is not None or origin.message_id not in precise}
     in_order = sorted(known, key=lambda origin: (origin.message_id, origin.account_tail, origin.position or 0))
     return in_order[:ORIGINS_MAX]
+
+
+def _try_again(reason: str) -> Refusal:
+    return Refusal(Code.TEMPORARY_FAILURE, f"The report can't be verified now ({reason}); send it again later.")

@@ -1,7 +1,6 @@
 """Accounts, as an operator manages them: limits, credits, suspension.
 
-An account is named by its name or its id (`ac_…`). Secrets are in the result of the creating call and nowhere
-else afterwards.
+An account is named by its name or its id (`ac_…`). A secret is only in the result of the call that creates it.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -9,31 +8,29 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.account_limits import Defaults, working_copy
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.new_credential import CredentialGenerator, NewCredential
-from posthouse.flows.shared.new_id import new_id
-from posthouse.flows.shared.operator_log import OperatorLog
 from posthouse.rules import ids, input_checks
 from posthouse.rules import reputation as reputation_rules
-from posthouse.rules.actor import OPERATOR, Actor
+from posthouse.rules.credential import IMPERSONATION_MAX, OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
-from posthouse.rules.operator import VISIT_MAX
-from posthouse.rules.pepper import Peppers
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
+from posthouse.rules.send_quota import NearestLimit as NearestLimit
+from posthouse.rules.send_quota import nearest_limit
 from posthouse.rules.usage import hour_of
 from posthouse.store import (
+    acceptance,
     account_figures,
     accounts,
     credentials,
     delivery_schedule,
     domains,
-    inbox,
     invitations,
+    postmaster_mail,
     reputation,
     usage,
     users,
@@ -46,7 +43,7 @@ from posthouse.store.audit_log import Detail
 from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
 from posthouse.store.credentials import CredentialRow as CredentialRow
 from posthouse.store.domains import DomainRow as DomainRow
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.reputation import AccountReputation
 from posthouse.store.users import MemberRow as MemberRow
 
@@ -54,15 +51,17 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.sandbox_domain import SandboxDomain
 
 LIST_MAX: Final = 1_000
-# Hours of all accounts would be many rows: those that stand out by the day come first.
+# Hours of all accounts would be many rows, so the accounts that stand out by the day are chosen first.
 ACCOUNTS_A_STEP: Final = 2_500
 CANDIDATES: Final = 500
+# The days of a week are read for each of them.
+NEAREST_LIMITS_A_STEP: Final = 1_000
 WARMUP_DAYS_MAX: Final = 366
 # Large enough for any account, small enough that no sum of grants exceeds PostgreSQL's bigint.
 CREDITS_MAX: Final = 10**12
-# The columns are integers of four bytes.
+# The columns are four-byte integers.
 LIMIT_MAX: Final = 10**9
-RESUMED_AT_ONCE: Final = 5_000
+RESUMED_BATCH: Final = 5_000
 # A worker whose cache still says suspended would hold the mail again.
 KNOWN_EVERYWHERE: Final = timedelta(seconds=CONTROL_CACHE_SECONDS + 1)
 
@@ -74,7 +73,7 @@ class NewAccount:
 
 
 class FirstAccounts(NamedTuple):
-    """The first of so many accounts that were `read`."""
+    """The first of the accounts, and how many were `read`."""
 
     account_ids: Sequence[AccountId]
     read: int
@@ -82,7 +81,7 @@ class FirstAccounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClosedAccount:
-    """How much access ended with the account."""
+    """How much access ended when the account was closed."""
 
     account: AccountRow
     credentials: int
@@ -106,7 +105,7 @@ class AccountDetail:
 class ReputationView:
     """An account's reputation: the results of its latest mail, the verdict, and how many of its addresses it erased."""
 
-    standing: AccountReputation
+    status: AccountReputation
     figures: ReputationFigures
     verdict: ReputationVerdict
     counted_since: datetime
@@ -114,47 +113,40 @@ class ReputationView:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Impersonation:
     account: AccountRow
     until: datetime
 
 
-class Accounts:
+class Accounts(Flow):
+    """In an account's log its owners see "the operator"; the operator's log has the name."""
+
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
-        peppers: Peppers,
+        defaults: Defaults,
         sender_account: str = "",
         sandbox_domain: "SandboxDomain | None" = None,
-        actor: Actor = OPERATOR,
     ) -> None:
-        """In the account's log its owners read of "the operator"; the operator's log names the `actor`."""
-        self._operator_log = None if actor == OPERATOR else OperatorLog(chance, actor)
-        # It belongs to no account.
-        self._inbox_log = OperatorLog(chance, actor)
-        self._database = database
-        self._clock = clock
-        self._chance = chance
+        super().__init__(context)
+        self._defaults = defaults
         self._sender_account = sender_account
         self._sandbox_domain = sandbox_domain
-        self._audit_log = AuditLog(chance)
-        self._generator = CredentialGenerator(chance, peppers)
+        self._generator = CredentialGenerator(context.randomness, context.keys.peppers)
 
     # Accounts.
 
     async def create_account(self, name: str) -> NewAccount:
-        """The account and its default SMTP credential, whose password is shown this once."""
+        """The account and its default SMTP credential, whose password is shown only once."""
         name = input_checks.name("An account's name", name)
         if name.startswith(ids.ACCOUNT):
             raise invalid(f"An account's name can't begin with {ids.ACCOUNT}, as ids do: choose another.")
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            account = await accounts.insert(tx, AccountId(new_id(self._chance, now)), name, now)
+            account = await accounts.insert(tx, AccountId(new_id(self._randomness, now)), name, now)
             if account is None:
-                raise Refusal(Code.CONFLICT, f"There is an account named {name!r} already: choose another name.")
+                raise Refusal(Code.CONFLICT, f"There is already an account named {name!r}: choose another name.")
             created = await self._generator.credential(tx, account.id, "default", (), now, is_default=True)
             await self._note(tx, account, "account.created", now)
             if self._sandbox_domain is not None:
@@ -162,7 +154,7 @@ class Accounts:
         return NewAccount(account, created)
 
     async def list_accounts(self) -> Sequence[AccountRow]:
-        """All of them, in the order of their names."""
+        """All of them, by name."""
         found: list[AccountRow] = []
         is_more = True
         while is_more:
@@ -173,19 +165,36 @@ class Accounts:
         return found
 
     async def page(self, after_name: str, limit: int) -> Sequence[AccountRow]:
-        """In the order of their names."""
+        """A page of accounts, by name."""
         async with self._database.connection() as connection:
             return await accounts.page(connection, after_name, limit)
 
     async def first(self, order: AccountOrder, limit: int) -> FirstAccounts:
-        """Those that stand out in this order, which is not that of names or limits."""
+        """The accounts that stand out in this order, which is not that of names."""
         async with self._database.connection() as connection:
             if order is AccountOrder.NEW:
                 return FirstAccounts(await account_figures.newest(connection, limit), limit)
+            if order is AccountOrder.LIMITS:
+                return await self._first_by_limits(connection, limit)
             return await self._first_lately(connection, order, limit)
 
+    async def _first_by_limits(self, connection: Connection, limit: int) -> FirstAccounts:
+        """The closest first; each of them is among the first of its kind of limit."""
+        today, read = self._clock.now().astimezone(UTC).date(), 0
+        by_credits: list[RankedAccount] = []
+        by_warmup: list[RankedAccount] = []
+        async for account_ids in all_accounts(connection, NEAREST_LIMITS_A_STEP):
+            by_credits += await account_figures.fewest_days_left(connection, account_ids, today, limit)
+            by_warmup += await account_figures.most_warmup_used(
+                connection, account_ids, today, self._defaults.warmup_limits, limit
+            )
+            read += len(account_ids)
+        near = await self._nearest_limits(connection, [*{*first_ids(by_credits, limit), *first_ids(by_warmup, limit)}])
+        ranked = [RankedAccount(account_id, nearest.share) for account_id, nearest in near.items()]
+        return FirstAccounts(first_ids(ranked, limit), read)
+
     async def _first_lately(self, connection: Connection, order: AccountOrder, limit: int) -> FirstAccounts:
-        """In the last 24 hours, of those that stand out in the days of these hours."""
+        """By their figures of the last 24 hours, among the accounts that stand out in the days of these hours."""
         since, read = self._lately(), 0
         day = since.astimezone(UTC).date()
         ranked: list[RankedAccount] = []
@@ -196,7 +205,7 @@ class Accounts:
         return FirstAccounts(await account_figures.first_of_hours(connection, order, candidates, since, limit), read)
 
     async def rows(self, account_ids: Sequence[AccountId]) -> Sequence[AccountRow]:
-        """In this order; those that are gone are left out."""
+        """The accounts with these ids, in this order; those that are gone are left out."""
         async with self._database.connection() as connection:
             rows = await accounts.find_by_ids(connection, account_ids)
         return [rows[account_id] for account_id in account_ids if account_id in rows]
@@ -205,6 +214,22 @@ class Accounts:
         """What they sent in the last 24 hours."""
         async with self._database.connection() as connection:
             return await account_figures.of_accounts(connection, account_ids, self._lately())
+
+    async def nearest_limits(self, account_ids: Sequence[AccountId]) -> Mapping[AccountId, NearestLimit]:
+        """Of those accounts that are close to a limit."""
+        async with self._database.connection() as connection:
+            return await self._nearest_limits(connection, account_ids)
+
+    async def _nearest_limits(
+        self, connection: Connection, account_ids: Sequence[AccountId]
+    ) -> Mapping[AccountId, NearestLimit]:
+        now = self._clock.now()
+        paces = await account_figures.paces(connection, account_ids, now.astimezone(UTC).date())
+        found = {
+            row.id: nearest_limit(working_copy(row, self._defaults), paces[row.id], now)
+            for row in await acceptance.read_many(connection, account_ids)
+        }
+        return {account_id: nearest for account_id, nearest in found.items() if nearest is not None}
 
     def _lately(self) -> datetime:
         return hour_of(self._clock.now()) - timedelta(hours=23)
@@ -227,44 +252,44 @@ class Accounts:
             return (await _account(connection, account)).id
 
     async def suspend(self, account: str, reason: str) -> AccountRow:
-        """Sending ends; reading still works; mail already queued is held."""
+        """Stops sending; reading still works, and queued mail is held."""
         reason = input_checks.reason(reason)
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             if found.suspended_at is not None:
                 raise Refusal(
                     Code.CONFLICT,
-                    f"The account is suspended already, for this reason: {found.suspended_reason}",
+                    f"The account is already suspended, for this reason: {found.suspended_reason}",
                 )
             now = self._clock.now()
             await accounts.suspend(tx, found.id, reason, now)
             await self._note(tx, found, "account.suspended", now, {"reason": reason})
             return await accounts.lock(tx, found.id)
 
-    async def visit(self, account: str) -> Visit:
-        """Its owners read of it in their log, and on their pages until it ends."""
+    async def impersonate(self, account: str) -> Impersonation:
+        """Warns the account: its owners see it in their log, and on their pages until it ends."""
         async with self._database.transaction() as tx:
             found = await _account(tx, account)
             now = self._clock.now()
-            until = now + VISIT_MAX
-            await self._note(tx, found, "account.visited", now, {"until": until.isoformat(timespec="seconds")})
-        return Visit(found, until)
+            until = now + IMPERSONATION_MAX
+            await self._note(tx, found, "account.impersonated", now, {"until": until.isoformat(timespec="seconds")})
+        return Impersonation(found, until)
 
-    async def close(self, account: str, reason: str) -> ClosedAccount:
-        """Ends an account's access, all of it at once; its records stay.
+    async def close_account(self, account: str, reason: str) -> ClosedAccount:
+        """Ends all of an account's access in one step; its records stay.
 
-        Sending ends as in a suspension: queued mail is held, and fails after seven days, its credits returned. Every
-        credential and key is revoked, every member and invitation removed. Credits stay as they are.
+        Sending ends as in a suspension: queued mail is held, and fails after seven days, and its credits are returned.
+        Every credential and key is revoked, every member and invitation removed. Credits stay as they are.
         """
         reason = input_checks.reason(reason)
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             if found.closed_at is not None:
-                raise Refusal(Code.CONFLICT, f"The account was closed already, on {found.closed_at:%Y-%m-%d}.")
+                raise Refusal(Code.CONFLICT, f"The account was already closed, on {found.closed_at:%Y-%m-%d}.")
             if self._sender_account in (found.name, ids.text(ids.ACCOUNT, found.id)):
                 raise Refusal(
                     Code.CONFLICT,
-                    "The service sends its own mail from this account, password resets among it: "
+                    "The service sends its own mail from this account, including password resets: "
                     "name another in service.sender_account first.",
                 )
             now = self._clock.now()
@@ -279,28 +304,28 @@ class Accounts:
             return ClosedAccount(await accounts.lock(tx, found.id), revoked, ended, members)
 
     async def reopen(self, account: str) -> NewAccount:
-        """A closed account sends again, with a new default credential; held mail is sent. Users are invited anew."""
+        """A closed account can send again, with a new default credential; held mail is sent. Users need invitations."""
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             if found.closed_at is None:
-                raise Refusal(Code.CONFLICT, "The account is not closed: there is nothing to reopen.")
+                raise Refusal(Code.CONFLICT, "The account is not closed, so it can't be reopened.")
             now = self._clock.now()
             await accounts.set_closed(tx, found.id, None, now)
             created = await self._generator.credential(tx, found.id, "default", (), now)
             await credentials.make_default(tx, found.id, created.credential.id, now)
             await self._note(tx, found, "account.reopened", now)
-        # If this process ends here, the account is suspended, and `account resume` is left to do.
+        # If this process ends here, the account is suspended, and the operator has to run `account resume`.
         resumed = await self.resume(ids.text(ids.ACCOUNT, found.id))
         return NewAccount(resumed, replace(created, credential=replace(created.credential, is_default=True)))
 
     async def resume(self, account: str) -> AccountRow:
-        """Sending begins anew; mail that was held is sent as soon as every worker knows."""
+        """Sending resumes; held mail is sent as soon as every worker knows."""
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             if found.closed_at is not None:
                 raise Refusal(Code.CONFLICT, "The account is closed: open it again with `account reopen`.")
             if found.suspended_at is None:
-                raise Refusal(Code.CONFLICT, "The account is not suspended: there is nothing to resume.")
+                raise Refusal(Code.CONFLICT, "The account is not suspended, so it can't be resumed.")
             now = self._clock.now()
             await accounts.resume(tx, found.id, now)
             await self._note(tx, found, "account.resumed", now)
@@ -309,7 +334,7 @@ class Accounts:
         is_more = True
         while is_more:
             async with self._database.transaction() as tx:
-                is_more = await delivery_schedule.resume(tx, found.id, due_at, RESUMED_AT_ONCE) == RESUMED_AT_ONCE
+                is_more = await delivery_schedule.resume(tx, found.id, due_at, RESUMED_BATCH) == RESUMED_BATCH
         return resumed
 
     async def set_limits(
@@ -320,11 +345,11 @@ class Accounts:
         rate_burst: int | Literal["default"] | None = None,
         warmup: Sequence[int] | Literal["default", "exempt"] | None = None,
     ) -> AccountRow:
-        """Sets what is given; None keeps a limit, "default" restores the service's."""
+        """Sets the given limits; None keeps a limit, "default" restores the service's."""
         numbers: dict[str, Sequence[object]] = {"rate_per_second": [rate_per_second], "rate_burst": [rate_burst]}
         if warmup is not None and not isinstance(warmup, str):
             if not 1 <= len(warmup) <= WARMUP_DAYS_MAX:
-                raise invalid(f"`warmup` takes 1 to {WARMUP_DAYS_MAX} numbers, one a day; or exempt the account.")
+                raise invalid(f"`warmup` takes 1 to {WARMUP_DAYS_MAX} numbers, one per day; or exempt the account.")
             numbers["warmup"] = warmup
         for field, given in numbers.items():
             if any(isinstance(number, int) and not 1 <= number <= LIMIT_MAX for number in given):
@@ -350,10 +375,10 @@ class Accounts:
             return limited
 
     async def grant_credits(self, account: str, amount: int, reason: str, key: str | None = None) -> AccountRow:
-        """Adds credits, once under a `key`; a negative amount takes back a mistake, never below what is available."""
+        """Adds credits, only once for a `key`; a negative amount takes back a mistake, never more than is available."""
         reason = input_checks.reason(reason)
         if amount == 0 or abs(amount) > CREDITS_MAX:
-            raise invalid(f"`amount` is a whole number other than 0, up to {CREDITS_MAX} either way.")
+            raise invalid(f"`amount` is a whole number other than 0, from -{CREDITS_MAX} to {CREDITS_MAX}.")
         now = self._clock.now()
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
@@ -363,58 +388,60 @@ class Accounts:
             if first is not None:
                 raise Refusal(
                     Code.IDEMPOTENCY_CONFLICT,
-                    "This Idempotency-Key made another grant to this account: make a new one for each grant.",
+                    "This Idempotency-Key was used for another grant to this account: use a new one for each grant.",
                 )
             if found.available + amount < 0:
                 raise Refusal(
                     Code.CONFLICT,
-                    f"Only {found.available} credits are available: take back {found.available} at most.",
+                    f"Only {found.available} credits are available: take back at most {found.available}.",
                 )
             if found.available + amount > CREDITS_MAX:
-                raise Refusal(Code.CONFLICT, f"An account holds {CREDITS_MAX} credits at most: grant fewer.")
-            available = await accounts.grant(tx, found.id, new_id(self._chance, now), amount, reason, now, key)
+                raise Refusal(Code.CONFLICT, f"An account can have at most {CREDITS_MAX} credits: grant fewer.")
+            available = await accounts.grant(tx, found.id, new_id(self._randomness, now), amount, reason, now, key)
             await self._note(tx, found, "credits.granted", now, {"amount": amount, "reason": reason})
         return replace(found, available=available, changed_at=now)
 
     async def reputation(self, account: str, *, exempt: bool | None = None) -> ReputationView:
-        """The account's reputation; an exempt account is warned about and never suspended. None changes nothing."""
+        """The account's reputation; an exempt account is warned but never suspended. None changes nothing."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
             found = await _account(tx, account)
             if exempt is not None:
                 await reputation.set_exempt(tx, found.id, exempt, now)
-                await self._note(tx, found, "account.conduct_exemption_set", now, {"exempt": exempt})
+                await self._note(tx, found, "account.reputation_exemption_set", now, {"exempt": exempt})
         async with self._database.connection() as connection:
-            standing = await reputation.account_reputation(connection, found.id)
-            if standing is None:
-                raise RuntimeError("an account is gone, which none ever is")
-            since = reputation_rules.counted_since(standing.since, now)
+            status = await reputation.account_reputation(connection, found.id)
+            if status is None:
+                raise RuntimeError("an account is gone, although accounts are never deleted")
+            since = reputation_rules.counted_since(status.since, now)
             figures = await reputation.figures(connection, found.id, since)
             erased = (await account_figures.of_accounts(connection, [found.id], since))[found.id].erased
-        return ReputationView(standing, figures, reputation_rules.judge(*figures), since, erased)
+        return ReputationView(status, figures, reputation_rules.judge(*figures), since, erased)
 
-    # The inbox.
+    # Postmaster mail.
 
     async def forget_mail(self, given_ids: Sequence[str]) -> int:
-        """Removes mail from the inbox for good; all of it when none is named."""
-        mail_ids = [ids.parse(ids.INBOX_MAIL, given) for given in given_ids]
+        """Removes postmaster mail for good; all of it if no message is named."""
+        mail_ids = [ids.parse(ids.POSTMASTER_MESSAGE, given) for given in given_ids]
         named = [mail_id for mail_id in mail_ids if mail_id is not None]
         if len(named) < len(mail_ids):
             wrong = given_ids[mail_ids.index(None)]
-            raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {wrong!r}: `inbox list` shows what it has.")
+            raise Refusal(Code.NOT_FOUND, f"There is no message {wrong!r}: see `posthouse postmaster-mail list`.")
         async with self._database.transaction() as tx:
-            count = await inbox.forget(tx, named) if given_ids else await inbox.forget_all(tx)
+            count = await postmaster_mail.forget(tx, named) if given_ids else await postmaster_mail.forget_all(tx)
             if count:
-                target = given_ids[0] if len(given_ids) == 1 else "inbox"
-                await self._inbox_log.note(tx, "inbox.removed", target, self._clock.now(), {"mails": count})
+                target = given_ids[0] if len(given_ids) == 1 else "postmaster-mail"
+                await self._operator_log.add_entry(
+                    tx, "postmaster_mail.removed", target, self._clock.now(), {"mails": count}
+                )
         return count
 
     async def _note(
         self, tx: Connection, account: AccountRow, action: str, now: datetime, detail: Detail | None = None
     ) -> None:
-        await self._audit_log.note(tx, account.id, OPERATOR, action, account.name, now, detail)
-        if self._operator_log is not None:
-            await self._operator_log.note(tx, action, account.name, now, detail)
+        await self._audit_log.add_entry(tx, account.id, OPERATOR, action, account.name, now, detail)
+        if self._operator_log.actor != OPERATOR:
+            await self._operator_log.add_entry(tx, action, account.name, now, detail)
 
 
 async def all_accounts(connection: Connection, step: int) -> AsyncIterator[Sequence[AccountId]]:
@@ -443,7 +470,7 @@ def _changed(now: int | None, wanted: int | Literal["default"] | None) -> int | 
 
 
 def _limits(account: AccountRow) -> Detail:
-    """As the audit log shows them; None is the service's default."""
+    """The limits as the audit log shows them; None is the service's default."""
     days = account.warmup_limits
     warmup = "exempt" if account.warmup_exempt else None if days is None else ", ".join(map(str, days))
     return {"rate_per_second": account.rate_per_second, "rate_burst": account.rate_burst, "warmup": warmup}

@@ -1,8 +1,8 @@
-"""Checks every minute what alerts are about, and mails the members who chose them.
+"""Checks the conditions of alerts every minute, and mails the members who chose them.
 
-One process at a time does it, for many accounts in a statement. What is raised or cleared is stored together with its
-notice; then the notices are mailed, each with an idempotency key of its own, so that after a crash the same mail is
-offered again, and accepted once. Where no alert is chosen, a run is one small statement.
+One process at a time does it, for many accounts in one statement. A raised or cleared alert is stored together with
+its notice. Then the notices are mailed, each with its own idempotency key, so that after a crash the same message is
+submitted again and accepted once. If no alert is chosen, a run is one small statement.
 """
 
 from collections import defaultdict
@@ -13,34 +13,30 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.service_mail import ServiceMail
-from posthouse.rules import alert, alert_text, limits
+from posthouse.rules import alert, limits
 from posthouse.rules.alert import AlertKind
 from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.refusal import Refusal
-from posthouse.store import advisory_lock, alert_figures, alerts, endpoint_events
-from posthouse.store.advisory_lock import LockName
-from posthouse.store.alert_figures import Readings
-from posthouse.store.alerts import AlertChange, ChosenAlert, PendingNotice, RaisedAlert
+from posthouse.store import alerts, endpoint_events, postgres
+from posthouse.store.alerts import AlertChange, ChosenAlert, PendingNotice, RaisedAlert, Readings
 from posthouse.store.endpoint_events import AccountEvent
-from posthouse.store.postgres import Database
+from posthouse.store.postgres import AdvisoryLock as LockName
 
 log = structlog.get_logger(__name__)
 
-# The labels of the subjects that each alert is raised for.
+# What the subjects of each alert are called in its message.
 _States = Mapping[tuple[AccountId, UserId, AlertKind], Mapping[str, str]]
 
 ACCOUNTS_A_STEP: Final = 200
 NOTICES_A_RUN_MAX: Final = 500
-# The sender may be out of credits, or over its rate: the next run goes on.
+# The sender may be out of credits, or over its rate: the next run continues.
 REFUSALS_A_RUN_MAX: Final = 3
-# What could not be mailed for so long is of no use any more.
+# A notice that could not be mailed for this long is of no use any more.
 NOTICE_KEPT: Final = timedelta(days=3)
-# A notice whose mail may have been accepted is offered again only while its idempotency key is remembered.
+# A notice whose message may have been accepted is submitted again only while its idempotency key is remembered.
 _TRIED_AGAIN_FOR: Final = timedelta(seconds=limits.IDEMPOTENCY_LIFETIME_SECONDS) - timedelta(hours=1)
 
 
@@ -52,20 +48,16 @@ class AlertRun(NamedTuple):
     mailed: int = 0
 
 
-class AlertCheck:
+class AlertCheck(Flow):
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
         open_service_mail: Callable[[], AbstractAsyncContextManager[ServiceMail]],
         accounts_a_step: int = ACCOUNTS_A_STEP,
     ) -> None:
-        """`open_service_mail` is used only while there is something to mail."""
-        self._database = database
-        self._clock = clock
-        self._chance = chance
+        """`open_service_mail` is called only when there is something to mail."""
+        super().__init__(context)
         self._open_service_mail = open_service_mail
         self._accounts_a_step = accounts_a_step
 
@@ -73,7 +65,7 @@ class AlertCheck:
         async with self._database.connection() as connection:
             if not await alerts.has_work(connection):
                 return AlertRun()
-            async with advisory_lock.try_lock(connection, LockName.ALERTS) as is_held:
+            async with postgres.try_advisory_lock(connection, LockName.ALERTS) as is_held:
                 if not is_held:
                     return AlertRun()
                 raised = cleared = 0
@@ -89,7 +81,7 @@ class AlertCheck:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             chosen = await alerts.chosen(tx, account_ids)
-            readings = await alert_figures.read(tx, _asked(chosen), now)
+            readings = await alerts.read(tx, _asked(chosen), now)
             states = _by_alert(await alerts.raised(tx, account_ids))
             changes = [change for choice in chosen for change in self._changes(choice, states, readings, now)]
             raised = await alerts.record_raised(tx, [change for change in changes if change.is_raised], now)
@@ -104,7 +96,7 @@ class AlertCheck:
         raised = states.get((choice.account_id, choice.user_id, choice.kind), {})
         measured = readings.get((choice.account_id, choice.kind), ())
         for change in alert.changes(choice.kind, choice.threshold, raised, measured):
-            yield AlertChange(new_id(self._chance, now), choice, change)
+            yield AlertChange(new_id(self._randomness, now), choice, change)
 
     async def _mail(self) -> int:
         """How many notices were mailed."""
@@ -127,16 +119,16 @@ class AlertCheck:
         return mailed
 
     async def _send(self, service_mail: ServiceMail, pending: PendingNotice) -> bool:
-        """False when the mail was refused: it is tried again in the next run."""
+        """False if the message was refused; the next run tries again."""
         async with self._database.transaction() as tx:
             if not await alerts.begin_try(tx, pending.id, self._clock.now()):
                 return True
         try:
-            # Mail of the account that sends it would be events for the endpoint that fails.
+            # Mail of the account that sends it would create events for the endpoint that fails.
             if pending.notice.kind is not AlertKind.WEBHOOK_FAILING or not await service_mail.is_sent_by(
                 pending.account_id
             ):
-                await service_mail.send(pending.email, *alert_text.text_of(pending.notice), key=f"alert-{pending.id}")
+                await service_mail.send(pending.email, *alert.alert_text(pending.notice), key=f"alert-{pending.id}")
         except Refusal:
             async with self._database.transaction() as tx:
                 await alerts.note_not_sent(tx, pending.id)
@@ -147,7 +139,7 @@ class AlertCheck:
 
 
 def _events(changes: Sequence[AlertChange]) -> list[AccountEvent]:
-    """For endpoints, each once, however many members chose the same alert."""
+    """The events for endpoints, each once, however many members chose the same alert."""
     found: dict[tuple[object, ...], AccountEvent] = {}
     for each in changes:
         kind, threshold, change = each.alert.kind, each.alert.threshold, each.change

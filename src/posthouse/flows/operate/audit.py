@@ -1,6 +1,6 @@
-"""Audit: whether the promises hold, by the database and by the outside logs.
+"""Audit: checks whether the promises hold, against the database and the outside logs.
 
-It reads while the service runs: account after account, some messages at a time, each time from a short snapshot. The
+It reads while the service runs: account after account, a page of messages at a time, each from a short snapshot. The
 outside logs are read first.
 """
 
@@ -11,10 +11,9 @@ from datetime import date
 from typing import Final, TypeVar
 from uuid import UUID
 
-from posthouse.clock import Clock
 from posthouse.flows.operate.audit_logs import Observations, OutsideLogReader
 from posthouse.flows.operate.audit_logs import OutsideLogs as OutsideLogs
-from posthouse.flows.shared.snapshot import snapshot
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.rules import ids
 from posthouse.rules.audit import message_record, outside_logs
 from posthouse.rules.audit.message_record import MessageRecord, RecipientRecord
@@ -23,13 +22,13 @@ from posthouse.rules.erasure import ERASED
 from posthouse.rules.ids import AccountId
 from posthouse.store import audit_reads, partitions
 from posthouse.store.audit_reads import EventWithRecipient, IdempotencyRecord, WebhookDeliveryRecord
-from posthouse.store.postgres import Connection, Database
-from posthouse.store.seal import Sealer
+from posthouse.store.partitions import snapshot
+from posthouse.store.postgres import Connection
 
-MESSAGES_AT_ONCE: Final = 500
-ROWS_AT_ONCE: Final = 2_000
-ACCOUNTS_AT_ONCE: Final = 200
-# Longer ledgers are not added up: it would take a snapshot for too long.
+MESSAGES_BATCH: Final = 500
+ROWS_BATCH: Final = 2_000
+ACCOUNTS_BATCH: Final = 200
+# Longer ledgers are not added up, because the snapshot would be open for too long.
 LEDGER_ENTRIES_MAX: Final = 500_000
 Row = TypeVar("Row", MessageRecord, EventWithRecipient, WebhookDeliveryRecord)
 _FIRST: Final = UUID(int=0)
@@ -44,22 +43,10 @@ class AuditProgress:
     events: int
 
 
-class Audit:
-    def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        sealer: Sealer,
-        return_path_domain: str,
-        return_path_keys: Sequence[bytes],
-        simulator_domain: str,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._reader = OutsideLogReader(
-            database=database, sealer=sealer, return_path_domain=return_path_domain, return_path_keys=return_path_keys
-        )
+class Audit(Flow):
+    def __init__(self, context: Context, *, return_path_domain: str, simulator_domain: str) -> None:
+        super().__init__(context)
+        self._reader = OutsideLogReader(context, return_path_domain=return_path_domain)
         self._simulator_domain = simulator_domain
 
     async def audit(
@@ -113,11 +100,11 @@ class Audit:
             tally.check(Promise.IDEMPOTENT, 1, _unasked(record, seen))
         if logs.receiver is None or record.credits_reserved == 0:
             return
-        # What the simulator took is in no outside log: test mail, mail to its domain, captured mail.
+        # Mail that the simulator took is in no outside log: test mail, mail to its domain, captured mail.
         counts = seen.arrivals.pop(record.id, Counter[str]())
         known = {recipient.email.lower() for recipient in record.recipients}
         if ERASED in known:
-            # It arrived at an address that no table has any more.
+            # It arrived at an address that is in no table any more.
             counts[ERASED] = sum(count for email, count in counts.items() if email not in known)
         real = [
             recipient
@@ -138,22 +125,22 @@ class Audit:
         after = _FIRST
         while True:
             async with snapshot(self._database, holds_days=True) as tx:
-                page = await audit_reads.accounts(tx, after, ACCOUNTS_AT_ONCE)
+                page = await audit_reads.accounts(tx, after, ACCOUNTS_BATCH)
             for account_id, name in page:
                 if only in (None, account_id):
                     yield account_id, name
-            if len(page) < ACCOUNTS_AT_ONCE:
+            if len(page) < ACCOUNTS_BATCH:
                 return
             after = page[-1][0]
 
     def _messages(self, account_id: AccountId) -> AsyncIterator[Sequence[MessageRecord]]:
-        return self._pages(audit_reads.next_message_records, account_id, MESSAGES_AT_ONCE)
+        return self._pages(audit_reads.next_message_records, account_id, MESSAGES_BATCH)
 
     def _events(self, account_id: AccountId) -> AsyncIterator[Sequence[EventWithRecipient]]:
-        return self._pages(audit_reads.events, account_id, ROWS_AT_ONCE)
+        return self._pages(audit_reads.events, account_id, ROWS_BATCH)
 
     def _webhook_deliveries(self, account_id: AccountId) -> AsyncIterator[Sequence[WebhookDeliveryRecord]]:
-        return self._pages(audit_reads.webhook_deliveries, account_id, ROWS_AT_ONCE)
+        return self._pages(audit_reads.webhook_deliveries, account_id, ROWS_BATCH)
 
     async def _pages(
         self,
@@ -161,7 +148,7 @@ class Audit:
         account_id: AccountId,
         size: int,
     ) -> AsyncIterator[Sequence[Row]]:
-        """All rows in the order of their ids, a page from a snapshot of its own."""
+        """All rows by id; each page is read from its own snapshot."""
         after = _FIRST
         while True:
             async with snapshot(self._database, holds_days=True) as tx:
@@ -175,7 +162,7 @@ class Audit:
         after: tuple[UUID, str] = (_FIRST, "")
         while True:
             async with snapshot(self._database, holds_days=True) as tx:
-                page = await audit_reads.keys(tx, account_id, after, ROWS_AT_ONCE)
+                page = await audit_reads.keys(tx, account_id, after, ROWS_BATCH)
             # A login's scope is not always the credential that its message names.
             seen.credentials |= {
                 row.message_id: row.credential_id for row in page if row.message_id in seen.keys.get(row.key, ())
@@ -184,13 +171,13 @@ class Audit:
                 findings = []
                 where = ids.text(ids.MESSAGE, row.message_id)
                 if not row.has_message:
-                    what = "its key is remembered, and it is gone"
+                    what = "its key is remembered, but the message is gone"
                     findings.append(AuditFinding(Promise.IDEMPOTENT, FaultKind.LOST, where, what))
                 if _was_answered_otherwise(row, seen):
                     what = f"its key {row.key!r} was answered with another message"
                     findings.append(AuditFinding(Promise.IDEMPOTENT, FaultKind.DUPLICATED, where, what))
                 tally.check(Promise.IDEMPOTENT, 1, findings)
-            if len(page) < ROWS_AT_ONCE:
+            if len(page) < ROWS_BATCH:
                 return
             after = page[-1].credential_id, page[-1].key
 
@@ -200,16 +187,16 @@ class Audit:
         where = ids.text(ids.ACCOUNT, account_id)
         findings = []
         if ledger is None:
-            what = f"its ledger has more than {LEDGER_ENTRIES_MAX} entries, and was not added up"
+            what = f"its ledger has more than {LEDGER_ENTRIES_MAX} entries, so it was not added up"
             findings.append(AuditFinding(Promise.LEDGER, FaultKind.UNKNOWN, where, what))
         elif ledger.available != ledger.granted - ledger.reserved + ledger.released:
             wanted = ledger.granted - ledger.reserved + ledger.released
-            what = f"{ledger.available} credits are available, and its ledger comes to {wanted}"
+            what = f"{ledger.available} credits are available, but its ledger adds up to {wanted}"
             findings.append(AuditFinding(Promise.LEDGER, FaultKind.UNEXPECTED, where, what))
         tally.check(Promise.LEDGER, 1, findings)
 
     async def _whole_days(self) -> set[date]:
-        """The days of which all recipients are still kept."""
+        """The days whose recipients are all still stored."""
         async with self._database.connection() as connection:
             found = await partitions.attached(connection)
         return {partition.day for partition in found if partition.table == "recipients" and not partition.is_reduced}
@@ -225,7 +212,7 @@ def _unasked(record: MessageRecord, seen: Observations) -> list[AuditFinding]:
         seen.smtp_unanswered -= 1
         return []
     if record.source != "smtp":
-        return []  # by its key, if at all
+        return []  # known by its key, if at all
     return [AuditFinding(Promise.IDEMPOTENT, FaultKind.UNEXPECTED, record.name, "no sender knows of it")]
 
 
@@ -241,7 +228,7 @@ def _was_answered_otherwise(row: IdempotencyRecord, seen: Observations) -> bool:
 
 
 def _taken(recipients: Sequence[RecipientRecord], seen: Observations) -> dict[int, int]:
-    """An arrival with the empty sender for each recipient that is delivered, as long as its address has any left."""
+    """Match an arrival with the empty sender to each delivered recipient, as long as its address has any left."""
     taken = {}
     for recipient in recipients:
         email = recipient.email.lower()
@@ -262,7 +249,7 @@ def _unnamed(seen: Observations) -> list[AuditFinding]:
 def _missing(seen: Observations) -> list[AuditFinding]:
     return [
         AuditFinding(
-            Promise.DURABLE, FaultKind.LOST, ids.text(ids.MESSAGE, message_id), "it was accepted, and is not on record"
+            Promise.DURABLE, FaultKind.LOST, ids.text(ids.MESSAGE, message_id), "it was accepted, but is not on record"
         )
         for message_id in sorted(seen.accepted)
     ]
@@ -275,21 +262,19 @@ def _event_findings(event: EventWithRecipient, whole_days: Collection[date]) -> 
     if event.status is None:
         is_old = ids.time_of(event.message_id).date() not in whole_days
         fault = FaultKind.UNKNOWN if is_old else FaultKind.UNEXPECTED
-        return [AuditFinding(Promise.EVENTS, fault, where, "it is about a recipient that is not there")]
+        return [AuditFinding(Promise.EVENTS, fault, where, "it is about a recipient that doesn't exist")]
     if event.final_at is None or event.type != f"email.{event.status}":
         return [
             AuditFinding(
                 Promise.EVENTS,
                 FaultKind.UNEXPECTED,
                 where,
-                f"it says {event.type} of a recipient that is {event.status}",
+                f"it says {event.type} about a recipient that is {event.status}",
             )
         ]
     made_at = ids.time_of(event.id)
     if not event.final_at - message_record.EVENT_BEFORE <= made_at <= event.final_at + message_record.EVENT_AFTER:
-        return [
-            AuditFinding(Promise.EVENTS, FaultKind.DUPLICATED, where, "it was made at another time than the result")
-        ]
+        return [AuditFinding(Promise.EVENTS, FaultKind.DUPLICATED, where, "its time differs from that of the result")]
     return []
 
 
@@ -300,14 +285,14 @@ def _webhook_findings(delivery: WebhookDeliveryRecord, logs: OutsideLogs, seen: 
     found = []
     is_pending = delivery.status == "pending"
     if is_pending and not delivery.is_scheduled:
-        found.append(finding(FaultKind.LOST, "it is pending, and nothing will send it"))
+        found.append(finding(FaultKind.LOST, "it is pending, but nothing will send it"))
     if not is_pending and delivery.is_scheduled:
-        found.append(finding(FaultKind.UNEXPECTED, f"it is {delivery.status}, and is to be sent again"))
+        found.append(finding(FaultKind.UNEXPECTED, f"it is {delivery.status}, but scheduled to be sent again"))
     if delivery.status == "failed" and delivery.attempt < delivery.max_attempts and not delivery.error:
         found.append(finding(FaultKind.UNEXPECTED, f"it was given up after {delivery.attempt} attempts, for no reason"))
-    # The logs of receivers are those of webhooks, known by their signatures.
-    if logs.webhooks is not None and delivery.status == "succeeded" and delivery.endpoint_id is None:
+    # Receivers' logs are those of webhooks; their calls are known by their signatures.
+    if logs.webhooks is not None and delivery.status == "succeeded" and delivery.is_of_webhook:
         answers: Sequence[int] = seen.webhooks.get(delivery.event_id, ())
         if not any(200 <= status < 300 for status in answers):
-            found.append(finding(FaultKind.LOST, "it succeeded, and the receiver never said yes to it"))
+            found.append(finding(FaultKind.LOST, "it succeeded, but the receiver never answered with a 2xx"))
     return found

@@ -1,6 +1,6 @@
-"""Reads the outside logs of an audit: what senders, receiving servers and webhook receivers saw of the same mail.
+"""Reads the outside logs of an audit: what senders, receiving servers and webhook receivers recorded of the same mail.
 
-Each log is read in one pass; of every arrival only a count is kept.
+Each log is read in one pass; only a count is kept of every arrival.
 """
 
 from collections import Counter, defaultdict
@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
 
-from posthouse.flows.shared.snapshot import snapshot
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.envelope import parse_return_path
 from posthouse.rules.audit import outside_logs
@@ -20,21 +20,21 @@ from posthouse.rules.audit.outside_logs import ArrivalLine, OutsideLogError, Sen
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.erasure import ERASED
 from posthouse.rules.ids import AccountId, CredentialId, MessageId
-from posthouse.store import audit_reads, webhooks
-from posthouse.store.postgres import Database
-from posthouse.store.seal import Sealer, SealError
-from posthouse.store.webhooks import EndpointRow
+from posthouse.store import audit_reads, endpoints
+from posthouse.store.endpoints import Endpoint
+from posthouse.store.partitions import snapshot
+from posthouse.store.seal import SealError
 
 ARRIVALS_MAX: Final = 5_000_000
-ARRIVALS_AT_ONCE: Final = 200
-WEBHOOKS_AT_ONCE: Final = 200
+ARRIVALS_BATCH: Final = 200
+WEBHOOKS_BATCH: Final = 200
 
 Line = TypeVar("Line")
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideLogs:
-    """Logs that others kept of the same mail, line by line; None where there is none."""
+    """Logs that others kept of the same mail, line by line; None if there is none."""
 
     sender: Iterable[str] | None = None
     receiver: Iterable[str] | None = None
@@ -46,26 +46,22 @@ class Observations:
     """What the outside logs say, in short."""
 
     accepted: set[MessageId] = field(default_factory=set)
-    # The messages that each key was answered with, and the credentials of those that are on record.
+    # The messages returned for each key, and the credentials of those that are on record.
     keys: defaultdict[str, set[MessageId]] = field(default_factory=lambda: defaultdict(set))
     credentials: dict[MessageId, CredentialId] = field(default_factory=dict)
     smtp_unanswered: int = 0
-    # By message, and in it by address: how often it arrived.
+    # By message, then by address: how often it arrived.
     arrivals: defaultdict[UUID, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     # By address: mail with the empty sender, which names no message.
     unnamed: Counter[str] = field(default_factory=Counter)
-    # The statuses that the receiver answered each event's webhooks with.
+    # For each event, the statuses with which the receiver answered its webhooks.
     webhooks: defaultdict[UUID, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
-class OutsideLogReader:
-    def __init__(
-        self, *, database: Database, sealer: Sealer, return_path_domain: str, return_path_keys: Sequence[bytes]
-    ) -> None:
-        self._database = database
-        self._sealer = sealer
+class OutsideLogReader(Flow):
+    def __init__(self, context: Context, *, return_path_domain: str) -> None:
+        super().__init__(context)
         self._return_path_domain = return_path_domain
-        self._return_path_keys = return_path_keys
 
     async def read(self, logs: OutsideLogs, tally: AuditTally) -> Observations:
         """Check each line against the database; an OutsideLogError names a line that can't be read."""
@@ -84,16 +80,16 @@ class OutsideLogReader:
     async def _read_receivers(self, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
         lines = _read(logs.receiver, outside_logs.parse_arrival_line)
         count = 0
-        while batch := list(islice(lines, ARRIVALS_AT_ONCE)):
+        while batch := list(islice(lines, ARRIVALS_BATCH)):
             count += len(batch)
             if count > ARRIVALS_MAX:
                 raise OutsideLogError(
-                    f"the receiving server's log has more than {ARRIVALS_MAX} lines: give a part of it"
+                    f"the receiving server's log has more than {ARRIVALS_MAX} lines: pass a part of it"
                 )
             await self._note_arrivals(batch, seen, tally)
 
     async def _note_arrivals(self, batch: Sequence[ArrivalLine], seen: Observations, tally: AuditTally) -> None:
-        origins = [parse_return_path(line.sender, self._return_path_domain, self._return_path_keys) for line in batch]
+        origins = [parse_return_path(line.sender, self._return_path_domain, self._keys.return_path) for line in batch]
         async with snapshot(self._database, holds_days=True) as tx:
             tails = {origin.message_id: origin.account_tail for origin in origins if origin is not None}
             owners = await audit_reads.owners(tx, tails)
@@ -122,7 +118,7 @@ class OutsideLogReader:
 
     async def _read_webhooks(self, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
         lines = _read(logs.webhooks, outside_logs.parse_webhook_line)
-        while batch := list(islice(lines, WEBHOOKS_AT_ONCE)):
+        while batch := list(islice(lines, WEBHOOKS_BATCH)):
             await self._note_webhooks(batch, seen, tally)
 
     async def _note_webhooks(self, batch: Sequence[WebhookLine], seen: Observations, tally: AuditTally) -> None:
@@ -140,17 +136,19 @@ class OutsideLogReader:
                     tally.check(Promise.WEBHOOKS, 1, list(outside_logs.compare_call(line, None, None)))
                     continue
                 if known.account_id not in secrets:
-                    secret = self._secret(await webhooks.find(tx, known.account_id))
+                    webhook = await endpoints.find(tx, known.account_id, endpoints.webhook_id(known.account_id))
+                    secret = self._secret(webhook)
                     secrets[known.account_id] = secret, await audit_reads.webhook_secret_since(tx, known.account_id)
                 findings = outside_logs.compare_call(line, known.body, *secrets[known.account_id])
                 tally.check(Promise.WEBHOOKS, 1, list(findings))
 
-    def _secret(self, endpoint: EndpointRow | None) -> str | None:
-        """The secret that the account's webhooks are signed with, if it can be read."""
-        if endpoint is None:
+    def _secret(self, webhook: Endpoint | None) -> str | None:
+        """The secret that signs the account's webhooks, if it can be opened."""
+        if webhook is None:
             return None
         try:
-            return self._sealer.open(endpoint.secret_sealed, webhooks.secret_purpose(endpoint.account_id)).decode()
+            purpose = endpoints.secret_purpose(webhook.account_id, webhook.id)
+            return self._keys.sealer.open(webhook.secret_sealed, purpose).decode()
         except SealError:
             return None
 
@@ -172,7 +170,7 @@ def _note_outcome(line: SenderLine, seen: Observations) -> None:
 
 
 def _stray(arrived: ArrivalLine) -> AuditFinding:
-    what = f"it arrived from {arrived.sender}, and no account has a message with this return path"
+    what = f"it arrived from {arrived.sender}, but no account has a message with this return path"
     return AuditFinding(Promise.REGISTERED, FaultKind.UNEXPECTED, arrived.recipient, what)
 
 
@@ -186,7 +184,7 @@ def _compare_arrival(record: MessageRecord, arrived: ArrivalLine, stored: bytes 
         None,
     )
     if position is None:
-        what = f"it arrived at {arrived.recipient}, who is none of its recipients"
+        what = f"it arrived at {arrived.recipient}, which is not one of its recipients"
         tally.check(Promise.TRUE, 1, [AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)])
     elif arrived.message is not None:
         outside_logs.compare_content(record, position, arrived.message, stored, tally)
@@ -199,5 +197,5 @@ def _registered(found: MessageRecord, owned: frozenset[str]) -> list[AuditFindin
         domain = found.sender
     if domain in owned:
         return []
-    what = f"it was sent from {domain}, which the account doesn't have, or not any more"
+    what = f"it was sent from {domain}, which the account doesn't have, or no longer has"
     return [AuditFinding(Promise.REGISTERED, FaultKind.UNEXPECTED, found.name, what)]

@@ -1,9 +1,10 @@
-"""Erases addresses: some messages of each running erasure at a time, a transaction for each.
+"""Erases addresses: a page of messages of each running erasure at a time, in a transaction for each.
 
-The search index leads to the messages. What waits and was not tried is cancelled; what was tried is due at once, and
-its next claim finds the address suppressed. A message is erased once its recipients with the address are final. A pass
-that had to leave some is followed by another; the last one begins when the index has all mail from before the erasure.
-Each transaction writes how far the erasure is: a process that dies has done some messages wholly and others not at all.
+The messages are found through the search index. A waiting recipient that was not tried yet is cancelled. One that was
+tried is due immediately, and its next claim finds the address suppressed. A message is erased once its recipients with
+the address are final. A pass that had to leave some is followed by another; the last one begins when the index has all
+mail from before the erasure. Each transaction writes how far the erasure is, so when a process dies, each message has
+been erased completely or not at all.
 """
 
 from datetime import timedelta
@@ -12,25 +13,18 @@ from typing import Final
 import structlog
 
 from posthouse import crash, metrics
-from posthouse.clock import Clock
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.rules import erasure as rules
-from posthouse.rules import ids, metadata, reputation, search
+from posthouse.rules import ids, reputation, search
 from posthouse.rules.erasure import ErasurePhase
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.message import MessageStatus
+from posthouse.rules.message import MessageStatus, read_metadata
 from posthouse.rules.search import SearchField
 from posthouse.rules.suppression import SuppressionReason
-from posthouse.store import (
-    delivery_outcomes,
-    erasures,
-    message_detail,
-    search_index,
-    suppressions,
-    unsent_mail,
-)
+from posthouse.store import delivery_outcomes, erasures, message_changes, message_detail, search_index, suppressions
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
 from posthouse.store.erasures import AddressedRecipient, ErasureRow, StoredBody
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.search_index import IndexEntry
 
 log = structlog.get_logger(__name__)
@@ -38,24 +32,23 @@ log = structlog.get_logger(__name__)
 ERASURES_A_RUN_MAX: Final = 20
 MESSAGES_A_STEP: Final = 50
 EVENTS_A_STEP: Final = 2_000
-# Until another pass looks for what this one had to leave.
+# Until another pass looks for the messages that this one had to leave.
 PASS_PAUSE: Final = timedelta(seconds=20)
-# An id is made before its message is committed, and processes' clocks differ.
+# An id is created before its message is committed, and the clocks of processes differ.
 COMMITTED_WITHIN: Final = timedelta(seconds=60)
 
 
-class Erasing:
-    def __init__(self, *, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+class Erasing(Flow):
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._is_idle = False
 
     def is_idle(self) -> bool:
-        """Whether no erasure was running at the last step."""
+        """Whether the last step found no running erasure."""
         return self._is_idle
 
     async def step(self) -> int:
-        """Do some of each erasure that is due; how many of them."""
+        """Continue each erasure that is due; returns how many there were."""
         async with self._database.connection() as connection:
             due = await erasures.due(connection, self._clock.now(), ERASURES_A_RUN_MAX)
             self._is_idle = not due and not await erasures.is_any_running(connection)
@@ -102,7 +95,7 @@ class Erasing:
         cancelled = erased = 0
         left_open = erasure.left_open
         # The message is locked before the schedule's rows, as everywhere.
-        if await unsent_mail.lock(tx, account_id, message_id) is not None:
+        if await message_changes.lock(tx, account_id, message_id) is not None:
             addressed = await erasures.addressed(tx, account_id, message_id, email)
             cancelled = await self._cancel(tx, account_id, message_id, addressed)
             if cancelled:
@@ -115,7 +108,7 @@ class Erasing:
                 await self._erase(tx, erasure, message_id, addressed)
                 erased = 1
             else:
-                # Another address with the same hash, or the address is in the field of another name.
+                # Another address with the same hash, or the address is in a field with another name.
                 await erasures.erase_terms(tx, account_id, message_id, [term])
         await erasures.advance(
             tx,
@@ -131,7 +124,7 @@ class Erasing:
     async def _cancel(
         self, tx: Connection, account_id: AccountId, message_id: MessageId, addressed: list[AddressedRecipient]
     ) -> int:
-        """Cancel those that no worker has tried; how many."""
+        """Cancel those that no worker has tried; returns how many."""
         outcomes = [
             DeliveryOutcome(account_id, message_id, recipient.position, recipient.fence, DeliveryResult.CANCELLED)
             for recipient in addressed
@@ -141,7 +134,7 @@ class Erasing:
         if not outcomes:
             return 0
         recorded = await delivery_outcomes.record(tx, outcomes, self._clock.now())
-        # The search index learns other results from their events.
+        # Other results reach the search index through their events.
         status = await message_detail.timeline(tx, account_id, message_id, self._clock.now())
         if status is not None and status.status != MessageStatus.QUEUED:
             term = search.term(SearchField.STATUS, status.status)
@@ -169,7 +162,7 @@ class Erasing:
             template=None,
             source=before.source,
             credential_id=before.credential_id,
-            metadata=metadata.read(before.metadata),
+            metadata=read_metadata(before.metadata),
         )
         kept = search.terms_of(
             sender=before.sender,

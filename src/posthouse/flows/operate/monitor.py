@@ -1,35 +1,52 @@
-"""Monitor: what an operator watches while mail is delivered. It changes nothing."""
+"""Monitor: what an operator watches while mail is delivered. It only reads.
+
+`QueueFigures` and `StorageFigures` are for the metrics: one process measures them repeatedly, not each. A figure that
+can't be measured is removed, so that no one mistakes an old one for a new one.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
-from posthouse.clock import Clock
-from posthouse.flows.shared.snapshot import snapshot
+from posthouse import metrics
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.mail.address import parse_mailbox
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.lane import lane_by_name, lane_of
+from posthouse.rules.learned_limits import Branch
+from posthouse.rules.limits import PARTITION_DAYS_AHEAD
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.standing import Branch
 from posthouse.rules.usage import hour_of
-from posthouse.store import backlog, inbox, lane_reports, message_detail, operator_log, standings, usage
+from posthouse.store import (
+    audit_log,
+    backlog,
+    delivery_schedule,
+    lanes,
+    learned_limits,
+    message_detail,
+    partitions,
+    postmaster_mail,
+    restore,
+    search_index,
+    usage,
+)
+from posthouse.store.audit_log import OperatorLogEntry as OperatorLogEntry
 from posthouse.store.backlog import Backlog as Backlog
 from posthouse.store.backlog import BoundedCount as BoundedCount
 from posthouse.store.backlog import QueueShare as QueueShare
 from posthouse.store.backlog import QueueShares as QueueShares
-from posthouse.store.inbox import InboxMail as InboxMail
-from posthouse.store.lane_reports import LaneReport as LaneReport
-from posthouse.store.lane_reports import LaneState as LaneState
-from posthouse.store.lane_reports import LaneTotals as LaneTotals
+from posthouse.store.lanes import LaneReport as LaneReport
+from posthouse.store.lanes import LaneTotals as LaneTotals
+from posthouse.store.lanes import ReportedLane as ReportedLane
+from posthouse.store.learned_limits import StoredLimitChange as StoredLimitChange
 from posthouse.store.message_detail import DeliveryAttempt as DeliveryAttempt
 from posthouse.store.message_detail import MessageReport as MessageReport
 from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
 from posthouse.store.message_detail import Timeline as Timeline
-from posthouse.store.operator_log import OperatorLogEntry as OperatorLogEntry
-from posthouse.store.postgres import Database
-from posthouse.store.standings import StoredLesson as StoredLesson
+from posthouse.store.partitions import Partition, snapshot
+from posthouse.store.postmaster_mail import PostmasterMessage as PostmasterMessage
 from posthouse.store.usage import UsageCounts as UsageCounts
 
 
@@ -56,38 +73,37 @@ class RecentUsage:
     rows_read: int
 
 
-class Monitor:
-    def __init__(self, *, database: Database, clock: Clock, ticket_lease: timedelta = TICKET_LEASE) -> None:
-        self._database = database
-        self._clock = clock
+class Monitor(Flow):
+    def __init__(self, context: Context, *, ticket_lease: timedelta = TICKET_LEASE) -> None:
+        super().__init__(context)
         self._ticket_lease = ticket_lease
 
     async def timeline(self, given_id: str) -> Timeline:
-        """The whole history of a message of any account."""
+        """The full timeline of a message of any account."""
         message_id = ids.parse(ids.MESSAGE, given_id)
         if message_id is None:
-            raise invalid(f"{given_id!r} is no message's id: an id is like em_01k… and has 29 characters.")
+            raise invalid(f"{given_id!r} is not a message's id: an id is like em_01k… and has 29 characters.")
         async with snapshot(self._database) as connection:
             found = await message_detail.timeline_of_any(connection, MessageId(message_id), self._clock.now())
         if found is None:
             raise Refusal(
-                Code.NOT_FOUND, f"No account has a message {given_id}; those older than the retention are gone."
+                Code.NOT_FOUND, f"No account has a message {given_id}; messages older than the retention are gone."
             )
         return found
 
-    async def lessons(self, timeline: Timeline) -> Mapping[int, StoredLesson]:
-        """For each recipient that waits, by position, the lesson that stops its lane now."""
-        found: dict[int, StoredLesson] = {}
+    async def limit_changes(self, timeline: Timeline) -> Mapping[int, StoredLimitChange]:
+        """For each waiting recipient, by position, the limit change that stops its lane now."""
+        found: dict[int, StoredLimitChange] = {}
         domain = parse_mailbox(timeline.sender).domain
         async with self._database.connection() as connection:
             for recipient in timeline.recipients:
                 if recipient.final_at is None:
                     branch = Branch(timeline.account_id, recipient.email.rpartition("@")[2].lower())
-                    lesson = await standings.stopping(
+                    limit_change = await learned_limits.stopping(
                         connection, _lanes_of(recipient), domain, branch, self._clock.now()
                     )
-                    if lesson is not None:
-                        found[recipient.position] = lesson
+                    if limit_change is not None:
+                        found[recipient.position] = limit_change
         return found
 
     async def queue(self) -> QueueView:
@@ -95,7 +111,7 @@ class Monitor:
         now = self._clock.now()
         async with snapshot(self._database) as connection:
             counted = await backlog.backlog(connection, now, now + self._ticket_lease)
-            reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
+            reports = await lanes.reports(connection, now - lanes.REPORTS_SHOWN_FOR)
         return QueueView(now, counted, reports)
 
     async def waiting(self) -> WaitingView:
@@ -103,11 +119,11 @@ class Monitor:
         now = self._clock.now()
         async with snapshot(self._database) as connection:
             counted = await backlog.backlog(connection, now, now + self._ticket_lease)
-            totals = await lane_reports.totals(connection, now - lane_reports.SHOWN_FOR)
+            totals = await lanes.totals(connection, now - lanes.REPORTS_SHOWN_FOR)
         return WaitingView(now, counted, totals)
 
     async def shares(self, count: int) -> QueueShares:
-        """Where the mail that waits goes, and whose it is."""
+        """Where the waiting mail goes, and whose it is."""
         async with self._database.connection() as connection:
             return await backlog.shares(connection, count)
 
@@ -119,28 +135,97 @@ class Monitor:
     async def operator_log(self, count: int) -> Sequence[OperatorLogEntry]:
         """What operators changed, in the installation or in an account; the newest first."""
         async with self._database.connection() as connection:
-            return await operator_log.newest(connection, count)
+            return await audit_log.newest_operator_entries(connection, count)
 
-    async def inbox(self) -> Sequence[InboxMail]:
+    async def postmaster_mail(self) -> Sequence[PostmasterMessage]:
         """Mail to postmaster@ and abuse@, newest first."""
         async with self._database.connection() as connection:
-            return await inbox.list_all(connection)
+            return await postmaster_mail.list_all(connection)
 
-    async def inbox_mail(self, given_id: str) -> tuple[InboxMail, bytes]:
-        """A mail, and its bytes as received."""
-        mail_id = ids.parse(ids.INBOX_MAIL, given_id)
+    async def postmaster_message(self, given_id: str) -> tuple[PostmasterMessage, bytes]:
+        """A message, and its bytes as received."""
+        mail_id = ids.parse(ids.POSTMASTER_MESSAGE, given_id)
         found = None
         if mail_id is not None:
             async with self._database.connection() as connection:
-                found = await inbox.find(connection, mail_id)
+                found = await postmaster_mail.find(connection, mail_id)
         if found is None:
-            raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {given_id!r}: `inbox list` shows what it has.")
+            raise Refusal(Code.NOT_FOUND, f"There is no message {given_id!r}: see `posthouse postmaster-mail list`.")
         return found
 
 
 def _lanes_of(recipient: RecipientTimeline) -> set[str]:
-    """Those that its mail may go in: known by the domain's name, or by the server of the last attempt."""
+    """The lanes that its mail may use: known by the domain's name, or by the server of the last attempt."""
     domain = recipient.email.rpartition("@")[2].lower()
-    exchanges = [attempt.exchange for attempt in recipient.attempts if attempt.exchange]
-    by_exchange = {lane_of(domain, exchange) for exchange in exchanges[-1:]}
-    return {domain, *by_exchange, *filter(None, [lane_by_name(domain)])}
+    mx_hosts = [attempt.mx_host for attempt in recipient.attempts if attempt.mx_host]
+    by_mx_host = {lane_of(domain, mx_host) for mx_host in mx_hosts[-1:]}
+    return {domain, *by_mx_host, *filter(None, [lane_by_name(domain)])}
+
+
+class QueueFigures(Flow):
+    def __init__(self, context: Context, *, ticket_lease: timedelta = TICKET_LEASE) -> None:
+        super().__init__(context)
+        self._ticket_lease = ticket_lease
+
+    async def run(self) -> None:
+        try:
+            await self._measure()
+        except BaseException:
+            for figure in (
+                metrics.QUEUE,
+                metrics.QUEUE_OLDEST,
+                metrics.HELD_AFTER_RESTORE,
+                metrics.WEBHOOK_QUEUE,
+                metrics.WEBHOOK_QUEUE_OLDEST,
+                metrics.WORKERS,
+            ):
+                figure.clear()
+            raise
+
+    async def _measure(self) -> None:
+        async with self._database.connection() as connection:
+            now = self._clock.now()
+            mail = await backlog.backlog(connection, now, now + self._ticket_lease)
+            webhooks, webhooks_oldest_due_at = await backlog.due_webhooks(connection, now)
+            restored = await restore.count_held(connection, backlog.COUNTED_MAX)
+            workers = await delivery_schedule.living_workers(connection, now)
+        for state in ("due", "leased", "claimed", "later", "held"):
+            metrics.QUEUE.set(getattr(mail, state).number, state)
+        metrics.QUEUE_OLDEST.set((now - (mail.oldest_due_at or now)).total_seconds())
+        metrics.HELD_AFTER_RESTORE.set(restored)
+        metrics.WEBHOOK_QUEUE.set(webhooks.number)
+        metrics.WEBHOOK_QUEUE_OLDEST.set((now - (webhooks_oldest_due_at or now)).total_seconds())
+        metrics.WORKERS.set(workers)
+
+
+class StorageFigures(Flow):
+    async def run(self) -> None:
+        try:
+            await self._measure()
+        except BaseException:
+            for figure in (metrics.PARTITIONS, metrics.DAYS_AHEAD, metrics.SEARCH_LAG):
+                figure.clear()
+            raise
+
+    async def _measure(self) -> None:
+        async with self._database.connection() as connection:
+            now = self._clock.now()
+            attached = await partitions.attached(connection)
+            progress = await search_index.progress(connection)
+        metrics.PARTITIONS.replace(
+            {(table,): sum(partition.table == table for partition in attached) for table in partitions.TABLES}
+        )
+        metrics.DAYS_AHEAD.set(_days_ahead(set(attached), now.date()))
+        if progress is not None:
+            behind = now - ids.time_of(min(progress.messages_to, progress.events_to))
+            metrics.SEARCH_LAG.set(max(0.0, behind.total_seconds()))
+
+
+def _days_ahead(attached: set[Partition], today: date) -> int:
+    """How many consecutive days after today every table has a partition for; -1 without today's."""
+    ahead = -1
+    while ahead <= PARTITION_DAYS_AHEAD and all(
+        Partition(today + timedelta(days=ahead + 1), table) in attached for table in partitions.TABLES
+    ):
+        ahead += 1
+    return ahead

@@ -1,4 +1,4 @@
-"""Checks of what others see of this installation: its name in DNS, the way out, the certificate; and of the machine."""
+"""Checks of what others see of this installation (hostname, outgoing port 25, certificate), and of the machine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,12 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from posthouse.flows.operate.spf_lookup import SpfLookup
-from posthouse.rules import address_check, certificate_check, host_check
+from posthouse.flows.operate.address_check import SpfLookup
+from posthouse.rules import outside_check
 from posthouse.rules.check_up import DoctorCheck, expect
 from posthouse.rules.public_address import Address
 from posthouse.wire.dns import HostAddresses, MxRecords, NoAnswer, Resolver
-from posthouse.wire.smtp_greeting import greeting
+from posthouse.wire.tls import greeting
 
 SECONDS_MAX: Final = 20.0
 CERTIFICATE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -22,7 +22,7 @@ CERTIFICATE_BYTES_MAX: Final = 4 * 1024 * 1024
 class OutsideSettings:
     """`return_path` is the domain that bounces come back to; `takes_bounces`: the part `inbound` is set up.
 
-    `files` are how many open files the parts need, by the setting that says so, and `files_max` how many they may have.
+    `files` is how many open files the parts need, by the setting that decides it; `files_max` is how many are allowed.
     """
 
     hostname: str
@@ -37,7 +37,7 @@ class OutsideSettings:
 
 
 class OutsideChecks:
-    """`name_servers` are asked one by one, each by a resolver of its own; `resolver` is that of the service."""
+    """`name_servers` are asked one by one, each with its own resolver; `resolver` is that of the service."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class OutsideChecks:
         self._greeting = greeting
 
     async def outbound(self, *, has_addresses: bool) -> list[DoctorCheck]:
-        """For an installation whose mail leaves. Sending addresses that were added are checked by themselves."""
+        """For an installation whose mail leaves. Sending addresses that were added are checked separately."""
         checks = list(await asyncio.gather(*(self._name_server(*pair) for pair in self._name_servers.items())))
-        name = host_check.check_name(self._settings.hostname)
+        name = outside_check.check_hostname(self._settings.hostname)
         checks.append(name)
-        # Without DNS, or a name, all that follows would only repeat it.
+        # Without DNS, or a hostname, all later checks would only repeat this result.
         if name.is_well and (not checks[:-1] or any(check.is_well for check in checks[:-1])):
             try:
                 async with asyncio.timeout(SECONDS_MAX):
@@ -76,8 +76,8 @@ class OutsideChecks:
         return expect(
             "resolver",
             is_alive,
-            "answers" if is_alive else "gives no answer",
-            "Start it, or name others in service.resolvers or /etc/resolv.conf: one on the same machine is best.",
+            "answers" if is_alive else "doesn't answer",
+            "Start it, or set others in service.resolvers or /etc/resolv.conf: one on the same machine is best.",
             name,
         )
 
@@ -103,10 +103,10 @@ class OutsideChecks:
         return checks
 
     async def _reverse(self, ip: Address, forward: Sequence[Address]) -> DoctorCheck:
-        names = await self._resolver.host_names(address_check.reverse_name(ip))
+        names = await self._resolver.host_names(outside_check.reverse_name(ip))
         if names is None:
             return DoctorCheck("reverse_dns", True, "not checked: DNS gave no answer", subject=f"of {ip}")
-        finding = address_check.names_finding(ip, self._settings.hostname, names, forward)
+        finding = outside_check.names_finding(ip, self._settings.hostname, names, forward)
         return expect("reverse_dns", finding is None, ", ".join(names) or "none", finding or "", f"of {ip}")
 
     async def _spf_of(self, ip: Address) -> DoctorCheck:
@@ -114,12 +114,12 @@ class OutsideChecks:
         answer = await self._spf.allows(ip, domain)
         if answer.is_allowed is None:
             return DoctorCheck("spf", True, f"not checked: {answer.reason}", subject=f"for {ip}")
-        advice = address_check.spf_finding(ip, domain, answer.reason)
+        advice = outside_check.spf_finding(ip, domain, answer.reason)
         return expect("spf", answer.is_allowed, answer.reason or "allowed", advice, f"for {ip}")
 
     async def _return_path(self) -> DoctorCheck:
         domain, hostname = self._settings.return_path, self._settings.hostname.lower()
-        answer = await self._resolver.exchanges(domain)
+        answer = await self._resolver.mx_hosts(domain)
         if isinstance(answer, NoAnswer):
             return DoctorCheck("return_path", True, "not checked: DNS gave no answer")
         hosts = (
@@ -137,7 +137,7 @@ class OutsideChecks:
     async def _port_25(self) -> DoctorCheck:
         host = self._settings.port_25_host
         if not host:
-            return DoctorCheck("port_25", True, "not checked: doctor.port_25_host names no server to try")
+            return DoctorCheck("port_25", True, "not checked: doctor.port_25_host is empty")
         try:
             return DoctorCheck("port_25", True, f"{host}: {await self._greeting(host)}")
         except OSError as error:
@@ -146,7 +146,7 @@ class OutsideChecks:
             "port_25",
             False,
             found,
-            "Ask the network's owner to open port 25 outwards, or send by a relay that they offer.",
+            "Ask the network's owner to open outgoing port 25, or send through a relay that they offer.",
         )
 
     def _certificate(self, now: datetime) -> list[DoctorCheck]:
@@ -157,11 +157,11 @@ class OutsideChecks:
             certificate = _read(Path(settings.certificate_file))
             key = _read(Path(settings.key_file))
         except OSError as error:
-            return [certificate_check.unreadable(error)]
+            return [outside_check.unreadable_certificate(error)]
         authorities = None
         if settings.authorities_file:
-            authorities = certificate_check.authorities_of(_read(Path(settings.authorities_file)))
-        return list(certificate_check.check(certificate, key, settings.hostname, now, authorities))
+            authorities = outside_check.authorities_of(_read(Path(settings.authorities_file)))
+        return list(outside_check.check_certificate(certificate, key, settings.hostname, now, authorities))
 
     def _files(self) -> list[DoctorCheck]:
         most, needed = self._settings.files_max, self._settings.files or {}
@@ -188,5 +188,5 @@ def _no_answer() -> DoctorCheck:
         "hostname_dns",
         False,
         "DNS gave no answer",
-        "See whether the name servers of its domain answer: `dig +trace NAME`.",
+        "Check whether the name servers of its domain answer: `dig +trace NAME`.",
     )

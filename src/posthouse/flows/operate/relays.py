@@ -4,29 +4,20 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Final
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.operator_log import OperatorLog
+from posthouse.flows.shared.context import Flow
 from posthouse.rules import input_checks, route
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import addresses, relays
+from posthouse.store import relays, sending_addresses
 from posthouse.store.audit_log import Detail
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.store.relays import RelayRow as RelayRow
-from posthouse.store.seal import Sealer
 
 PER_SECOND_MAX: Final = 1_000.0
 PER_DAY_MAX: Final = 100_000_000
 CREDENTIAL_CHARACTERS_MAX: Final = 500
 
 
-class Relays:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, sealer: Sealer) -> None:
-        self._database = database
-        self._clock = clock
-        self._log = OperatorLog(chance)
-        self._sealer = sealer
-
+class Relays(Flow):
     async def list_relays(self) -> Sequence[RelayRow]:
         async with self._database.connection() as connection:
             return await relays.list_all(connection)
@@ -42,16 +33,16 @@ class Relays:
         per_second: float,
         per_day: int | None = None,
     ) -> RelayRow:
-        """A relay, or other values for the one of this name."""
+        """Add a relay, or change the one with this name."""
         if route.is_name(name) is None:
             raise invalid("A relay's name has 1 to 40 characters: a–z, 0–9 and hyphens, none at its beginning.")
         host = input_checks.domain_name(host)
         if not 1 <= port <= 65_535:
             raise invalid("A port is a number from 1 to 65535.")
         if not isfinite(per_second) or not 0 < per_second <= PER_SECOND_MAX:
-            raise invalid(f"The rate is above 0 and at most {PER_SECOND_MAX:.0f} mails per second.")
+            raise invalid(f"The rate is above 0 and at most {PER_SECOND_MAX:.0f} messages per second.")
         if per_day is not None and not 0 < per_day <= PER_DAY_MAX:
-            raise invalid(f"A day's mails are above 0 and at most {PER_DAY_MAX:,}.")
+            raise invalid(f"The messages per day are above 0 and at most {PER_DAY_MAX:,}.")
         _check_credential("username", username)
         _check_credential("password", password)
         now = self._clock.now()
@@ -62,7 +53,7 @@ class Relays:
                 host=host,
                 port=port,
                 username=username,
-                password_sealed=self._sealer.seal(password.encode(), relays.password_purpose(name)),
+                password_sealed=self._keys.sealer.seal(password.encode(), relays.password_purpose(name)),
                 per_second=per_second,
                 per_day=per_day,
                 now=now,
@@ -84,17 +75,17 @@ class Relays:
             await self._note(tx, "relay.removed", name, {})
 
     async def set_pool_relay(self, pool: str, relay: str | None) -> None:
-        """Mail of the pool that none of its addresses may send takes this relay; None: it waits."""
+        """Send mail of the pool through this relay while none of its addresses may send it; None: it waits."""
         async with self._database.transaction() as tx:
             if relay is not None and relay not in await relays.lock(tx):
                 raise _no_relay(relay)
-            if pool not in await addresses.pools_by_name(tx):
-                raise Refusal(Code.NOT_FOUND, f"There is no pool {pool!r}: make it with `posthouse pool add {pool}`.")
-            await addresses.set_pool_relay(tx, pool, relay)
+            if pool not in await sending_addresses.pools_by_name(tx):
+                raise Refusal(Code.NOT_FOUND, f"There is no pool {pool!r}: create it with `posthouse pool add {pool}`.")
+            await sending_addresses.set_pool_relay(tx, pool, relay)
             await self._note(tx, "pool.relay_set", pool, {"relay": relay})
 
     async def _note(self, tx: Connection, action: str, target: str, detail: Detail) -> None:
-        await self._log.note(tx, action, target, self._clock.now(), detail)
+        await self._operator_log.add_entry(tx, action, target, self._clock.now(), detail)
 
 
 def _check_credential(what: str, given: str) -> None:
@@ -103,4 +94,4 @@ def _check_credential(what: str, given: str) -> None:
 
 
 def _no_relay(name: str) -> Refusal:
-    return Refusal(Code.NOT_FOUND, f"There is no relay {name!r}: `posthouse relay list` shows those there are.")
+    return Refusal(Code.NOT_FOUND, f"There is no relay {name!r}: `posthouse relay list` shows the relays.")

@@ -1,11 +1,11 @@
-"""Seals anew, with the active key, what a retired key sealed: then the retired key can be removed."""
+"""Reseals with the active key what a retired key sealed, so that the retired key can be removed."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
-from posthouse.store import domains, endpoints, relays, second_factors, webhooks
-from posthouse.store.postgres import Connection, Database
-from posthouse.store.seal import Sealer
+from posthouse.flows.shared.context import Flow
+from posthouse.store import domains, endpoints, relays, second_factors
+from posthouse.store.postgres import Connection
 
 SEALS_A_BATCH: Final = 200
 
@@ -15,21 +15,16 @@ class _Batch(NamedTuple):
     secrets: int
 
 
-class Reseal:
-    def __init__(self, *, database: Database, sealer: Sealer) -> None:
-        self._database = database
-        self._sealer = sealer
-
+class Reseal(Flow):
     async def run(self) -> int:
-        """Returns how many secrets were sealed anew."""
-        retired = sorted(self._sealer.retired_key_ids)
+        """Returns how many secrets were resealed."""
+        retired = sorted(self._keys.sealer.retired_key_ids)
         if not retired:
             return 0
         total = 0
         for reseal in (
             self._domains,
             self._waiting_keys,
-            self._webhooks,
             self._endpoints,
             self._second_factors,
             self._relays,
@@ -71,27 +66,14 @@ class Reseal:
                 secrets += 2
         return _Batch(len(found), secrets)
 
-    async def _webhooks(self, tx: Connection, retired: Sequence[str]) -> _Batch:
-        found = await webhooks.sealed_with(tx, retired, SEALS_A_BATCH)
-        for row in found:
-            sealed = self._resealed(row.secret_sealed, webhooks.secret_purpose(row.account_id))
-            await webhooks.reseal(tx, row, sealed)
-        return _Batch(len(found), len(found))
-
     async def _endpoints(self, tx: Connection, retired: Sequence[str]) -> _Batch:
         found = await endpoints.sealed_with(tx, retired, SEALS_A_BATCH)
         secrets = 0
         for row in found:
-            purpose = endpoints.secret_purpose(row.account_id, row.id)
-            before, given = row.previous_secret_sealed, row.headers_sealed
-            await endpoints.reseal(
-                tx,
-                row,
-                self._resealed(row.secret_sealed, purpose),
-                None if before is None else self._resealed(before, purpose),
-                None if given is None else self._resealed(given, endpoints.headers_purpose(row.account_id, row.id)),
-            )
-            secrets += 1 + (before is not None) + (given is not None)
+            values = endpoints.sealed_values(row)
+            resealed = [None if sealed is None else self._resealed(sealed, purpose) for sealed, purpose in values]
+            await endpoints.reseal(tx, row, resealed)
+            secrets += sum(sealed is not None for sealed in resealed)
         return _Batch(len(found), secrets)
 
     async def _second_factors(self, tx: Connection, retired: Sequence[str]) -> _Batch:
@@ -108,4 +90,4 @@ class Reseal:
         return _Batch(len(found), len(found))
 
     def _resealed(self, sealed: bytes, purpose: bytes) -> bytes:
-        return self._sealer.seal(self._sealer.open(sealed, purpose), purpose)
+        return self._keys.sealer.seal(self._keys.sealer.open(sealed, purpose), purpose)

@@ -1,38 +1,31 @@
 """The sandbox domain: a verified domain of the operator's account that new accounts may send their first mail from.
 
-Each gets a row of its own for it, verified and marked as shared: what it sends is from a domain that it has
-(promise 11), and return paths, suppressions and unsubscriptions are the account's as for any other domain. Only the
-keys are the operator's. Mail from it goes to members of the account and to the simulator (`accept.preparation`).
+Each account gets its own row for it, verified and marked as shared. So its mail is from a domain that it has
+(promise 11), and return paths, suppressions and unsubscriptions belong to the account as for any other domain. Only
+the keys are the operator's. Mail from it may go only to members of the account and to the simulator
+(`accept.preparation`).
 
-Rows are never deleted: the audit compares old mail with them. A row that is no longer shared is not verified, and
-not shown.
+Rows are never deleted, because the audit compares old mail with them. A row that is no longer shared is not verified,
+and not shown.
 """
 
 from datetime import datetime
 from typing import Final
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store import accounts, domains
 from posthouse.store.domains import DomainRow
-from posthouse.store.postgres import Connection, Database
-from posthouse.store.seal import Sealer
+from posthouse.store.postgres import Connection
 
-CHANGED_AT_ONCE_MAX: Final = 500
+CHANGED_BATCH_MAX: Final = 500
 
 
-class SandboxDomain:
-    def __init__(
-        self, *, database: Database, clock: Clock, chance: Chance, sealer: Sealer, name: str, account: str
-    ) -> None:
-        """`account` is the name or id of the account that has the domain; an empty `name`: nothing is shared."""
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._sealer = sealer
+class SandboxDomain(Flow):
+    def __init__(self, context: Context, *, name: str, account: str) -> None:
+        """`account` is the name or id of the account that has the domain; with an empty `name`, nothing is shared."""
+        super().__init__(context)
         self.name = name
         self.account = account
 
@@ -46,7 +39,7 @@ class SandboxDomain:
         return await self._source(connection) is not None
 
     async def run(self) -> int:
-        """Give rows to accounts without a verified domain, take back what is shared no more; how many changed."""
+        """Give rows to accounts without a verified domain, take back those no longer shared; returns the number."""
         async with self._database.connection() as connection:
             source = await self._source(connection)
         changed = 0
@@ -59,11 +52,11 @@ class SandboxDomain:
 
     async def _step(self, tx: Connection, source: DomainRow | None) -> int:
         now = self._clock.now()
-        count = await domains.unshare(tx, "" if source is None else source.name, now, CHANGED_AT_ONCE_MAX)
+        count = await domains.unshare(tx, "" if source is None else source.name, now, CHANGED_BATCH_MAX)
         if source is None or count:
             return count
-        count = await domains.share_again(tx, source, now, CHANGED_AT_ONCE_MAX)
-        for account_id in await domains.accounts_without(tx, source.name, CHANGED_AT_ONCE_MAX - count):
+        count = await domains.share_again(tx, source, now, CHANGED_BATCH_MAX)
+        for account_id in await domains.accounts_without(tx, source.name, CHANGED_BATCH_MAX - count):
             await domains.insert(tx, self._row(source, account_id, now), now)
             count += 1
         return count
@@ -80,7 +73,7 @@ class SandboxDomain:
         return row if is_shareable else None
 
     def _row(self, source: DomainRow, account_id: AccountId, now: datetime) -> DomainRow:
-        domain_id = DomainId(new_id(self._chance, now))
+        domain_id = DomainId(new_id(self._randomness, now))
         return DomainRow(
             account_id=account_id,
             id=domain_id,
@@ -92,7 +85,7 @@ class SandboxDomain:
             verified_at=now,
             checked_at=None,
             missing_since=None,
-            # The key itself stays in the operator's row.
-            dkim_sealed=self._sealer.seal(b"", domains.dkim_purpose(account_id, domain_id)),
+            # The key itself is only in the operator's row.
+            dkim_sealed=self._keys.sealer.seal(b"", domains.dkim_purpose(account_id, domain_id)),
             shared_from=source.account_id,
         )

@@ -1,20 +1,21 @@
-"""Enters new messages and their results into the search index, under the terms they are found by.
+"""Adds new messages and their results to the search index, under the terms by which they are found.
 
-Nothing of this is done when a message is accepted. One process at a time reads what is settled, from where the last
-run stopped; a batch and its progress are one transaction, and a batch that is entered twice is stored once.
+None of this is done when a message is accepted. One process at a time reads what is settled, from where the last run
+stopped. A batch and its progress are one transaction, and a batch that is added twice is stored once.
 """
 
 from datetime import timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from posthouse.clock import Clock
-from posthouse.rules import metadata, search
+from posthouse.flows.shared.context import Context, Flow
+from posthouse.rules import search
 from posthouse.rules.ids import lowest_id, time_of
+from posthouse.rules.message import read_metadata
 from posthouse.rules.search import SearchField
-from posthouse.store import advisory_lock, search_index
-from posthouse.store.advisory_lock import LockName
-from posthouse.store.postgres import Connection, Database
+from posthouse.store import postgres, search_index
+from posthouse.store.postgres import AdvisoryLock as LockName
+from posthouse.store.postgres import Connection
 from posthouse.store.search_index import IndexEntry, IndexProgress, NewMessage
 
 BATCH: Final = 2_000
@@ -26,24 +27,23 @@ SPAN_SHORTEST: Final = timedelta(seconds=10)
 
 
 class IndexingRun(NamedTuple):
-    """What a run entered."""
+    """What a run added."""
 
     messages: int = 0
     results: int = 0
 
 
-class SearchIndexer:
-    def __init__(self, *, database: Database, clock: Clock, batch: int = BATCH) -> None:
-        self._database = database
-        self._clock = clock
+class SearchIndexer(Flow):
+    def __init__(self, context: Context, *, batch: int = BATCH) -> None:
+        super().__init__(context)
         self._batch = batch
         self._span = timedelta(hours=1)
 
     async def run(self) -> IndexingRun:
-        """Enter everything that is settled, unless another process does it."""
+        """Add everything that is settled, unless another process does it."""
         async with (
             self._database.connection() as connection,
-            advisory_lock.try_lock(connection, LockName.SEARCH_INDEX) as is_held,
+            postgres.try_advisory_lock(connection, LockName.SEARCH_INDEX) as is_held,
         ):
             if not is_held:
                 return IndexingRun()
@@ -56,7 +56,7 @@ class SearchIndexer:
             return IndexingRun(messages, results)
 
     async def _progress(self, connection: Connection) -> IndexProgress | None:
-        """Where to continue: from the first day that is kept, the first time."""
+        """Where to continue; the first time, from the first day that is stored."""
         progress = await search_index.progress(connection)
         if progress is not None:
             return progress
@@ -84,7 +84,7 @@ class SearchIndexer:
             before = self._reach(since, settled)
             found = await search_index.new_results(connection, since, before, self._batch)
             since = self._next(before, [result.event_id for result in found])
-            # All events of a message give the same status once the last is there.
+            # All events of a message give the same status once the last one is stored.
             entries = {
                 IndexEntry(result.account_id, search.term(SearchField.STATUS, result.status), result.message_id)
                 for result in found
@@ -100,7 +100,7 @@ class SearchIndexer:
         return min(settled, lowest_id(time_of(since) + self._span))
 
     def _next(self, before: UUID, found: list[UUID]) -> UUID:
-        """Where to continue; the next span is longer if this span held little, and shorter if it held too much."""
+        """Where to continue; the next span is longer if this one contained little, shorter if it contained too much."""
         if len(found) < self._batch:
             self._span = min(self._span * 2, SPAN_LONGEST)
             return before
@@ -117,6 +117,6 @@ def _entries(message: NewMessage) -> list[IndexEntry]:
         template=message.template,
         source=message.source,
         credential_id=message.credential_id,
-        metadata=metadata.read(message.metadata),
+        metadata=read_metadata(message.metadata),
     )
     return [IndexEntry(message.account_id, term, message.id) for term in terms]

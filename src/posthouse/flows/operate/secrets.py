@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Final
 
-from posthouse.clock import Clock
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.rules.limits import JWT_LIFETIME_SECONDS, OLD_LINK_DAYS
-from posthouse.rules.pepper import Peppers
-from posthouse.store import doctor, last_done, secret_uses
-from posthouse.store.postgres import Connection, Database
-from posthouse.store.seal import Sealer
+from posthouse.store import doctor, maintenance
+from posthouse.store.postgres import Connection
 
 PEPPER: Final = "pepper"
 TOKEN_SECRET: Final = "jwt secret"  # noqa: S105 (its name)
@@ -23,7 +21,7 @@ LINK_LIFETIME: Final = timedelta(days=OLD_LINK_DAYS)
 
 @dataclass(frozen=True, slots=True)
 class SecretUse:
-    """`needed_until` is when the last of what it signed has ended, if that is not counted in `uses`."""
+    """`needed_until` is when the last token that it signed expires, if those are not counted in `uses`."""
 
     kind: str
     id: str
@@ -37,32 +35,20 @@ class SecretUse:
         return self.is_known and not self.is_active and not self.uses and is_over
 
 
-class Secrets:
-    def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        peppers: Peppers,
-        jwt_secret: str,
-        other_jwt_secrets: Sequence[str],
-        sealer: Sealer,
-    ) -> None:
+class Secrets(Flow):
+    def __init__(self, context: Context, *, other_jwt_secrets: Sequence[str]) -> None:
         """`other_jwt_secrets` are their names."""
-        self._database = database
-        self._clock = clock
-        self._peppers = peppers
-        self._jwt_secret = jwt_secret
+        super().__init__(context)
+        self._jwt_secret = context.keys.token_secrets[0]
         self._other_jwt_secrets = other_jwt_secrets
-        self._sealer = sealer
 
     async def all_now(self) -> tuple[Sequence[SecretUse], datetime]:
-        """All of them, and the time. Notes which secrets are active: what an old one signed ends a while after that."""
+        """All secrets, and the time. Notes which are active, because what an old one signed expires later than that."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            pepper_since = await self._active_since(tx, PEPPER, self._peppers.active.id, now)
+            pepper_since = await self._active_since(tx, PEPPER, self._keys.peppers.active.id, now)
             jwt_since = await self._active_since(tx, TOKEN_SECRET, _mark(self._jwt_secret), now)
-            hashed = await secret_uses.pepper_uses(tx, now)
+            hashed = await doctor.pepper_uses(tx, now)
             sealed = await doctor.sealing_key_uses(tx)
         found = [
             *self._all_peppers(hashed, pepper_since + LINK_LIFETIME),
@@ -76,15 +62,15 @@ class Secrets:
         return found, now
 
     async def _active_since(self, tx: Connection, kind: str, key: str, now: datetime) -> datetime:
-        return await last_done.note_first(tx, f"{kind} ", f"{kind} {key}", now)
+        return await maintenance.note_first(tx, f"{kind} ", f"{kind} {key}", now)
 
     def _all_peppers(self, uses: Mapping[str, Mapping[str, int]], needed_until: datetime) -> Sequence[SecretUse]:
-        known = [pepper.id for pepper in self._peppers.all]
+        known = [pepper.id for pepper in self._keys.peppers.all]
         return [
             SecretUse(
                 PEPPER,
                 key,
-                key == self._peppers.active.id,
+                key == self._keys.peppers.active.id,
                 key in known,
                 uses.get(key, {}),
                 needed_until if key in known[1:] else None,
@@ -93,19 +79,19 @@ class Secrets:
         ]
 
     def _all_seal_keys(self, uses: Mapping[str, int]) -> Sequence[SecretUse]:
-        retired = self._sealer.retired_key_ids
+        retired = self._keys.sealer.retired_key_ids
         return [
             SecretUse(
                 SEAL_KEY,
                 key,
-                key in self._sealer.key_ids - retired,
-                key in self._sealer.key_ids,
+                key in self._keys.sealer.key_ids - retired,
+                key in self._keys.sealer.key_ids,
                 {"sealed secrets": uses[key]} if uses.get(key) else {},
             )
-            for key in sorted(self._sealer.key_ids | uses.keys())
+            for key in sorted(self._keys.sealer.key_ids | uses.keys())
         ]
 
 
 def _mark(secret: str) -> str:
-    """Tells secrets apart, and reveals nothing of them."""
+    """A fingerprint that tells secrets apart and reveals nothing about them."""
     return blake2b(secret.encode(), person=b"jwt secret", digest_size=8).hexdigest()

@@ -1,8 +1,8 @@
-"""Counts each account's usage, and the reasons of its troubles, from its messages and events, apart from delivery.
+"""Counts each account's usage and the reasons of its failures from its messages and events, separately from delivery.
 
-A step counts some accounts for a window of time in one short transaction, together with its progress. A window ends a
-minute ago: no event is committed that late. A message may be, if the process that accepts it stalls between giving it
-an id and storing it. So a day is closed an hour after its end: what was accepted on it is counted once more, whole.
+A step counts some accounts for a window of time, in one short transaction together with its progress. A window ends a
+minute ago, because no event is committed that late. A message may be, if the process that accepts it stalls between
+giving it an id and storing it. So a day is closed an hour after its end: all mail accepted on it is counted once more.
 """
 
 from collections import Counter, defaultdict
@@ -11,17 +11,22 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
-from posthouse.clock import Clock
+import structlog
+
+from posthouse.flows.shared.context import Context, Flow
 from posthouse.rules import ids, usage
+from posthouse.rules import usage as rules
 from posthouse.rules.ids import AccountId
+from posthouse.rules.usage import Percentiles, percentiles
 from posthouse.store import events, provider_delays, usage_reasons
 from posthouse.store import usage as usage_store
 from posthouse.store.partitions import bounds
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
+from posthouse.store.provider_delays import KnownDelay as KnownDelay
 from posthouse.store.usage import AcceptedCount, ProviderCounts, ResultCount
 from posthouse.store.usage import CountingProgress as State
 
-# The most that is counted at once, also when the counter is behind: no statement may take long at any rate of mail.
+# The longest window of one step, also when the counter is behind: no statement may take long at any rate of mail.
 WINDOW_LONGEST: Final = timedelta(minutes=1)
 SETTLED_AFTER: Final = timedelta(seconds=60)
 CLOSED_AFTER: Final = timedelta(hours=1)
@@ -31,9 +36,11 @@ HOURS_KEPT: Final = timedelta(days=8)
 ACCOUNTS_A_STEP: Final = 200
 # A run ends after this many steps even if it is behind, for instance after an upgrade with 30 days of mail.
 STEPS_A_RUN_MAX: Final = 5_000
-ROWS_FORGOTTEN_AT_ONCE: Final = 5_000
+ROWS_FORGOTTEN_BATCH: Final = 5_000
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
+log = structlog.get_logger(__name__)
+ADVICE: Final = "posthouse lane explain PROVIDER shows what its lane has learned, posthouse queue top what is waiting"
 
 
 class CountingRun(NamedTuple):
@@ -44,22 +51,16 @@ class CountingRun(NamedTuple):
     forgotten: int = 0
 
 
-class UsageCounter:
+class UsageCounter(Flow):
     def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        accounts_a_step: int = ACCOUNTS_A_STEP,
-        window_longest: timedelta = WINDOW_LONGEST,
+        self, context: Context, *, accounts_a_step: int = ACCOUNTS_A_STEP, window_longest: timedelta = WINDOW_LONGEST
     ) -> None:
-        self._database = database
-        self._clock = clock
+        super().__init__(context)
         self._window_longest = window_longest
         self._accounts_a_step = accounts_a_step
 
     async def run(self) -> CountingRun:
-        """Counts up to a minute ago, closes days that are over, deletes old details."""
+        """Count up to a minute ago, close days that are over, and delete old details."""
         now = self._clock.now()
         async with self._database.connection() as connection:
             bound = ids.time_of(await events.settled_before(connection, now - SETTLED_AFTER))
@@ -68,12 +69,12 @@ class UsageCounter:
         steps = closed = 0
         while steps < STEPS_A_RUN_MAX and await self.step(bound):
             steps += 1
-        while closed < STEPS_A_RUN_MAX and await self.close():
+        while closed < STEPS_A_RUN_MAX and await self.recount_step():
             closed += 1
         async with self._database.transaction() as tx:
             oldest = now.date() - DETAILS_KEPT
-            forgotten = await usage_store.forget(tx, oldest, now - HOURS_KEPT, ROWS_FORGOTTEN_AT_ONCE)
-            forgotten += await usage_reasons.forget(tx, oldest, ROWS_FORGOTTEN_AT_ONCE)
+            forgotten = await usage_store.forget(tx, oldest, now - HOURS_KEPT, ROWS_FORGOTTEN_BATCH)
+            forgotten += await usage_reasons.forget(tx, oldest, ROWS_FORGOTTEN_BATCH)
         return CountingRun(steps, closed, forgotten)
 
     async def step(self, bound: datetime) -> bool:
@@ -82,13 +83,13 @@ class UsageCounter:
             state = await usage_store.lock(tx)
             if state is None:
                 return False
-            if state.low == state.high:
-                state = replace(state, high=usage.count_until(state.low, bound, self._window_longest))
-                if state.low == state.high:
+            if state.counted_before == state.pass_before:
+                state = replace(state, pass_before=usage.count_until(state.counted_before, bound, self._window_longest))
+                if state.counted_before == state.pass_before:
                     return False
-            found = await usage_store.accounts_after(tx, state.walked_to, self._accounts_a_step)
+            found = await usage_store.accounts_after(tx, state.pass_account_id, self._accounts_a_step)
             if found:
-                await self._count(tx, found, state.low, state.high)
+                await self._count(tx, found, state.counted_before, state.pass_before)
             await usage_store.advance(tx, _after(state, found, is_last=len(found) < self._accounts_a_step))
         return True
 
@@ -101,43 +102,46 @@ class UsageCounter:
         if troubled:
             await usage_reasons.add(tx, await usage_reasons.found(tx, troubled, low, high))
 
-    async def close(self) -> bool:
-        """Count once more what the next accounts sent on a day that is over; False if there is nothing to do."""
+    async def recount_step(self) -> bool:
+        """Count again what the next accounts sent on a day that is over; False if there is nothing to do."""
         async with self._database.connection() as connection:
             state = await usage_store.state(connection)
-            if state is None or state.low < bounds(state.closing)[1] + CLOSED_AFTER:
+            if state is None or state.counted_before < bounds(state.recount_day)[1] + CLOSED_AFTER:
                 return False
-            found = await usage_store.accounts_after(connection, state.closed_to, self._accounts_a_step)
+            found = await usage_store.accounts_after(connection, state.recount_account_id, self._accounts_a_step)
             accepted: dict[tuple[AccountId, datetime], AcceptedCount] = {}
-            hour, end = bounds(state.closing)
+            hour, end = bounds(state.recount_day)
             while hour < end:
-                # By the hour, so that no statement reads a large account's whole day.
+                # Hour by hour, so that no statement reads a large account's whole day.
                 for account_id, counts in (await usage_store.accepted(connection, found, hour, hour + _HOUR)).items():
                     accepted[account_id, hour] = counts
                 hour += _HOUR
         async with self._database.transaction() as tx:
             locked = await usage_store.lock(tx)
-            if locked is None or (locked.closing, locked.closed_to) != (state.closing, state.closed_to):
+            if locked is None or (locked.recount_day, locked.recount_account_id) != (
+                state.recount_day,
+                state.recount_account_id,
+            ):
                 return False
-            await usage_store.set_accepted(tx, state.closing, accepted)
+            await usage_store.set_accepted(tx, state.recount_day, accepted)
             if len(found) < self._accounts_a_step:
-                locked = replace(locked, closing=state.closing + _DAY, closed_to=None)
+                locked = replace(locked, recount_day=state.recount_day + _DAY, recount_account_id=None)
             else:
-                locked = replace(locked, closed_to=found[-1])
+                locked = replace(locked, recount_account_id=found[-1])
             await usage_store.advance(tx, locked)
         return True
 
 
 def _after(state: State, counted: list[AccountId], *, is_last: bool) -> State:
     if is_last:
-        return replace(state, low=state.high, walked_to=None)
-    return replace(state, walked_to=counted[-1])
+        return replace(state, counted_before=state.pass_before, pass_account_id=None)
+    return replace(state, pass_account_id=counted[-1])
 
 
 def _by_hour(
     hour: datetime, accepted: Mapping[AccountId, AcceptedCount], results: Sequence[ResultCount]
 ) -> dict[tuple[AccountId, datetime], Counter[str]]:
-    """What was accepted in this hour, and the results in the hours of their messages."""
+    """The messages accepted in this hour, and results, which count in the hours of their messages."""
     hours: defaultdict[tuple[AccountId, datetime], Counter[str]] = defaultdict(Counter)
     for account_id, counts in accepted.items():
         hours[account_id, hour].update(accepted=counts.live, test_accepted=counts.test)
@@ -148,25 +152,81 @@ def _by_hour(
 
 
 def _delivered_by_provider(results: Sequence[ResultCount]) -> dict[str, list[int]]:
-    """Of all accounts, after which time; in the hour of the delivery."""
+    """For all accounts, how long deliveries took; counted in the hour of the delivery."""
     providers: defaultdict[str, list[int]] = defaultdict(lambda: [0] * usage.COUNTS)
     for result in results:
-        if result.kind == "email.delivered" and result.exchange is not None and not result.is_test:
-            providers[usage.provider_of(result.exchange)][result.bucket] += result.recipients
+        if result.kind == "email.delivered" and result.mx_host is not None and not result.is_test:
+            providers[usage.provider_of(result.mx_host)][result.bucket] += result.recipients
     return providers
 
 
 def _by_provider(results: Sequence[ResultCount]) -> dict[tuple[AccountId, date, str], ProviderCounts]:
     providers: defaultdict[tuple[AccountId, date, str], ProviderCounts] = defaultdict(ProviderCounts)
     for result in results:
-        # No server, no latency.
-        if result.exchange is None or result.is_test:
+        # Simulated mail has no server, and so no latency.
+        if result.mx_host is None or result.is_test:
             continue
         day = result.hour.astimezone(UTC).date()
-        counts = providers[result.account_id, day, usage.provider_of(result.exchange)]
+        counts = providers[result.account_id, day, usage.provider_of(result.mx_host)]
         kind = result.kind.removeprefix("email.")
         counts.results[kind] += result.recipients
         counts.counts[result.bucket] += result.recipients
         if kind == "delivered":
             counts.delivered_counts[result.bucket] += result.recipients
     return providers
+
+
+class DelayRun(NamedTuple):
+    """What a run noted."""
+
+    begun: int = 0
+    ended: int = 0
+
+
+class ProviderLatency(NamedTuple):
+    """The time from acceptance to delivery."""
+
+    provider: str
+    delivered: int
+    times: Percentiles
+
+
+class ProviderDelays(Flow):
+    """Notes when a mailbox provider takes mail much later than in the week before, in the log and for the operator."""
+
+    async def known(self) -> Sequence[KnownDelay]:
+        """The current delays, the oldest first."""
+        async with self._database.connection() as connection:
+            return await provider_delays.known(connection)
+
+    async def latency(self) -> Sequence[ProviderLatency]:
+        """Mail that was delivered in this hour and the one before, the slowest provider first."""
+        now = self._clock.now()
+        async with self._database.connection() as connection:
+            recent = await provider_delays.sums(connection, rules.recent_since(now), now)
+        found = [(provider, sum(counts), percentiles(counts)) for provider, counts in recent.items()]
+        rows = [ProviderLatency(provider, count, times) for provider, count, times in found if times is not None]
+        return sorted(rows, key=lambda row: (-row.times.p95, row.provider))
+
+    async def run(self) -> DelayRun:
+        """Compare recent deliveries with the week before."""
+        now = self._clock.now()
+        since = rules.recent_since(now)
+        begun = ended = 0
+        async with self._database.transaction() as tx:
+            known = {found.provider for found in await provider_delays.known(tx)}
+            recent = await provider_delays.sums(tx, since, now)
+            asked = [provider for provider, counts in recent.items() if rules.may_be_delayed(counts)]
+            week = await provider_delays.sums(tx, since - rules.WEEK, since, asked) if asked else {}
+            for provider in sorted({*asked, *known}):
+                delay = rules.delay_of(recent.get(provider, ()), week.get(provider, ()), is_delayed=provider in known)
+                if delay is not None:
+                    is_new = await provider_delays.put(tx, provider, delay, now)
+                    begun += is_new
+                    if is_new:
+                        log.warning("provider_is_delayed", provider=provider, **delay._asdict(), advice=ADVICE)
+                elif await provider_delays.remove(tx, provider):
+                    ended += 1
+                    log.info("provider_is_delayed_no_more", provider=provider)
+            await provider_delays.forget(tx, since - rules.WEEK)
+        return DelayRun(begun, ended)

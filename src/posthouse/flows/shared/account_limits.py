@@ -1,4 +1,4 @@
-"""An account's sending limits: the service's defaults, and the account's own values where it has them."""
+"""An account's sending limits: the service's defaults, unless the account has its own values."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from posthouse.store.acceptance import AccountQuotaRow, Spending
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The limits of an account that has none of its own."""
+    """The limits of an account without its own values."""
 
     rate: Rate
     warmup_limits: tuple[int, ...] | None
@@ -21,7 +21,7 @@ class Defaults:
 
 
 def working_copy(row: AccountQuotaRow, defaults: Defaults) -> send_quota.Account:
-    """The account as the quota rules need it, with the defaults where it has no limits of its own."""
+    """The account as the quota rules need it, with the defaults for limits that it doesn't have itself."""
     own_limits = defaults.warmup_limits if row.warmup_limits is None else tuple(row.warmup_limits)
     return send_quota.Account(
         id=row.id,

@@ -1,8 +1,14 @@
 """The tasks that a worker has started: how it waits for them, and which it may cancel when it stops."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
@@ -14,6 +20,9 @@ class BackgroundTasks:
         self._running: set[asyncio.Task[None]] = set()
         self._stoppable: set[asyncio.Task[None]] = set()
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)
         self._running.add(task)
@@ -21,7 +30,7 @@ class BackgroundTasks:
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Meanwhile the current task may be cancelled by `finish`."""
+        """While the block runs, `finish` may cancel the current task."""
         task = asyncio.current_task()
         if task is not None:
             self._stoppable.add(task)
@@ -36,7 +45,7 @@ class BackgroundTasks:
             await asyncio.wait(self._running)
 
     async def finish(self, seconds: float) -> None:
-        """Let tasks finish; cancel those that do not in time and may be cancelled.
+        """Let tasks finish; cancel those that don't finish in time and may be cancelled.
 
         A task that only records an outcome is not cancelled.
         """
@@ -52,3 +61,28 @@ class BackgroundTasks:
         self._running.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.error("task_failed", exc_info=fault)
+
+
+# Threads for work that takes a core for a while: if there are few cores, the event loop and PostgreSQL come first.
+
+
+NICENESS: Final = 10
+THREADS: Final = 4
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def _lower() -> None:
+    """Lower the priority of this thread and of threads that it starts; only on Linux, elsewhere it is per process."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid it
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+_THREADS: Final = ThreadPoolExecutor(THREADS, "low-priority", initializer=_lower)
+
+
+async def in_low_priority(work: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    """Like `asyncio.to_thread`; the work should release the interpreter lock, as hashing and key generation do."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(work, *args, **kwargs))

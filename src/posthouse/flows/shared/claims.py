@@ -1,8 +1,9 @@
 """Claims: what a worker does with its tickets in PostgreSQL, from the claim to the recorded outcome.
 
-The same for mail and for webhooks; `ClaimStore` is what differs. Claims and outcomes of many tickets share their
-transactions, and there is no network inside one. A claim is valid while the worker's lease is, and an outcome counts
-only while its fence does. A ticket is acknowledged last. Whatever is lost on the way, the schedule makes due again.
+It is the same for mail and webhooks; only `ClaimStore` differs. Claims and outcomes of many tickets share their
+transactions, and nothing inside one waits for the network. A claim is valid while the worker's lease is, and an outcome
+counts only while its fence is current. A ticket is acknowledged last. Whatever is lost on the way, the schedule makes
+due again.
 
 The worker remembers what it has claimed and not yet recorded. If the connection breaks during a claim's COMMIT, rows
 may be claimed for this worker without its knowledge. It is then *unsure*: the next claim first releases all rows of
@@ -20,15 +21,13 @@ from uuid import UUID
 import structlog
 
 from posthouse import crash, metrics
-from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.background_tasks import BackgroundTasks
-from posthouse.flows.shared.batching import Batcher, submit_until_taken, together_or_apart
+from posthouse.flows.shared.group_commit import GroupCommit, submit_until_taken, together_or_apart
 from posthouse.flows.shared.tickets import HeldTickets, Item, TicketT
 from posthouse.flows.shared.worker_lease import SendPermit, WorkerLease
 from posthouse.rules import limits
-from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.linger import Linger
+from posthouse.rules.claim import BatchDelay
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.ticket import Ticket
 from posthouse.store.postgres import Connection, Database
@@ -36,7 +35,7 @@ from posthouse.wire.stream import StreamMessage
 
 log = structlog.get_logger(__name__)
 
-# How long a ticket stays in the stream after PostgreSQL could not be reached.
+# How long a ticket stays in the stream when PostgreSQL can't be reached.
 STORAGE_AWAY_SECONDS: Final = 2.0
 
 
@@ -100,7 +99,7 @@ class CrashPoints:
 class ClaimStore(ABC, Generic[TicketT, ClaimedT, OutcomeT]):
     """The statements for one kind of work, each inside the transaction `tx`."""
 
-    kind: str  # as the metrics name it
+    kind: str  # its name in the metrics
     points: CrashPoints
 
     @abstractmethod
@@ -123,26 +122,23 @@ class ClaimStore(ABC, Generic[TicketT, ClaimedT, OutcomeT]):
 
     @abstractmethod
     def log_fields(self, work: TicketT | OutcomeT) -> Mapping[str, str]:
-        """How a log line names the work."""
+        """The fields that identify the work in a log line."""
 
     def goes_alone(self, claimed: ClaimedT) -> bool:
-        """Whether it must not be claimed together with the others of its group."""
+        """Whether it can't be claimed together with the others of its group."""
         del claimed
         return False
 
     def publish(self, tickets: Sequence[Ticket]) -> None:
-        """Publish the tickets that a committed record has made."""
+        """Publish the tickets that a committed record has created."""
 
 
 class _NotTogetherError(Exception):
-    """A group was claimed of which each member must go alone."""
+    """A group was claimed whose members must be claimed one by one."""
 
 
 class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
-    """One for each process and kind of work. Nothing may be claimed before the lease was renewed once.
-
-    `renewals` are connections for the lease alone, which must not wait for those that claim and record.
-    """
+    """One instance for each process and kind of work. Nothing may be claimed before the lease was renewed once."""
 
     def __init__(
         self,
@@ -151,21 +147,23 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         *,
         database: Database,
         clock: Clock,
-        chance: Chance,
-        claim_linger: Linger,
-        record_linger: Linger,
-        worker_lease: timedelta = WORKER_LEASE,
-        renewals: Database | None = None,
+        lease: WorkerLease,
+        claim_batch_delay: BatchDelay,
+        record_batch_delay: BatchDelay,
     ) -> None:
         self._store: ClaimStore[TicketT, ClaimedT, OutcomeT] = store
         self._points = store.points
         self._database = database
         self._clock = clock
-        self._lease = WorkerLease(database=renewals or database, clock=clock, chance=chance, lease=worker_lease)
+        self._lease = lease
         self._held: HeldTickets[TicketT] = HeldTickets(kind, clock.monotonic)
-        self._claiming: Batcher[Sequence[TicketT], list[ClaimedT]] = Batcher(self._claim_batch, linger=claim_linger)
-        self._recording: Batcher[Sequence[OutcomeT], None] = Batcher(self._record_batch, linger=record_linger)
-        self._postponing: Batcher[Sequence[Postponement[TicketT]], None] = Batcher(self._postpone_batch)
+        self._claiming: GroupCommit[Sequence[TicketT], list[ClaimedT]] = GroupCommit(
+            self._claim_batch, batch_delay=claim_batch_delay
+        )
+        self._recording: GroupCommit[Sequence[OutcomeT], None] = GroupCommit(
+            self._record_batch, batch_delay=record_batch_delay
+        )
+        self._postponing: GroupCommit[Sequence[Postponement[TicketT]], None] = GroupCommit(self._postpone_batch)
         # By their keys without the fence.
         self._known: dict[tuple[object, ...], ClaimedT] = {}
         self._is_unsure = False
@@ -177,9 +175,9 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         return self._lease.id
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many more tickets this worker can hold."""
-        return 0 if self.is_stopping else self._held.room
+        return 0 if self.is_stopping else self._held.capacity
 
     @property
     def is_idle(self) -> bool:
@@ -187,43 +185,43 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         return self._held.is_empty
 
     def permit(self, seconds_max: float) -> SendPermit:
-        """To be made before the claim, so that the claim is no older than its permit."""
+        """To be created before the claim, so that the claim is not older than its permit."""
         return self._lease.permit(seconds_max)
 
-    async def take(self, messages: Iterable[StreamMessage]) -> list[Item[TicketT]]:
-        return await self._held.take(messages)
+    async def take_tickets(self, messages: Iterable[StreamMessage]) -> list[Item[TicketT]]:
+        return await self._held.take_tickets(messages)
 
     async def renew(self) -> None:
         await self._lease.renew()
         if self._is_unsure:
-            await self._claiming.submit(())  # claims nothing, but releases what is unknown
+            await self._claiming.submit(())  # claims nothing, but releases unknown rows
 
     async def heartbeat(self) -> None:
         await self._held.heartbeat()
 
     async def drain(self, waiting: Iterable[Item[TicketT]], seconds: float) -> None:
-        """Give back the tickets that wait, let running work finish, and retire the worker.
+        """Give back waiting tickets, let running work finish, and retire the worker.
 
-        Everything is recorded, unless PostgreSQL stays away: then the end of the lease makes it due again.
+        Everything is recorded, unless PostgreSQL stays unavailable: then the end of the lease makes it due again.
         """
         self.is_stopping = True
-        await self._held.give_back(waiting)
+        await self._held.release_tickets(waiting)
         await self.tasks.finish(seconds)
         await self._lease.retire()
 
     async def claim(self, tickets: Sequence[TicketT]) -> list[ClaimedT]:
-        """The claims for a group of tickets; those of late tickets are absent.
+        """The claims for a group of tickets, without those of late tickets.
 
-        Of a group whose members go alone, only the first is claimed.
+        If the members of a group must be claimed one by one, only the first is claimed.
         """
         return await self._claiming.submit(tickets, tickets[0].account_id if tickets else None, len(tickets))
 
     def hurry(self) -> None:
-        """Others wait until what is being claimed is done."""
+        """Shorten the delay, because others wait for what is being claimed."""
         self._claiming.hurry()
 
     async def record(self, outcomes: Sequence[OutcomeT]) -> None:
-        """However long PostgreSQL is away: what was sent can't be withdrawn, so its outcome must be recorded."""
+        """Retry however long PostgreSQL is unavailable: sent mail can't be withdrawn, so its outcome must be stored."""
         if not outcomes:
             return
         try:
@@ -236,24 +234,24 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         self.forget(outcomes)
 
     def forget(self, outcomes: Iterable[OutcomeT]) -> None:
-        """These claims are over."""
+        """Forget these claims."""
         for outcome in outcomes:
             self._known.pop(outcome.key[:-1], None)
 
     async def postpone(self, postponements: Sequence[Postponement[TicketT]]) -> None:
-        """Tickets that were not claimed are worth nothing from now on, and their rows are due later."""
-        for start in range(0, len(postponements), limits.BATCH_RECIPIENTS_MAX):
-            part = postponements[start : start + limits.BATCH_RECIPIENTS_MAX]
+        """Void tickets that were not claimed, and make their rows due later."""
+        for start in range(0, len(postponements), limits.GROUP_COMMIT_RECIPIENTS_MAX):
+            part = postponements[start : start + limits.GROUP_COMMIT_RECIPIENTS_MAX]
             await self._postponing.submit(part, recipients=len(part))
 
     async def postpone_items(self, late: Sequence[tuple[Item[TicketT], float]]) -> None:
-        """Postpone tickets for which there is no room here, each by its seconds."""
+        """Postpone tickets for which there is no space, each by its seconds."""
         now = self._clock.now()
         items = [item for item, _ in late]
         try:
             await self.postpone([Postponement(item.ticket, now + timedelta(seconds=seconds)) for item, seconds in late])
         except Refusal:
-            await self._held.give_back(items, STORAGE_AWAY_SECONDS)
+            await self._held.release_tickets(items, STORAGE_AWAY_SECONDS)
             return
         except Exception:
             # The schedule makes them due again all the same.
@@ -265,17 +263,17 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         await self._held.acknowledge(items)
         crash.point(self._points.after_ack)
 
-    async def give_back(self, items: Iterable[Item[TicketT]]) -> None:
-        await self._held.give_back(items)
+    async def release_tickets(self, items: Iterable[Item[TicketT]]) -> None:
+        await self._held.release_tickets(items)
 
     async def give_up(self, items: Sequence[Item[TicketT]], fault: Exception) -> None:
         """Give up tickets whose work failed before there was an outcome."""
         if isinstance(fault, Refusal):
-            # PostgreSQL is away: the stream delivers the tickets again when it may be back.
+            # PostgreSQL is unavailable: the stream delivers the tickets again when it may be back.
             log.debug("claim_refused", cause=repr(fault.__cause__))
-            await self._held.give_back(items, STORAGE_AWAY_SECONDS)
+            await self._held.release_tickets(items, STORAGE_AWAY_SECONDS)
             return
-        # A fault of ours, which would repeat at once: try again no sooner than the schedule says.
+        # The fault is ours, and would repeat immediately, so the schedule decides when to try again.
         fields = self._store.log_fields(items[0].ticket) if items else {}
         log.error("claim_failed", exc_info=fault, **fields)
         await self._held.acknowledge(items)
@@ -292,14 +290,14 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
                 if was_unsure:
                     await self._store.release_unknown(tx, self.worker_id, self._known.values(), now)
                 found = await self._store.claim(tx, self.worker_id, tickets, now)
-                # By the fence as well: an older ticket for the same row may be beside the one that counted.
+                # The fence is part of the key: an older ticket for the same row may be next to the one that counted.
                 by_key = {_ticket_key(claimed): claimed for claimed in found}
                 groups = [[by_key[ticket.key] for ticket in group if ticket.key in by_key] for group in batch]
                 if any(len(group) > 1 and self._store.goes_alone(group[0]) for group in groups):
                     raise _NotTogetherError
                 crash.point(self._points.before_claim_commit)
         except _NotTogetherError:
-            # Rolled back: nothing is claimed, and now it is known which groups must be narrowed to one member.
+            # Rolled back: nothing is claimed, and now it is known which groups must be reduced to one member.
             self._is_unsure = was_unsure
             return await self._claim([self._narrowed(*pair) for pair in zip(batch, groups, strict=True)])
         crash.point(self._points.after_claim_commit)

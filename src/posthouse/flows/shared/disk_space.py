@@ -1,8 +1,8 @@
-"""Disk space: whether there is room for more mail.
+"""Disk space: whether more mail can be stored.
 
-A PostgreSQL whose disk is full stops, and may not start again. So while there is still room, requests by which
-customers store more are refused; delivery, its results, upkeep and reading go on. Flows that store something call
-`require`, which costs nothing: the space is measured in the background.
+PostgreSQL stops when its disk is full, and may not start again. So requests by which customers store more are refused
+while there is still some space; delivery, its results, maintenance and reading continue. Flows that store something
+call `require`, which costs nothing, because the space is measured in the background.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from posthouse import metrics
-from posthouse.rules.disk_space import FreeMark, Mark, UsedMark, no_room
+from posthouse.rules.disk_space import FreeMark, Mark, UsedMark, no_capacity
 from posthouse.rules.refusal import Refusal
 from posthouse.store import doctor
 from posthouse.store.postgres import Database
@@ -21,15 +21,13 @@ from posthouse.store.postgres import Database
 log = structlog.get_logger(__name__)
 
 
-# Where packages put PostgreSQL's data, for a database user who may not ask for the directory.
+# Where packages put PostgreSQL's data, for a database user who may not query the directory.
 _USUAL_DIRECTORIES: Final = ("/var/lib/postgresql", "/var/lib/pgsql", "/var/lib/postgres")
-NOT_MEASURED: Final = (
-    "set disk_space.directory, or disk_space.database_bytes_max where PostgreSQL is on another machine"
-)
+NOT_MEASURED: Final = "set disk_space.directory, or disk_space.database_bytes_max if PostgreSQL is on another machine"
 
 
 class Gauge(NamedTuple):
-    """Something that is measured. `measure` may raise an OSError or a Refusal; it returns None for what isn't here."""
+    """Something to measure. `measure` may raise an OSError or a Refusal; it returns None if the thing isn't here."""
 
     name: str
     mark: Mark
@@ -37,7 +35,7 @@ class Gauge(NamedTuple):
 
 
 class DiskSpace:
-    """Without gauges nothing is measured, and there is always room."""
+    """Without gauges nothing is measured, and nothing is refused."""
 
     def __init__(self, gauges: Sequence[Gauge] = ()) -> None:
         self.gauges = tuple(gauges)
@@ -46,9 +44,9 @@ class DiskSpace:
         self._not_found: set[str] = set()
 
     def require(self) -> None:
-        """Raises when there is no room for what a customer wants to store."""
+        """Raises if there is no space for what a customer wants to store."""
         if self.is_low:
-            raise no_room()
+            raise no_capacity()
 
     async def check(self) -> None:
         """Measure each gauge; a gauge that can't be read keeps its last state."""
@@ -68,10 +66,10 @@ class DiskSpace:
                 continue
             self._low ^= {gauge.name}
             log.warning(
-                "storage_has_room" if was_low else "storage_is_low",
+                "storage_has_space" if was_low else "storage_is_low",
                 gauge=gauge.name,
                 measured_bytes=measured,
-                room_again_at_bytes=gauge.mark.again_bytes,
+                capacity_again_at_bytes=gauge.mark.again_bytes,
             )
         self.is_low = bool(self._low)
         if len(self._not_found) < len(self.gauges):
@@ -79,10 +77,10 @@ class DiskSpace:
 
 
 def volume(directory: str, free_bytes_min: int) -> Gauge:
-    """The volume that the directory lies on."""
+    """The volume that contains the directory."""
 
     async def free_bytes() -> int:
-        # A volume over a network may be slow.
+        # A network volume may be slow.
         return await asyncio.to_thread(_free_bytes, directory)
 
     return Gauge(f"volume of {directory}", FreeMark(free_bytes_min), free_bytes)
@@ -98,7 +96,7 @@ def server_volume(database: Database, free_bytes_min: int) -> Gauge:
             async with database.connection() as connection:
                 named = await doctor.data_directory(connection)
             candidates = [named] if named else _USUAL_DIRECTORIES
-            # Of a server in a container the directory may not be there.
+            # The directory of a server in a container may not exist here.
             directory = next(filter(os.path.exists, candidates), "")
         return await asyncio.to_thread(_free_bytes, directory) if directory else None
 
@@ -107,7 +105,7 @@ def server_volume(database: Database, free_bytes_min: int) -> Gauge:
 
 def _free_bytes(directory: str) -> int:
     found = os.statvfs(directory)
-    # PostgreSQL can't use what is reserved for root.
+    # PostgreSQL can't use the space that is reserved for root.
     return found.f_bavail * found.f_frsize
 
 

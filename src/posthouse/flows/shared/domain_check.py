@@ -1,7 +1,7 @@
-"""The check of a domain's DNS records: it is verified or not, and new keys whose records are found begin to sign.
+"""The check of a domain's DNS records: decides whether it is verified, and lets new keys sign once they are found.
 
-The check on request and the daily check both use this. DNS is asked outside any transaction and within a time limit;
-the result is written only if no other check wrote meanwhile.
+The check on request and the daily check both use this. DNS is queried outside any transaction and within a time limit;
+the result is written only if no other check wrote one in the meantime.
 """
 
 import asyncio
@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.rules import dns_host, domain
-from posthouse.rules.actor import Actor
+from posthouse.flows.shared.context import Context, Flow
+from posthouse.rules import domain
+from posthouse.rules.credential import Actor
 from posthouse.rules.domain import (
     DomainRecords,
     RecordCheck,
@@ -28,13 +26,13 @@ from posthouse.rules.limits import DOMAIN_CHECK_SECONDS_MAX
 from posthouse.store import accounts, audit_log, domains, endpoint_events
 from posthouse.store.domains import DomainKeysRow, DomainRow, StoredFinding, VerificationState
 from posthouse.store.endpoint_events import AccountEvent
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Connection
 from posthouse.wire.dns import Resolver
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRecords:
-    """What DNS has of a domain's records, and of the records of keys that wait for them."""
+    """What DNS returned for a domain's records, and for the records of keys that wait for them."""
 
     domain: DomainRow
     signing: RecordChecks
@@ -50,7 +48,7 @@ class FoundRecords:
 
     @property
     def judgement(self) -> RecordChecks:
-        """Of the keys that sign from now on."""
+        """The selectors of the keys that sign from now on."""
         return self.waiting if self.waiting is not None and self.is_switch_due else self.signing
 
     @property
@@ -59,17 +57,15 @@ class FoundRecords:
         return (*self.signing.checks, *waiting, *self.advice)
 
 
-class DomainCheck:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, resolver: Resolver) -> None:
-        self._database = database
-        self._clock = clock
-        self._audit_log = AuditLog(chance)
+class DomainCheck(Flow):
+    def __init__(self, context: Context, *, resolver: Resolver) -> None:
+        super().__init__(context)
         self._resolver = resolver
 
     async def read_dns(
         self, row: DomainRow, waiting_keys: DomainKeysRow | None, advised: tuple[TxtRecord, TxtRecord] | None = None
     ) -> FoundRecords:
-        """Ask DNS for all records at once; for the advised records and the DNS host, if those are given."""
+        """Query all records at the same time; also the advised records and the DNS host, if those are given."""
         signing = records_of(row)
         waiting = None if waiting_keys is None else records_of(row, waiting_keys)
         wanted = list(signing.all) + list(() if waiting is None else waiting.all[1:]) + list(advised or ())
@@ -93,7 +89,7 @@ class DomainCheck:
         )
 
     async def record(self, found: FoundRecords, actor: Actor) -> DomainRow | None:
-        """The domain after the check; None when another check was written meanwhile."""
+        """The domain after the check; None if another check was written in the meantime."""
         row, judgement, now = found.domain, found.judgement, self._clock.now()
         was_published = row.ed25519_published and not found.is_switch_due
         verified_at, missing_since = domain.after_check(row.verified_at, row.missing_since, judgement.result, now)
@@ -105,7 +101,7 @@ class DomainCheck:
         return await self._write(row, check, found.waiting_keys, found.is_switch_due, actor, now, found)
 
     async def vouch(self, row: DomainRow, waiting_keys: DomainKeysRow | None, actor: Actor) -> DomainRow | None:
-        """Verify the domain without DNS, its Ed25519 record and waiting keys included."""
+        """Verify the domain without DNS, including its Ed25519 record and waiting keys."""
         now = self._clock.now()
         is_switch_due = waiting_keys is not None
         check = VerificationState(row.verified_at or now, None, None, is_switch_due or row.ed25519_sealed is not None)
@@ -124,7 +120,7 @@ class DomainCheck:
         findings = None if found is None else domains.findings_text(_kept(found, now))
         host = None if found is None else found.dns_host
         async with self._database.transaction() as tx:
-            # The account before its domains, as everywhere, to avoid deadlocks.
+            # The account is locked before its domains, as everywhere, to avoid deadlocks.
             await accounts.lock(tx, row.account_id)
             # The state of the new keys' records is written with these keys.
             of_old_keys = replace(check, ed25519_published=row.ed25519_published) if is_switch_due else check
@@ -151,18 +147,18 @@ class DomainCheck:
     async def _note(
         self, tx: Connection, row: DomainRow, actor: Actor, action: str, now: datetime, detail: audit_log.Detail
     ) -> None:
-        await self._audit_log.note(tx, row.account_id, actor, action, row.name, now, detail)
+        await self._audit_log.add_entry(tx, row.account_id, actor, action, row.name, now, detail)
 
     async def _dns_host(self, name: str) -> str | None:
-        """Of the zone that the domain is in; None if DNS does not say."""
+        """The name servers of the domain's zone; None if DNS gives no answer."""
         try:
             async with asyncio.timeout(DOMAIN_CHECK_SECONDS_MAX):
-                for zone in dns_host.zones(name):
+                for zone in domain.zones(name):
                     name_servers = await self._resolver.name_servers(zone)
                     if name_servers is None:
                         return None
                     if name_servers:
-                        return dns_host.dns_host(name_servers)
+                        return domain.dns_host(name_servers)
         except TimeoutError:
             pass
         return None
@@ -183,7 +179,7 @@ async def _nothing() -> None:
 
 
 def _event_type(before: DomainRow, after: DomainRow) -> FurtherType | None:
-    """What changed for the account, if anything did."""
+    """The change for the account, if there is one."""
     if after.verified_at is None:
         return None if before.verified_at is None else FurtherType.DOMAIN_LOST
     if before.verified_at is None:
@@ -193,7 +189,7 @@ def _event_type(before: DomainRow, after: DomainRow) -> FurtherType | None:
 
 
 def _kept(found: FoundRecords, now: datetime) -> list[StoredFinding]:
-    """The findings of this check, and earlier ones of records that it didn't ask for."""
+    """The findings of this check, and earlier ones for records that it didn't query."""
     fresh = [
         StoredFinding(
             check.record.purpose, check.record.name, check.record.value, check.result, check.found, check.advice, now
@@ -210,7 +206,7 @@ def _kept(found: FoundRecords, now: datetime) -> list[StoredFinding]:
 
 
 def records_of(row: DomainRow, keys: DomainKeysRow | None = None) -> DomainRecords:
-    """The records of a domain with the keys that sign, or with others."""
+    """The records of a domain with the keys that sign, or with other keys."""
     of: DomainRow | DomainKeysRow = keys or row
     return domain.records(row.name, row.token, of.selector, of.dkim_public, of.ed25519_selector, of.ed25519_public)
 
@@ -231,7 +227,7 @@ def _checked(row: DomainRow, check: VerificationState) -> DomainRow:
 
 def _switched(row: DomainRow, keys: DomainKeysRow) -> DomainRow:
     if keys.dkim_sealed is None:
-        raise ValueError("keys that were retired sign no more")
+        raise ValueError("retired keys no longer sign")
     return replace(
         row,
         selector=keys.selector,

@@ -1,7 +1,8 @@
-"""Parsing and writing of large mails: in a process of its own, one at a time, holders (accounts, networks) in turn.
+"""Parsing and writing of large messages: in a separate process, one at a time; holders (accounts, networks) take turns.
 
-Both hold the interpreter for as long as the mail is large. In a thread they would stop the event loop, and with it the
-requests of all accounts (decision record 0036). The process starts with the first large mail, and ends with this one.
+Both hold the interpreter lock, the longer the larger the message is. In a thread they would stop the event loop, and
+with it the requests of all accounts (decision record 0036). The process starts with the first large message, and ends
+with this one.
 """
 
 import asyncio
@@ -22,34 +23,39 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from posthouse.flows.shared.turns import Turns
+from posthouse.flows.shared.shares import TURN_SECONDS_MAX, FairShare, WaitedShare, busy
+from posthouse.rules import handlebars, limits, template
+from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.template import RenderedTemplate, Template, Variables
 
 log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 
-# With a share for each holder. Callers have bounds of their own, which are narrower.
+# With a share for each holder. Callers have their own bounds, which are narrower.
 IN_PROGRESS_MAX: Final = 1_000
 ANSWER_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 2.0
-# Where cores are few, event loops come first.
+# If there are few cores, event loops come first.
 NICENESS: Final = 5
 
 # Only waits for the process, without holding the interpreter.
 _THREAD: Final = ThreadPoolExecutor(1, "large-mail")
-_TURNS: Final[Turns[Hashable]] = Turns(at_once_max=1, in_progress_max=IN_PROGRESS_MAX, work="Many large mails are read")
+_BUSY: Final = busy("Many large messages are being read")
+_IN_PROGRESS: Final[FairShare[Hashable]] = FairShare(IN_PROGRESS_MAX)
+_TURNS: Final[WaitedShare[Hashable]] = WaitedShare(1, wait_seconds_max=TURN_SECONDS_MAX, refusal=_BUSY)
 
 
-async def in_turn(holder: Hashable, work: "partial[Result]") -> Result:
+async def run_in_mail_process(holder: Hashable, work: "partial[Result]") -> Result:
     """The result of a pure function of a module and its arguments, which are copied to the process."""
-    with _TURNS.place(holder):
+    with _IN_PROGRESS.taking(holder, _BUSY):
         async with _TURNS.turn(holder):
             return await asyncio.get_running_loop().run_in_executor(_THREAD, _PROCESS.run, work)
 
 
 class LargeMailProcess:
-    """Used by one thread at a time."""
+    """The separate process; used by one thread at a time."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,7 +71,7 @@ class LargeMailProcess:
         except (OSError, EOFError) as error:
             log.error("large_mail_process_lost", error=repr(error))
             self.stop()
-            raise Refusal(Code.TEMPORARY_FAILURE, "The mail could not be processed: try again.", 1) from error
+            raise Refusal(Code.TEMPORARY_FAILURE, "The message could not be processed: try again.", 1) from error
         if has_failed:
             raise answer
         result: Result = answer
@@ -100,10 +106,10 @@ atexit.register(_PROCESS.stop)
 
 def serve(descriptor: int) -> None:
     """In the process: answer until the connection is closed."""
-    # A supervisor may signal the whole group, whose other processes still finish what they have.
+    # A supervisor may signal the whole process group, whose other processes still finish their work.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    with suppress(OSError):  # a sandbox may forbid it; mail then takes its turn with the rest
+    with suppress(OSError):  # a sandbox may forbid it; large messages then have normal priority
         os.nice(NICENESS)
     connection = Connection(descriptor)
     while True:
@@ -124,3 +130,14 @@ def _answer(request: bytes) -> bytes:
         fault.add_note(traceback.format_exc())
         answer = True, fault
     return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+
+
+# Rendering a template: long work is done in a separate process, and accounts take turns.
+
+
+async def rendered(account_id: AccountId, found: Template, variables: Variables) -> RenderedTemplate:
+    try:
+        return template.render(found, variables, bytes_max=limits.MIME_BYTES_MAX, is_quick=True)
+    except handlebars.Slow:
+        render = partial(template.render, found, dict(variables), bytes_max=limits.MIME_BYTES_MAX)
+        return await run_in_mail_process(account_id, render)

@@ -1,11 +1,11 @@
-"""New SMTP credentials: the password is in the result, and nowhere afterwards."""
+"""New SMTP credentials: the password is only in the result."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 
-from posthouse.chance import Chance
-from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.context import new_id
+from posthouse.randomness import Randomness
 from posthouse.rules import credential
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.pepper import Peppers
@@ -21,8 +21,8 @@ class NewCredential:
 
 
 class CredentialGenerator:
-    def __init__(self, chance: Chance, peppers: Peppers) -> None:
-        self._chance = chance
+    def __init__(self, randomness: Randomness, peppers: Peppers) -> None:
+        self._randomness = randomness
         self._peppers = peppers
 
     async def credential(
@@ -38,8 +38,8 @@ class CredentialGenerator:
         password, secret_hash = self.password()
         row = CredentialRow(
             account_id=account_id,
-            id=CredentialId(new_id(self._chance, now)),
-            username=credential.new_smtp_username(self._chance.bytes(credential.USERNAME_RANDOM_BYTES)),
+            id=CredentialId(new_id(self._randomness, now)),
+            username=credential.new_smtp_username(self._randomness.bytes(credential.USERNAME_RANDOM_BYTES)),
             name=name,
             is_default=is_default,
             allowed_networks=networks,
@@ -51,5 +51,5 @@ class CredentialGenerator:
 
     def password(self) -> tuple[str, bytes]:
         """A password, and what is stored of it."""
-        password = credential.new_smtp_password(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        password = credential.new_smtp_password(self._randomness.bytes(credential.SECRET_RANDOM_BYTES))
         return password, self._peppers.hash(password)

@@ -24,12 +24,12 @@ class Page(Generic[Item]):
 
 
 def page_of(rows: Sequence[Item], limit: int, cursor_of: Callable[[Item], str]) -> Page[Item]:
-    """`rows` has a row more than the limit if there is another page."""
+    """`rows` contains one row more than the limit if there is another page."""
     return Page(rows[:limit], cursor_of(rows[limit - 1]) if len(rows) > limit else None)
 
 
 def id_position(prefix: str, cursor: str, parameter: str = "cursor") -> UUID:
-    """The id that a cursor spells."""
+    """The id that a cursor encodes."""
     position = ids.parse(prefix, cursor)
     if position is None:
         raise unreadable_cursor(parameter)
@@ -37,7 +37,7 @@ def id_position(prefix: str, cursor: str, parameter: str = "cursor") -> UUID:
 
 
 def time_cursor(at: datetime, key: str) -> str:
-    """The cursor of a list in order of time, and of a key where times are equal."""
+    """The cursor of a list ordered by time, and by a key if times are equal."""
     return f"{(at - _EPOCH) // _MICROSECOND:x}.{key}"
 
 

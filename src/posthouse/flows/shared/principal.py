@@ -1,12 +1,11 @@
-"""Who makes a request, as admission found."""
+"""Who makes a request, as determined by admission."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from posthouse.rules import ids
-from posthouse.rules.actor import OPERATOR, Actor
-from posthouse.rules.credential import Mode, Role
+from posthouse.rules.credential import OPERATOR, Actor, Mode, Role
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.store.acceptance import IdempotencyKey
 
@@ -17,11 +16,11 @@ class Principal(NamedTuple):
     account_id: AccountId
     credential_id: CredentialId
     mode: Mode
-    # Of the password that an SMTP session began with, under every pepper: the session ends with it.
+    # Hashes of the password with which an SMTP session began, under every pepper: the session ends with it.
     password_hashes: tuple[bytes, ...] = ()
-    # Of a login: the account's first credential, which stays the same when the default credential is replaced.
+    # For a login, the account's first credential, which stays the same when the default credential is replaced.
     scope_id: CredentialId | None = None
-    # Of an API key that is bound to them; none: all domains of the account.
+    # The domains to which an API key is bound; if empty, all domains of the account.
     sender_domains: tuple[str, ...] = ()
 
     def key(self, text: str) -> IdempotencyKey:
@@ -30,17 +29,17 @@ class Principal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A person who logged in to the dashboard, or an operator who visits."""
+    """A person who logged in to the dashboard, or an operator who impersonates a viewer."""
 
     account_id: AccountId
     user_id: UserId
     role: Role
     email: str
     session_id: SessionId
-    # The account requires a second factor, and they have none: they may only set one up.
+    # The account requires a second factor, and the member has none: they may only set one up.
     lacks_second_factor: bool = False
-    # Of an operator's visit, which can change nothing.
-    visits_until: datetime | None = None
+    # Whether this is a read-only impersonation, which can change nothing.
+    impersonated_until: datetime | None = None
 
     @property
     def actor(self) -> Actor:
@@ -54,7 +53,7 @@ class Program:
     account_id: AccountId
     key_id: ApiKeyId
     mode: Mode = Mode.LIVE
-    # That the key is bound to; none: all domains of the account.
+    # The domains to which the key is bound; if empty, all domains of the account.
     sender_domains: tuple[str, ...] = ()
 
     @property
@@ -78,7 +77,7 @@ Caller = Member | Program
 
 @dataclass(frozen=True, slots=True)
 class RenewalSecret:
-    """What renews a kept session: it is for the browser's cookie alone."""
+    """The secret that renews a remembered session, only for the browser's cookie."""
 
     text: str = field(repr=False)
     lifetime: timedelta
@@ -86,7 +85,7 @@ class RenewalSecret:
 
 @dataclass(frozen=True, slots=True)
 class LoginSession:
-    """What a login gives: a token for one account, until its end; and for a kept session, what renews it."""
+    """The result of a login: a token for one account with its end; and for a remembered session, the renewal secret."""
 
     token: str = field(repr=False)
     expires_at: datetime

@@ -1,9 +1,9 @@
-"""The event of a final result, with the id of its webhook delivery, should there be one."""
+"""The event of a final result."""
 
 from datetime import datetime
 
-from posthouse.chance import Chance
-from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.context import new_id
+from posthouse.randomness import Randomness
 from posthouse.rules import event
 from posthouse.rules.ids import MessageId
 from posthouse.rules.outcome import DeliveryVerdict
@@ -11,7 +11,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult, NewEvent
 
 
 def result_event(
-    chance: Chance,
+    randomness: Randomness,
     now: datetime,
     result: DeliveryResult,
     verdict: DeliveryVerdict,
@@ -22,7 +22,7 @@ def result_event(
     sender: str,
     subject: str,
 ) -> NewEvent:
-    event_id = new_id(chance, now)
+    event_id = new_id(randomness, now)
     kind = event.EventType(f"email.{result}")
     body = event.body(
         event_id=event_id,
@@ -36,4 +36,4 @@ def result_event(
         smtp_code=verdict.code,
         smtp_response=verdict.text,
     )
-    return NewEvent(event_id, kind, body, new_id(chance, now))
+    return NewEvent(event_id, kind, body)

@@ -1,7 +1,7 @@
 """The service's own mail: invitations, password resets, and notices.
 
-The token in such a mail proves that its reader has the address. So it goes by mail alone, and without a sender there is
-none: an operator's command shows the link instead.
+The token in such mail proves that its reader has the address. So it is only sent by email, and without a sender there
+is none: an operator's command shows the link instead.
 """
 
 from typing import Final, Protocol
@@ -10,32 +10,32 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 
 _NO_SENDER: Final = (
-    "This installation sends no mail of its own: its operator can set service.sender and service.sender_account, or "
-    "make the link with `posthouse user invite`, or set a password with `posthouse user password`."
+    "This installation sends no mail of its own: its operator can set service.sender and service.sender_account, "
+    "create the link with `posthouse user invite`, or set a password with `posthouse user password`."
 )
 
 
 class ServiceMail(Protocol):
     def require(self) -> None:
-        """Raises when the installation sends no mail of its own."""
+        """Raises if the installation sends no mail of its own."""
 
     async def is_sent_by(self, account_id: AccountId) -> bool:
         """Whether this account sends it; raises as `send` does."""
 
     async def check(self, *, is_invitation: bool = False) -> None:
-        """Raises when nothing can be accepted now. Invitations leave a reserve for mail that can't wait."""
+        """Raises if nothing can be accepted now. Invitations leave a reserve for mail that can't wait."""
 
     async def send(
         self, to: str, subject: str, text: str, *, key: str | None = None, inviter: AccountId | None = None
     ) -> None:
-        """Raises when the mail can't be accepted now. With a key, it is accepted once, however often it is sent.
+        """Raises if the mail can't be accepted now. With a key, it is accepted once, however often it is sent.
 
         An invitation counts for the reputation of the account that invites, and other mail overtakes it.
         """
 
 
 class NoServiceMail:
-    """Of an installation without a sender."""
+    """For an installation without a sender."""
 
     def require(self) -> None:
         raise Refusal(Code.CONFLICT, _NO_SENDER)

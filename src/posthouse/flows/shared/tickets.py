@@ -22,14 +22,14 @@ from posthouse.rules.ticket import (
 from posthouse.store.postgres import fast_uuid
 from posthouse.wire.stream import Stream, StreamMessage, TicketKind
 
-# How long a ticket may be in the stream before the schedule takes it for lost and dispatch publishes another.
+# How long a ticket may be in the stream before the schedule considers it lost and dispatch publishes another.
 LEASE: Final = timedelta(seconds=60)
-# Tickets that one worker holds.
+# How many tickets one worker holds.
 HELD_MAX: Final = 20_000
-# Most tickets are done before, and cost the stream nothing more.
+# Most tickets are done before this, and cost the stream nothing more.
 HEARTBEAT_AFTER_SECONDS: Final = 6.0
 
-# As the metrics name them.
+# Their names in the metrics.
 KIND_NAMES: Final = {TicketKind.DELIVER: "mail", TicketKind.NOTIFY: "webhook"}
 
 TicketT = TypeVar("TicketT", DeliveryTicket, WebhookTicket)
@@ -61,7 +61,7 @@ class Tickets:
             metrics.TICKETS.count(KIND_NAMES[kind], by=number)
 
     def forward(self, tickets: Sequence[DeliveryTicket], lane: str, shard: int) -> None:
-        """Publish tickets to the shard in which their lane lives. They are not forwarded again."""
+        """Publish tickets to the shard in which their lane lives. They are not forwarded a second time."""
         for start in range(0, len(tickets), TOGETHER_MAX):
             self._stream.publish(TicketKind.DELIVER, shard, pack(tickets[start : start + TOGETHER_MAX], lane))
 
@@ -93,7 +93,7 @@ class Item(NamedTuple, Generic[TicketT]):
 
 @dataclass(slots=True)
 class _SharedMessage:
-    """A stream message with several tickets: answered when all of them are."""
+    """A stream message with several tickets; it is answered when all of them are."""
 
     message: StreamMessage
     open: int
@@ -136,19 +136,19 @@ class HeldTickets(Generic[TicketT]):
     def __init__(self, kind: type[TicketT], monotonic: Callable[[], float]) -> None:
         self._kind: type[TicketT] = kind
         self._monotonic = monotonic
-        # With the time of the last sign of life to the stream, in the order of these times.
+        # With the time of the last sign of life to the stream, ordered by it.
         self._held: dict[TicketT, tuple[Item[TicketT], float]] = {}
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         return HELD_MAX - len(self._held)
 
     @property
     def is_empty(self) -> bool:
         return not self._held
 
-    async def take(self, messages: Iterable[StreamMessage]) -> list[Item[TicketT]]:
-        """The tickets of these messages. A ticket that is held already, or can't be read, is dropped."""
+    async def take_tickets(self, messages: Iterable[StreamMessage]) -> list[Item[TicketT]]:
+        """The tickets of these messages. A ticket that is already held, or can't be read, is dropped."""
         now = self._monotonic()
         taken = []
         for message in messages:
@@ -161,14 +161,14 @@ class HeldTickets(Generic[TicketT]):
         return taken
 
     async def heartbeat(self) -> None:
-        """Keep the stream from giving held tickets to another worker: a sign for each message, not for each ticket."""
+        """Stop the stream from giving held tickets to another worker: one sign of life per message, not per ticket."""
         until = self._monotonic() - HEARTBEAT_AFTER_SECONDS
         due = [item for item, _ in takewhile(lambda held: held[1] <= until, self._held.values())]
         signed: set[int] = set()
         for item in due:
             known = self._held.get(item.ticket)
             if known is None or known[0] is not item:
-                continue  # it was answered meanwhile
+                continue  # it was answered in the meantime
             del self._held[item.ticket]
             self._held[item.ticket] = item, self._monotonic()
             message = item.message.shared.message if isinstance(item.message, TicketShare) else item.message
@@ -181,7 +181,7 @@ class HeldTickets(Generic[TicketT]):
             self._held.pop(item.ticket, None)
             await item.message.ack()
 
-    async def give_back(self, items: Iterable[Item[TicketT]], delay_seconds: float = 0.0) -> None:
+    async def release_tickets(self, items: Iterable[Item[TicketT]], delay_seconds: float = 0.0) -> None:
         for item in items:
             self._held.pop(item.ticket, None)
             await item.message.release(delay_seconds)

@@ -1,4 +1,4 @@
-"""A worker's lease: while it is valid the worker's claims are its own, and it may send what can't be withdrawn."""
+"""A worker's lease: while it is valid, the worker owns its claims, and may do what can't be withdrawn."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from uuid import UUID
 import structlog
 
 from posthouse import crash, metrics
-from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.rules.lease import WORKER_LEASE, Lease
+from posthouse.randomness import Randomness
+from posthouse.rules.claim import WORKER_LEASE, Lease
 from posthouse.rules.refusal import Refusal
 from posthouse.store import delivery_schedule
 from posthouse.store.postgres import Database
@@ -24,7 +24,7 @@ RETIRE_SECONDS_MAX: Final = 2.0
 
 @dataclass(slots=True)
 class SendPermit:
-    """Whether the step may be taken that can't be withdrawn; asked once, immediately before it."""
+    """Whether the step that can't be withdrawn may be taken; checked once, immediately before it."""
 
     lease: Lease
     era: int
@@ -43,10 +43,15 @@ class SendPermit:
 
 
 class WorkerLease:
-    """One for each process and kind of work. Nothing may be claimed under it before it was renewed once."""
+    """One instance for each process and kind of work. Nothing may be claimed under it before it was renewed once.
 
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, lease: timedelta = WORKER_LEASE) -> None:
-        self.id = UUID(bytes=chance.bytes(16))
+    The connections of `database` must not have to wait for those that claim and record.
+    """
+
+    def __init__(
+        self, *, database: Database, clock: Clock, randomness: Randomness, lease: timedelta = WORKER_LEASE
+    ) -> None:
+        self.id = UUID(bytes=randomness.bytes(16))
         self._database = database
         self._clock = clock
         self._length = lease
@@ -65,12 +70,12 @@ class WorkerLease:
             log.warning("worker_lease_lost", worker=str(self.id))
 
     def permit(self, seconds_max: float) -> SendPermit:
-        """To be made before the claim is sent: a claim must be no older than its permit."""
+        """To be created before the claim is sent, because a claim must not be older than its permit."""
         monotonic = self._clock.monotonic
         return SendPermit(self._lease, self._lease.era, monotonic() + seconds_max, monotonic)
 
     async def retire(self) -> None:
-        """End the lease: claims that are left are due again after the next check for expired workers."""
+        """End the lease: remaining claims are due again after the next check for expired workers."""
         try:
             async with asyncio.timeout(RETIRE_SECONDS_MAX), self._database.transaction() as tx:
                 await delivery_schedule.retire_worker(tx, self.id)

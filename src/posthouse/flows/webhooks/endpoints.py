@@ -1,43 +1,57 @@
-"""An account's endpoints beside its webhook: up to ten URLs, each with filters, headers and secrets of its own.
+"""An account's webhook and its endpoints: their URLs and secrets, and the log of what was sent to them.
 
-As with the webhook, a ping or a replay only adds webhook deliveries to the schedule; the webhook sender sends them.
+The webhook has the contract's format; it is named by no id here. Up to ten endpoints besides it have their own filters,
+headers and secrets, and the operator may switch them off. A secret is returned once, when it is created. A ping or a
+replay only adds a webhook delivery to the schedule; the webhook sender sends it.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from posthouse.chance import Chance
-from posthouse.clock import Clock
-from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.new_id import new_id
-from posthouse.flows.shared.page import Page
+from posthouse.flows.shared.context import Context, Flow, new_id
+from posthouse.flows.shared.page import Page, id_position
+from posthouse.flows.shared.shares import Rates
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.flows.webhooks.replay_sweep import SWEEP_SECONDS_MAX, Replayed, ReplaySweep
-from posthouse.flows.webhooks.webhook import (
-    ANY_DELIVERY,
-    EndpointHealth,
-    WebhookAttempt,
-    WebhookDelivery,
-    WebhookEndpoint,
-    seconds_until_ping,
-)
-from posthouse.rules import endpoint, endpoint_state, event, ids, limits
-from posthouse.rules.actor import Actor
+from posthouse.rules import credential, endpoint, endpoint_state, event, ids, limits
+from posthouse.rules.credential import Actor
 from posthouse.rules.endpoint import Filters, PreviousSecret
 from posthouse.rules.endpoint_state import EndpointState
-from posthouse.rules.ids import AccountId
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.event import EventType
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.rate_limit import Rate
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.search import time_bound
+from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.rules.webhook_url import WebhookTarget
-from posthouse.store import endpoint_events, endpoints, webhook_log, webhooks
+from posthouse.store import endpoint_events, endpoints, webhook_log
 from posthouse.store.audit_log import Detail
+from posthouse.store.endpoints import PING_COOLDOWN
 from posthouse.store.endpoints import Endpoint as Endpoint
-from posthouse.store.postgres import Connection, Database
-from posthouse.store.seal import Sealer
-from posthouse.store.webhook_log import FailedDelivery
+from posthouse.store.postgres import Connection
+from posthouse.store.webhook_log import CHANGED_BATCH_MAX, LogStep
+from posthouse.store.webhook_log import EndpointHealth as EndpointHealth
+from posthouse.store.webhook_log import WebhookAttempt as WebhookAttempt
+from posthouse.store.webhook_log import WebhookDelivery as WebhookDelivery
+
+# What the webhook subscribes to. A test is sent on request, whatever is subscribed to.
+SUBSCRIBABLE: Final = tuple([type_ for type_ in EventType if type_ is not EventType.TEST])
+SEARCH_SECONDS_MAX: Final = 0.5
+HEALTH_PERIOD: Final = timedelta(days=1)
+# The last attempts of a delivery are made almost a day after it was created.
+HEALTH_CREATED: Final = timedelta(days=2)
+ANY_DELIVERY: Final = WebhookFilters()
+# A client waits for the answer; its next request does the rest.
+SWEEP_SECONDS_MAX: Final = 3.0
+# How many deliveries one request adds, and how often an account may make it.
+REPLAYED_MAX: Final = 10_000
+REPLAY_SECONDS: Final = 5
+REPLAY_RATE: Final = Rate(1 / REPLAY_SECONDS, 5)
+_SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,52 +70,110 @@ class EndpointWish:
         return endpoint.filters(self.types, self.sender_domains, self.tags, self.mode)
 
 
-class Endpoints:
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """`secret` is None unless the webhook is new."""
+
+    endpoint: Endpoint
+    secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many deliveries were added; `next_since` is where to continue, None if nothing remains."""
+
+    count: int
+    next_since: datetime | None
+
+
+class _Key(NamedTuple):
+    account_id: AccountId
+    endpoint_id: UUID
+
+    @classmethod
+    def of(cls, account_id: AccountId, given: str | None) -> "_Key":
+        """No id is the webhook's."""
+        webhook_id = endpoints.webhook_id(account_id)
+        if given is None:
+            return cls(account_id, webhook_id)
+        endpoint_id = ids.parse(ids.ENDPOINT, given)
+        if endpoint_id is None or endpoint_id == webhook_id:
+            raise Refusal(Code.NOT_FOUND, "This account has no endpoint with that id.")
+        return cls(account_id, endpoint_id)
+
+    @property
+    def is_webhook(self) -> bool:
+        return self.endpoint_id == endpoints.webhook_id(self.account_id)
+
+
+class Endpoints(Flow):
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
-        sealer: Sealer,
         tickets: Tickets | None,
         check: Callable[[str], WebhookTarget],
-        log: WebhookEndpoint,
         failing_after: timedelta = endpoint_state.FAILING_AFTER,
         is_on: bool = True,
     ) -> None:
-        """`check` as for a webhook, and `log` reads deliveries; unless `is_on`, the operator switched endpoints off."""
-        self._database = database
-        self._clock = clock
-        self._chance = chance
-        self._audit_log = AuditLog(chance)
-        self._sealer = sealer
+        """`check` raises a Refusal for a URL that is not allowed. Without `tickets`, deliveries are due now.
+
+        Unless `is_on`, the operator has switched endpoints besides the webhook off.
+        """
+        super().__init__(context)
         self._tickets = tickets
         self._check = check
-        self._log = log
         self._failing_after = failing_after
         self._is_on = is_on
-        self._replays = ReplaySweep(database, clock)
+        # The webhook has its own, next to that of the endpoints.
+        self._replay_rates: Rates[tuple[AccountId, bool]] = Rates()
 
     # The endpoints.
 
     async def all(self, account_id: AccountId) -> list[Endpoint]:
-        """The oldest first."""
+        """Those besides the webhook, the oldest first."""
         async with self._database.connection() as connection:
             return await endpoints.all_of(connection, account_id)
 
-    async def get(self, account_id: AccountId, given_id: str) -> tuple[Endpoint, EndpointHealth]:
-        """With the calls of the last day; another account's is not found."""
+    async def webhook(self, account_id: AccountId) -> Endpoint | None:
         async with self._database.connection() as connection:
-            found = await self._found(connection, account_id, given_id)
-        return found, await self._log.health(account_id, found.id)
+            return await endpoints.find(connection, *_Key.of(account_id, None))
+
+    async def get(self, account_id: AccountId, given_id: str) -> Endpoint:
+        """Another account's is not found."""
+        async with self._database.connection() as connection:
+            return await self._found(connection, _Key.of(account_id, given_id))
 
     def state(self, found: Endpoint) -> EndpointState:
         now = self._clock.now()
         return endpoint_state.state_of(found.answered_at, found.failing_since, now, self._failing_after)
 
+    async def health(self, found: Endpoint) -> EndpointHealth:
+        """The calls of the last day."""
+        now = self._clock.now()
+        async with self._database.connection() as connection:
+            return await webhook_log.health(
+                connection, found.account_id, now - HEALTH_PERIOD, now - HEALTH_CREATED, found.id
+            )
+
+    async def save_webhook(
+        self, account_id: AccountId, url: str, events: Sequence[str], actor: Actor, *, enabled: bool
+    ) -> Saved:
+        """No events means all of them. Pending deliveries go to the new URL, or are cancelled when it is disabled."""
+        key, target, filters = _Key.of(account_id, None), self._check(url), Filters(_subscribed(events))
+        secret, sealed = self._new_secret(key)
+        async with self._database.transaction() as tx:
+            now = self._clock.now()
+            saved, is_new = await endpoints.save(tx, *key, target.url, filters, enabled, sealed, now)
+            detail: Detail = {"events": ", ".join(filters.types), "enabled": enabled}
+            # Only the host: the rest of a URL may contain secrets.
+            await self._audit_log.add_entry(tx, account_id, actor, "webhook.saved", target.host, now, detail)
+        if not is_new:
+            await self._cancel_if_disabled(saved)
+        return Saved(saved, secret if is_new else None)
+
     async def create(self, account_id: AccountId, wish: EndpointWish, actor: Actor) -> tuple[Endpoint, str]:
-        """The endpoint, and its secret, which is returned this once."""
+        """The endpoint, and its secret, which is returned only once."""
         self._require_on()
         target, filters = self._check(wish.url), wish.filters()
         async with self._database.transaction() as tx:
@@ -110,24 +182,12 @@ class Endpoints:
                 raise Refusal(
                     Code.CONFLICT, f"An account has at most {limits.ENDPOINTS_MAX} endpoints: delete one first."
                 )
-            if await endpoints.has_old_workers(tx, now):
-                raise Refusal(Code.TEMPORARY_FAILURE, "The service is being upgraded: try again in a few minutes.", 60)
-            endpoint_id = new_id(self._chance, now)
-            names, sealed_headers = self._sealed_headers(account_id, endpoint_id, wish.headers or {})
-            secret, sealed = self._new_secret(account_id, endpoint_id)
-            made = await endpoints.add(
-                tx,
-                account_id,
-                endpoint_id,
-                target.url,
-                filters,
-                names,
-                sealed_headers,
-                wish.enabled,
-                sealed,
-                now,
+            key = _Key(account_id, new_id(self._randomness, now))
+            secret, sealed = self._new_secret(key)
+            made, _ = await endpoints.save(
+                tx, *key, target.url, filters, wish.enabled, sealed, now, *self._sealed_headers(key, wish.headers or {})
             )
-            await self._note(tx, made, actor, "endpoint.created", now, _detail(made, target))
+            await self._note(tx, key, actor, "created", now, _detail(made, target))
         return made, secret
 
     async def save(
@@ -135,258 +195,348 @@ class Endpoints:
     ) -> Endpoint:
         """Change the fields that are given; pending deliveries go to the new URL, or are cancelled when it is disabled.
 
-        What is left out stays: a client that knows fewer fields than there are must not clear the others, and no one
-        can give headers again that are never shown.
+        Fields that are left out stay: a client that doesn't know all fields must not clear the others, and headers
+        are never shown, so no one could give them again.
         """
         self._require_on()
-        filters, endpoint_id = wish.filters(), _id_of(given_id)
+        filters, key = wish.filters(), _Key.of(account_id, given_id)
         target = self._check(wish.url) if "url" in given else None
-        names, sealed_headers = (
-            (None, None) if wish.headers is None else self._sealed_headers(account_id, endpoint_id, wish.headers)
-        )
+        headers = None if wish.headers is None else self._sealed_headers(key, wish.headers)
         async with self._database.transaction() as tx:
             now = self._clock.now()
-            found = await endpoints.lock(tx, account_id, endpoint_id)
-            if found is None:
-                raise _no_endpoint()
+            found = await self._found(tx, key, locked=True)
             target = target or self._check(found.url)
             changes = {field.name: getattr(filters, field.name) for field in fields(filters) if field.name in given}
-            saved = await endpoints.save(
+            saved, _ = await endpoints.save(
                 tx,
-                account_id,
-                endpoint_id,
+                *key,
                 target.url,
                 replace(found.filters, **changes),
-                names,
-                sealed_headers,
                 wish.enabled if "enabled" in given else found.enabled,
+                found.secret_sealed,
                 now,
+                *(headers or (found.header_names, found.headers_sealed)),
             )
-            await self._note(tx, saved, actor, "endpoint.saved", now, _detail(saved, target))
-        if not saved.enabled:
-            # The rest is cancelled when it is due.
-            await self._cancel_pending(account_id, endpoint_id)
+            await self._note(tx, key, actor, "saved", now, _detail(saved, target))
+        await self._cancel_if_disabled(saved)
         return saved
 
-    async def delete(self, account_id: AccountId, given_id: str, actor: Actor) -> None:
-        """What is pending is cancelled: now, or when it is due."""
+    async def delete(self, account_id: AccountId, actor: Actor, given_id: str | None = None) -> None:
+        """Pending deliveries are cancelled, now or when they are due. The webhook's log is deleted with it."""
+        key = _Key.of(account_id, given_id)
         async with self._database.transaction() as tx:
             now = self._clock.now()
-            found = await self._found(tx, account_id, given_id)
-            await endpoints.disable(tx, account_id, found.id, now)
-        await self._cancel_pending(account_id, found.id)
+            if not await endpoints.disable(tx, *key, now):
+                raise _no_endpoint(key)
+            # Logged when sending stops, even if the deliveries are never all deleted.
+            await self._note(tx, key, actor, "deleted", now)
+        is_over = await self._swept(key, webhook_log.forget if key.is_webhook else webhook_log.cancel_pending)
+        if key.is_webhook and not is_over:
+            raise Refusal(
+                Code.TEMPORARY_FAILURE,
+                "Nothing is sent any more, but the log is so long that part of it is still there: delete again.",
+                1,
+            )
         async with self._database.transaction() as tx:
-            now = self._clock.now()
-            if not await endpoints.delete(tx, account_id, found.id):
-                raise _no_endpoint()
-            await self._note(tx, found, actor, "endpoint.deleted", now)
+            if not await endpoints.delete(tx, *key, self._clock.now()):
+                raise _no_endpoint(key)
 
-    async def rotate_secret(self, account_id: AccountId, given_id: str, actor: Actor) -> tuple[str, datetime]:
-        """A new secret, and until when the old one signs as well."""
-        endpoint_id = _id_of(given_id)
-        secret, sealed = self._new_secret(account_id, endpoint_id)
+    async def rotate_secret(
+        self, account_id: AccountId, actor: Actor, given_id: str | None = None
+    ) -> tuple[str, datetime | None]:
+        """A new secret, and until when the old one still signs; the webhook's ends immediately."""
+        key = _Key.of(account_id, given_id)
+        secret, sealed = self._new_secret(key)
         async with self._database.transaction() as tx:
             now = self._clock.now()
-            until = now + endpoint.PREVIOUS_VALID
-            found = await endpoints.lock(tx, account_id, endpoint_id)
-            if found is None:
-                raise _no_endpoint()
-            purpose = endpoints.secret_purpose(account_id, endpoint_id)
-            # Each was promised its day: it doesn't end with the next rotation.
-            previous = [
-                *self._previous(found, now),
-                PreviousSecret(self._sealer.open(found.secret_sealed, purpose).decode(), until),
-            ]
-            if len(previous) > endpoint.PREVIOUS_MAX:
-                raise Refusal(
-                    Code.CONFLICT,
-                    f"{endpoint.PREVIOUS_MAX} earlier secrets of this endpoint still sign: wait until the first of "
-                    "them ends, a day after it was replaced.",
-                )
-            sealed_previous = self._sealer.seal(endpoint.previous_text(previous).encode(), purpose)
-            await endpoints.rotate_secret(tx, account_id, endpoint_id, sealed, sealed_previous, until, now)
-            await self._note(tx, found, actor, "endpoint.secret_rotated", now)
+            found = await self._found(tx, key, locked=True)
+            if key.is_webhook:
+                until = None
+                await endpoints.rotate_secret(tx, *key, sealed, now)
+            else:
+                until = now + endpoint.PREVIOUS_VALID
+                await endpoints.rotate_secret(tx, *key, sealed, now, self._previous_sealed(found, now, until), until)
+            await self._note(tx, key, actor, "secret_rotated", now)
         return secret, until
 
-    def _previous(self, found: Endpoint, now: datetime) -> list[PreviousSecret]:
-        """The earlier secrets that still sign, each with its end."""
-        if found.previous_secret_sealed is None or found.previous_until is None:
-            return []
+    def _previous_sealed(self, found: Endpoint, now: datetime, until: datetime) -> bytes:
+        """The earlier secrets that still sign, and the present one until then."""
         purpose = endpoints.secret_purpose(found.account_id, found.id)
-        stored = endpoint.previous_secrets(self._sealer.open(found.previous_secret_sealed, purpose).decode())
-        known = [PreviousSecret(each.text, each.until or found.previous_until) for each in stored]
-        return [each for each in known if each.until is not None and each.until > now]
+        previous: list[PreviousSecret] = []
+        # Each was promised a day, which the next rotation doesn't end.
+        if found.previous_secret_sealed is not None:
+            stored = endpoint.previous_secrets(self._keys.sealer.open(found.previous_secret_sealed, purpose).decode())
+            previous = [each for each in stored if each.until > now]
+        previous.append(PreviousSecret(self._keys.sealer.open(found.secret_sealed, purpose).decode(), until))
+        if len(previous) > endpoint.PREVIOUS_MAX:
+            raise Refusal(
+                Code.CONFLICT,
+                f"{endpoint.PREVIOUS_MAX} earlier secrets of this endpoint still sign: wait until the first of "
+                "them ends, a day after it was replaced.",
+            )
+        return self._keys.sealer.seal(endpoint.previous_text(previous).encode(), purpose)
 
     # Webhook deliveries.
 
-    async def ping(self, account_id: AccountId, given_id: str) -> WebhookDelivery:
+    async def ping(self, account_id: AccountId, given_id: str | None = None) -> WebhookDelivery:
         """A test event, sent once."""
-        self._require_on()
+        key = self._key_of(account_id, given_id)
         async with self._database.transaction() as tx:
-            found = await self._enabled(tx, account_id, given_id)
+            found = await self._enabled(tx, key)
             now = self._clock.now()
-            pinged_at = await endpoints.mark_pinged(tx, account_id, found.id, now)
-            if pinged_at is not None:
-                seconds = seconds_until_ping(pinged_at, now)
-                raise Refusal(
-                    Code.RATE_LIMITED,
-                    f"The last ping of this account's endpoints was a moment ago: try again in {seconds} s.",
-                    seconds,
+            if (pinged_at := await endpoints.mark_pinged(tx, *key, now)) is not None:
+                # Another process's clock may be slightly ahead.
+                seconds = max(1, -((now - pinged_at - PING_COOLDOWN) // _SECOND))
+                when = (
+                    f"The last ping was less than {PING_COOLDOWN // _SECOND} s ago"
+                    if key.is_webhook
+                    else "This account's endpoints were pinged a moment ago"
                 )
-            event_id, delivery_id = new_id(self._chance, now), new_id(self._chance, now)
+                raise Refusal(Code.RATE_LIMITED, f"{when}: try again in {seconds} s.", seconds)
+            event_id, delivery_id = new_id(self._randomness, now), new_id(self._randomness, now)
             body = event.test_body(event_id=event_id, created_at=now)
             tickets = await endpoint_events.enter_ping(tx, found, event_id, delivery_id, body, now, self._next_at(now))
-            delivery = await webhooks.find_delivery(tx, account_id, delivery_id, found.id)
-        if self._tickets is not None:
-            self._tickets.publish(tickets)
-        if delivery is None:
-            raise _no_delivery()
+            delivery = await self._delivery(tx, account_id, delivery_id, of_webhook=key.is_webhook)
+        self._publish(tickets)
         return delivery
 
     async def deliveries(
         self,
         account_id: AccountId,
-        given_id: str,
         limit: int,
         cursor: str | None = None,
+        message_id: str | None = None,
         filters: WebhookFilters = ANY_DELIVERY,
+        given_id: str | None = None,
     ) -> Page[WebhookDelivery]:
-        """The newest first. A page may be short, or empty, and not be the last."""
-        async with self._database.connection() as connection:
-            found = await self._found(connection, account_id, given_id)
-        return await self._log.deliveries(account_id, limit, cursor, filters=filters, endpoint_id=found.id)
+        """The newest first. A message of another account has none.
 
-    async def delivery(self, account_id: AccountId, given_id: str) -> tuple[WebhookDelivery, list[WebhookAttempt]]:
+        With filters a page may be short, or empty, and not be the last.
+        """
+        key = _Key.of(account_id, given_id)
+        if not key.is_webhook:
+            async with self._database.connection() as connection:
+                await self._found(connection, key)
+        if cursor is not None:
+            position = id_position(ids.WEBHOOK_DELIVERY, cursor)
+            filters = replace(filters, before=min(filters.before, position))
+        about = None if message_id is None else ids.parse(ids.MESSAGE, message_id)
+        if message_id is not None and about is None:
+            return Page([], None)
+        async with self._database.connection() as connection:
+            if about is not None:
+                of_it = await webhook_log.of_message(
+                    connection, account_id, MessageId(about), filters, limit + 1, key.endpoint_id
+                )
+                step = LogStep(of_it, None)
+            else:
+                step = await self._search(connection, key, filters, limit + 1)
+            shown = await webhook_log.by_ids(connection, account_id, step.ids[:limit])
+        position_after = step.ids[limit - 1] if len(step.ids) > limit else step.position
+        return Page(shown, None if position_after is None else ids.text(ids.WEBHOOK_DELIVERY, position_after))
+
+    async def _search(self, connection: Connection, key: _Key, filters: WebhookFilters, limit: int) -> LogStep:
+        """Read step by step, until there are enough or the client has waited long enough."""
+        until = self._clock.monotonic() + SEARCH_SECONDS_MAX
+        found: list[UUID] = []
+        while True:
+            left = limit - len(found)
+            step = await webhook_log.search(connection, key.account_id, filters, left, key.endpoint_id)
+            found.extend(step.ids)
+            if step.position is None or len(found) == limit or self._clock.monotonic() >= until:
+                return LogStep(found, step.position)
+            filters = replace(filters, before=step.position)
+
+    async def delivery(
+        self, account_id: AccountId, given_id: str, *, of_webhook: bool = False
+    ) -> tuple[WebhookDelivery, list[WebhookAttempt]]:
         """A delivery and every attempt of it, the oldest first; another account's is not found."""
         async with self._database.connection() as connection:
-            endpoint_id = await self._endpoint_of(connection, account_id, given_id)
-        return await self._log.delivery(account_id, given_id, endpoint_id)
+            found = await self._delivery_of(connection, account_id, given_id, of_webhook=of_webhook)
+            return found, await webhook_log.attempts_of(connection, found)
 
-    async def replay_delivery(self, account_id: AccountId, given_id: str) -> WebhookDelivery:
-        """Send the same event again, with all attempts."""
-        self._require_on()
+    async def replay(self, account_id: AccountId, given_id: str, *, of_webhook: bool = False) -> WebhookDelivery:
+        """Send the same event again, with all attempts; another account's is not found."""
+        if not of_webhook:
+            self._require_on()
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            endpoint_id = await self._endpoint_of(tx, account_id, given_id)
-            found = await self._enabled(tx, account_id, ids.text(ids.ENDPOINT, endpoint_id))
-            original = await webhooks.find_delivery(tx, account_id, _delivery_id(given_id), endpoint_id)
-            if original is None:
-                raise _no_delivery()
-            if original.request_body is None or b'"erased":true' in original.request_body:
+            original = await self._delivery_of(tx, account_id, given_id, of_webhook=of_webhook)
+            key = _Key(account_id, original.endpoint_id)
+            found = await self._enabled(tx, key)
+            if not original.is_stored:
                 raise Refusal(Code.CONFLICT, "The event of this delivery is no longer stored: it can't be sent again.")
-            replay_id = new_id(self._chance, now)
-            sent_again = FailedDelivery(
-                original.id, original.event_id, original.type, original.message_id, original.position
-            )
-            # Without a ticket: it is due, and dispatch publishes one.
-            await endpoint_events.enter_replays(tx, found, [(replay_id, sent_again)], now)
-            replay = await webhooks.find_delivery(tx, account_id, replay_id, endpoint_id)
-        if replay is None:
-            raise _no_delivery()
+            replay_id = new_id(self._randomness, now)
+            tickets = await endpoint_events.enter_replays(tx, found, [(replay_id, original)], now, self._next_at(now))
+            replay = await self._delivery(tx, account_id, replay_id, of_webhook=of_webhook)
+        self._publish(tickets)
         return replay
 
-    async def _endpoint_of(self, connection: Connection, account_id: AccountId, given_id: str) -> UUID:
-        endpoint_id = await endpoints.of_delivery(connection, account_id, _delivery_id(given_id))
-        if endpoint_id is None:
-            raise _no_delivery()
-        return endpoint_id
+    async def count_failed(self, account_id: AccountId, since: str, given_id: str | None = None) -> int:
+        """How many events `replay_failed` would send again, if there were no limit."""
+        key = _Key.of(account_id, given_id)
+        count, position = 0, _id_before(since)
+        before = ids.lowest_id(self._clock.now())
+        async with self._database.connection() as connection:
+            await self._enabled(connection, key)
+            while True:
+                failed, reached = await webhook_log.failed(connection, *key, position, before)
+                count += len(failed)
+                if reached is None:
+                    return count
+                position = reached
 
-    async def replay(self, account_id: AccountId, given_id: str, since: str, actor: Actor) -> Replayed:
-        """Send all events again whose last delivery to the endpoint failed and was created since then.
+    async def replay_failed(
+        self, account_id: AccountId, since: str, actor: Actor, given_id: str | None = None
+    ) -> Replayed:
+        """Send all events again whose last delivery failed and was created since the given time.
 
-        A second request finds the replays of the first, pending or done, and adds nothing.
+        A second request finds the replays of the first, pending or done, and adds nothing. Each step is a transaction;
+        the last one also logs the count.
         """
-        self._require_on()
-
-        async def enter(tx: Connection, after: UUID, before: UUID) -> tuple[int, UUID | None]:
-            found = await self._enabled(tx, account_id, given_id)
-            failed, reached = await webhook_log.failed_of_endpoint(tx, account_id, found.id, after, before)
-            now = self._clock.now()
-            replays = [(new_id(self._chance, now), original) for original in failed]
-            # Without tickets: dispatch publishes them no faster than they are sent.
-            return await endpoint_events.enter_replays(tx, found, replays, now), reached
-
-        async def note(tx: Connection, count: int) -> None:
-            found = await self._enabled(tx, account_id, given_id)
-            await self._note(tx, found, actor, "endpoint.replayed", self._clock.now(), {"deliveries": count})
-
-        return await self._replays.run(account_id, since, enter, note)
-
-    async def _cancel_pending(self, account_id: AccountId, endpoint_id: UUID) -> None:
+        key, position = self._key_of(account_id, given_id), _id_before(since)
+        allowed = f"An account may replay all events once every {REPLAY_SECONDS} s"
+        self._replay_rates.require((account_id, key.is_webhook), REPLAY_RATE, self._clock.now(), allowed)
         until = self._clock.monotonic() + SWEEP_SECONDS_MAX
-        count = webhooks.CHANGED_AT_ONCE_MAX
-        while count == webhooks.CHANGED_AT_ONCE_MAX and self._clock.monotonic() < until:
+        before = ids.lowest_id(self._clock.now())
+        count = 0
+        while True:
             async with self._database.transaction() as tx:
-                count = await endpoints.cancel_pending(tx, account_id, endpoint_id)
+                if not await webhook_log.try_lock_replay(tx, account_id):
+                    raise Refusal(
+                        Code.CONFLICT, "Another request is replaying events for this account: try again later."
+                    )
+                found = await self._enabled(tx, key)
+                failed, reached = await webhook_log.failed(tx, *key, position, before)
+                now = self._clock.now()
+                replays = [(new_id(self._randomness, now), original) for original in failed]
+                # Without tickets: dispatch publishes them no faster than they are sent.
+                count += len(await endpoint_events.enter_replays(tx, found, replays, now, now))
+                is_over = reached is None or count >= REPLAYED_MAX or self._clock.monotonic() >= until
+                if is_over and count:
+                    await self._note(tx, key, actor, "replayed", now, {"deliveries": count})
+            if is_over or reached is None:
+                return Replayed(count, None if reached is None else ids.time_of(reached))
+            position = reached
 
-    async def _found(self, connection: Connection, account_id: AccountId, given_id: str) -> Endpoint:
-        found = await endpoints.find(connection, account_id, _id_of(given_id))
-        if found is None:
-            raise _no_endpoint()
-        return found
+    async def _cancel_if_disabled(self, saved: Endpoint) -> None:
+        """Those that are too many are cancelled when they are due."""
+        if not saved.enabled:
+            await self._swept(_Key(saved.account_id, saved.id), webhook_log.cancel_pending)
 
-    async def _enabled(self, connection: Connection, account_id: AccountId, given_id: str) -> Endpoint:
-        found = await self._found(connection, account_id, given_id)
-        if not found.enabled:
-            raise Refusal(Code.CONFLICT, "The endpoint is disabled: enable it with PUT /v1/endpoints/{id} first.")
-        return found
+    async def _swept(self, key: _Key, sweep: Callable[[Connection, AccountId, UUID], Awaitable[int]]) -> bool:
+        """Whether nothing remains; each part is a transaction of its own."""
+        until = self._clock.monotonic() + SWEEP_SECONDS_MAX
+        while True:
+            async with self._database.transaction() as tx:
+                count = await sweep(tx, *key)
+            if count < CHANGED_BATCH_MAX:
+                return True
+            if self._clock.monotonic() >= until:
+                return False
+
+    def _key_of(self, account_id: AccountId, given: str | None) -> _Key:
+        """For what endpoints that are switched off may not do."""
+        if given is not None:
+            self._require_on()
+        return _Key.of(account_id, given)
 
     def _require_on(self) -> None:
         if not self._is_on:
             raise Refusal(Code.FORBIDDEN, "The operator of this service has switched endpoints off.")
 
-    def _new_secret(self, account_id: AccountId, endpoint_id: UUID) -> tuple[str, bytes]:
-        secret = endpoint.new_secret(self._chance.bytes(endpoint.SECRET_BYTES))
-        return secret, self._sealer.seal(secret.encode(), endpoints.secret_purpose(account_id, endpoint_id))
+    async def _found(self, connection: Connection, key: _Key, *, locked: bool = False) -> Endpoint:
+        found = await (endpoints.lock if locked else endpoints.find)(connection, *key)
+        if found is None:
+            raise _no_endpoint(key)
+        return found
 
-    def _sealed_headers(
-        self, account_id: AccountId, endpoint_id: UUID, given: Mapping[str, str]
-    ) -> tuple[list[str], bytes | None]:
-        """Their names, and all of them sealed; none without any."""
+    async def _enabled(self, connection: Connection, key: _Key) -> Endpoint:
+        found = await self._found(connection, key)
+        if not found.enabled:
+            raise Refusal(
+                Code.CONFLICT,
+                "The webhook is disabled: enable it with PUT /v1/webhook first."
+                if key.is_webhook
+                else "The endpoint is disabled: enable it with PUT /v1/endpoints/{id} first.",
+            )
+        return found
+
+    async def _delivery_of(
+        self, connection: Connection, account_id: AccountId, given: str, *, of_webhook: bool
+    ) -> WebhookDelivery:
+        delivery_id = ids.parse(ids.WEBHOOK_DELIVERY, given)
+        return await self._delivery(connection, account_id, delivery_id, of_webhook=of_webhook)
+
+    async def _delivery(
+        self, connection: Connection, account_id: AccountId, delivery_id: UUID | None, *, of_webhook: bool
+    ) -> WebhookDelivery:
+        found = delivery_id and await webhook_log.find_delivery(connection, account_id, delivery_id)
+        if not found or found.is_of_webhook is not of_webhook:
+            raise Refusal(
+                Code.NOT_FOUND,
+                "This account has no webhook delivery with that id."
+                if of_webhook
+                else "No endpoint of this account has a delivery with that id.",
+            )
+        return found
+
+    def _new_secret(self, key: _Key) -> tuple[str, bytes]:
+        """The secret in clear and sealed: a prefix, then 32 bytes; base 62 for the webhook, as in a password."""
+        random = self._randomness.bytes(endpoint.SECRET_BYTES)
+        secret = (
+            event.SECRET_PREFIX + credential.new_smtp_password(random)
+            if key.is_webhook
+            else endpoint.new_secret(random)
+        )
+        return secret, self._keys.sealer.seal(secret.encode(), endpoints.secret_purpose(*key))
+
+    def _sealed_headers(self, key: _Key, given: Mapping[str, str]) -> tuple[list[str], bytes | None]:
+        """The names of the headers, and the sealed headers; None if there are none."""
         checked = endpoint.headers(given)
         if not checked:
             return [], None
-        purpose = endpoints.headers_purpose(account_id, endpoint_id)
-        return list(checked), self._sealer.seal(json.dumps(dict(checked)).encode(), purpose)
+        return list(checked), self._keys.sealer.seal(
+            json.dumps(dict(checked)).encode(), endpoints.headers_purpose(*key)
+        )
 
     async def _note(
-        self,
-        tx: Connection,
-        of: Endpoint,
-        actor: Actor,
-        action: str,
-        now: datetime,
-        detail: Detail | None = None,
+        self, tx: Connection, key: _Key, actor: Actor, action: str, now: datetime, detail: Detail | None = None
     ) -> None:
-        subject = ids.text(ids.ENDPOINT, of.id)
-        await self._audit_log.note(tx, of.account_id, actor, action, subject, now, detail or {})
+        family = "webhook" if key.is_webhook else "endpoint"
+        subject = "webhook" if key.is_webhook else ids.text(ids.ENDPOINT, key.endpoint_id)
+        await self._audit_log.add_entry(tx, key.account_id, actor, f"{family}.{action}", subject, now, detail or {})
 
     def _next_at(self, now: datetime) -> datetime:
         return now if self._tickets is None else now + self._tickets.lease
 
+    def _publish(self, tickets: Sequence[WebhookTicket]) -> None:
+        if self._tickets is not None:
+            self._tickets.publish(tickets)
+
+
+def _subscribed(given: Sequence[str]) -> tuple[str, ...]:
+    for name in given:
+        if name == EventType.TEST:
+            raise invalid(
+                f"`events` must not contain {EventType.TEST}: it is sent when you ping, whatever is subscribed to."
+            )
+        if name not in SUBSCRIBABLE:
+            raise invalid(f"`events`: {name[:100]!r} is not an event: it takes {', '.join(SUBSCRIBABLE)}.")
+    return tuple(type_ for type_ in SUBSCRIBABLE if type_ in given) or SUBSCRIBABLE
+
+
+def _id_before(since: str) -> UUID:
+    """The last id before all those created since the given time."""
+    return UUID(int=max(0, time_bound("since", since).int - 1))
+
 
 def _detail(saved: Endpoint, target: WebhookTarget) -> Detail:
-    # The host alone: the rest of a URL may contain secrets.
+    # Only the host: the rest of a URL may contain secrets.
     return {"host": target.host, "types": ", ".join(saved.filters.types), "enabled": saved.enabled}
 
 
-def _id_of(given: str) -> UUID:
-    endpoint_id = ids.parse(ids.ENDPOINT, given)
-    if endpoint_id is None:
-        raise _no_endpoint()
-    return endpoint_id
-
-
-def _delivery_id(given: str) -> UUID:
-    delivery_id = ids.parse(ids.WEBHOOK_DELIVERY, given)
-    if delivery_id is None:
-        raise _no_delivery()
-    return delivery_id
-
-
-def _no_endpoint() -> Refusal:
+def _no_endpoint(key: _Key) -> Refusal:
+    if key.is_webhook:
+        return Refusal(Code.NOT_FOUND, "This account has no webhook: save one with PUT /v1/webhook.")
     return Refusal(Code.NOT_FOUND, "This account has no endpoint with that id.")
-
-
-def _no_delivery() -> Refusal:
-    return Refusal(Code.NOT_FOUND, "No endpoint of this account has a delivery with that id.")

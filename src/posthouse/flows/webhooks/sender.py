@@ -1,49 +1,45 @@
 """Sends webhooks: an event's ticket is claimed, sent to the customer's endpoint as a signed POST, and recorded.
 
-Claim, send, record, as with mail. The attempt is counted at the claim; the same stored bytes are signed anew each
+Claim, send, record, as with mail. The attempt is counted at the claim; the same stored bytes are signed again each
 time. Each account has its own limits of running and waiting requests, so that an endpoint that hangs delays no other
-account; its webhook and its endpoints share them, so that none of them delays the others for long. An endpoint that is
-new or failing gets one call at a time, at a low rate (`rules.endpoint_state`); the rate is the account's, in this
-process's memory, since an account's tickets are read by one process at a time.
+account. Its endpoints share them, so that none of them delays the others for long. An endpoint that is
+new or failing gets one call at a time, at a low rate (`rules.endpoint_state`). The rate belongs to the account, and is
+kept in this process's memory, since one process at a time reads an account's tickets.
 """
 
 import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, assert_never
 from uuid import UUID
 
 import structlog
 
-from posthouse import crash, metrics
-from posthouse.chance import Chance
-from posthouse.clock import Clock
+from posthouse import crash, metrics, traces
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.claims import Claims
-from posthouse.flows.shared.memory_rates import MemoryRates
-from posthouse.flows.shared.worker_lease import SendPermit
-from posthouse.flows.webhooks import webhook_spans
+from posthouse.flows.shared.context import Context
+from posthouse.flows.shared.shares import Rates
+from posthouse.flows.shared.worker_lease import SendPermit, WorkerLease
+from posthouse.flows.webhooks import claim_store
 from posthouse.flows.webhooks.claim_store import WebhookClaimStore
 from posthouse.flows.webhooks.failing_notices import FailingNotices
-from posthouse.rules import endpoint, endpoint_state, event, ids, retry, trace_context
+from posthouse.rules import endpoint, endpoint_state, event, ids, retry
+from posthouse.rules.claim import WORKER_LEASE, BatchDelay
 from posthouse.rules.endpoint import PreviousSecret
 from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
 from posthouse.rules.ids import AccountId
-from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.linger import Linger
-from posthouse.rules.rate_limit import RateWait
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.store import endpoints
 from posthouse.store.postgres import Database
-from posthouse.store.seal import Sealer, SealError
+from posthouse.store.seal import SealError
 from posthouse.store.webhook_schedule import ClaimedWebhook, WebhookOutcome, WebhookResult
-from posthouse.store.webhooks import secret_purpose
 from posthouse.traces import Kind, Span, Tracer
 from posthouse.wire.stream import StreamMessage
 from posthouse.wire.webhook_client import NoWebhookAnswer, WebhookAnswer, WebhookCallResult, WebhookClient
@@ -56,18 +52,18 @@ Signer = Callable[[int], dict[str, str]]
 CALLS_MAX: Final = 500
 ACCOUNT_CALLS_MAX: Final = 10
 ACCOUNT_WAITING_MAX: Final = 500
-# Of one destination, while the account has work for several; one whose calls take longer gets one at a time.
+# Calls to one destination while the account has work for several; a slower destination gets one call at a time.
 SHARED_CALLS_MAX: Final = 5
 SHARED_WAITING_MAX: Final = 50
 SLOW_SECONDS: Final = 1.0
-# Of all accounts together.
+# For all accounts together.
 WAITING_MAX: Final = 15_000
-# What finds no room is postponed, for as long as the work before it should take.
+# Tickets that find no space are postponed, for as long as the work before them should take.
 POSTPONE_SECONDS_MIN: Final = 1.0
 POSTPONE_SECONDS_MAX: Final = 600.0
 CALL_LONGEST_SECONDS: Final = 120.0
-LINGER_SECONDS: Final = 0.01
-# A secret that can't be opened: a fault of ours, and not counted as an attempt.
+BATCH_DELAY_SECONDS: Final = 0.01
+# For a secret that can't be opened. The fault is ours, so it doesn't count as an attempt.
 UNREADY: Final = timedelta(minutes=1)
 STOPPED: Final = "the service was stopped while it waited for the answer"
 FAULT_OF_OURS: Final = "the service failed"
@@ -79,23 +75,23 @@ LIMITED: Final = {
 
 @dataclass(slots=True)
 class _Destination:
-    """The waiting and running requests of an account's webhook, or of one of its endpoints."""
+    """The waiting and running requests of an endpoint."""
 
     waiting: deque[Item] = field(default_factory=deque)
     running: int = 0
-    # How long a request takes: a moving average.
+    # A moving average of how long a request takes.
     seconds: float = 0.1
-    # The time up to which room is promised to postponed tickets.
+    # The time up to which space is promised to postponed tickets.
     horizon: float = 0.0
-    # As of the last claim: it gets one call at a time.
+    # Whether it gets one call at a time, as of the last claim.
     is_limited: bool = False
-    # Its URL, if its last call was answered with a 2xx: claims that were made before may not know it.
+    # Its URL, if its last call was answered with a 2xx, which claims that were made before may not know.
     answering_url: str | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def interval(self) -> float:
-        """The seconds between two calls, about."""
+        """The approximate seconds between two calls."""
         return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / ACCOUNT_CALLS_MAX
 
     def is_idle(self, now: float) -> bool:
@@ -104,25 +100,25 @@ class _Destination:
 
 @dataclass(slots=True)
 class _Account:
-    """One account's webhook (None) and endpoints that have work, in the order in which they get their turns."""
+    """One account's endpoints that have work, in the order in which they get their turns."""
 
-    destinations: dict[UUID | None, _Destination] = field(default_factory=dict)
+    destinations: dict[UUID, _Destination] = field(default_factory=dict)
     running: int = 0
 
     @property
     def waiting(self) -> int:
         return sum(len(destination.waiting) for destination in self.destinations.values())
 
-    def destination(self, endpoint_id: UUID | None) -> _Destination:
+    def destination(self, endpoint_id: UUID) -> _Destination:
         return self.destinations.setdefault(endpoint_id, _Destination())
 
-    def has_room(self, destination: _Destination) -> bool:
-        """Of several, none may take the places of the others."""
-        room = ACCOUNT_WAITING_MAX if len(self.destinations) == 1 else SHARED_WAITING_MAX
-        return len(destination.waiting) < room
+    def has_capacity(self, destination: _Destination) -> bool:
+        """With several destinations, none may take the slots of the others."""
+        capacity = ACCOUNT_WAITING_MAX if len(self.destinations) == 1 else SHARED_WAITING_MAX
+        return len(destination.waiting) < capacity
 
     def next_destination(self) -> _Destination | None:
-        """One that has a ticket and may be called; its next turn comes after the others'."""
+        """A destination that has a ticket and may be called; its next turn comes after the others'."""
         if self.running >= ACCOUNT_CALLS_MAX:
             return None
         for endpoint_id, destination in self.destinations.items():
@@ -139,54 +135,59 @@ class _Account:
         return 1 if destination.seconds > SLOW_SECONDS else SHARED_CALLS_MAX
 
 
+@dataclass(frozen=True, slots=True)
+class WebhookPolicy:
+    """What the operator sets. Without `with_endpoints`, endpoints besides the webhooks are switched off."""
+
+    retries: Schedule = retry.WEBHOOK
+    worker_lease: timedelta = WORKER_LEASE
+    failing_after: timedelta = endpoint_state.FAILING_AFTER
+    calls_max: int = CALLS_MAX
+    waiting_max: int = WAITING_MAX
+    with_endpoints: bool = True
+
+
+DEFAULT_POLICY: Final = WebhookPolicy()
+
+
 class WebhookSender:
     def __init__(
         self,
+        context: Context,
         *,
-        database: Database,
-        clock: Clock,
-        chance: Chance,
         client: WebhookClient,
-        sealer: Sealer,
         target_of: Callable[[str], WebhookTarget],
-        retries: Schedule = retry.WEBHOOK,
-        worker_lease: timedelta = WORKER_LEASE,
+        policy: WebhookPolicy = DEFAULT_POLICY,
         renewals: Database | None = None,
         notices: FailingNotices | None = None,
-        failing_after: timedelta = endpoint_state.FAILING_AFTER,
-        calls_max: int = CALLS_MAX,
-        waiting_max: int = WAITING_MAX,
         tracer: Tracer | None = None,
-        with_endpoints: bool = True,
     ) -> None:
         """`target_of` checks an endpoint's URL, as when it was saved; it raises a Refusal if the URL is not allowed.
 
-        `renewals` are connections for the lease alone, which must not wait for those that claim and record. Without
-        `with_endpoints`, the operator has switched endpoints off.
+        `renewals` are connections only for the lease, which must not wait for those that claim and record.
         """
         self._claims = Claims(
             WebhookClaimStore(),
             WebhookTicket,
-            database=database,
-            clock=clock,
-            chance=chance,
-            claim_linger=Linger(LINGER_SECONDS),
-            record_linger=Linger(LINGER_SECONDS),
-            worker_lease=worker_lease,
-            renewals=renewals,
+            database=context.database,
+            clock=context.clock,
+            lease=WorkerLease(
+                database=renewals or context.database,
+                clock=context.clock,
+                randomness=context.randomness,
+                lease=policy.worker_lease,
+            ),
+            claim_batch_delay=BatchDelay(BATCH_DELAY_SECONDS),
+            record_batch_delay=BatchDelay(BATCH_DELAY_SECONDS),
         )
-        self._clock = clock
+        self._clock = context.clock
         self._client = client
         self._tracer = tracer
-        self._sealer = sealer
+        self._sealer = context.keys.sealer
         self._target_of = target_of
-        self._retries = retries
+        self._policy = policy
         self._notices = notices
-        self._failing_after = failing_after
-        self._limited: MemoryRates[AccountId] = MemoryRates()
-        self._calls_max = calls_max
-        self._waiting_max = waiting_max
-        self._with_endpoints = with_endpoints
+        self._limited: Rates[AccountId] = Rates()
         self._accounts: dict[AccountId, _Account] = {}
         # Accounts that wait only for the process's limit, in the order in which they reached it.
         self._starved: dict[AccountId, None] = {}
@@ -198,18 +199,18 @@ class WebhookSender:
         return self._claims.worker_id
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many more tickets this worker can hold."""
-        return self._claims.room
+        return self._claims.capacity
 
     async def offer(self, messages: Iterable[StreamMessage]) -> None:
-        """Take the tickets of these messages, and start what may go."""
+        """Take the tickets of these messages, and start those that may be sent now."""
         late: list[tuple[Item, float]] = []
-        for item in await self._claims.take(messages):
+        for item in await self._claims.take_tickets(messages):
             account = self._accounts.setdefault(item.ticket.account_id, _Account())
             destination = account.destination(item.ticket.endpoint_id)
-            # Even when all room is taken, an account without a waiting ticket gets one in.
-            if not account.has_room(destination) or (self._waiting >= self._waiting_max and account.waiting):
+            # Even when all space is taken, an account without a waiting ticket gets one in.
+            if not account.has_capacity(destination) or (self._waiting >= self._policy.waiting_max and account.waiting):
                 late.append((item, self._postpone_seconds(destination)))
                 continue
             crash.point("notification.offered")
@@ -232,7 +233,7 @@ class WebhookSender:
         await self._claims.tasks.settle()
 
     async def drain(self, seconds: float) -> None:
-        """Give back what waits, let running requests finish, and stop waiting for answers when time is up."""
+        """Give back waiting tickets, let running requests finish, and stop waiting for answers when time is up."""
         waiting = [
             item
             for account in self._accounts.values()
@@ -248,7 +249,7 @@ class WebhookSender:
         account = self._accounts[account_id]
         late: list[tuple[Item, float]] = []
         while not self._claims.is_stopping and (destination := account.next_destination()) is not None:
-            if self._running >= self._calls_max:
+            if self._running >= self._policy.calls_max:
                 self._starved.setdefault(account_id)
                 break
             item = destination.waiting.popleft()
@@ -265,7 +266,7 @@ class WebhookSender:
         self._forget_idle(account_id)
 
     def _is_postponed_again(self, account_id: AccountId, item: Item) -> bool:
-        """Whether it needs no claim to know that it can't go: the rate is used up, and it is no new ping."""
+        """Whether it can't be sent, known without a claim: the rate is used up, and it is not a new ping."""
         return (
             item.ticket.fence > 0 and not self._limited.reading(account_id, LIMITED_RATE, self._clock.now()).remaining
         )
@@ -284,18 +285,18 @@ class WebhookSender:
         self._running -= 1
         if self._claims.is_stopping:
             return
-        # Behind those that wait: otherwise the first accounts would keep all turns to themselves.
+        # After the waiting ones: otherwise the first accounts would take every turn.
         self._starved.setdefault(account_id)
-        while self._starved and self._running < self._calls_max:
+        while self._starved and self._running < self._policy.calls_max:
             starved = next(iter(self._starved))
             del self._starved[starved]
             if starved in self._accounts:
                 self._advance(starved)
 
     def _postpone_seconds(self, destination: _Destination) -> float:
-        """When there should be room, after what waits and what was postponed before."""
+        """When there should be space, after what waits and what was postponed before."""
         now = self._clock.monotonic()
-        # What waits for a limited endpoint will be postponed too, behind this.
+        # Tickets that wait for a limited endpoint will be postponed too, after this one.
         waiting = 0 if destination.is_limited else len(destination.waiting)
         begin = now + max(waiting * destination.interval / 2, POSTPONE_SECONDS_MIN)
         destination.horizon = min(max(destination.horizon + destination.interval, begin), now + POSTPONE_SECONDS_MAX)
@@ -310,8 +311,8 @@ class WebhookSender:
             permit = self._claims.permit(CALL_LONGEST_SECONDS)
             claimed = await self._claims.claim([item.ticket])
             if self._tracer is not None:
-                span = webhook_spans.begin(self._tracer, item, claimed, began_at)
-            outcomes = [await self._attempt(destination, webhook, permit, span) for webhook in claimed]
+                span = claim_store.begin(self._tracer, item, claimed, began_at)
+            outcomes = [await self._outcome_of(destination, webhook, permit, span) for webhook in claimed]
         except Exception as fault:
             if span is not None:
                 span.end(is_error=True)
@@ -322,7 +323,7 @@ class WebhookSender:
         record = None if span is None else span.child("record")
         await self._claims.record(outcomes)
         if span is not None and record is not None:
-            webhook_spans.end(span, record, outcomes)
+            claim_store.end(span, record, outcomes)
         for outcome in outcomes:
             self._count(outcome)
         await self._claims.acknowledge([item])
@@ -334,24 +335,18 @@ class WebhookSender:
         if outcome.result is WebhookResult.SUCCEEDED:
             metrics.WEBHOOK_LAG.observe((self._clock.now() - ids.time_of(outcome.id)).total_seconds())
 
-    async def _attempt(
-        self, destination: _Destination, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
-    ) -> WebhookOutcome:
-        outcome = await self._outcome_of(destination, claimed, permit, span)
-        return outcome if claimed.endpoint_id is None else replace(outcome, endpoint_id=claimed.endpoint_id)
-
     async def _outcome_of(
         self, destination: _Destination, claimed: ClaimedWebhook, permit: SendPermit, span: Span | None
     ) -> WebhookOutcome:
         if claimed.cancelled is not None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled)
         if claimed.is_over:
-            error = f"It was sent {claimed.attempt_count} times, and not every time was an answer heard."
+            error = f"It was sent {claimed.attempt_count} times, and not every time was an answer received."
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=error)
-        if claimed.endpoint_id is not None and not self._with_endpoints:
+        if not claimed.is_for_webhook and not self._policy.with_endpoints:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=endpoint.SWITCHED_OFF)
         now = self._clock.now()
-        state = endpoint_state.state_of(claimed.answered_at, claimed.failing_since, now, self._failing_after)
+        state = endpoint_state.state_of(claimed.answered_at, claimed.failing_since, now, self._policy.failing_after)
         destination.is_limited = state.is_limited and claimed.url != destination.answering_url
         if destination.is_limited:
             async with destination.turn:
@@ -367,16 +362,16 @@ class WebhookSender:
         permit: SendPermit,
         span: Span | None,
     ) -> WebhookOutcome:
-        """A ping goes at once: the customer asked for it, and has to wait between two of them."""
+        """A ping is sent immediately: the customer asked for it, and has to wait between two of them."""
         if not claimed.is_ping:
-            taken = self._limited.take(claimed.account_id, LIMITED_RATE, self._clock.now())
-            if isinstance(taken, RateWait):
+            taken = self._limited.take_request(claimed.account_id, LIMITED_RATE, self._clock.now())
+            if taken is not None:
                 wait = timedelta(seconds=max(taken.seconds, self._postpone_seconds(destination)))
                 return self._again(claimed, wait, LIMITED[state])
         outcome = await self._call(destination, claimed, permit, span)
         is_failing = state is EndpointState.FAILING and outcome.result is not WebhookResult.SUCCEEDED
         if self._notices is not None and is_failing and outcome.url is not None and claimed.failing_noted_at is None:
-            self._claims.tasks.spawn(self._notices.send(claimed.account_id, outcome.url, claimed.endpoint_id))
+            self._claims.tasks.spawn(self._notices.send(claimed.account_id, claimed.endpoint_id, outcome.url))
         return outcome
 
     async def _call(
@@ -384,7 +379,7 @@ class WebhookSender:
     ) -> WebhookOutcome:
         if claimed.url is None or claimed.secret_sealed is None or claimed.body is None:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error="The event is no longer stored.")
-        # Not checked earlier: for what ends without an attempt, no attempt was counted that could be taken back.
+        # Not checked earlier: a delivery that ends without an attempt has no counted attempt to take back.
         if self._claims.is_stopping or not permit():
             return self._again(claimed, timedelta(0))
         try:
@@ -395,11 +390,11 @@ class WebhookSender:
         call = None if span is None else span.child("call", Kind.CLIENT)
         answer = await self._send(claimed.id, claimed.url, sign, claimed.body, call)
         if call is not None:
-            webhook_spans.end_call(call, answer)
+            claim_store.end_call(call, answer)
         outcome = self._outcome(claimed, claimed.url, answer)
         if outcome.result is WebhookResult.SUCCEEDED:
             if destination.is_limited:
-                # The room that was promised was a limited endpoint's.
+                # The promised space was that of a limited endpoint.
                 destination.is_limited, destination.horizon = False, 0.0
             destination.answering_url = claimed.url
         else:
@@ -407,24 +402,21 @@ class WebhookSender:
         return outcome
 
     def _signer(self, claimed: ClaimedWebhook, secret_sealed: bytes, body: bytes) -> Signer:
-        """The headers of a call, as of its time in Unix seconds; a SealError if they can't be read."""
-        account_id, endpoint_id = claimed.account_id, claimed.endpoint_id
-        if endpoint_id is None:
-            secret = self._sealer.open(secret_sealed, secret_purpose(account_id)).decode()
-            return lambda t: {event.SIGNATURE_HEADER: event.sign(secret, body, t)}
-        purpose = endpoints.secret_purpose(account_id, endpoint_id)
+        """The headers of a call at this time in Unix seconds; raises SealError if they can't be opened."""
+        key = claimed.account_id, claimed.endpoint_id
+        purpose = endpoints.secret_purpose(*key)
         secret = self._sealer.open(secret_sealed, purpose).decode()
+        if claimed.is_for_webhook:
+            return lambda t: {event.SIGNATURE_HEADER: event.sign(secret, body, t)}
         previous: list[PreviousSecret] = []
         if claimed.previous_secret_sealed is not None:
             previous = endpoint.previous_secrets(self._sealer.open(claimed.previous_secret_sealed, purpose).decode())
         own: dict[str, str] = {}
         if claimed.headers_sealed is not None:
-            own = json.loads(
-                self._sealer.open(claimed.headers_sealed, endpoints.headers_purpose(account_id, endpoint_id))
-            )
+            own = json.loads(self._sealer.open(claimed.headers_sealed, endpoints.headers_purpose(*key)))
 
         def headers(t: int) -> dict[str, str]:
-            valid = [each.text for each in previous if each.until is None or each.until.timestamp() > t]
+            valid = [each.text for each in previous if each.until.timestamp() > t]
             return {**own, **endpoint.signed_headers([secret, *valid], claimed.event_id, t, body)}
 
         return headers
@@ -438,7 +430,7 @@ class WebhookSender:
                 target = self._target_of(url)
                 headers = sign(int(self._clock.now().timestamp()))
                 if call is not None:
-                    headers[trace_context.HEADER] = call.context.traceparent
+                    headers[traces.TRACEPARENT_HEADER] = call.context.traceparent
                 crash.point("notification.before_post")
                 answer = await self._client.call(target, body, headers)
                 crash.point("notification.after_post")
@@ -459,7 +451,9 @@ class WebhookSender:
         now = self._clock.now()
         next_at = None
         if claimed.attempt_count < claimed.max_attempts:
-            next_at = retry.next_at(self._retries, attempts=claimed.attempt_count, started_at=now, now=now, random=0.5)
+            next_at = retry.next_at(
+                self._policy.retries, attempts=claimed.attempt_count, started_at=now, now=now, random=0.5
+            )
         missed = WebhookResult.FAILED if next_at is None else WebhookResult.DEFERRED
         match answer:
             case WebhookAnswer(status, body, truncated, duration_ms):
@@ -470,11 +464,11 @@ class WebhookSender:
                     next_at=None if is_taken else next_at,
                     url=url,
                     http_status=status,
-                    error=None if is_taken else f"The endpoint answered {status}; a 2xx is wanted.",
+                    error=None if is_taken else f"The endpoint answered {status} instead of a 2xx.",
                     duration_ms=duration_ms,
                     response_body=body,
                     response_truncated=truncated,
-                    is_news=_is_news(claimed, is_taken=is_taken),
+                    news_of=_news_of(claimed, is_taken=is_taken),
                 )
             case NoWebhookAnswer(reason, duration_ms):
                 return WebhookOutcome(
@@ -484,18 +478,19 @@ class WebhookSender:
                     url=url,
                     error=reason,
                     duration_ms=duration_ms,
-                    # What failed here says nothing of the endpoint.
-                    is_news=reason not in (STOPPED, FAULT_OF_OURS) and _is_news(claimed, is_taken=False),
+                    # A fault on our side says nothing about the endpoint.
+                    news_of=None if reason in (STOPPED, FAULT_OF_OURS) else _news_of(claimed, is_taken=False),
                 )
             case _:
                 assert_never(answer)
 
     def _again(self, claimed: ClaimedWebhook, wait: timedelta, reason: str | None = None) -> WebhookOutcome:
-        """Nothing was sent (the lease ended, the secret can't be opened, the rate is used up): no attempt counts."""
+        """Nothing was sent (the lease ended, the secret can't be opened, the rate is used up), so no attempt counts."""
         return WebhookOutcome(*claimed.key, WebhookResult.POSTPONED, next_at=self._clock.now() + wait, error=reason)
 
 
-def _is_news(claimed: ClaimedWebhook, *, is_taken: bool) -> bool:
-    """Whether the endpoint's row is to be written: rarely, so that calls cost no write of their own."""
+def _news_of(claimed: ClaimedWebhook, *, is_taken: bool) -> UUID | None:
+    """The endpoint if its row is to be written: rarely, so that not every call costs a write."""
     is_failing = claimed.failing_since is not None
-    return is_taken is is_failing or (is_taken and claimed.answered_at is None)
+    is_news = is_taken is is_failing or (is_taken and claimed.answered_at is None)
+    return claimed.endpoint_id if is_news else None

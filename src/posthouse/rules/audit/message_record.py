@@ -1,6 +1,6 @@
 """A message's record: everything stored about it, and whether the parts agree.
 
-The checks cover what the database alone can prove. The whole record is read from a single snapshot.
+The checks cover what can be proved from the database only. The whole record is read from a single snapshot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,19 +16,19 @@ from posthouse.rules.ids import AccountId, CredentialId, MessageId
 CANCELLED: Final = "cancelled"
 FINAL: Final = frozenset({"delivered", "bounced", "failed", CANCELLED})
 CLOSES: Final = {"settled": "settle", "released": "release"}
-# What failed because its account was suspended for too long is released.
+# The credit of a recipient that failed because its account was suspended for too long is released.
 BILLING: Final = {
     "delivered": frozenset({"settled"}),
     "failed": frozenset({"settled", "released"}),
     "bounced": frozenset({"released"}),
     CANCELLED: frozenset({"released"}),
 }
-# An event may be this much older than its result, since processes' clocks differ.
+# An event may be this much older than its result, since the clocks of processes differ.
 EVENT_BEFORE: Final = timedelta(seconds=7)
 EVENT_AFTER: Final = timedelta(seconds=1)
 # A claim may have been made while the suppression was being written.
 SUPPRESSION_SEEN: Final = timedelta(seconds=10)
-# By how much a worker's clock may be behind that of the process that found the mail due.
+# How far a worker's clock may be behind that of the process that found the message due.
 CLOCKS_DIFFER: Final = timedelta(seconds=1)
 
 
@@ -51,7 +51,7 @@ class RecipientRecord:
 
     @property
     def is_ended_by_us(self) -> bool:
-        """Ended without an attempt: suppressed, or held or tried for too long."""
+        """Whether we ended it without an attempt: it was suppressed, or held or tried for too long."""
         return self.status in ("bounced", "failed") and self.last_code is None and bool(self.last_response)
 
 
@@ -132,7 +132,7 @@ def event_windows(recipients: Sequence[RecipientRecord]) -> list[tuple[datetime,
 
 
 def check_record(record: MessageRecord, tally: AuditTally) -> None:
-    """Count the checks and record the findings."""
+    """Count the checks, and record the findings."""
     count = len(record.recipients)
     tally.check(Promise.DURABLE, count, _durable(record))
     finals = [recipient for recipient in record.recipients if recipient.is_final]
@@ -146,12 +146,12 @@ def check_record(record: MessageRecord, tally: AuditTally) -> None:
 
 
 def check_ledger(record: MessageRecord, tally: AuditTally) -> None:
-    """That the ledger says of its recipients what they say themselves."""
+    """Check that the ledger agrees with the recipients."""
     tally.check(Promise.LEDGER, len(record.recipients), _ledger(record))
 
 
 def unproven_attempts(attempts: Sequence[AttemptRecord]) -> int:
-    """How many attempts may have sent the mail without a recorded result: each may cause a duplicate.
+    """How many attempts may have sent the message without a recorded result: each may cause a duplicate.
 
     This includes an attempt whose worker was considered dead and reported its result only after another attempt had
     begun.
@@ -189,7 +189,7 @@ def _durable(record: MessageRecord) -> Iterator[AuditFinding]:
                 FaultKind.UNEXPECTED, f"recipient {recipient.position} is {recipient.status}, and is to be tried again"
             )
     for position in sorted(record.scheduled - known):
-        yield finding(FaultKind.UNEXPECTED, f"recipient {position} is to be tried, and there is none")
+        yield finding(FaultKind.UNEXPECTED, f"recipient {position} is to be tried, and does not exist")
     is_open = any(not recipient.is_final for recipient in record.recipients)
     if is_open and not record.has_body:
         yield finding(FaultKind.LOST, "its body is gone before all of its recipients are final")
@@ -200,7 +200,7 @@ def _durable(record: MessageRecord) -> Iterator[AuditFinding]:
         record.status,
         record.billing_status,
     ):
-        yield finding(FaultKind.UNEXPECTED, f"it says {record.status}, and its recipients add up to another status")
+        yield finding(FaultKind.UNEXPECTED, f"its status is {record.status}, and its recipients add up to another")
 
 
 def _expected_state(recipients: Sequence[RecipientRecord]) -> tuple[int, int, int, str, str]:
@@ -239,7 +239,7 @@ def _true(record: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[
 
 def _not_tried(record: MessageRecord, recipient: RecipientRecord) -> Iterator[AuditFinding]:
     if any(attempt.outcome != "postponed" for attempt in record.attempts_of(recipient.position)):
-        what = f"recipient {recipient.position} is cancelled, and was tried"
+        what = f"recipient {recipient.position} is cancelled, but was tried"
         yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
 
 
@@ -251,7 +251,7 @@ def _at_its_time(record: MessageRecord) -> Iterator[AuditFinding]:
 
 
 def _is_still_blocked(record: MessageRecord, recipient: RecipientRecord) -> bool:
-    """Whether it bounced with the reply of an attempt that was postponed, since it refused our address."""
+    """Whether it bounced with the reply of an attempt that was postponed because our address was refused."""
     return recipient.status == "bounced" and any(
         attempt.outcome == "postponed" and attempt.code in range(500, 600) and attempt.code == recipient.last_code
         for attempt in record.attempts_of(recipient.position)
@@ -284,7 +284,7 @@ def _ledger(record: MessageRecord) -> Iterator[AuditFinding]:
             yield finding(f"recipient {position} is {status}, and its credit's close is {closed and closed[0]}")
     positions = {recipient.position for recipient in record.recipients}
     for position in sorted(set(record.ledger) - positions - {-1}):
-        yield finding(f"a credit was closed for recipient {position}, and there is none")
+        yield finding(f"a credit was closed for recipient {position}, which does not exist")
 
 
 def _events(record: MessageRecord) -> Iterator[AuditFinding]:

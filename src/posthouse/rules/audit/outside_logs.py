@@ -1,8 +1,8 @@
 """Outside logs: JSON lines from senders, receiving servers and webhook receivers, compared with our records.
 
 A sender logs its requests and their answers, a receiving server the mail that arrived, a webhook receiver its calls.
-The program that keeps such a log writes a line before it acts on it: so after a crash the log may miss entries but
-never has too many.
+A program that keeps such a log writes a line before it acts on the event: so after a crash the log may miss entries,
+but never has too many.
 """
 
 import base64
@@ -26,7 +26,7 @@ from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, 
 from posthouse.rules.ids import CredentialId, MessageId
 
 LINE_BYTES_MAX: Final = 998
-# By how much a receiver's clock may differ from ours.
+# How much a receiver's clock may differ from ours.
 CLOCKS_SECONDS_MAX: Final = 30.0
 KEY_LIFETIME: Final = timedelta(seconds=limits.IDEMPOTENCY_LIFETIME_SECONDS)
 
@@ -47,7 +47,7 @@ class SenderLine:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalLine:
-    """`{"sender", "recipient", "message"?}`: a mail accepted for a recipient; the message is base64."""
+    """`{"sender", "recipient", "message"?}`: a message accepted for a recipient; the message is base64."""
 
     sender: str
     recipient: str
@@ -70,11 +70,11 @@ def parse_sender_line(line: str) -> SenderLine:
         via, outcome = given["via"], given["outcome"]
         message_id = None if given.get("id") is None else ids.parse(ids.MESSAGE, given["id"])
     except (KeyError, TypeError) as error:
-        raise OutsideLogError(f"a sender's line has `via` and `outcome`: {error}") from None
+        raise OutsideLogError(f"a sender's line must have `via` and `outcome`: {error}") from None
     if via not in ("http", "smtp") or outcome not in ("accepted", "refused", "unanswered"):
-        raise OutsideLogError("`via` is http or smtp, `outcome` is accepted, refused or unanswered")
+        raise OutsideLogError("`via` must be http or smtp, and `outcome` accepted, refused or unanswered")
     if outcome == "accepted" and message_id is None:
-        raise OutsideLogError("what was accepted has the `id` of its message")
+        raise OutsideLogError("an accepted request must have the `id` of its message")
     return SenderLine(via, outcome, given.get("key"), None if message_id is None else MessageId(message_id))
 
 
@@ -85,7 +85,7 @@ def parse_arrival_line(line: str) -> ArrivalLine:
         content = None if message is None else base64.b64decode(message, validate=True)
         return ArrivalLine(given["sender"], given["recipient"].lower(), content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OutsideLogError(f"a server's line has `sender`, `recipient` and perhaps `message`: {error}") from None
+        raise OutsideLogError(f"a server's line must have `sender` and `recipient`: {error}") from None
 
 
 def parse_webhook_line(line: str) -> WebhookLine:
@@ -94,25 +94,25 @@ def parse_webhook_line(line: str) -> WebhookLine:
         body = base64.b64decode(given["body"], validate=True)
         return WebhookLine(float(given["at"]), given["signature"], body, int(given["status"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise OutsideLogError(f"a webhook's line has `at`, `signature`, `body` and `status`: {error}") from None
+        raise OutsideLogError(f"a webhook's line must have `at`, `signature`, `body` and `status`: {error}") from None
 
 
 def _object(line: str) -> dict[str, Any]:
     try:
         given = json.loads(line)
     except ValueError as error:
-        raise OutsideLogError(f"a line is a JSON object: {error}") from None
+        raise OutsideLogError(f"a line must be a JSON object: {error}") from None
     if not isinstance(given, dict):
-        raise OutsideLogError("a line is a JSON object")
+        raise OutsideLogError("a line must be a JSON object")
     return given
 
 
 def compare_key(
     key: str, answered: Sequence[MessageId], credentials: Mapping[MessageId, CredentialId]
 ) -> Iterator[AuditFinding]:
-    """Compare the messages that a key was answered with: one a credential, until the key has expired.
+    """Compare the messages that a key was answered with: one for each credential, until the key has expired.
 
-    `credentials` has those messages that are on record; the others are lost in any case.
+    `credentials` contains those messages that are on record; the others are lost in any case.
     """
     first: dict[CredentialId, MessageId] = {}
     for message_id in sorted(answered):
@@ -130,7 +130,7 @@ def compare_key(
 def compare_arrivals(
     record: MessageRecord, recipients: Sequence[RecipientRecord], arrivals: dict[int, int], tally: AuditTally
 ) -> None:
-    """Compare how often the mail arrived at each of these recipients with the record."""
+    """Compare how often the message arrived at each of these recipients with the record."""
     for recipient in recipients:
         attempts = record.attempts_of(recipient.position)
         count = arrivals.get(recipient.position, 0)
@@ -159,7 +159,7 @@ def _status_findings(
 def compare_content(
     record: MessageRecord, position: int, content: bytes, stored: bytes | None, tally: AuditTally
 ) -> None:
-    """Compare the received mail with the stored mail: no blind copy is named, and the bytes are the same."""
+    """Compare the received message with the stored one: no blind copy is named, and the bytes are the same."""
     blind = [recipient.email.lower() for recipient in record.recipients if recipient.field == "bcc"]
     tally.check(Promise.BLIND_COPIES, 1, _blind(record, content, blind, position))
     tally.check(Promise.BYTES, 1, _bytes(record, content, stored))
@@ -191,11 +191,11 @@ def _bytes(record: MessageRecord, content: bytes, stored: bytes | None) -> Itera
 
     lines = content.split(b"\r\n")
     if any(b"\n" in line or b"\r" in line for line in lines):
-        yield finding(FaultKind.UNEXPECTED, "a line of it ends without CRLF")
+        yield finding(FaultKind.UNEXPECTED, "one of its lines ends without CRLF")
     if b"\0" in content:
-        yield finding(FaultKind.UNEXPECTED, "it holds a NUL")
+        yield finding(FaultKind.UNEXPECTED, "it contains a NUL")
     if max(map(len, lines)) > LINE_BYTES_MAX:
-        yield finding(FaultKind.UNEXPECTED, f"a line of it is longer than {LINE_BYTES_MAX} bytes")
+        yield finding(FaultKind.UNEXPECTED, f"one of its lines is longer than {LINE_BYTES_MAX} bytes")
     if stored is None:
         if not record.forgets_content:
             yield finding(FaultKind.UNKNOWN, "its body is not stored any more")

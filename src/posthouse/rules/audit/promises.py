@@ -9,7 +9,7 @@ FINDINGS_SHOWN_MAX: Final = 20
 
 
 class Promise(IntEnum):
-    """By their numbers in the list of promises."""
+    """The promises by their numbers in the list of promises."""
 
     DURABLE = 1
     IDEMPOTENT = 2
@@ -26,12 +26,12 @@ class Promise(IntEnum):
 
 
 TITLES: Final = {
-    Promise.DURABLE: "what was accepted comes to one end",
+    Promise.DURABLE: "every accepted recipient gets one final result",
     Promise.IDEMPOTENT: "one key, one message",
     Promise.TRUE: "delivered and bounced are true",
-    Promise.ONCE: "sent once, but for what a crash left open",
+    Promise.ONCE: "sent once, except where a crash left it open",
     Promise.LEDGER: "every credit is accounted for",
-    Promise.EVENTS: "one event for each end",
+    Promise.EVENTS: "one event for each final result",
     Promise.WEBHOOKS: "webhooks are sent as scheduled",
     Promise.BLIND_COPIES: "blind copies stay blind",
     Promise.BYTES: "what was stored is what was sent",
@@ -42,7 +42,7 @@ TITLES: Final = {
 
 
 class FaultKind(StrEnum):
-    """`UNKNOWN` is no breach: the evidence is no longer stored, or was not given."""
+    """`UNKNOWN` is not a breach: the evidence is no longer stored, or was not given."""
 
     LOST = "lost"
     DUPLICATED = "duplicated"
@@ -79,7 +79,7 @@ class PromiseCount:
 
 
 class AuditTally:
-    """The findings so far; the first findings of each promise are kept, and all are counted."""
+    """The findings so far; only the first findings of each promise are listed, but all are counted."""
 
     def __init__(self) -> None:
         self.counts: dict[Promise, PromiseCount] = {promise: PromiseCount() for promise in Promise}

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations over asyncpg, on the address that `store.schema` passes in."""
+"""Alembic's entry point: runs the migrations over asyncpg, at the address that `store.schema` passes in."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from sqlalchemy import Connection, pool
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from posthouse.store import revision
+from posthouse.store import schema
 from posthouse.store.hosts import WritableHost
 from posthouse.store.migration_locks import SET_LOCK_TIMEOUT
 
@@ -19,8 +19,8 @@ TURN_SECONDS = 0.5
 
 
 def _run(connection: Connection) -> None:
-    # Two at once take turns; the lock ends with the connection. Whoever waited within a statement would hold up an
-    # index that the other builds while the service runs.
+    # Simultaneous migrations run one after another; the lock ends with the connection. A process that waited within a
+    # statement would hold up an index that the other one builds while the service runs.
     while not connection.exec_driver_sql("SELECT pg_try_advisory_lock(hashtext('posthouse.migrations'))").scalar():
         connection.commit()
         time.sleep(TURN_SECONDS)
@@ -32,9 +32,9 @@ def _run(connection: Connection) -> None:
 
 
 def _migrated(connection: Connection, until: float) -> bool:
-    """False if a table was in use; what was migrated before it stays so."""
+    """False if a table was in use; migrations before that one stay applied."""
     try:
-        context.configure(connection=connection, transaction_per_migration=True, version_table=revision.TABLE)
+        context.configure(connection=connection, transaction_per_migration=True, version_table=schema.TABLE)
         with context.begin_transaction():
             context.run_migrations()
     except DBAPIError as error:
@@ -49,7 +49,7 @@ async def _main() -> None:
     url: str = context.config.attributes["url"]
 
     async def connect() -> asyncpg.Connection:
-        # As the service connects, which understands more addresses (sslmode, several hosts).
+        # The same way as the service, which understands more addresses (sslmode, several hosts).
         return await WritableHost(url).connect()
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=pool.NullPool)

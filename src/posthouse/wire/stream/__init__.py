@@ -105,11 +105,11 @@ class Leases(Protocol):
         """The shards that this worker holds exclusively right now; check again before every use."""
 
     def held_since(self, shard: int) -> float:
-        """When this worker took a shard that it holds, on the monotonic clock; -inf if it never was another's."""
+        """When this worker took a shard that it holds, on the monotonic clock; -inf if no other worker ever had it."""
 
     @property
     def places(self) -> int:
-        """Over how many shards lanes are placed: all workers know the same number after a renewal."""
+        """The number of shards over which lanes are distributed: after a renewal, all workers know the same number."""
 
     async def close(self) -> None:
         """Release all of them."""

@@ -1,4 +1,4 @@
-"""A permanent connection to NATS: a lost connection is replaced by a new one, without end."""
+"""A permanent connection to NATS: a lost connection is always replaced by a new one."""
 
 import asyncio
 import contextlib
@@ -112,3 +112,13 @@ async def shut(client: Client) -> None:
     with contextlib.suppress(*FAULTS):
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await client.close()
+
+
+# Waits with a time limit.
+
+
+async def wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or after these seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await event.wait()

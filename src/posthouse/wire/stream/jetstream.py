@@ -13,14 +13,14 @@ import structlog
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
-from nats.js.errors import BadRequestError, NotFoundError
+from nats.js.errors import BadRequestError, NotFoundError, ServiceUnavailableError
 
 from posthouse import metrics
+from posthouse.rules.check_up import StreamReplicas, StreamServer
 from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
-from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
+from posthouse.wire.stream.connection import CONNECT_SECONDS_MAX, FAULTS, Outage, keep_connected, shut, wait_for
 from posthouse.wire.stream.publisher import Publisher
 from posthouse.wire.stream.puller import ACK, JetStreamMessage, Puller, stream_name
-from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +46,7 @@ class _Backlog:
 
 
 class JetStream:
-    """Create it with `open`, which returns at once, whether or not a server is reachable."""
+    """Create it with `open`, which returns immediately, whether or not a server is reachable."""
 
     def __init__(
         self, settings: StreamSettings | None = None, *, monotonic: Callable[[], float] = time.monotonic
@@ -138,8 +138,8 @@ class JetStream:
     async def _fetch(self, puller: Puller, shards: frozenset[int], count: int, deadline: float) -> list[StreamMessage]:
         while True:
             puller.changed.clear()
-            await puller.give_back(shards)
-            taken: list[StreamMessage] = [*puller.take(shards, count)]
+            await puller.release_shards(shards)
+            taken: list[StreamMessage] = [*puller.take_tickets(shards, count)]
             # Request more before returning these, so that the next tickets are in transit meanwhile.
             check_again_at = await puller.ask(shards, count)
             now = time.monotonic()
@@ -224,3 +224,45 @@ async def _created(jetstream: JetStreamContext, configuration: StreamConfig) -> 
         if fault.err_code != NAME_IN_USE_WITH_OTHER_CONFIGURATION:
             raise
         return await jetstream.update_stream(configuration)
+
+
+# Checks once whether a NATS server can carry the stream.
+
+
+PROBE_SECONDS_MAX: Final = 2.0 * CONNECT_SECONDS_MAX
+
+
+async def probe(server: str) -> StreamServer:
+    """What the server reports about itself; raises ConnectionError with the reason if it can't be used."""
+    client = Client()
+    try:
+        async with asyncio.timeout(PROBE_SECONDS_MAX):
+            await client.connect(server, allow_reconnect=False, connect_timeout=CONNECT_SECONDS_MAX, error_cb=_give_up)
+            stream = client.jetstream()
+            held = await stream.account_info()
+            streams = await stream.streams_info() if held.streams else []
+    except ServiceUnavailableError as fault:
+        raise ConnectionError("it runs without JetStream") from fault
+    except FAULTS as fault:
+        raise ConnectionError(str(fault) or "no answer in time") from fault
+    finally:
+        await shut(client)
+    version = client.connected_server_version
+    most = held.limits.max_storage
+    return StreamServer(
+        (version.major, version.minor, version.patch),
+        [_replicas(info) for info in streams],
+        held.storage,
+        most if most is not None and most > 0 else None,
+    )
+
+
+def _replicas(info: StreamInfo) -> StreamReplicas:
+    peers = (info.cluster.replicas if info.cluster else None) or []
+    lagging = tuple(peer.name or "a server" for peer in peers if peer.offline or not peer.current)
+    return StreamReplicas(info.config.name or "", info.config.num_replicas or 1, lagging)
+
+
+async def _give_up(fault: Exception) -> None:
+    """Without this the client retries until its timeout and then hides the reason."""
+    raise fault

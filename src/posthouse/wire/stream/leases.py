@@ -4,15 +4,15 @@ Every worker keeps a key `worker.<its name>` and, for each shard it holds, a key
 name in it. All keys of the bucket expire after its time to live unless they are written again.
 
 - *Even.* From the names of the live workers, every worker computes the same shares (`shares`), takes only its own
-  share and releases the rest. Few shards move when a worker starts or stops.
+  share and releases the others. Few shards move when a worker starts or stops.
 - *Exclusive.* A key is created only if it does not exist and renewed only at the revision last written, so a shard
   that another worker took can't be renewed by mistake.
 - *A holder knows when to stop.* It trusts a lease until a margin before the time to live, counted from when it
   **sent** the last confirmed renewal. The server counts from a later moment, so the holder stops first, whatever
   happens to the connection, the server or this process's event loop.
 - *One number of shards.* A worker's name ends with the number of shards in its settings, and the largest among the
-  live workers holds for all of them. While the setting changes, process by process, all divide the same shards.
-- *No shard is left behind.* A shard beyond that number which still has tickets is some worker's too.
+  live workers applies to all of them. While the setting changes, process by process, all divide the same shards.
+- *No shard is left behind.* A shard beyond that number which still has tickets is assigned to a worker too.
 - *Wiped data.* A bucket younger than its time to live may have lost keys that a worker still trusts: no shard is
   taken from it until it is old enough.
 """
@@ -36,9 +36,8 @@ from nats.js.errors import BadRequestError, KeyWrongLastSequenceError, NotFoundE
 from nats.js.kv import KeyValue
 
 from posthouse.wire.stream import TicketKind
-from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
+from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected, wait_for
 from posthouse.wire.stream.puller import stream_name
-from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 
@@ -54,9 +53,9 @@ CLOSE_SECONDS_MAX: Final = 2.0
 class LeaseSettings:
     lease_seconds: float = 5.0
     replicas: int = 1
-    # Workers of the same kind share a bucket; other kinds have shards of their own.
+    # Workers of the same kind share a bucket; other kinds have their own shards.
     bucket: str = BUCKET
-    # Whose tickets may be in shards beyond the number of them.
+    # The kind whose tickets may be in shards beyond that number.
     kind: TicketKind | None = None
 
 
@@ -86,14 +85,14 @@ class ShardLeases:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9-]{1,100}", worker):
-            raise ValueError("a worker's name is of letters, digits and dashes, 1 to 100 of them")
+            raise ValueError("a worker's name must have 1 to 100 letters, digits and dashes")
         self._worker = f"{worker}={shards}"
         self._places = shards
         self._shards = shards
         self._settings = settings or LeaseSettings()
         self._monotonic = monotonic
         self._leases: dict[int, _Lease] = {}
-        # The shards of these leases, until the first of them ends: every turn of a lane asks for them.
+        # The shards of these leases, cached until the first of them ends: every turn of a lane asks for them.
         self._held: frozenset[int] = frozenset()
         self._held_until = float("-inf")
         self._closing = asyncio.Event()
@@ -104,7 +103,7 @@ class ShardLeases:
     async def open(
         cls, servers: Sequence[str], worker: str, shards: int, settings: LeaseSettings | None = None
     ) -> "ShardLeases":
-        """On a connection of its own, so that renewals never queue behind tickets."""
+        """Open on a separate connection, so that renewals never queue behind tickets."""
         leases = cls(worker, shards, settings)
         leases._gone.set()
         leases._keeping = asyncio.create_task(keep_connected(servers, f"leases-{worker}", leases._serve))
@@ -165,13 +164,13 @@ class ShardLeases:
             return bucket
 
     async def _add_copies(self, jetstream: JetStreamContext, bucket: KeyValue) -> None:
-        """An installation that became a cluster needs them: no shard could be held while the one server is away."""
+        """Needed when an installation becomes a cluster: or no shard could be held while the one server is away."""
         configuration = (await bucket.status()).stream_info.config
         if (configuration.num_replicas or 1) < self._settings.replicas:
             await jetstream.update_stream(configuration, num_replicas=self._settings.replicas)
 
     async def _renew_all(self, client: Client, bucket: KeyValue) -> float:
-        """Renew this worker's key, release the shards of others, renew and take its own share."""
+        """Renew this worker's key, release shards outside its share, and renew or take its share."""
         await bucket.put(f"worker.{self._worker}", b"")
         state = await _bucket_state(client, self._settings.bucket)
         workers = tuple(sorted(state.workers | {self._worker}))
@@ -263,9 +262,8 @@ async def _shards_in_use(client: Client, kind: TicketKind) -> list[int]:
 
 
 def _shards_of(worker: str) -> int:
-    """The number of shards in a worker's settings; an earlier version does not say."""
-    number = worker.rpartition("=")[2]
-    return int(number) if "=" in worker and number.isdecimal() else 0
+    """The number of shards in a worker's settings."""
+    return int(worker.rpartition("=")[2])
 
 
 def _first_choice(workers: Sequence[str], shard: int) -> str:
@@ -277,7 +275,7 @@ def _first_choice(workers: Sequence[str], shard: int) -> str:
 def shares(workers: tuple[str, ...], shards: int) -> dict[str, frozenset[int]]:
     """Shards of each worker: as equal as possible, the same for every process that sees the same workers.
 
-    Each shard ranks the workers by a hash of its own and goes to the first worker that isn't full. So a new worker
+    Each shard ranks the workers by its own hash and goes to the first worker that isn't full. So a new worker
     takes shards from all, and a stopped worker's shards go to all.
     """
     most = -(-shards // len(workers))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
-from posthouse.wire.stream.wait import wait_for
+from posthouse.wire.stream.connection import wait_for
 
 STALE_ENDS_MAX: Final = 1_000
 WAIT_SECONDS_MIN: Final = 0.001
@@ -151,7 +151,7 @@ class MemoryStream:
         taken: list[StreamMessage] = []
         while len(taken) < count:
             # A ticket from each shard in turn, so that a long queue doesn't hide the others.
-            order = [shard for shard in order if homes[shard].waiting and self._has_room(homes[shard])]
+            order = [shard for shard in order if homes[shard].waiting and self._has_capacity(homes[shard])]
             if not order:
                 break
             for shard in order[: count - len(taken)]:
@@ -161,7 +161,7 @@ class MemoryStream:
                 taken.append(_MemoryMessage(payload, shard, number, home, self))
         return taken
 
-    def _has_room(self, home: _Shard) -> bool:
+    def _has_capacity(self, home: _Shard) -> bool:
         return len(home.out) < self.settings.unacknowledged_max
 
 
@@ -180,7 +180,7 @@ class AllShards:
 
     @property
     def places(self) -> int:
-        return 1  # one process has every lane whole
+        return 1  # in a single process, no lane is divided
 
     async def close(self) -> None:
         self._held = frozenset()

@@ -1,6 +1,6 @@
 """Publishes tickets to JetStream: a bounded queue, sent without waiting for each acknowledgement.
 
-A ticket that was not confirmed, for its connection was lost or its stream had no leader, is sent again, and may
+A ticket that was not confirmed, because its connection was lost or its stream had no leader, is sent again, and may
 then be in the stream twice.
 """
 
@@ -17,8 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from posthouse.wire.stream import PublishCounts, StreamSettings, TicketKind
-from posthouse.wire.stream.connection import FAULTS
-from posthouse.wire.stream.wait import wait_for
+from posthouse.wire.stream.connection import FAULTS, wait_for
 
 log = structlog.get_logger(__name__)
 
@@ -91,19 +90,19 @@ class Publisher:
         self._try_again(tickets)
 
     def note_missing(self) -> None:
-        """A stream isn't there: nothing is sent until it has been made."""
+        """Note that a stream doesn't exist: nothing is sent until it has been created."""
         self.stream_missing = True
         self._wake.set()
 
     async def step(self) -> None:
-        """Send what waits, as far as the bound allows; return when there is something to do again."""
+        """Send waiting tickets, as far as the bound allows; return when there is something to do again."""
         await self._send()
         await wait_for(self._wake, POLL_SECONDS)
         self._wake.clear()
         self._resend_sent_before(time.monotonic() - self._settings.confirm_seconds_max)
 
     async def drain(self, seconds: float) -> None:
-        """Return when nothing waits or travels any more, or there is no connection, or time is up."""
+        """Return when no ticket is waiting or in transit, or there is no connection, or time is up."""
         if self._client is not None:
             await wait_for(self._idle, seconds)
         self.counts.dropped += len(self._waiting)
@@ -136,8 +135,8 @@ class Publisher:
             return
         self._silent_since.pop(ticket.kind, None)
         if answer.headers is not None:
-            # No stream listens to that subject: its data were wiped, or it has no leader. The ticket is nowhere, so
-            # this was no try.
+            # No stream listens to that subject: its data were wiped, or it has no leader. The ticket was not stored
+            # anywhere, so this doesn't count as a try.
             ticket.tries -= 1
             self._try_again([ticket])
             self.note_missing()

@@ -25,8 +25,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
 
 from posthouse.wire.stream import StreamSettings, TicketKind
-from posthouse.wire.stream.connection import FAULTS
-from posthouse.wire.stream.wait import wait_for
+from posthouse.wire.stream.connection import FAULTS, wait_for
 
 log = structlog.get_logger(__name__)
 
@@ -123,7 +122,7 @@ class Puller:
         self._answer = answer
         self._note_missing = note_missing
         self._monotonic = monotonic
-        self._kept: dict[int, deque[JetStreamMessage]] = {}
+        self._fetched: dict[int, deque[JetStreamMessage]] = {}
         self._link: _Link | None = None
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,46 +139,46 @@ class Puller:
             for request in link.requests.values():
                 self._abandon(link, request)
 
-    def take(self, shards: frozenset[int], count: int) -> list[JetStreamMessage]:
-        """Up to `count` of the kept tickets, round-robin over the shards."""
+    def take_tickets(self, shards: frozenset[int], count: int) -> list[JetStreamMessage]:
+        """Up to `count` of the fetched tickets, round-robin over the shards."""
         stale = self._monotonic() - self._settings.ack_wait_seconds / 2
         self._turn += 1
-        order = sorted(shard for shard in shards if self._kept.get(shard))
+        order = sorted(shard for shard in shards if self._fetched.get(shard))
         start = self._turn % max(len(order), 1)
         order = order[start:] + order[:start]
         taken: list[JetStreamMessage] = []
         while order and len(taken) < count:
             for shard in order[: count - len(taken)]:
-                ticket = self._kept[shard].popleft()
+                ticket = self._fetched[shard].popleft()
                 # A ticket that waited here for long will be redelivered soon: drop it.
                 if ticket.arrived_at > stale:
                     taken.append(ticket)
-            order = [shard for shard in order if self._kept[shard]]
+            order = [shard for shard in order if self._fetched[shard]]
         return taken
 
-    async def give_back(self, shards: frozenset[int]) -> None:
+    async def release_shards(self, shards: frozenset[int]) -> None:
         """Stop requesting shards other than these, and release the tickets of those others."""
         if self._link is not None:
             for shard in self._link.requests.keys() - shards:
                 self._abandon(self._link, self._link.requests.pop(shard))
-        for shard in self._kept.keys() - shards:
-            for ticket in self._kept.pop(shard):
+        for shard in self._fetched.keys() - shards:
+            for ticket in self._fetched.pop(shard):
                 await ticket.release()
 
     async def ask(self, shards: frozenset[int], count: int) -> float:
-        """Open a request for every shard while there is room; returns when to check again."""
+        """Open a request for every shard while there is capacity; returns when to check again."""
         link = self._link
         now = self._monotonic()
-        room = count - sum(map(len, self._kept.values()))
-        if link is None or room <= 0:
+        capacity = count - sum(map(len, self._fetched.values()))
+        if link is None or capacity <= 0:
             return now + self._settings.request_seconds
         for shard in shards - link.requests.keys():
             link.requests[shard] = _Request(shard, link.client.new_inbox())
         idle = [request for request in link.requests.values() if not request.is_open(now)]
         due = [request for request in idle if request.not_before <= now]
-        # The room is shared by the shards without an open request: the only shard with tickets gets all of it
+        # The capacity is shared by the shards without an open request: the only shard with tickets gets all of it
         # repeatedly, while the others' requests stay open with little.
-        share = max(1, room // max(len(due), 1))
+        share = max(1, capacity // max(len(due), 1))
         for request in due:
             request.tickets_wanted = share
             request.opening = True
@@ -192,7 +191,7 @@ class Puller:
         return min(ends, default=now + self._settings.request_seconds)
 
     async def close(self) -> None:
-        await self.give_back(frozenset())
+        await self.release_shards(frozenset())
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _open(self, link: _Link, request: _Request) -> None:
@@ -248,7 +247,7 @@ class Puller:
             if request.abandoned:
                 await ticket.release()
             else:
-                self._kept.setdefault(request.shard, deque()).append(ticket)
+                self._fetched.setdefault(request.shard, deque()).append(ticket)
         elif status in (EXPIRED, NO_MESSAGES):
             request.end()
         elif status != HEARTBEAT:

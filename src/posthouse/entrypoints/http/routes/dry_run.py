@@ -1,33 +1,40 @@
-"""The routes of test mail and dry runs."""
+"""Test mail to oneself, and dry runs."""
 
 import asyncio
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response
+from fastapi import Request
+from pydantic import Field
+from pydantic.config import JsonDict
+from starlette.responses import Response as HttpResponse
 
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID
-from posthouse.entrypoints.http.openapi import json_body, responses_with
-from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
-from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
-from posthouse.entrypoints.http.route_context import caller_of, json_response, member_of, services_of
-from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmailRequest, TestEmailResponse
-from posthouse.entrypoints.http.schemas.emails import SendRequest
-from posthouse.entrypoints.http.send_email import content_of, headers_of, idempotency_key, peer_of
-from posthouse.entrypoints.http.send_request import canonical, draft_of
-from posthouse.flows.accept.dry_run import DryRunRecipient, DryRunReport, SenderDomain
-from posthouse.flows.shared.large_mail import in_turn
-from posthouse.flows.shared.principal import Caller
+from posthouse.entrypoints.http.openapi import json_body
+from posthouse.entrypoints.http.operation import Operations, model_response
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.request_head import check_idempotency_key
+from posthouse.entrypoints.http.route_context import json_response
+from posthouse.entrypoints.http.send_email import SendResponse, content_of, headers_of, idempotency_key, peer_of
+from posthouse.entrypoints.http.send_request import SendRequest, canonical, draft_of
+from posthouse.entrypoints.http.shapes import RequestModel, Response, Shown, described, examples, read_from
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.dry_run import DryRun, DryRunReport
+from posthouse.flows.accept.intake import Intake
+from posthouse.flows.shared.large_mail import run_in_mail_process
+from posthouse.flows.shared.principal import Caller, Member
 from posthouse.rules import limits
+from posthouse.rules.credential import Role, Scope
 from posthouse.rules.draft import Draft
 from posthouse.rules.message import Source
+from posthouse.rules.refusal import Code
+from posthouse.rules.suppression import SuppressionReason
 
-router = APIRouter()
+router = Operations("Email", Scope.SEND)
 
 TEST_BODY_BYTES_MAX: Final = limits.THREAD_BODY_BYTES_MIN
-# Keeps the fingerprint different from that of POST /emails with the same key.
+# Makes the fingerprint different from that of POST /emails with the same key.
 _TEST_EMAIL: Final = b"test-email "
 _KEY: Final = {
     "parameters": [
@@ -41,53 +48,175 @@ _KEY: Final = {
     ]
 }
 
+_DRY_RUN: Final[JsonDict] = {
+    "would_accept": False,
+    "refusal": {"code": "insufficient_credits", "error": "This message needs 1 credits, 0 are available: add credits."},
+    "mime": 'From: "Acme" <hello@example.com>\r\n…',
+    "size_bytes": 612,
+    "subject": "Welcome",
+    "template": None,
+    "recipients": [
+        {
+            "email": "ada@example.net",
+            "field": "to",
+            "suppressed": None,
+            "lane": "google",
+            "simulator": False,
+        }
+    ],
+    "credits": {"needed": 1, "available": 0},
+    "domain": {
+        "name": "example.com",
+        "registered": True,
+        "verified": True,
+        "dkim_selectors": ["ph1", "pe1"],
+        "dkim_aligned": True,
+        "return_path": "bounce.posthouse.example",
+        "spf_aligned": False,
+    },
+    "warnings": ["It has no text part: some readers show none of its words, and filters like it less. Give `text`."],
+}
+_SENT: Final[JsonDict] = {
+    "id": "em_01kjm3v0e8f7t9y2w5x6z1b400",
+    "status": "queued",
+    "source": "test",
+    "from": "test@example.com",
+    "to": ["owner@example.com"],
+    "cc": [],
+    "bcc": [],
+    "subject": "A test email",
+    "billing_status": "reserved",
+    "recipient_count": 1,
+    "credits_reserved": 1,
+    "headers": {},
+    "tags": [],
+    "attachments": [],
+}
+
+
+class TestEmailRequest(RequestModel):
+    model_config = examples({}, {"from": "Acme <hello@example.com>"})
+
+    sender: Annotated[
+        str | None,
+        Field(
+            alias="from",
+            description="An address of a verified domain of the account; by default `test@` its first domain.",
+        ),
+    ] = None
+    subject: Annotated[
+        str | None, described("A built-in subject by default.", maxLength=limits.SUBJECT_CHARACTERS_MAX)
+    ] = None
+    text: Annotated[str | None, described("A built-in text unless `text` or `html` is given.")] = None
+    html: Annotated[str | None, described("HTML body.")] = None
+
+
+class TestEmailResponse(SendResponse):
+    model_config = examples(_SENT)
+
+    source: Annotated[str, Field(json_schema_extra={"const": "test"})]
+
+
+class DryRunRefusal(Shown):
+    code: Code
+    error: Annotated[str, read_from("text")]
+
+
+class DryRunRecipient(Shown):
+    email: str
+    field: Annotated[str, Field(json_schema_extra={"enum": ["to", "cc", "bcc"]})]
+    suppressed: Annotated[SuppressionReason | None, described("Why the address is suppressed; null if it is not.")]
+    lane: Annotated[
+        str | None,
+        described("The mailbox provider, or the domain itself; null if DNS returned no mail server in time."),
+    ]
+    simulator: Annotated[
+        bool,
+        read_from("is_simulated"),
+        described("Whether delivery is only simulated, because of the address's domain."),
+    ]
+
+
+class DryRunCredits(Shown):
+    needed: Annotated[int, read_from("credits_needed")]
+    available: Annotated[int, read_from("credits_available")]
+
+
+class DryRunDomain(Shown):
+    name: Annotated[str, described("The domain of `from`.")]
+    registered: Annotated[bool, read_from("is_registered")]
+    verified: Annotated[bool, read_from("is_verified")]
+    dkim_selectors: Annotated[
+        list[str], read_from("selectors"), described("The selectors of the keys that would sign.")
+    ]
+    dkim_aligned: Annotated[bool, read_from("is_dkim_aligned"), described("Whether the signature satisfies DMARC.")]
+    return_path: Annotated[str, described("The domain that receives bounces and whose SPF is checked.")]
+    spf_aligned: Annotated[
+        bool, read_from("is_spf_aligned"), described("Whether SPF satisfies DMARC too; the signature is enough.")
+    ]
+
+
+class DryRunResponse(Response):
+    model_config = examples(_DRY_RUN)
+
+    would_accept: bool
+    refusal: Annotated[DryRunRefusal | None, described("The first refusal that sending would return.")]
+    mime: Annotated[
+        str | None,
+        described(
+            "The message as it would be stored; trace fields, unsubscribe links and the DKIM signature are added at "
+            "delivery. Null if it can't be composed."
+        ),
+    ]
+    size_bytes: int | None
+    subject: str | None
+    template: Annotated[str | None, described("The alias of the rendered template.")]
+    recipients: list[DryRunRecipient]
+    credits: DryRunCredits
+    domain: DryRunDomain
+    warnings: Annotated[list[str], described("What is allowed but should be changed; for people.")]
+
 
 @router.post(
     "/v1/test-email",
-    operation_id="sendTestEmail",
-    summary="Send a message to your own address, delivered and charged like any other",
-    tags=["Email"],
-    status_code=202,
-    openapi_extra=json_body(TestEmailRequest) | _KEY,
-    responses=responses_with(202, TestEmailResponse, 400, 401, 402, 403, 409, 413, 429, 500, 503),
+    Role.MEMBER,
+    stores=True,
+    status=202,
+    errors=(402, 409),
+    body_bytes_max=TEST_BODY_BYTES_MAX,
+    content=TestEmailResponse,
+    extra=_KEY,
 )
-async def send_test_email(request: Request) -> Response:
-    member = await member_of(request)
-    services = services_of(request)
-    headers = dict(request.scope["headers"])
-    reader: BodyReader = request.app.state.reader
-    reader.check_headers(request.scope, TEST_BODY_BYTES_MAX)
+async def send_test_email(
+    member: Member, body: TestEmailRequest, request: Request, intake: Intake, admission: Admission, dry_run: DryRun
+) -> HttpResponse:
+    """Send a message to your own address, delivered and charged like any other"""
     check_idempotency_key(request.scope)
+    headers = dict(request.scope["headers"])
     key = idempotency_key(headers) if b"idempotency-key" in headers else None
-    content = parsed(await reader.read(request.receive, TEST_BODY_BYTES_MAX))
-    body = validated(TestEmailRequest, content)
-    principal = await services.admission.sender(request.headers.get("authorization"), peer_of(request.scope))
+    principal = await admission.sender(request.headers.get("authorization"), peer_of(request.scope))
     request.scope[ACCOUNT_ID] = principal.account_id
-    draft = await services.dry_run.test_draft(member, body.sender, body.subject, body.text, body.html)
-    # Equal requests of two members are two messages.
-    body_hash = services.intake.fingerprint(_TEST_EMAIL + member.user_id.bytes + canonical(content))
+    draft = await dry_run.test_draft(member, body.sender, body.subject, body.text, body.html)
+    # Equal requests from two members are two messages.
+    content = canonical(body.model_dump(by_alias=True, exclude_unset=True))
+    body_hash = intake.fingerprint(_TEST_EMAIL + member.user_id.bytes + content)
     if key is None:
-        key = await services.dry_run.click_key(principal, member, body_hash)
+        key = await dry_run.click_key(principal, member, body_hash)
     request_id = responses.request_id_of(request.scope)
-    accepted = await services.intake.accept(principal, key, draft, body_hash, request_id, Source.TEST)
+    accepted = await intake.accept(principal, key, draft, body_hash, request_id, Source.TEST)
     sent = content_of(draft, accepted, responses.request_id_text(request.scope), Source.TEST)
     response = json_response(request, sent, 202)
     response.headers.update(headers_of(accepted))
     return response
 
 
-@router.post(
-    "/v1/emails/dry-run",
-    operation_id="dryRunEmail",
-    summary="Check a message without sending it",
-    description="Takes the body of POST /emails. An invalid body is refused in the same way; a refusal because of "
-    "the account, its domain or its credits is returned in `refusal`. Nothing is reserved, counted or stored.",
-    tags=["Email"],
-    openapi_extra=json_body(SendRequest),
-    responses=responses_with(200, DryRunResponse, 400, 401, 403, 413, 429, 500, 503),
-)
-async def dry_run_email(request: Request) -> Response:
-    caller = await caller_of(request)
+@router.post("/v1/emails/dry-run", Role.MEMBER, errors=(400, 413), content=DryRunResponse, extra=json_body(SendRequest))
+async def dry_run_email(caller: Caller, request: Request, dry_run: DryRun) -> HttpResponse:
+    """Check a message without sending it
+
+    Takes the body of POST /emails. An invalid body is refused in the same way. A refusal because of the account, its
+    domain or its credits is returned in `refusal`. Nothing is reserved, counted or stored.
+    """
     reader: BodyReader = request.app.state.reader
     reader.check_headers(request.scope)
     headers = dict(request.scope["headers"])
@@ -95,51 +224,24 @@ async def dry_run_email(request: Request) -> Response:
         body = await reader.read(request.receive, request=taken)
         await taken.begin_work(body)
         if len(body) <= limits.THREAD_BODY_BYTES_MIN:
-            return await _dry_run_response(request, caller, draft_of(body))
-        draft = await in_turn(caller.account_id, partial(draft_of, body))
-        return await _dry_run_response(request, caller, draft)
+            return await _dry_run_response(request, dry_run, caller, draft_of(body))
+        draft = await run_in_mail_process(caller.account_id, partial(draft_of, body))
+        return await _dry_run_response(request, dry_run, caller, draft)
 
 
-async def _dry_run_response(request: Request, caller: Caller, draft: Draft) -> Response:
-    trial = await services_of(request).dry_run.dry_run(caller, draft)
-    if trial.mime is not None and len(trial.mime) > limits.THREAD_BODY_BYTES_MIN:
-        return await asyncio.to_thread(lambda: json_response(request, _trial(trial)))
-    return json_response(request, _trial(trial))
+async def _dry_run_response(request: Request, dry_run: DryRun, caller: Caller, draft: Draft) -> HttpResponse:
+    report = await dry_run.dry_run(caller, draft)
+    if report.mime is not None and len(report.mime) > limits.THREAD_BODY_BYTES_MIN:
+        return await asyncio.to_thread(lambda: model_response(request, _dry_run(report)))
+    return model_response(request, _dry_run(report))
 
 
-def _trial(trial: DryRunReport) -> dict[str, Any]:
-    refusal = trial.refusal
-    return {
-        "would_accept": refusal is None,
-        "refusal": None if refusal is None else {"code": refusal.code.value, "error": refusal.text},
-        "mime": None if trial.mime is None else trial.mime.decode("utf-8", "replace"),
-        "size_bytes": None if trial.mime is None else len(trial.mime),
-        "subject": trial.subject,
-        "template": trial.template,
-        "recipients": [_addressee(addressee) for addressee in trial.recipients],
-        "credits": {"needed": trial.credits_needed, "available": trial.credits_available},
-        "domain": _domain(trial.domain),
-        "warnings": trial.warnings,
-    }
-
-
-def _addressee(addressee: DryRunRecipient) -> dict[str, Any]:
-    return {
-        "email": addressee.email,
-        "field": addressee.field,
-        "suppressed": addressee.suppressed,
-        "lane": addressee.lane,
-        "simulator": addressee.is_simulated,
-    }
-
-
-def _domain(domain: SenderDomain) -> dict[str, Any]:
-    return {
-        "name": domain.name,
-        "registered": domain.is_registered,
-        "verified": domain.is_verified,
-        "dkim_selectors": domain.selectors,
-        "dkim_aligned": domain.is_dkim_aligned,
-        "return_path": domain.return_path,
-        "spf_aligned": domain.is_spf_aligned,
-    }
+def _dry_run(report: DryRunReport) -> DryRunResponse:
+    mime = report.mime
+    return DryRunResponse.of(
+        report,
+        would_accept=report.refusal is None,
+        mime=None if mime is None else mime.decode("utf-8", "replace"),
+        size_bytes=None if mime is None else len(mime),
+        credits=DryRunCredits.of(report),
+    )

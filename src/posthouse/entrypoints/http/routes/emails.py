@@ -1,127 +1,246 @@
-"""The routes of a sent message: its status, its cancellation, and another time; POST /emails is in `send_email`."""
+"""Sending messages, their status, cancellation and rescheduling."""
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Final, NoReturn
+from uuid import UUID
 
-from fastapi import APIRouter, Path, Request
-from starlette.responses import Response
+from fastapi import Request
+from pydantic import Field
+from starlette.responses import Response as HttpResponse
 
-from posthouse.entrypoints.http.openapi import json_body, responses_with
-from posthouse.entrypoints.http.route_context import (
-    begin_work,
-    body_of,
-    json_response,
-    require_declared,
-    services_of,
-    timestamp,
+from posthouse import metrics
+from posthouse.entrypoints.http import openapi, responses
+from posthouse.entrypoints.http.access_log import ACCOUNT_ID
+from posthouse.entrypoints.http.operation import Operations, Reader, Sender
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.request_head import check_idempotency_key
+from posthouse.entrypoints.http.request_limits import LARGE_WORK
+from posthouse.entrypoints.http.route_context import GivenMessageId, json_response, require_declared_parameters
+from posthouse.entrypoints.http.send_email import (
+    ABSENT_IF_FORGOTTEN,
+    CONTENT_DESCRIPTION,
+    REPLAYED,
+    SendResponse,
+    authorization_of,
+    content_of,
+    idempotency_key,
+    peer_of,
+    traced,
+    traceparent_of,
 )
-from posthouse.entrypoints.http.schemas import emails as schemas
-from posthouse.entrypoints.http.send_email import peer_of
-from posthouse.flows.account.message_detail import StoredMessage, StoredRecipient
-from posthouse.flows.shared.principal import Principal
-from posthouse.flows.shared.shared_database import count_for
-from posthouse.rules import ids
-from posthouse.rules.kept_content import FORGET
-
-router = APIRouter()
-
-
-@router.get(
-    "/emails/{id}",
-    operation_id="getEmail",
-    summary="The status of a message and of its recipients",
-    tags=["Email"],
-    responses=responses_with(200, schemas.Message, 401, 404, 500, 503),
+from posthouse.entrypoints.http.send_request import BatchRequest, SendRequest, read_batch, read_whole_batch
+from posthouse.entrypoints.http.shapes import (
+    Error,
+    OptionalTimestamp,
+    RequestModel,
+    Response,
+    Shown,
+    Timestamp,
+    absent,
+    described,
+    id_text,
 )
-async def get_email(
-    request: Request, message_id: Annotated[str, Path(alias="id", description="The id from the send response.")]
-) -> Response:
-    services = services_of(request)
-    principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
-    await begin_work(request, principal.account_id)
-    message = await services.message_detail.message(
-        principal.account_id, message_id, principal.mode, principal.sender_domains
+from posthouse.entrypoints.refusals import http_status
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.batch import BatchResult
+from posthouse.flows.accept.intake import Intake
+from posthouse.flows.account.message_changes import ScheduledMail
+from posthouse.flows.account.message_detail import MessageDetail, StoredMessage
+from posthouse.flows.shared.large_mail import run_in_mail_process
+from posthouse.rules import ids, limits
+from posthouse.rules.credential import Scope
+from posthouse.rules.ids import MessageId
+from posthouse.rules.message import FORGET, BillingStatus, MessageStatus, RecipientStatus, Source
+from posthouse.rules.refusal import Refusal
+from posthouse.traces import Span, Tracer
+
+router = Operations("Email", Scope.SEND)
+
+_SEND_ERRORS: Final = (400, 401, 402, 403, 409, 413, 429)
+_KEY: Final[dict[str, Any]] = {"parameters": [openapi.IDEMPOTENCY_KEY]}
+_ACCEPTED: Final = {
+    "responses": {
+        "202": {
+            "description": "Accepted and stored; delivery follows.",
+            "headers": {
+                **openapi.RATE_HEADERS,
+                REPLAYED: {
+                    "description": "`true` when the key was used before: this is the first response again.",
+                    "schema": {"type": "string", "const": "true"},
+                },
+            },
+        },
+        "429": {"headers": openapi.RATE_HEADERS},
+    }
+}
+
+
+class MoveRequest(RequestModel):
+    send_at: Annotated[str, described(f"The new time, up to {limits.SEND_AT_DAYS_MAX} days ahead.", format="date-time")]
+
+
+class BatchError(Error):
+    http_status: Annotated[int, described("The status with which POST /emails answers this error.")]
+
+
+class BatchResponse(Response):
+    results: Annotated[
+        list[SendResponse | BatchError],
+        described("One for each email, in the same order: the response of POST /emails, or its error."),
+    ]
+
+
+class Recipient(Shown):
+    id: Annotated[UUID, id_text(ids.RECIPIENT)]
+    email: str
+    status: RecipientStatus
+    billing_status: BillingStatus
+    attempt_count: int
+    last_smtp_code: int | None
+    last_smtp_response: str | None
+    delivered_at: OptionalTimestamp
+    bounced_at: OptionalTimestamp
+
+
+class Message(Response):
+    id: Annotated[MessageId, id_text(ids.MESSAGE)]
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from")]
+    subject: str | None = absent(ABSENT_IF_FORGOTTEN)
+    billing_status: BillingStatus
+    recipient_count: int
+    credits_reserved: int
+    created_at: Timestamp
+    metadata: dict[str, str] | None = absent("Absent if none was given.")
+    recipients: list[Recipient]
+    send_at: Timestamp | None = absent("Absent if none was given.")
+    resent_from: Annotated[MessageId, id_text(ids.MESSAGE)] | None = absent(
+        "The id of the message that this one sends again, if any."
     )
-    return json_response(request, _message(message))
+    content: str | None = absent(CONTENT_DESCRIPTION)
 
 
 @router.post(
-    "/emails/{id}/cancel",
-    operation_id="cancelEmail",
-    summary="Cancel a message that was not tried yet",
-    description="With 200, none of its recipients gets it, and its credits are returned. If one of them was tried or "
-    "has its result, nothing is changed, and the answer is 409.",
-    tags=["Email"],
-    responses=responses_with(200, schemas.Message, 400, 401, 403, 404, 409, 429, 500, 503),
+    "/emails",
+    scopes=(Scope.SEND,),
+    status=202,
+    errors=_SEND_ERRORS,
+    content=SendResponse,
+    extra={**openapi.json_body(SendRequest), **_KEY, **_ACCEPTED},
 )
-async def cancel_email(
-    request: Request, message_id: Annotated[str, Path(alias="id", description="The id from the send response.")]
-) -> Response:
-    principal = await _sender(request)
-    message = await services_of(request).unsent_mail.cancel(principal, message_id)
-    return json_response(request, _message(message))
+async def send_email() -> NoReturn:
+    """Send a message"""
+    raise AssertionError("the request middleware calls the endpoint of `send_email` directly")
 
 
-@router.patch(
-    "/emails/{id}",
-    operation_id="moveEmail",
-    summary="Send a message at another time",
-    description="For a message that was accepted with a `send_at` and was not tried yet; otherwise the answer is 409.",
-    tags=["Email"],
-    openapi_extra=json_body(schemas.MoveRequest),
-    responses=responses_with(200, schemas.Message, 400, 401, 403, 404, 409, 413, 429, 500, 503),
-)
+@router.get("/emails/{id}", scopes=(Scope.READ,))
+async def get_email(reader: Reader, message_id: GivenMessageId, message_detail: MessageDetail) -> Message:
+    """The status of a message and of its recipients"""
+    found = await message_detail.message(reader.account_id, message_id, reader.mode, reader.sender_domains)
+    return _message(found)
+
+
+@router.post("/emails/{id}/cancel", errors=(400, 409))
+async def cancel_email(sender: Sender, message_id: GivenMessageId, scheduled_mail: ScheduledMail) -> Message:
+    """Cancel a message that has not been tried yet
+
+    With 200, none of its recipients gets it, and its credits are returned. If one of them was tried or has its result,
+    nothing is changed, and the response is 409.
+    """
+    return _message(await scheduled_mail.cancel(sender, message_id))
+
+
+@router.patch("/emails/{id}", errors=(409,))
 async def move_email(
-    request: Request, message_id: Annotated[str, Path(alias="id", description="The id from the send response.")]
-) -> Response:
-    principal = await _sender(request)
-    body = await body_of(request, schemas.MoveRequest)
-    message = await services_of(request).unsent_mail.move(principal, message_id, body.send_at)
-    return json_response(request, _message(message))
+    sender: Sender, message_id: GivenMessageId, body: MoveRequest, scheduled_mail: ScheduledMail
+) -> Message:
+    """Send a message at another time
+
+    For a message that was accepted with a `send_at` and has not been tried yet; otherwise it is a 409.
+    """
+    return _message(await scheduled_mail.move(sender, message_id, body.send_at))
 
 
-async def _sender(request: Request) -> Principal:
-    """Who may send may change what is not sent."""
-    services = services_of(request)
-    principal = await services.admission.sender(request.headers.get("authorization"), peer_of(request.scope))
-    count_for(principal.account_id)
-    await begin_work(request, principal.account_id)
-    await require_declared(request)
-    return principal
+@router.post(
+    "/emails/batch",
+    scopes=(Scope.SEND,),
+    errors=_SEND_ERRORS,
+    content=BatchResponse,
+    extra={
+        "description": "Each email is accepted or refused on its own, and gets its own result; with `all`, one refusal "
+        f"refuses the whole request. The body is at most 16 MiB. {limits.BATCH_EMAILS_PER_REQUEST} emails count as one "
+        "request for the rate limit. The same request with the same key returns the same ids, and tries the refused "
+        "emails again.",
+        **openapi.json_body(BatchRequest),
+        **_KEY,
+    },
+)
+async def send_email_batch(request: Request, admission: Admission, intake: Intake) -> HttpResponse:
+    """Send many messages"""
+    tracer: Tracer | None = request.app.state.tracer
+    scope = request.scope
+    span = None if tracer is None else tracer.begin_request("POST /emails/batch", traceparent_of(scope))
+    return await (
+        _send(request, admission, intake, None)
+        if span is None
+        else traced(span, scope, _send(request, admission, intake, span))
+    )
 
 
-def _message(message: StoredMessage) -> dict[str, Any]:
-    content = {
-        "id": ids.text(ids.MESSAGE, message.id),
-        "status": message.status,
-        "source": message.source,
-        "from": message.sender,
-        "subject": message.subject,
-        "billing_status": message.billing_status,
-        "recipient_count": message.recipient_count,
-        "credits_reserved": message.credits_reserved,
-        "created_at": timestamp(message.created_at),
-        **({"metadata": message.metadata} if message.metadata else {}),
-        "recipients": [_recipient(message, recipient) for recipient in message.recipients],
-    }
-    if message.send_at is not None:
-        content["send_at"] = timestamp(message.send_at)
-    if message.resent_from is not None:
-        content["resent_from"] = ids.text(ids.MESSAGE, message.resent_from)
-    if message.forgets_content:
-        del content["subject"]
-        content["content"] = FORGET
-    return content
+async def _send(request: Request, admission: Admission, intake: Intake, span: Span | None) -> HttpResponse:
+    scope = request.scope
+    headers = dict(scope["headers"])
+    principal = await admission.sender(authorization_of(headers), peer_of(scope))
+    scope[ACCOUNT_ID] = principal.account_id
+    require_declared_parameters(request)
+    reader: BodyReader = request.app.state.reader
+    reader.check_headers(scope)
+    check_idempotency_key(scope)
+    key = idempotency_key(headers)
+    async with reader.in_progress.request(principal.account_id, headers) as in_progress:
+        body = await reader.read(request.receive, request=in_progress)
+        await in_progress.begin_work(body, LARGE_WORK)
+        fingerprint = intake.fingerprint
+        if len(body) > limits.THREAD_BODY_BYTES_MIN:
+            batch = await run_in_mail_process(principal.account_id, partial(read_whole_batch, body, fingerprint))
+        else:
+            batch = read_batch(body, fingerprint)
+        del body
+        # Its parts are prepared and written in turn with those of other accounts.
+        in_progress.reduce_work()
+        results = await intake.accept_batch(principal, key, batch, responses.request_id_of(scope), span=span)
+    request_id = responses.request_id_text(scope)
+    response = json_response(request, {"results": [_result(result, request_id) for result in results]})
+    accepted = [result.answer for result in results if not isinstance(result, Refusal)]
+    for answer in accepted:
+        response.headers.update(answer.rate_headers)
+    if accepted and all(answer.is_replay for answer in accepted):
+        response.headers[REPLAYED] = "true"
+    return response
 
 
-def _recipient(message: StoredMessage, recipient: StoredRecipient) -> dict[str, Any]:
-    return {
-        "id": ids.text(ids.RECIPIENT, ids.recipient_id(message.id, recipient.position)),
-        "email": recipient.email,
-        "status": recipient.status,
-        "billing_status": recipient.billing_status,
-        "attempt_count": recipient.attempt_count,
-        "last_smtp_code": recipient.last_smtp_code,
-        "last_smtp_response": recipient.last_smtp_response,
-        "delivered_at": timestamp(recipient.delivered_at),
-        "bounced_at": timestamp(recipient.bounced_at),
-    }
+def _result(result: BatchResult, request_id: str) -> dict[str, Any]:
+    if isinstance(result, Refusal):
+        metrics.ACCEPTS.count("http", result.code.value)
+        return {
+            "error": result.text,
+            "code": result.code.value,
+            "request_id": request_id,
+            "http_status": http_status(result.code),
+        }
+    metrics.ACCEPTS.count("http", "replayed" if result.answer.is_replay else "accepted")
+    return content_of(result.draft, result.answer, request_id)
+
+
+def _message(message: StoredMessage) -> Message:
+    return Message.of(
+        message,
+        subject=None if message.forgets_content else message.subject,
+        metadata=message.metadata or None,
+        recipients=[
+            Recipient.of(recipient, id=ids.recipient_id(message.id, recipient.position))
+            for recipient in message.recipients
+        ],
+        content=FORGET if message.forgets_content else None,
+    )

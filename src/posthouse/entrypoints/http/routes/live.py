@@ -5,51 +5,38 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from posthouse.entrypoints.http import responses
-from posthouse.entrypoints.http.openapi import responses_with
-from posthouse.entrypoints.http.route_context import disconnected, member_of, require_still_allowed, services_of
+from posthouse.entrypoints.http.operation import Operations
+from posthouse.entrypoints.http.route_context import disconnected, require_still_allowed
 from posthouse.flows.account.live import Live, Watcher
 from posthouse.flows.shared.principal import Member
+from posthouse.rules.credential import Role
 from posthouse.rules.live import HEARTBEAT_SECONDS
 
-router = APIRouter()
+router = Operations("Account")
 
 STREAM_TYPE: Final = "text/event-stream"
-# A proxy that collects an answer before it passes it on would pass on nothing.
+# A proxy that buffers a response until it is complete would never pass on anything.
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _COMMENT: Final = b":\n\n"
 
 _DESCRIPTION: Final = """\
-Server-sent events. They are hints: read what they name with a GET, and read it now and then without them.
+Server-sent events. They are hints: read what they name with a GET, and poll it occasionally even without them.
 
 | Event | Data |
 |---|---|
-| `ready` | From here on nothing is missing: read your lists now. |
+| `ready` | From now on nothing is missed: read your lists now. |
 | `accepted` | `{"message_ids": []}`: messages that were accepted. |
 | `final` | `{"recipients": [{"recipient_id", "message_id"}]}`: recipients that have their result. |
 | `resync` | Hints were dropped: read your lists again. |
-| `end` | `{"error", "code"}`: the stream ends, since a new request would be refused so. |
+| `end` | `{"error", "code"}`: the stream ends, because a new request would be refused with this error. |
 
 A comment is sent every 15 seconds.
 """
-
-
-@router.get(
-    "/v1/live",
-    operation_id="watchAccount",
-    summary="Hints on what is new in the account, while it happens",
-    description=_DESCRIPTION,
-    tags=["Account"],
-    response_class=Response,
-    responses=responses_with(200, STREAM_TYPE, 401, 429, 500, 503),
-)
-async def watch_account(request: Request) -> Response:
-    member = await member_of(request)
-    return LiveStream(services_of(request).live, member, partial(require_still_allowed, request))
 
 
 class LiveStream(Response):
@@ -83,7 +70,7 @@ class LiveStream(Response):
             await send({"type": "http.response.body", "body": b""})
 
     async def _send_events(self, watcher: Watcher, send: Send) -> None:
-        """Until the stream is over; the first comment makes proxies pass on the head."""
+        """The stream's bytes until it ends; the first comment makes proxies pass on the head."""
         body = _COMMENT
         while not watcher.is_over:
             await send({"type": "http.response.body", "body": body, "more_body": True})
@@ -91,6 +78,12 @@ class LiveStream(Response):
         # It may have ended while the last piece was sent.
         body += await _written(watcher, 0)
         await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+@router.get("/v1/live", Role.VIEWER, errors=(429,), content=STREAM_TYPE, extra={"description": _DESCRIPTION})
+async def watch_account(member: Member, request: Request, live: Live) -> LiveStream:
+    """Live hints about what is new in the account"""
+    return LiveStream(live, member, partial(require_still_allowed, request))
 
 
 async def _written(watcher: Watcher, seconds: float) -> bytes:

@@ -1,249 +1,420 @@
-"""The routes of a single message: its history, its content, its bytes."""
+"""A single message: its timeline, its content, its bytes."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
+from uuid import UUID
 
-from fastapi import APIRouter, Path, Request
-from starlette.responses import Response
+from fastapi import Path, Request
+from pydantic import Field
+from starlette.responses import Response as HttpResponse
 
-from posthouse.entrypoints.http.attachment import attachment_response
-from posthouse.entrypoints.http.openapi import responses_with
-from posthouse.entrypoints.http.route_context import caller_of, json_response, services_of, timestamp
-from posthouse.entrypoints.http.schemas.message_detail import MessageContentResponse, MessageDetailResponse
-from posthouse.flows.account.message_detail import (
-    DeliveryAttempt,
-    Detail,
-    MessageReport,
-    RecipientTimeline,
-    RenderedMail,
-    Timeline,
-    WebhookDeliverySummary,
+from posthouse.entrypoints.http.message_content import attachment_response
+from posthouse.entrypoints.http.operation import Operations, model_response
+from posthouse.entrypoints.http.route_context import GivenMessageId
+from posthouse.entrypoints.http.shapes import (
+    OptionalTimestamp,
+    Response,
+    Shown,
+    Timestamp,
+    absent,
+    described,
+    examples,
+    id_text,
+    read_from,
 )
-from posthouse.rules import download, ids
-from posthouse.rules.kept_content import FORGET
+from posthouse.flows.account.message_detail import DeliveryAttempt, Detail, RecipientTimeline, Timeline
+from posthouse.flows.account.message_detail import MessageDetail as DetailFlow
+from posthouse.flows.shared.principal import Caller
+from posthouse.rules import ids
+from posthouse.rules.attachment import DOWNLOAD_TYPES, download_type
+from posthouse.rules.credential import Role, Scope
+from posthouse.rules.delivery_reason import DeliveryReason
+from posthouse.rules.event import EventType
+from posthouse.rules.explanation import Cause, explain
+from posthouse.rules.ids import CredentialId, MessageId, RequestId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
+from posthouse.rules.message import FORGET, BillingStatus, MessageStatus, RecipientStatus, Source
+from posthouse.rules.outcome import Stage
+from posthouse.rules.wait_reason import WaitReason
+
+router = Operations("Messages", Scope.MESSAGES)
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_GREYLISTED: Final = asdict(explain("deferred", 451, "4.7.1 Greylisted, try again in five minutes"))
+_ATTEMPT_EXAMPLE: Final[dict[str, Any]] = {
+    "started_at": "2026-05-04T09:30:00.120Z",
+    "duration_ms": 412,
+    "outcome": "deferred",
+    "is_under_way": False,
+    "is_ambiguous": False,
+    "mx_host": "mx1.example.net",
+    "remote_ip": "192.0.2.25",
+    "relay": None,
+    "tls_version": "TLSv1.3",
+    "tls_cipher": "TLS_AES_256_GCM_SHA384",
+    "stage": "rcpt",
+    "code": 451,
+    "response": "4.7.1 Greylisted, try again in five minutes",
+    "explanation": _GREYLISTED,
+}
+_DETAIL_EXAMPLE: Final[dict[str, Any]] = {
+    "message": {
+        "id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+        "status": "queued",
+        "source": "api",
+        "from": "Acme <hello@example.com>",
+        "envelope_from": "hello@example.com",
+        "subject": "Welcome",
+        "billing_status": "reserved",
+        "recipient_count": 1,
+        "credits_reserved": 1,
+        "created_at": "2026-05-04T09:30:00.000Z",
+        "accepted_request_id": "rq_01k6wq3v5e7m8x9c0b2d4f6h81",
+        "credential": {"id": "cr_01k6wq3v5e7m8x9c0b2d4f6h82", "name": "default"},
+        "tags": ["welcome"],
+        "template": None,
+        "headers": [{"name": "Message-ID", "value": "<01k6wq3v5e7m8x9c0b2d4f6h80@mail.example.com>"}],
+        "recipients": [
+            {
+                "id": "rc_01k6wq3v5e7m8x9c0b2d4f6h81",
+                "field": "to",
+                "email": "ada@example.net",
+                "status": "deferred",
+                "billing_status": "reserved",
+                "attempt_count": 1,
+                "last_smtp_code": 451,
+                "last_smtp_response": "4.7.1 Greylisted, try again in five minutes",
+                "delivered_at": None,
+                "bounced_at": None,
+                "failed_at": None,
+                "attempts": [_ATTEMPT_EXAMPLE],
+                "explanation": _GREYLISTED,
+                "waiting": {
+                    "reason": "greylisted",
+                    "text": "greylisted by mx1.example.net: 451 4.7.1 Greylisted, try again in five minutes; next try "
+                    "at 2026-05-04 09:35:04 UTC, after 1 attempt",
+                    "next_at": "2026-05-04T09:35:04.000Z",
+                },
+                "suppression": None,
+                "reports": [],
+            }
+        ],
+        "reports": [],
+        "events": [],
+        "is_shortened": False,
+    },
+}
+_CONTENT_EXAMPLE: Final[dict[str, Any]] = {
+    "content": {
+        "subject": "Welcome",
+        "headers": [{"name": "Subject", "value": "Welcome"}],
+        "text": "Good to have you here.\n",
+        "html": "<p>Good to have you here.</p>\n",
+        "attachments": [
+            {
+                "part": 2,
+                "filename": "terms.pdf",
+                "content_type": "application/pdf",
+                "size": 48213,
+                "content_id": None,
+                "is_inline": False,
+            }
+        ],
+        "is_shortened": False,
+    },
+}
 
-router = APIRouter()
 
-_MessageId = Annotated[str, Path(alias="id", description="The id from the send response.")]
-
-
-@router.get(
-    "/v1/messages/{id}",
-    operation_id="getMessage",
-    summary="The history of a message: attempts, the reason it waits, events and their webhook deliveries",
-    tags=["Messages"],
-    responses=responses_with(200, MessageDetailResponse, 401, 404, 500, 503),
-)
-async def get_message(request: Request, message_id: _MessageId) -> Response:
-    caller = await caller_of(request)
-    detail = await services_of(request).message_detail.detail(caller.account_id, message_id)
-    return json_response(request, {"message": _detail(detail)})
+class MessageHeader(Shown):
+    name: str
+    value: Annotated[str, described("Decoded, on one line.")]
 
 
-@router.get(
-    "/v1/messages/{id}/content",
-    operation_id="getMessageContent",
-    summary="The content of a message, part by part, while it is stored",
-    tags=["Messages"],
-    responses=responses_with(200, MessageContentResponse, 401, 404, 500, 503),
-)
-async def get_message_content(request: Request, message_id: _MessageId) -> Response:
-    caller = await caller_of(request)
-    rendered = await services_of(request).message_detail.content(caller.account_id, message_id)
-    content = {"content": content_fields(rendered)}
+class Explanation(Shown):
+    reason: Annotated[DeliveryReason, described("A stable name, for programs. More may be added in future.")]
+    headline: Annotated[str, described("What happened, in a sentence for people. It never quotes a server's reply.")]
+    cause: Annotated[Cause | None, described("Who causes it; `service` is Posthouse. Null if nothing is wrong.")]
+    what_to_do: Annotated[str, described("What the sender can do, for people.")]
+
+
+class Attempt(Shown):
+    started_at: Timestamp
+    duration_ms: Annotated[int | None, described("Null while the attempt runs, or if its worker was lost.")]
+    outcome: Annotated[
+        str | None,
+        described(
+            "`postponed` does not count as an attempt; null while the attempt runs, or if its worker was lost.",
+            enum=["delivered", "bounced", "failed", "deferred", "postponed", None],
+        ),
+    ]
+    is_under_way: bool
+    is_ambiguous: Annotated[bool, described("Whether the message may have been delivered without a confirmation.")]
+    mx_host: Annotated[str | None, described("The destination's mail server; null without a connection.")]
+    remote_ip: Annotated[str | None, described("The server's IP address.")]
+    relay: Annotated[
+        str | None,
+        described("The external relay to which it went. `delivered` then means that the relay took the message."),
+    ]
+    tls_version: Annotated[str | None, described("Null without encryption or without a connection.")]
+    tls_cipher: str | None
+    stage: Annotated[Stage | None, described("The SMTP command at which the attempt ended.")]
+    code: Annotated[int | None, described("Null if no server replied.")]
+    response: Annotated[str | None, described("The server's reply, or our description of the failure.")]
+    explanation: Annotated[Explanation, described("What the attempt's result means.")]
+
+
+class Waiting(Shown):
+    reason: WaitReason
+    text: Annotated[str, described("The reason in plain words, for people.")]
+    next_at: Annotated[OptionalTimestamp, described("The time of the next attempt or check. RFC 3339, UTC.")]
+
+
+class RecipientSuppression(Shown):
+    reason: str
+    at: Timestamp
+    code: int | None
+    response: str | None
+
+
+class Report(Shown):
+    kind: Annotated[str, described("The kind of report that arrived after delivery.", enum=["bounce", "complaint"])]
+    detail: Annotated[
+        str,
+        described("The address that a bounce names; or the kind of a complaint, and who sent it if it is unverified."),
+    ]
+    status: Annotated[str | None, described("The enhanced status code (RFC 3463), such as `5.1.1`.")]
+    code: int | None
+    response: str | None
+    suppressed: Annotated[bool, described("Whether the address is suppressed because of it.")]
+    at: Timestamp
+
+
+class EventWebhookDelivery(Shown):
+    id: Annotated[UUID, id_text(ids.WEBHOOK_DELIVERY), described("As in `GET /v1/webhook/deliveries`.")]
+    status: Annotated[str, described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
+    attempt: Annotated[int, described("The number of attempts so far.")]
+    max_attempts: int
+    http_status: int | None
+    error: str | None
+    replay_of: Annotated[UUID, id_text(ids.WEBHOOK_DELIVERY)] | None
+    created_at: Timestamp
+    last_attempt_at: OptionalTimestamp
+    next_attempt_at: OptionalTimestamp
+
+
+class MessageEvent(Shown):
+    id: Annotated[UUID, id_text(ids.EVENT)]
+    type: Annotated[
+        str,
+        Field(
+            json_schema_extra={
+                "enum": [event_type.value for event_type in EventType if event_type is not EventType.TEST]
+            }
+        ),
+    ]
+    recipient_id: Annotated[UUID, id_text(ids.RECIPIENT)]
+    created_at: Timestamp
+    webhook_deliveries: Annotated[
+        list[EventWebhookDelivery],
+        read_from("sendings"),
+        described("Newest first, as long as they are in the webhook log."),
+    ]
+
+
+class DetailedRecipient(Shown):
+    id: Annotated[UUID, id_text(ids.RECIPIENT)]
+    field: Annotated[str, described("The field of the message that contains it.", enum=["to", "cc", "bcc"])]
+    email: str
+    status: RecipientStatus
+    billing_status: BillingStatus
+    attempt_count: int
+    last_smtp_code: Annotated[int | None, read_from("code")]
+    last_smtp_response: Annotated[str | None, read_from("response")]
+    delivered_at: OptionalTimestamp
+    bounced_at: OptionalTimestamp
+    failed_at: OptionalTimestamp
+    attempts: Annotated[list[Attempt], described("Oldest first.")]
+    explanation: Annotated[Explanation, described("What the recipient's state means.")]
+    waiting: Annotated[Waiting | None, described("Why it waits; null once the recipient's result is final.")]
+    suppression: Annotated[
+        RecipientSuppression | None, described("The current suppression, which may be newer than the message.")
+    ]
+    reports: Annotated[list[Report], described("Bounces and complaints that arrived after delivery.")]
+
+
+class MessageCredential(Shown):
+    id: Annotated[CredentialId, id_text(ids.CREDENTIAL), read_from("credential_id")]
+    name: Annotated[str | None, read_from("credential_name")]
+
+
+class MessageDetail(Shown):
+    id: Annotated[MessageId, id_text(ids.MESSAGE)]
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from")]
+    envelope_from: Annotated[str, read_from("envelope_sender"), described("The envelope sender as submitted.")]
+    subject: str | None = absent("Absent if the message was sent with `content`: `forget`.")
+    billing_status: BillingStatus
+    recipient_count: int
+    credits_reserved: int
+    created_at: Timestamp
+    accepted_request_id: Annotated[
+        RequestId,
+        id_text(ids.REQUEST),
+        read_from("request_id"),
+        described("The request or SMTP transaction that submitted it."),
+    ]
+    credential: MessageCredential
+    tags: list[str]
+    template: str | None
+    metadata: dict[str, str] | None = absent("Absent if none was given.")
+    resent_from: Annotated[MessageId, id_text(ids.MESSAGE)] | None = absent(
+        "The id of the message that this one sends again; absent if there is none."
+    )
+    content: str | None = absent("`forget` if the message was sent with it; otherwise absent.")
+    headers: Annotated[
+        list[MessageHeader] | None,
+        described("The most important headers; null if the content is no longer stored, or was forgotten."),
+    ]
+    recipients: list[DetailedRecipient]
+    reports: Annotated[list[Report], described("Reports that are about none of the recipients.")]
+    events: Annotated[list[MessageEvent], described("An event for each recipient with a final result.")]
+    is_shortened: Annotated[
+        bool,
+        described("Whether older entries are omitted: at most 2,000 attempts and 500 webhook deliveries are listed."),
+    ]
+
+
+class MessageDetailResponse(Response):
+    model_config = examples(_DETAIL_EXAMPLE)
+
+    message: MessageDetail
+
+
+class MessageAttachment(Shown):
+    part: Annotated[int, described("The number among the leaf parts, from 0.")]
+    filename: str | None
+    content_type: str
+    size: Annotated[int, described("Decoded length in bytes.")]
+    content_id: str | None
+    is_inline: Annotated[bool, described("Whether the HTML displays it.")]
+
+
+class MessageContent(Shown):
+    subject: str
+    headers: Annotated[list[MessageHeader], described("All headers, in order, decoded.")]
+    text: Annotated[str | None, described("The plain text; null if there is none.")]
+    html: Annotated[
+        str | None, described("The HTML as sent; null if there is none. Show it in a sandbox: it is not sanitised.")
+    ]
+    attachments: list[MessageAttachment]
+    is_shortened: Annotated[bool, described("Whether parts after the first 200 are omitted.")]
+
+
+class MessageContentResponse(Response):
+    model_config = examples(_CONTENT_EXAMPLE)
+
+    content: MessageContent
+
+
+@router.get("/v1/messages/{id}", Role.VIEWER)
+async def get_message(caller: Caller, message_id: GivenMessageId, message_detail: DetailFlow) -> MessageDetailResponse:
+    """The timeline of a message: attempts, why it waits, events and their webhook deliveries"""
+    detail = await message_detail.detail(caller.account_id, message_id)
+    return MessageDetailResponse(message=_detail(detail))
+
+
+@router.get("/v1/messages/{id}/content", Role.VIEWER, shows_content=True, content=MessageContentResponse)
+async def get_message_content(
+    caller: Caller, message_id: GivenMessageId, request: Request, message_detail: DetailFlow
+) -> HttpResponse:
+    """The content of a message, part by part, while it is stored"""
+    rendered = await message_detail.content(caller.account_id, message_id)
+    content = MessageContentResponse(content=MessageContent.of(rendered))
     if len(rendered.text or "") + len(rendered.html or "") < THREAD_BODY_BYTES_MIN:
-        return json_response(request, content)
-    return await asyncio.to_thread(json_response, request, content)
+        return model_response(request, content)
+    return await asyncio.to_thread(model_response, request, content)
 
 
-@router.get(
-    "/v1/messages/{id}/raw",
-    operation_id="getMessageRaw",
-    summary="The stored bytes of a message, before each recipient's copy is signed",
-    tags=["Messages"],
-    response_class=Response,
-    responses=responses_with(200, "message/rfc822", 401, 404, 500, 503),
-)
-async def get_message_raw(request: Request, message_id: _MessageId) -> Response:
-    caller = await caller_of(request)
-    raw = await services_of(request).message_detail.raw(caller.account_id, message_id)
+@router.get("/v1/messages/{id}/raw", Role.VIEWER, shows_content=True, content="message/rfc822")
+async def get_message_raw(caller: Caller, message_id: GivenMessageId, message_detail: DetailFlow) -> HttpResponse:
+    """The stored bytes of a message, before each recipient's copy is signed"""
+    raw = await message_detail.raw(caller.account_id, message_id)
     # A browser that opens it must not run what the message contains.
     headers = {
         "Content-Disposition": f'attachment; filename="{message_id}.eml"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
         "X-Content-Type-Options": "nosniff",
     }
-    return Response(raw, media_type="message/rfc822", headers=headers)
+    return HttpResponse(raw, media_type="message/rfc822", headers=headers)
 
 
-@router.get(
-    "/v1/messages/{id}/attachments/{part}",
-    operation_id="getMessageAttachment",
-    summary="The bytes of an attachment, while the content is stored",
-    tags=["Messages"],
-    response_class=Response,
-    responses=responses_with(200, download.TYPES, 401, 404, 500, 503),
-)
+@router.get("/v1/messages/{id}/attachments/{part}", Role.VIEWER, shows_content=True, content=DOWNLOAD_TYPES)
 async def get_message_attachment(
-    request: Request,
-    message_id: _MessageId,
+    caller: Caller,
+    message_id: GivenMessageId,
     part: Annotated[str, Path(description="The `part` that the message's content lists.", examples=["1"])],
-) -> Response:
-    caller = await caller_of(request)
-    # What is no number is no part.
+    message_detail: DetailFlow,
+) -> HttpResponse:
+    """The bytes of an attachment, while the content is stored"""
+    # A `part` that is not a number is unknown.
     number = int(part) if part.isascii() and part.isdigit() and len(part) < 5 else -1
-    attachment = await services_of(request).message_detail.attachment(caller.account_id, message_id, number)
-    return attachment_response(attachment, download.content_type(attachment.info.content_type))
+    attachment = await message_detail.attachment(caller.account_id, message_id, number)
+    return attachment_response(attachment, download_type(attachment.info.content_type))
 
 
-def _detail(detail: Detail) -> dict[str, Any]:
+def _detail(detail: Detail) -> MessageDetail:
     timeline = detail.timeline
-    resent_from = timeline.resent_from
-    return {
-        "id": ids.text(ids.MESSAGE, timeline.id),
-        "status": timeline.status,
-        "source": timeline.source,
-        "from": timeline.sender,
-        "envelope_from": timeline.envelope_sender,
-        **({} if timeline.forgets_content else {"subject": timeline.subject}),
-        "billing_status": timeline.billing_status,
-        "recipient_count": timeline.recipient_count,
-        "credits_reserved": timeline.credits_reserved,
-        "created_at": timestamp(timeline.created_at),
-        "accepted_request_id": ids.text(ids.REQUEST, timeline.request_id),
-        "credential": {
-            "id": ids.text(ids.CREDENTIAL, timeline.credential_id),
-            "name": timeline.credential_name,
-        },
-        "tags": timeline.tags,
-        "template": timeline.template,
-        **({"metadata": timeline.metadata} if timeline.metadata else {}),
-        **({} if resent_from is None else {"resent_from": ids.text(ids.MESSAGE, resent_from)}),
-        **({"content": FORGET} if timeline.forgets_content else {}),
-        "headers": None if detail.headers is None else [field._asdict() for field in detail.headers],
-        "recipients": [_recipient(timeline, recipient) for recipient in timeline.recipients],
-        "reports": _reports(timeline.reports),
-        "events": [_event(timeline, recipient) for recipient in timeline.recipients if recipient.event is not None],
-        "is_shortened": timeline.is_shortened,
-    }
-
-
-def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, Any]:
-    wait, suppression = timeline.wait(recipient), recipient.suppression
-    next_at = None if recipient.waiting is None else recipient.waiting.next_at
-    return {
-        "id": _recipient_id(timeline, recipient),
-        "field": recipient.field,
-        "email": recipient.email,
-        "status": recipient.status,
-        "billing_status": recipient.billing_status,
-        "attempt_count": recipient.attempt_count,
-        "last_smtp_code": recipient.code,
-        "last_smtp_response": recipient.response,
-        **{
-            f"{status}_at": timestamp(recipient.final_at) if recipient.status == status else None
-            for status in ("delivered", "bounced", "failed")
-        },
-        "attempts": [attempt_fields(recipient, attempt) for attempt in recipient.attempts],
-        "explanation": asdict(timeline.explained(recipient)),
-        "waiting": wait and {"reason": wait.reason, "text": wait.text, "next_at": timestamp(next_at)},
-        "suppression": suppression
-        and {
-            "reason": suppression.reason,
-            "at": timestamp(suppression.at),
-            "code": suppression.code,
-            "response": suppression.response,
-        },
-        "reports": _reports(recipient.reports),
-    }
-
-
-def attempt_fields(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> dict[str, Any]:
-    version, _, cipher = (attempt.tls or "").partition(" ")
-    return {
-        "started_at": timestamp(attempt.started_at),
-        "duration_ms": _milliseconds(attempt.started_at, attempt.finished_at),
-        "outcome": attempt.outcome,
-        "is_under_way": recipient.is_under_way(attempt),
-        "is_ambiguous": attempt.is_ambiguous,
-        "mx": attempt.exchange,
-        "relay": attempt.relay,
-        "address": attempt.address,
-        "tls_version": version or None,
-        "tls_cipher": cipher or None,
-        "stage": attempt.stage,
-        "code": attempt.code,
-        "response": attempt.response,
-        "explanation": asdict(recipient.explained(attempt)),
-    }
-
-
-def _milliseconds(started_at: datetime, finished_at: datetime | None) -> int | None:
-    """The clocks of two processes may differ by more than an attempt took."""
-    return None if finished_at is None else max(0, (finished_at - started_at) // _MILLISECOND)
-
-
-def _reports(reports: Sequence[MessageReport]) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": report.kind,
-            "detail": report.detail,
-            "status": report.status,
-            "code": report.code,
-            "response": report.response,
-            "suppressed": report.suppressed,
-            "at": timestamp(report.at),
-        }
-        for report in reports
-    ]
-
-
-def _event(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, Any]:
-    event = recipient.event
-    return (
-        {}
-        if event is None
-        else {
-            "id": ids.text(ids.EVENT, event.id),
-            "type": event.type,
-            "recipient_id": _recipient_id(timeline, recipient),
-            "created_at": timestamp(event.created_at),
-            "webhook_deliveries": [_webhook_delivery(delivery) for delivery in event.sendings],
-        }
+    return MessageDetail.of(
+        timeline,
+        subject=None if timeline.forgets_content else timeline.subject,
+        credential=MessageCredential.of(timeline),
+        metadata=timeline.metadata or None,
+        content=FORGET if timeline.forgets_content else None,
+        headers=detail.headers,
+        recipients=[_recipient(timeline, recipient) for recipient in timeline.recipients],
+        events=[
+            MessageEvent.of(recipient.event, recipient_id=_recipient_id(timeline, recipient))
+            for recipient in timeline.recipients
+            if recipient.event is not None
+        ],
     )
 
 
-def _webhook_delivery(delivery: WebhookDeliverySummary) -> dict[str, Any]:
-    return {
-        "id": ids.text(ids.WEBHOOK_DELIVERY, delivery.id),
-        "status": delivery.status,
-        "attempt": delivery.attempt,
-        "max_attempts": delivery.max_attempts,
-        "http_status": delivery.http_status,
-        "error": delivery.error,
-        "replay_of": None if delivery.replay_of is None else ids.text(ids.WEBHOOK_DELIVERY, delivery.replay_of),
-        "created_at": timestamp(delivery.created_at),
-        "last_attempt_at": timestamp(delivery.last_attempt_at),
-        "next_attempt_at": timestamp(delivery.next_attempt_at),
-    }
+def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> DetailedRecipient:
+    wait = timeline.wait(recipient)
+    next_at = None if recipient.waiting is None else recipient.waiting.next_at
+    return DetailedRecipient.of(
+        recipient,
+        id=_recipient_id(timeline, recipient),
+        **{
+            f"{status}_at": recipient.final_at if recipient.status == status else None
+            for status in ("delivered", "bounced", "failed")
+        },
+        attempts=[shown_attempt(recipient, attempt) for attempt in recipient.attempts],
+        explanation=timeline.explained(recipient),
+        waiting=None if wait is None else Waiting.of(wait, next_at=next_at),
+    )
 
 
-def _recipient_id(timeline: Timeline, recipient: RecipientTimeline) -> str:
-    return ids.text(ids.RECIPIENT, ids.recipient_id(timeline.id, recipient.position))
+def shown_attempt(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> Attempt:
+    version, _, cipher = (attempt.tls or "").partition(" ")
+    return Attempt.of(
+        attempt,
+        duration_ms=_milliseconds(attempt.started_at, attempt.finished_at),
+        is_under_way=recipient.is_under_way(attempt),
+        tls_version=version or None,
+        tls_cipher=cipher or None,
+        explanation=recipient.explained(attempt),
+    )
 
 
-def content_fields(rendered: RenderedMail) -> dict[str, Any]:
-    return {
-        "subject": rendered.subject,
-        "headers": [field._asdict() for field in rendered.headers],
-        "text": rendered.text,
-        "html": rendered.html,
-        "attachments": [attachment._asdict() for attachment in rendered.attachments],
-        "is_shortened": rendered.is_shortened,
-    }
+def _milliseconds(started_at: datetime, finished_at: datetime | None) -> int | None:
+    """Never negative: the clocks of two processes may differ by more than an attempt took."""
+    return None if finished_at is None else max(0, (finished_at - started_at) // _MILLISECOND)
+
+
+def _recipient_id(timeline: Timeline, recipient: RecipientTimeline) -> UUID:
+    return ids.recipient_id(timeline.id, recipient.position)

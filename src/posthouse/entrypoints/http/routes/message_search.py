@@ -1,41 +1,41 @@
-"""The route that lists and searches messages."""
+"""The list of messages, and the search in it."""
 
 from dataclasses import fields
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
+from pydantic import BaseModel, Field
 from starlette.datastructures import QueryParams
-from starlette.responses import Response
+from starlette.responses import Response as HttpResponse
 
 from posthouse.entrypoints.http.csv_export import CSV_TYPE, EXPORT_DESCRIPTION, CsvExport, CsvFile
-from posthouse.entrypoints.http.openapi import responses_with
+from posthouse.entrypoints.http.operation import Operations
 from posthouse.entrypoints.http.route_context import (
     NAMED,
     PAGE_DEFAULT,
     PAGE_MAX,
-    caller_of,
-    page_response,
+    json_response,
     page_size,
-    services_of,
 )
-from posthouse.entrypoints.http.schemas.message_search import MessageListResponse
-from posthouse.flows.account.message_search import MessageListRow
-from posthouse.rules import ids, metadata
+from posthouse.entrypoints.http.shapes import Response, Timestamp, described, examples
+from posthouse.flows.account.exports import Exports
+from posthouse.flows.account.message_search import MessageListRow, MessageSearch
+from posthouse.flows.shared.principal import Caller
+from posthouse.rules import ids
+from posthouse.rules.credential import Role, Scope
 from posthouse.rules.ids import CredentialId
-from posthouse.rules.kept_content import FORGET
-from posthouse.rules.message import MessageStatus, Source
+from posthouse.rules.message import FORGET, BillingStatus, MessageStatus, Source, read_metadata
 from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, SearchFilters
 
-router = APIRouter()
+router = Operations("Messages", Scope.MESSAGES)
 
 CREDENTIAL_IDS_CACHED_MAX: Final = 1_000
 
 _DESCRIPTION: Final = """\
 Newest first. A message must match all given filters. The search does a bounded amount of work per page, so a page
-with filters may hold fewer messages than `limit`, even none, and not be the last: continue until `next_cursor` is
-null. `status` finds a change of status up to a minute later.
-"""
+with filters may contain fewer messages than `limit`, even none, and not be the last: continue until `next_cursor` is
+null. `status` finds a change of status up to a minute later."""
 
 
 def _parameter(name: str, text: str, example: str | None = None, **schema: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _parameter(name: str, text: str, example: str | None = None, **schema: Any) 
 # Declared here and read in the route: FastAPI's own parsing takes longer than the rest of the route.
 _PARAMETERS: Final = [
     _parameter("status", "Only of this status.", enum=list(MessageStatus)),
-    _parameter("recipient", "Only to this address, be it `to`, `cc` or `bcc`.", "ada@example.net"),
+    _parameter("recipient", "Only to this address, in `to`, `cc` or `bcc`.", "ada@example.net"),
     _parameter("sender", "Only from this address.", "hello@example.com"),
     _parameter(
         "subject",
@@ -56,57 +56,105 @@ _PARAMETERS: Final = [
         "order 1023",
     ),
     _parameter("tag", "Only with this tag.", "shipping"),
-    _parameter("template", "Only those from the template with this alias.", "order-shipped"),
+    _parameter("template", "Only those made from the template with this alias.", "order-shipped"),
     _parameter("source", "Only those submitted in this way.", enum=list(Source)),
     _parameter("credential_id", "Only those sent with this SMTP credential or one of its API keys."),
     _parameter("after", "Only those accepted at this time or after it.", "2026-11-14T09:30:00Z", format="date-time"),
     _parameter("before", "Only those accepted before this time.", "2026-11-15T09:30:00Z", format="date-time"),
-    _parameter("request_id", "Only that which this request sent.", "rq_01k6wq3v5e7m8x9c0b2d4f6h81"),
+    _parameter("request_id", "Only the messages that this request sent.", "rq_01k6wq3v5e7m8x9c0b2d4f6h81"),
     _parameter(
         f"metadata.{NAMED}",
-        "Only with this pair of metadata, as `metadata.order=1001`; several may be given.",
+        "Only with this pair of metadata, such as `metadata.order=1001`; several may be given.",
     ),
     _parameter("limit", "1 to 100.", type="integer", minimum=1, maximum=PAGE_MAX, default=PAGE_DEFAULT),
-    _parameter("cursor", "`next_cursor` of the page before, which had the same filters."),
+    _parameter("cursor", "`next_cursor` of the previous page, which had the same filters."),
 ]
 _METADATA: Final = "metadata."
 _FILTERS: Final = tuple(field.name for field in fields(SearchFilters) if field.name != "metadata")
 
 
+_EXAMPLE: Final[dict[str, Any]] = {
+    "id": "em_01k9xw2v8r5h3m7q4z6t8y0abc",
+    "status": "delivered",
+    "source": "api",
+    "from": "Acme <hello@example.com>",
+    "to": ["ada@example.net"],
+    "recipient_count": 1,
+    "subject": "Your order 1023 has shipped",
+    "tags": ["shipping"],
+    "template": "order-shipped",
+    "credential_id": "cr_01k9xw2v8r5h3m7q4z6t8y0abc",
+    "billing_status": "settled",
+    "created_at": "2026-11-15T09:30:00.000Z",
+}
+
+
+class ListedMessage(BaseModel):
+    model_config = examples(_EXAMPLE)
+
+    id: str
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
+    to: Annotated[list[str], described("The first three recipients, including `cc` and `bcc`.")]
+    recipient_count: Annotated[int, described("The number of all recipients.")]
+    subject: str | None = Field(default=None, description="Absent if the message was sent with `content`: `forget`.")
+    tags: list[str]
+    template: Annotated[str | None, described("The alias of its template.")]
+    credential_id: Annotated[str, described("The SMTP credential that sent it, or the credential of its API key.")]
+    billing_status: BillingStatus
+    created_at: Timestamp
+    metadata: dict[str, str] | None = Field(default=None, description="Absent if none was given.")
+    content: str | None = Field(default=None, description="`forget` if the message was sent with it; otherwise absent.")
+
+
+class MessageListResponse(Response):
+    model_config = examples({"messages": [_EXAMPLE], "next_cursor": "AZOoXC9YfxyKtJQAAAAAAEKp2Yk0Jg"})
+
+    messages: Annotated[list[ListedMessage], described("Newest first.")]
+    next_cursor: Annotated[
+        str | None,
+        described(
+            "Pass it as `cursor`, with the same filters, for the next page; null on the last. With filters a page may "
+            "contain fewer messages than `limit`, even none: continue until it is null."
+        ),
+    ]
+
+
 @router.get(
     "/v1/messages",
-    operation_id="listMessages",
-    summary="The account's messages, newest first, filtered if you wish",
-    description=_DESCRIPTION,
-    tags=["Messages"],
-    openapi_extra={"parameters": _PARAMETERS},
-    responses=responses_with(200, MessageListResponse, 400, 401, 500, 503),
+    Role.VIEWER,
+    content=MessageListResponse,
+    extra={"description": _DESCRIPTION, "parameters": _PARAMETERS},
 )
-async def list_messages(request: Request) -> Response:
-    caller = await caller_of(request)
+async def list_messages(caller: Caller, request: Request, message_search: MessageSearch) -> HttpResponse:
+    """The account's messages, newest first, with optional filters"""
     given = request.query_params
     filters = _filters(given)
     limit = page_size(given.get("limit", str(PAGE_DEFAULT)))
-    page = await services_of(request).message_search.page(caller.account_id, filters, limit, given.get("cursor"))
-    return page_response(request, "messages", page, _listed)
+    page = await message_search.page(caller.account_id, filters, limit, given.get("cursor"))
+    # No models: they would take longer than the rest of the operation.
+    content = {"messages": [_listed(item) for item in page.items], "next_cursor": page.next_cursor}
+    return json_response(request, content)
 
 
 @router.get(
     "/v1/messages/export",
-    operation_id="exportMessages",
-    summary="The account's messages as a CSV file, newest first, filtered as the list is",
-    description=EXPORT_DESCRIPTION,
-    tags=["Messages"],
-    openapi_extra={"parameters": [parameter for parameter in _PARAMETERS if parameter["name"] != "limit"]},
-    response_class=Response,
-    responses=responses_with(200, CSV_TYPE, 400, 401, 429, 500, 503),
+    Role.VIEWER,
+    errors=(429,),
+    content=CSV_TYPE,
+    extra={
+        "description": EXPORT_DESCRIPTION,
+        "parameters": [parameter for parameter in _PARAMETERS if parameter["name"] != "limit"],
+    },
 )
-async def export_messages(request: Request) -> Response:
-    caller = await caller_of(request)
-    services, given = services_of(request), request.query_params
-    filters = _filters(given)
-    read = partial(services.message_search.page, caller.account_id, filters)
-    return CsvExport(services.exports, caller.account_id, _FILE, read, given.get("cursor"))
+async def export_messages(
+    caller: Caller, request: Request, exports: Exports, message_search: MessageSearch
+) -> HttpResponse:
+    """The account's messages as a CSV file, newest first, with the same filters as the list"""
+    given = request.query_params
+    read = partial(message_search.page, caller.account_id, _filters(given))
+    return CsvExport(exports, caller.account_id, _FILE, read, given.get("cursor"))
 
 
 def _filters(given: QueryParams) -> SearchFilters:
@@ -135,15 +183,14 @@ def _listed(message: MessageListRow) -> dict[str, Any]:
         "billing_status": message.billing_status,
         # PostgreSQL's times are in UTC already.
         "created_at": f"{message.created_at.isoformat(timespec='milliseconds')[:-6]}Z",
-        **({} if message.metadata is None else {"metadata": metadata.read(message.metadata)}),
+        **({} if message.metadata is None else {"metadata": read_metadata(message.metadata)}),
         **({"content": FORGET} if message.forgets_content else {}),
     }
 
 
-def _cells(message: MessageListRow) -> tuple[str | int | None, ...]:
-    shown = _listed(message)
+def _cells(message: MessageListRow) -> dict[str, Any]:
     joined = {"subject": message.subject, "to": ", ".join(message.recipients), "tags": ", ".join(message.tags or ())}
-    return tuple([{**shown, **joined}[name] for name in _FILE.header])
+    return {**_listed(message), **joined}
 
 
 _FILE: Final[CsvFile[MessageListRow]] = CsvFile(

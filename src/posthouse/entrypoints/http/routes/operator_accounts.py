@@ -1,285 +1,367 @@
-"""The operator's routes of accounts: to see them, and to change what they may do."""
+"""The operator's operations of accounts and users.
+
+Accounts: list and read them, and change what they may do. Users: find one, and end their sessions.
+"""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response
+from fastapi import Path, Query, Request
+from pydantic import BeforeValidator
 
-from posthouse.entrypoints.http.kept import Kept
-from posthouse.entrypoints.http.openapi import IDEMPOTENCY_KEY, json_body, responses_with
-from posthouse.entrypoints.http.operator_flows import OperatorFlows
-from posthouse.entrypoints.http.route_context import (
-    Cursor,
-    PageSize,
-    body_of,
-    json_response,
-    key_of,
-    page_size,
-    services_of,
-    timestamp,
+from posthouse.clock import Clock
+from posthouse.entrypoints.http.cached_read import CachedReads
+from posthouse.entrypoints.http.operation import Converted, IdempotencyKey, Operations, Operator, PageSize
+from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor
+from posthouse.entrypoints.http.routes.message_changes import Resend, ResendId, ResendRequest, ResendResponse
+from posthouse.entrypoints.http.shapes import (
+    NextCursor,
+    OptionalTimestamp,
+    RequestModel,
+    Response,
+    Shown,
+    Timestamp,
+    described,
+    id_text,
+    read_from,
 )
-from posthouse.entrypoints.http.routes.operator import (
-    CHANGE_ERRORS,
-    MUCH,
-    RANKED_FOR,
-    READ_ERRORS,
-    flows_of,
-    kept_of,
-)
-from posthouse.entrypoints.http.routes.resends import ResendId, resend_fields, resend_request
-from posthouse.entrypoints.http.schemas import operator as schemas
-from posthouse.entrypoints.http.schemas.resends import ResendRequest, ResendResponse
-from posthouse.flows.account.usage_and_ledger import AccountSummary
-from posthouse.flows.operate.accounts import AccountFigures, AccountOrder, AccountRow
-from posthouse.flows.operate.nearest_limits import NearestLimit
+from posthouse.flows.account.resends import Resends
+from posthouse.flows.account.sessions import Sessions
+from posthouse.flows.account.usage_and_ledger import UsageAndLedger
+from posthouse.flows.operate.accounts import AccountOrder, AccountRow, Accounts
+from posthouse.flows.operate.operators import Operators
 from posthouse.flows.shared.principal import Operating
 from posthouse.rules import ids
+from posthouse.rules.credential import Role
 from posthouse.rules.refusal import invalid, unreadable_cursor
+from posthouse.rules.send_quota import LimitKind
 
-router = APIRouter()
+router = Operations("Operator")
 
-# Of its domains, and of its users.
+# For its domains, and for its users.
 SHOWN_OF_ACCOUNT: Final = 100
+AccountName = Annotated[str, Path(description="Its name or id.")]
+
+Named = Annotated[str, Query(description="A user's whole address or id; without it, the operators.")]
+UserId = Annotated[str, Path(alias="id", description="The user's id.")]
+
+
+def _order(given: str) -> AccountOrder:
+    if given not in set(AccountOrder):
+        raise invalid(f"`by` is one of {', '.join(AccountOrder)}.")
+    return AccountOrder(given)
+
+
+def _own_warmup(account: AccountRow) -> tuple[int, ...] | str | None:
+    return "exempt" if account.warmup_exempt else account.warmup_limits
+
 
 AccountsBy = Annotated[
-    str,
+    AccountOrder,
     Query(
-        description="All by `name`; or the first by `volume`, by `conduct` (the share not delivered), the nearest to "
+        description="All by `name`; or the first by `volume`, by `reputation` (the share not delivered), closest to "
         "their `limits` or `new`.",
         json_schema_extra={"enum": [order.value for order in AccountOrder]},
     ),
+    Converted(_order),
 ]
-AccountName = Annotated[str, Path(description="Its name or id.")]
 
 
-@router.get(
-    "/v1/operator/accounts",
-    operation_id="operatorListAccounts",
-    summary="All accounts in the order of their names, or those that stand out",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.OperatorAccounts, *READ_ERRORS),
-)
-async def list_accounts(
-    request: Request, limit: PageSize = "50", cursor: Cursor = None, by: AccountsBy = "name"
-) -> Response:
-    flows = await flows_of(request)
-    count = page_size(limit)
-    if by not in set(AccountOrder):
-        raise invalid(f"`by` is one of {', '.join(AccountOrder)}.")
-    if by != AccountOrder.NAME:
-        kept = kept_of(request).accounts.setdefault((by, count), Kept(RANKED_FOR, lambda first: first.read > MUCH))
-        order = AccountOrder(by)
-        read = flows.nearest_limits.first if order is AccountOrder.LIMITS else partial(flows.accounts.first, order)
-        first = await kept.get(services_of(request).now, partial(read, count))
-        found = await flows.accounts.rows(first.account_ids)
-        return json_response(request, {"accounts": await _accounts(flows, found), "next_cursor": None})
+class NearestLimit(Shown):
+    kind: LimitKind
+    share: Annotated[
+        float,
+        described("The used part of today's warm-up, or of credits for 7 days; 1 at the limit.", minimum=0, maximum=1),
+    ]
+    days_left: Annotated[float | None, described("How long credits last; null for a warm-up.", minimum=0)]
+
+
+class OperatorAccount(Shown):
+    id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
+    name: str
+    state: Annotated[str, described("`active`, `suspended` or `closed`.")]
+    available: int
+    suspended_at: OptionalTimestamp
+    suspended_reason: str | None
+    created_at: Timestamp
+    warned_at: Annotated[
+        OptionalTimestamp, read_from("figures", "warned_at"), described("When it had too many bounces or complaints.")
+    ]
+    accepted: Annotated[
+        int,
+        read_from("figures", "counts", "accepted"),
+        described("Recipients of live mail that it sent in the last 24 hours."),
+    ]
+    delivered: Annotated[int, read_from("figures", "counts", "delivered")]
+    bounced: Annotated[int, read_from("figures", "counts", "bounced")]
+    failed: Annotated[int, read_from("figures", "counts", "failed")]
+    erased: Annotated[
+        int,
+        read_from("figures", "erased"),
+        described("Recipients of this mail that the account erased; their results still count."),
+    ]
+    nearest_limit: Annotated[NearestLimit | None, described("Null if it is close to none, or suspended.")]
+
+
+class OperatorAccounts(Response):
+    accounts: list[OperatorAccount]
+    next_cursor: NextCursor
+
+
+class OperatorAccountChanged(Response):
+    account: OperatorAccount
+
+
+class OperatorLimits(Shown):
+    rate_per_second: Annotated[
+        float, read_from("rate", "per_second"), described("The effective limit of requests per second.")
+    ]
+    rate_burst: Annotated[int, read_from("rate", "burst"), described("The effective limit of requests in a burst.")]
+    warmup_day: Annotated[int, read_from("warmup", "day")]
+    warmup_limit: Annotated[
+        int | None, read_from("warmup", "limit"), described("Today's limit of recipients; null without one.")
+    ]
+    warmup_used: Annotated[int, read_from("warmup", "used"), described("Recipients of mail accepted today.")]
+    own_rate_per_second: Annotated[
+        int | None, read_from("account", "rate_per_second"), described("Null: the service's limit.")
+    ]
+    own_rate_burst: Annotated[int | None, read_from("account", "rate_burst"), described("Null: the service's limit.")]
+    own_warmup: Annotated[
+        list[int] | Literal["exempt"] | None,
+        BeforeValidator(_own_warmup),
+        read_from("account"),
+        described("Recipients a day; null: the service's."),
+    ]
+
+
+class OperatorDomain(Shown):
+    name: str
+    verified_at: OptionalTimestamp
+
+
+class OperatorMember(Shown):
+    id: Annotated[ids.UserId, id_text(ids.USER), read_from("user_id")]
+    email: str
+    role: Role
+
+
+class OperatorAccountDetail(Response):
+    account: OperatorAccount
+    granted: Annotated[int, described("All credits ever granted, less those taken back.")]
+    waiting: Annotated[int, described("Recipients that are not final; at most the oldest 10,000 are counted.")]
+    limits: OperatorLimits
+    domains: Annotated[list[OperatorDomain], described("At most 100.")]
+    users: Annotated[list[OperatorMember], described("At most 100.")]
+
+
+class SuspendRequest(RequestModel):
+    reason: Annotated[str, described("The reason; the owners see it.", minLength=1)]
+
+
+class LimitsRequest(RequestModel):
+    rate_per_second: Annotated[
+        int | Literal["default"] | None, described("Requests per second; `default`: the service's limit.", minimum=1)
+    ] = None
+    rate_burst: Annotated[
+        int | Literal["default"] | None, described("Requests in a burst; `default`: the service's limit.", minimum=1)
+    ] = None
+    warmup: Annotated[
+        list[int] | Literal["default", "exempt"] | None,
+        described("Recipients for each day; `exempt`: no limit; `default`: the service's limits."),
+    ] = None
+
+
+class GrantRequest(RequestModel):
+    amount: Annotated[int, described("How many; a negative number takes back a mistake.")]
+    reason: Annotated[str, described("The reason; the owners see it.", minLength=1)]
+
+
+class AccountImpersonation(Response):
+    account_id: Annotated[ids.AccountId, id_text(ids.ACCOUNT), read_from("account", "id")]
+    account: Annotated[str, read_from("account", "name"), described("The account's name.")]
+    token: Annotated[str, described("For the routes that a viewer may read.")]
+    expires_at: Annotated[Timestamp, read_from("until")]
+
+
+@router.get("/v1/operator/accounts")
+async def operator_list_accounts(
+    _: Operator,
+    clock: Clock,
+    accounts: Accounts,
+    reads: CachedReads,
+    limit: PageSize = PAGE_DEFAULT,
+    cursor: Cursor = None,
+    by: AccountsBy = AccountOrder.NAME,
+) -> OperatorAccounts:
+    """All accounts by name, or those that stand out"""
+    if by is not AccountOrder.NAME:
+        first = await reads.first_accounts(by, limit).get(clock.now, partial(accounts.first, by, limit))
+        found = await accounts.rows(first.account_ids)
+        return OperatorAccounts(accounts=await _accounts(accounts, found), next_cursor=None)
     if cursor is not None and "\0" in cursor:
         raise unreadable_cursor()
-    rows = await flows.accounts.page(cursor or "", count + 1)
-    is_more = len(rows) > count
-    content = {
-        "accounts": await _accounts(flows, rows[:count]),
-        "next_cursor": rows[count - 1].name if is_more else None,
-    }
-    return json_response(request, content)
+    rows = await accounts.page(cursor or "", limit + 1)
+    next_cursor = rows[limit - 1].name if len(rows) > limit else None
+    return OperatorAccounts(accounts=await _accounts(accounts, rows[:limit]), next_cursor=next_cursor)
 
 
-@router.post(
-    "/v1/operator/accounts/{account}/suspend",
-    operation_id="operatorSuspendAccount",
-    summary="Stop an account from sending; its mail is held",
-    tags=["Operator"],
-    openapi_extra=json_body(schemas.SuspendRequest),
-    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
-)
-async def suspend_account(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    given = await body_of(request, schemas.SuspendRequest)
-    (changed,) = await _accounts(flows, [await flows.accounts.suspend(account, given.reason)])
-    return json_response(request, {"account": changed})
+@router.post("/v1/operator/accounts/{account}/suspend", errors=(409,))
+async def operator_suspend_account(
+    _: Operator, accounts: Accounts, account: AccountName, body: SuspendRequest
+) -> OperatorAccountChanged:
+    """Stop an account from sending; its mail is held"""
+    return await _changed(accounts, await accounts.suspend(account, body.reason))
 
 
-@router.post(
-    "/v1/operator/accounts/{account}/resume",
-    operation_id="operatorResumeAccount",
-    summary="Let a suspended account send again, and send what was held",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
-)
-async def resume_account(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    (changed,) = await _accounts(flows, [await flows.accounts.resume(account)])
-    return json_response(request, {"account": changed})
+@router.post("/v1/operator/accounts/{account}/resume", errors=(409,))
+async def operator_resume_account(_: Operator, accounts: Accounts, account: AccountName) -> OperatorAccountChanged:
+    """Let a suspended account send again, and send held mail"""
+    return await _changed(accounts, await accounts.resume(account))
 
 
-@router.post(
-    "/v1/operator/accounts/{account}/visit",
-    operation_id="operatorVisitAccount",
-    summary="A viewer's token for an account for 30 minutes, which can change nothing; its log says so",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.AccountVisit, *CHANGE_ERRORS),
-)
-async def visit_account(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    visit = await flows.accounts.visit(account)
-    token = await services_of(request).operators.visiting_token(
-        request.headers.get("authorization"), visit.account.id, visit.until
+@router.post("/v1/operator/accounts/{account}/impersonation")
+async def operator_impersonate_account(
+    _: Operator, account: AccountName, accounts: Accounts, operators: Operators, request: Request
+) -> AccountImpersonation:
+    """A viewer's token for an account, read-only and valid for 30 minutes; the account's log shows it"""
+    impersonation = await accounts.impersonate(account)
+    token = await operators.impersonation_token(
+        request.headers.get("authorization"), impersonation.account.id, impersonation.until
     )
-    content = {
-        "account_id": ids.text(ids.ACCOUNT, visit.account.id),
-        "account": visit.account.name,
-        "token": token,
-        "expires_at": timestamp(visit.until),
-    }
-    return json_response(request, content)
+    return AccountImpersonation.of(impersonation, token=token)
 
 
-@router.get(
-    "/v1/operator/accounts/{account}",
-    operation_id="operatorGetAccount",
-    summary="An account: its limits, its domains and its users",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.OperatorAccountDetail, *READ_ERRORS),
-)
-async def get_account(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    found = await flows.accounts.account(account)
-    summary = await services_of(request).usage_and_ledger.account(found.account.id)
-    (shown,) = await _accounts(flows, [found.account])
-    content = {
-        "account": shown,
-        "granted": found.granted,
-        "waiting": summary.waiting.queued + summary.waiting.deferred,
-        "limits": _limits(summary),
-        "domains": [
-            {"name": row.name, "verified_at": timestamp(row.verified_at)} for row in found.domains[:SHOWN_OF_ACCOUNT]
-        ],
-        "users": [
-            {"id": ids.text(ids.USER, row.user_id), "email": row.email, "role": row.role}
-            for row in found.members[:SHOWN_OF_ACCOUNT]
-        ],
-    }
-    return json_response(request, content)
-
-
-@router.post(
-    "/v1/operator/accounts/{account}/limits",
-    operation_id="operatorSetLimits",
-    summary="Set an account's own limits, or put them back to the service's; what is not given stays",
-    tags=["Operator"],
-    openapi_extra=json_body(schemas.LimitsRequest),
-    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
-)
-async def set_limits(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    given = await body_of(request, schemas.LimitsRequest)
-    if given.rate_per_second is None and given.rate_burst is None and given.warmup is None:
-        raise invalid("Give `rate_per_second`, `rate_burst` or `warmup`: nothing is to be set.")
-    row = await flows.accounts.set_limits(
-        account, rate_per_second=given.rate_per_second, rate_burst=given.rate_burst, warmup=given.warmup
+@router.get("/v1/operator/accounts/{account}")
+async def operator_get_account(
+    _: Operator,
+    account: AccountName,
+    accounts: Accounts,
+    usage_and_ledger: UsageAndLedger,
+) -> OperatorAccountDetail:
+    """An account: its limits, its domains and its users"""
+    found = await accounts.account(account)
+    summary = await usage_and_ledger.account(found.account.id)
+    (shown,) = await _accounts(accounts, [found.account])
+    return OperatorAccountDetail(
+        account=shown,
+        granted=found.granted,
+        waiting=summary.waiting.queued + summary.waiting.deferred,
+        limits=OperatorLimits.of(summary),
+        domains=OperatorDomain.of_all(found.domains[:SHOWN_OF_ACCOUNT]),
+        users=OperatorMember.of_all(found.members[:SHOWN_OF_ACCOUNT]),
     )
-    (changed,) = await _accounts(flows, [row])
-    return json_response(request, {"account": changed})
 
 
-@router.post(
-    "/v1/operator/accounts/{account}/credits",
-    operation_id="operatorGrantCredits",
-    summary="Give an account credits, or take back a mistake",
-    tags=["Operator"],
-    openapi_extra=json_body(schemas.GrantRequest) | {"parameters": [IDEMPOTENCY_KEY]},
-    responses=responses_with(200, schemas.OperatorAccountChanged, *CHANGE_ERRORS),
-)
-async def grant_credits(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    key = key_of(request)
-    given = await body_of(request, schemas.GrantRequest)
-    row = await flows.accounts.grant_credits(account, given.amount, given.reason, key)
-    (changed,) = await _accounts(flows, [row])
-    return json_response(request, {"account": changed})
+@router.post("/v1/operator/accounts/{account}/limits")
+async def operator_set_limits(
+    _: Operator, accounts: Accounts, account: AccountName, body: LimitsRequest
+) -> OperatorAccountChanged:
+    """Set an account's own limits, or reset them to the service's; limits that are not given stay"""
+    if body.rate_per_second is None and body.rate_burst is None and body.warmup is None:
+        raise invalid("There is nothing to set: give `rate_per_second`, `rate_burst` or `warmup`.")
+    row = await accounts.set_limits(
+        account, rate_per_second=body.rate_per_second, rate_burst=body.rate_burst, warmup=body.warmup
+    )
+    return await _changed(accounts, row)
 
 
-@router.post(
-    "/v1/operator/accounts/{account}/resends",
-    operation_id="operatorCreateResend",
-    summary="Send an account's failed messages again, as `POST /v1/resends` does; with `dry_run`, only count",
-    tags=["Operator"],
-    status_code=202,
-    openapi_extra=json_body(ResendRequest) | {"parameters": [IDEMPOTENCY_KEY]},
-    responses=responses_with(202, ResendResponse, *CHANGE_ERRORS),
-)
-async def create_resend(request: Request, account: AccountName) -> Response:
-    flows = await flows_of(request)
-    key = key_of(request)
-    asked = await resend_request(request)
-    resend = await flows.resends.begin(Operating(await flows.accounts.account_id(account)), key, asked)
-    return json_response(request, {"resend": resend_fields(resend)}, 202)
+@router.post("/v1/operator/accounts/{account}/credits", errors=(409,))
+async def operator_grant_credits(
+    _: Operator,
+    accounts: Accounts,
+    account: AccountName,
+    key: IdempotencyKey,
+    body: GrantRequest,
+) -> OperatorAccountChanged:
+    """Give an account credits, or take back a mistake"""
+    return await _changed(accounts, await accounts.grant_credits(account, body.amount, body.reason, key))
 
 
-@router.get(
-    "/v1/operator/accounts/{account}/resends/{id}",
-    operation_id="operatorGetResend",
-    summary="How far a resend of an account is",
-    tags=["Operator"],
-    responses=responses_with(200, ResendResponse, *READ_ERRORS),
-)
-async def get_resend(request: Request, account: AccountName, resend_id: ResendId) -> Response:
-    flows = await flows_of(request)
-    resend = await flows.resends.resend(await flows.accounts.account_id(account), resend_id)
-    return json_response(request, {"resend": resend_fields(resend)})
+@router.post("/v1/operator/accounts/{account}/resends", status=202, errors=(409,))
+async def operator_create_resend(
+    _: Operator, accounts: Accounts, resends: Resends, account: AccountName, key: IdempotencyKey, body: ResendRequest
+) -> ResendResponse:
+    """Send an account's failed messages again, as `POST /v1/resends` does; with `dry_run`, only count"""
+    operating = Operating(await accounts.account_id(account))
+    return ResendResponse(resend=Resend.of(await resends.begin(operating, key, body.given)))
 
 
-@router.post(
-    "/v1/operator/accounts/{account}/resends/{id}/stop",
-    operation_id="operatorStopResend",
-    summary="End a resend of an account; what was sent again stays",
-    tags=["Operator"],
-    responses=responses_with(200, ResendResponse, *CHANGE_ERRORS),
-)
-async def stop_resend(request: Request, account: AccountName, resend_id: ResendId) -> Response:
-    flows = await flows_of(request)
-    resend = await flows.resends.stop(Operating(await flows.accounts.account_id(account)), resend_id)
-    return json_response(request, {"resend": resend_fields(resend)})
+@router.get("/v1/operator/accounts/{account}/resends/{id}")
+async def operator_get_resend(
+    _: Operator, accounts: Accounts, resends: Resends, account: AccountName, resend_id: ResendId
+) -> ResendResponse:
+    """The progress of an account's resend"""
+    account_id = await accounts.account_id(account)
+    return ResendResponse(resend=Resend.of(await resends.resend(account_id, resend_id)))
 
 
-def _limits(summary: AccountSummary) -> dict[str, Any]:
-    own = summary.account
-    return {
-        "rate_per_second": summary.rate.per_second,
-        "rate_burst": summary.rate.burst,
-        "warmup_day": summary.warmup.day,
-        "warmup_limit": summary.warmup.limit,
-        "warmup_used": summary.warmup.used,
-        "own_rate_per_second": own.rate_per_second,
-        "own_rate_burst": own.rate_burst,
-        "own_warmup": "exempt" if own.warmup_exempt else own.warmup_limits,
-    }
+@router.post("/v1/operator/accounts/{account}/resends/{id}/stop")
+async def operator_stop_resend(
+    _: Operator, accounts: Accounts, resends: Resends, account: AccountName, resend_id: ResendId
+) -> ResendResponse:
+    """Stop an account's resend; messages that were already sent again stay"""
+    operating = Operating(await accounts.account_id(account))
+    return ResendResponse(resend=Resend.of(await resends.stop(operating, resend_id)))
 
 
-async def _accounts(flows: OperatorFlows, rows: Sequence[AccountRow]) -> list[dict[str, Any]]:
+async def _changed(accounts: Accounts, row: AccountRow) -> OperatorAccountChanged:
+    (account,) = await _accounts(accounts, [row])
+    return OperatorAccountChanged(account=account)
+
+
+async def _accounts(accounts: Accounts, rows: Sequence[AccountRow]) -> list[OperatorAccount]:
     account_ids = [row.id for row in rows]
-    figures = await flows.accounts.figures(account_ids)
-    limits = await flows.nearest_limits.of(account_ids)
-    return [_account(row, figures[row.id], limits.get(row.id)) for row in rows]
+    figures = await accounts.figures(account_ids)
+    limits = await accounts.nearest_limits(account_ids)
+    return [OperatorAccount.of(row, figures=figures[row.id], nearest_limit=limits.get(row.id)) for row in rows]
 
 
-def _account(row: AccountRow, figures: AccountFigures, nearest: NearestLimit | None) -> dict[str, Any]:
-    counts = figures.counts
-    return {
-        "id": ids.text(ids.ACCOUNT, row.id),
-        "name": row.name,
-        "state": row.state,
-        "available": row.available,
-        "suspended_at": timestamp(row.suspended_at),
-        "suspended_reason": row.suspended_reason,
-        "created_at": timestamp(row.created_at),
-        "warned_at": timestamp(figures.warned_at),
-        "accepted": counts.accepted,
-        "delivered": counts.delivered,
-        "bounced": counts.bounced,
-        "failed": counts.failed,
-        "erased": figures.erased,
-        "nearest_limit": None if nearest is None else nearest._asdict(),
-    }
+class OperatorUserAccount(Shown):
+    id: Annotated[ids.AccountId, id_text(ids.ACCOUNT), read_from("account_id")]
+    name: str
+    role: Role
+
+
+class OperatorUserSession(Shown):
+    id: Annotated[ids.SessionId, id_text(ids.SESSION)]
+    created_at: Timestamp
+    expires_at: Timestamp
+    address: Annotated[str, read_from("peer"), described("Where the login came from.")]
+    user_agent: Annotated[str, described("The `User-Agent` of the login.")]
+
+
+class OperatorUser(Shown):
+    id: Annotated[ids.UserId, id_text(ids.USER), read_from("user", "id")]
+    email: Annotated[str, read_from("user", "email")]
+    created_at: Annotated[Timestamp, read_from("user", "created_at")]
+    operator_since: Annotated[OptionalTimestamp, described("Null: not an operator.")]
+    has_second_factor: bool
+    accounts: Annotated[list[OperatorUserAccount], described("At most 100.")]
+    sessions: Annotated[list[OperatorUserSession], described("Sessions that have not ended, newest first.")]
+
+
+class OperatorUsers(Response):
+    users: Annotated[list[OperatorUser], described("At most one; without `q`, the first 100 operators.")]
+
+
+class EndSessionsRequest(RequestModel):
+    session: Annotated[str | None, described("The session's id; null: all sessions.")] = None
+
+
+class SessionsEnded(Response):
+    ended: Annotated[int, described("How many sessions were ended.")]
+
+
+@router.get("/v1/operator/users")
+async def operator_find_users(_: Operator, operators: Operators, q: Named = "") -> OperatorUsers:
+    """Find a user of any account by address or id; or see who the operators are"""
+    return OperatorUsers(users=OperatorUser.of_all(await operators.find_users(q)))
+
+
+@router.post("/v1/operator/users/{id}/end-sessions")
+async def operator_end_sessions(
+    _: Operator, sessions: Sessions, user_id: UserId, body: EndSessionsRequest
+) -> SessionsEnded:
+    """End a session of a user, or all of them"""
+    return SessionsEnded(ended=await sessions.end_of(user_id, body.session))

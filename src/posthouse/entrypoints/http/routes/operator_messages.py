@@ -1,112 +1,184 @@
-"""The operator's routes of messages: to find one of any account, to see why it waits, to read it."""
+"""The operator's operations of messages: find one of any account, see why it waits, read it; and of postmaster mail."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Final
+from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response
+from fastapi import Path, Query, Request
+from pydantic import Field
+from starlette.responses import Response as HttpResponse
 
-from posthouse.entrypoints.http.openapi import responses_with
-from posthouse.entrypoints.http.route_context import json_response, services_of, timestamp
-from posthouse.entrypoints.http.routes.message_detail import attempt_fields, content_fields
-from posthouse.entrypoints.http.routes.operator import READ_ERRORS, flows_of
-from posthouse.entrypoints.http.schemas import operator as schemas
-from posthouse.entrypoints.http.schemas.message_detail import MessageContentResponse
-from posthouse.flows.operate.message_lookup import FoundMessage
-from posthouse.flows.operate.monitor import RecipientTimeline, StoredLesson, Timeline
-from posthouse.flows.operate.recipient_explanation import explained
+from posthouse.entrypoints.http.operation import Operations, Operator, model_response
+from posthouse.entrypoints.http.routes.message_detail import (
+    Attempt,
+    MessageContent,
+    MessageContentResponse,
+    shown_attempt,
+)
+from posthouse.entrypoints.http.shapes import (
+    DeletedResponse,
+    OptionalTimestamp,
+    Response,
+    Shown,
+    Timestamp,
+    described,
+    id_text,
+    read_from,
+)
+from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.operate.accounts import Accounts
+from posthouse.flows.operate.message_lookup import MessageLookup, explained
+from posthouse.flows.operate.monitor import Monitor, RecipientTimeline, StoredLimitChange, Timeline
 from posthouse.rules import ids
+from posthouse.rules.message import MessageStatus, RecipientStatus, Source
+from posthouse.rules.refusal import Code, Refusal
 
-router = APIRouter()
+router = Operations("Operator")
 
 MessageId = Annotated[str, Path(alias="id", description="The message's id, of any account.")]
 Quoted = Annotated[
     str,
     Query(
-        description="A message's id, a text that has one, as a customer quotes it; or a whole address.",
+        description="A message's id, a text that contains one, as a customer quotes it; or a whole address.",
         examples=["250 2.0.0 queued as em_01k6wq3v5e7m8x9c0b2d4f6h80"],
     ),
 ]
 
+BYTES_SHOWN_MAX: Final = 256 * 1024
 
-@router.get(
-    "/v1/operator/messages",
-    operation_id="operatorFindMessages",
-    summary="Find a message of any account by its id, or the mail of 7 days by an address",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.FoundMessages, *READ_ERRORS),
-)
-async def find_messages(request: Request, q: Quoted = "") -> Response:
-    flows = await flows_of(request)
-    found = await flows.message_lookup.find(q)
-    return json_response(
-        request, {"messages": [_found(message) for message in found.messages], "is_more": found.is_more}
+MailId = Annotated[str, Path(alias="id", description="The message's id.")]
+
+
+class FoundMessage(Shown):
+    id: Annotated[ids.MessageId, id_text(ids.MESSAGE)]
+    account_id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
+    account: Annotated[str, described("The account's name.")]
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
+    to: Annotated[
+        list[str], read_from("recipients"), described("The first three recipients, including `cc` and `bcc`.")
+    ]
+    recipient_count: Annotated[int, described("The number of all recipients.")]
+    created_at: Timestamp
+
+
+class FoundMessages(Response):
+    messages: Annotated[list[FoundMessage], described("The newest first, at most 50.")]
+    is_more: Annotated[bool, described("Whether there are older ones within the 7 days.")]
+
+
+class ExplainedRecipient(Shown):
+    email: str
+    status: RecipientStatus
+    now: Annotated[str | None, described("What it waits for, in a few words; null once its result is final.")]
+    reason: Annotated[str, described("A stable name, for programs.")]
+    cause: Annotated[str | None, described("Who causes it; null if nothing is wrong.")]
+    why: Annotated[str, described("What happened, in a sentence.")]
+    lane: Annotated[str | None, described("A description of the limit change that stops its lane; null if none does.")]
+    what_to_do: Annotated[str, described("What the sender can do.")]
+    operator: Annotated[str | None, described("What an operator can do.")]
+    next_at: OptionalTimestamp
+    final_at: OptionalTimestamp
+    attempts: Annotated[list[Attempt], described("Oldest first.")]
+
+
+class ExplainedMessage(Response):
+    id: Annotated[ids.MessageId, id_text(ids.MESSAGE)]
+    account_id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
+    account: Annotated[str, read_from("account_name"), described("The account's name.")]
+    suspended_reason: Annotated[str | None, described("Null unless the account is suspended.")]
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from")]
+    created_at: Timestamp
+    accepted_request_id: Annotated[
+        ids.RequestId,
+        id_text(ids.REQUEST),
+        read_from("request_id"),
+        described("The request or SMTP transaction that submitted it."),
+    ]
+    recipients: list[ExplainedRecipient]
+    is_shortened: Annotated[bool, described("Whether only the latest 2,000 attempts are listed.")]
+
+
+@router.get("/v1/operator/messages")
+async def operator_find_messages(_: Operator, message_lookup: MessageLookup, q: Quoted = "") -> FoundMessages:
+    """Find a message of any account by its id, or mail of the last 7 days by an address"""
+    return FoundMessages.of(await message_lookup.find(q))
+
+
+@router.get("/v1/operator/messages/{id}")
+async def operator_get_message(_: Operator, monitor: Monitor, message_id: MessageId) -> ExplainedMessage:
+    """Why a message's recipients wait, or how they ended"""
+    timeline = await monitor.timeline(message_id)
+    limit_changes = await monitor.limit_changes(timeline)
+    recipients = [_recipient(timeline, each, limit_changes.get(each.position)) for each in timeline.recipients]
+    return ExplainedMessage.of(timeline, recipients=recipients)
+
+
+@router.get("/v1/operator/messages/{id}/content", content=MessageContentResponse)
+async def operator_get_message_content(
+    _: Operator, message_id: MessageId, message_lookup: MessageLookup, message_detail: MessageDetail, request: Request
+) -> HttpResponse:
+    """The content of a message; the account's log says that an operator read it"""
+    account_id = await message_lookup.account_of(message_id)
+    content = await message_detail.content(account_id, message_id)
+    await message_lookup.note_content_read(account_id, message_id)
+    return await asyncio.to_thread(model_response, request, MessageContentResponse(content=MessageContent.of(content)))
+
+
+def _recipient(
+    timeline: Timeline, recipient: RecipientTimeline, limit_change: StoredLimitChange | None
+) -> ExplainedRecipient:
+    return ExplainedRecipient.of(
+        explained(timeline, recipient, limit_change),
+        next_at=None if recipient.waiting is None else recipient.waiting.next_at,
+        final_at=recipient.final_at,
+        attempts=[shown_attempt(recipient, attempt) for attempt in recipient.attempts],
     )
 
 
-@router.get(
-    "/v1/operator/messages/{id}",
-    operation_id="operatorGetMessage",
-    summary="Why a message's recipients wait, or how they ended",
-    tags=["Operator"],
-    responses=responses_with(200, schemas.ExplainedMessage, *READ_ERRORS),
-)
-async def get_message(request: Request, message_id: MessageId) -> Response:
-    flows = await flows_of(request)
-    timeline = await flows.monitor.timeline(message_id)
-    lessons = await flows.monitor.lessons(timeline)
-    return json_response(
-        request,
-        {
-            "id": ids.text(ids.MESSAGE, timeline.id),
-            "account_id": ids.text(ids.ACCOUNT, timeline.account_id),
-            "account": timeline.account_name,
-            "suspended_reason": timeline.suspended_reason,
-            "status": timeline.status,
-            "source": timeline.source,
-            "from": timeline.sender,
-            "created_at": timestamp(timeline.created_at),
-            "accepted_request_id": ids.text(ids.REQUEST, timeline.request_id),
-            "recipients": [_recipient(timeline, each, lessons.get(each.position)) for each in timeline.recipients],
-            "is_shortened": timeline.is_shortened,
-        },
+class PostmasterMessage(Shown):
+    id: Annotated[UUID, id_text(ids.POSTMASTER_MESSAGE)]
+    at: Timestamp
+    recipient: str
+    sender: Annotated[str, described("The envelope sender; empty for a report.")]
+    peer: Annotated[str, described("The server from which it came.")]
+    subject: str
+    bytes: Annotated[int, read_from("mime_bytes")]
+
+
+class OperatorPostmasterMail(Response):
+    messages: Annotated[list[PostmasterMessage], described("At most 1,000.")]
+
+
+class OperatorPostmasterMessage(Response):
+    message: PostmasterMessage
+    source: Annotated[str, described("Its first 256 KiB, as received.")]
+    is_shortened: bool
+
+
+@router.get("/v1/operator/postmaster-mail")
+async def operator_list_postmaster_mail(_: Operator, monitor: Monitor) -> OperatorPostmasterMail:
+    """Mail to postmaster@ and abuse@, newest first"""
+    return OperatorPostmasterMail(messages=PostmasterMessage.of_all(await monitor.postmaster_mail()))
+
+
+@router.get("/v1/operator/postmaster-mail/{id}")
+async def operator_get_postmaster_mail(_: Operator, monitor: Monitor, mail_id: MailId) -> OperatorPostmasterMessage:
+    """A postmaster message, as it arrived"""
+    mail, mime = await monitor.postmaster_message(mail_id)
+    return OperatorPostmasterMessage(
+        message=PostmasterMessage.of(mail),
+        source=mime[:BYTES_SHOWN_MAX].decode("utf-8", "replace"),
+        is_shortened=len(mime) > BYTES_SHOWN_MAX,
     )
 
 
-@router.get(
-    "/v1/operator/messages/{id}/content",
-    operation_id="operatorGetMessageContent",
-    summary="The content of a message; the account's log says that an operator read it",
-    tags=["Operator"],
-    responses=responses_with(200, MessageContentResponse, *READ_ERRORS),
-)
-async def get_message_content(request: Request, message_id: MessageId) -> Response:
-    lookup = (await flows_of(request)).message_lookup
-    account_id = await lookup.account_of(message_id)
-    content = await services_of(request).message_detail.content(account_id, message_id)
-    await lookup.note_content_read(account_id, message_id)
-    return await asyncio.to_thread(json_response, request, {"content": content_fields(content)})
-
-
-def _found(message: FoundMessage) -> dict[str, Any]:
-    return {
-        "id": ids.text(ids.MESSAGE, message.id),
-        "account_id": ids.text(ids.ACCOUNT, message.account_id),
-        "account": message.account,
-        "status": message.status,
-        "source": message.source,
-        "from": message.sender,
-        "to": message.recipients,
-        "recipient_count": message.recipient_count,
-        "created_at": timestamp(message.created_at),
-    }
-
-
-def _recipient(timeline: Timeline, recipient: RecipientTimeline, lesson: StoredLesson | None) -> dict[str, Any]:
-    waiting = recipient.waiting
-    return {
-        **explained(timeline, recipient, lesson)._asdict(),
-        "next_at": None if waiting is None else timestamp(waiting.next_at),
-        "final_at": timestamp(recipient.final_at),
-        "attempts": [attempt_fields(recipient, attempt) for attempt in recipient.attempts],
-    }
+@router.delete("/v1/operator/postmaster-mail/{id}")
+async def operator_remove_postmaster_mail(_: Operator, accounts: Accounts, mail_id: MailId) -> DeletedResponse:
+    """Remove a postmaster message for good"""
+    if not await accounts.forget_mail([mail_id]):
+        raise Refusal(Code.NOT_FOUND, "There is no postmaster message with this id, or no longer.")
+    return DeletedResponse(deleted=True)

@@ -1,50 +1,56 @@
-"""The routes of suppressions."""
+"""Suppressions: the addresses that get no mail from the account. Erasures: an address is removed from its tables."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any, Final
+from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response, StreamingResponse
+from fastapi import Path, Query, Request
+from pydantic.config import JsonDict
+from starlette.responses import Response as HttpResponse
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.csv_export import CSV_TYPE, csv_lines
-from posthouse.entrypoints.http.openapi import json_body, responses_with
+from posthouse.entrypoints.http.openapi import responses_with
+from posthouse.entrypoints.http.operation import Operations, PageSize, model_response
 from posthouse.entrypoints.http.request_body import Disconnected
-from posthouse.entrypoints.http.route_context import (
-    PAGE_DEFAULT,
-    Cursor,
-    PageSize,
-    body_of,
-    caller_of,
-    json_response,
-    page_response,
-    page_size,
-    services_of,
-    timestamp,
+from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor
+from posthouse.entrypoints.http.shapes import (
+    DeletedResponse,
+    NextCursor,
+    OptionalTimestamp,
+    RequestModel,
+    Response,
+    Shown,
+    Timestamp,
+    described,
+    examples,
+    id_text,
+    read_from,
 )
-from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
-from posthouse.entrypoints.http.schemas.suppressions import (
-    SuppressionListResponse,
-    SuppressionRequest,
-    SuppressionResponse,
-)
+from posthouse.flows.account.erasures import ErasureRow, Erasures
 from posthouse.flows.account.suppressions import Import, SuppressionRow, Suppressions
+from posthouse.flows.shared.principal import Caller
+from posthouse.rules import credential, ids
+from posthouse.rules.credential import Role
+from posthouse.rules.erasure import ErasurePhase
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.spreadsheet import guarded
 from posthouse.rules.suppression import (
     EXPORT_HEADER,
     IMPORT_BYTES_MAX,
     IMPORT_LINES_MAX,
+    NOTE_CHARACTERS_MAX,
     WHY_CHARACTERS_MAX,
     SuppressionReason,
 )
 
-router = APIRouter()
+router = Operations("Suppressions", credential.Scope.SUPPRESSIONS)
 
-# The longest wait for the next piece of the file, and for all of it.
+# The longest wait for the next piece of the file, and for the whole file.
 PIECE_SECONDS_MAX: Final = 30
 IMPORT_SECONDS_MAX: Final = 3600
 PROGRESS_TYPE: Final = "application/x-ndjson"
@@ -56,7 +62,7 @@ _WHY: Final = {
             "name": "reason",
             "in": "query",
             "required": True,
-            "description": "Why the address may get mail again; it is kept in the audit log.",
+            "description": "Why the address may get mail again; it is written to the audit log.",
             "schema": {"type": "string", "minLength": 1, "maxLength": WHY_CHARACTERS_MAX},
         }
     ]
@@ -71,22 +77,77 @@ _FILE: Final = {
         },
     }
 }
-
-
-@router.get(
-    "/v1/suppressions",
-    operation_id="listSuppressions",
-    summary="The addresses that get no mail of the account, newest first",
-    tags=["Suppressions"],
-    responses=responses_with(200, SuppressionListResponse, 400, 401, 500, 503),
+_EXAMPLE: Final[JsonDict] = {
+    "email": "ada@example.net",
+    "reason": "manual",
+    "note": "Asked by phone to get no more mail.",
+    "added_by": "owner@example.com",
+    "smtp_code": None,
+    "smtp_response": None,
+    "at": "2026-03-01T09:30:00.000Z",
+}
+_IMPORT_DESCRIPTION: Final = (
+    f"At most {IMPORT_LINES_MAX:,} lines and {IMPORT_BYTES_MAX // 1_000_000} MB, and one import at a time. "
+    "The response begins while the file is sent: a line of JSON at most once a second, "
+    '`{"lines", "added", "known", "invalid"}`, and at the end a line with `"done": true` and, in `errors`, the first '
+    '100 invalid lines; or `"done": false` with `error` and `code`. Addresses added until then stay, and the '
+    "same file can be sent again."
 )
+_ERASURE_EXAMPLE: Final[dict[str, Any]] = {
+    "id": "er_01k9xw2v8r5h3m7q4z6t8y0abc",
+    "status": "running",
+    "cancelled": 1,
+    "messages": 40,
+    "created_at": "2026-11-15T14:00:00.000Z",
+    "finished_at": None,
+}
+
+
+class SuppressionRequest(RequestModel):
+    model_config = examples({"email": "ada@example.net", "note": "Asked by phone to get no more mail."})
+
+    email: Annotated[str, described("The address to suppress.", maxLength=1024)]
+    note: Annotated[
+        str | None, described("The reason, for people; printable characters.", maxLength=NOTE_CHARACTERS_MAX)
+    ] = None
+
+
+class Suppression(Shown):
+    model_config = examples(_EXAMPLE)
+
+    email: Annotated[str, described("In lower case, its domain in A-labels.")]
+    reason: Annotated[
+        SuppressionReason, described("`bounce` and `complaint` result from sent mail, `manual` was added by a member.")
+    ]
+    note: Annotated[str | None, described("The note given when it was added.")]
+    added_by: Annotated[str | None, described("The member who added it; null for bounces and complaints.")]
+    smtp_code: Annotated[int | None, read_from("code"), described("From the destination's server, if it replied.")]
+    smtp_response: Annotated[str | None, read_from("response")]
+    at: Timestamp
+
+
+class SuppressionResponse(Response):
+    model_config = examples({"suppression": _EXAMPLE})
+
+    suppression: Suppression
+
+
+class SuppressionListResponse(Response):
+    model_config = examples({"suppressions": [_EXAMPLE], "next_cursor": None})
+
+    suppressions: Annotated[list[Suppression], read_from("items")]
+    next_cursor: NextCursor
+
+
+@router.get("/v1/suppressions", Role.VIEWER)
 async def list_suppressions(
-    request: Request,
+    caller: Caller,
+    suppressions: Suppressions,
     email: Annotated[str | None, Query(description="Only this address.")] = None,
     search: Annotated[
         str | None,
         Query(
-            description="Addresses that begin with this, in alphabetical order, not together with `reason`; or, with a "
+            description="Addresses that begin with this, in alphabetical order; not together with `reason`. With a "
             "leading `@`, those of this domain."
         ),
     ] = None,
@@ -97,91 +158,72 @@ async def list_suppressions(
             json_schema_extra={"enum": [reason.value for reason in SuppressionReason]},
         ),
     ] = None,
-    limit: PageSize = str(PAGE_DEFAULT),
+    limit: PageSize = PAGE_DEFAULT,
     cursor: Cursor = None,
-) -> Response:
-    caller = await caller_of(request)
-    page = await services_of(request).suppression.page(
-        caller.account_id, page_size(limit), cursor, email=email, search=search, reason=reason
+) -> SuppressionListResponse:
+    """The addresses that get no mail from the account, newest first"""
+    return SuppressionListResponse.of(
+        await suppressions.page(caller.account_id, limit, cursor, email=email, search=search, reason=reason)
     )
-    return page_response(request, "suppressions", page, _suppression)
 
 
 @router.post(
     "/v1/suppressions",
-    operation_id="addSuppression",
-    summary="Suppress an address; an existing suppression is not changed",
-    tags=["Suppressions"],
-    status_code=201,
-    openapi_extra=json_body(SuppressionRequest),
-    responses=responses_with(201, SuppressionResponse, 400, 401, 403, 409, 413, 429, 500, 503)
-    | {200: responses_with(200, SuppressionResponse)[200]},
+    Role.MEMBER,
+    stores=True,
+    status=201,
+    errors=(409,),
+    content=SuppressionResponse,
+    extra={"responses": responses_with(200, SuppressionResponse)},
 )
-async def add_suppression(request: Request) -> Response:
-    caller = await caller_of(request)
-    body = await body_of(request, SuppressionRequest)
-    row, is_new = await services_of(request).suppression.add(caller.account_id, caller.actor, body.email, body.note)
-    return json_response(request, {"suppression": _suppression(row)}, 201 if is_new else 200)
+async def add_suppression(
+    caller: Caller, body: SuppressionRequest, request: Request, suppressions: Suppressions
+) -> HttpResponse:
+    """Suppress an address; an existing suppression is not changed"""
+    row, is_new = await suppressions.add(caller.account_id, caller.actor, body.email, body.note)
+    return model_response(request, SuppressionResponse(suppression=Suppression.of(row)), 201 if is_new else 200)
 
 
 @router.post(
     "/v1/suppressions/import",
-    operation_id="importSuppressions",
-    summary="Suppress the addresses of a CSV file",
-    description=f"At most {IMPORT_LINES_MAX:,} lines and {IMPORT_BYTES_MAX // 1_000_000} MB, and one import at a time. "
-    "The response begins while the file is sent: a line of JSON at most once a second, "
-    '`{"lines", "added", "known", "invalid"}`, and at the end a line with `"done": true` and, in `errors`, the first '
-    '100 invalid lines; or `"done": false` with `error` and `code`. Addresses added by then stay, and the '
-    "same file can be sent again.",
-    tags=["Suppressions"],
-    openapi_extra=_FILE,
-    response_class=StreamingResponse,
-    responses=responses_with(200, PROGRESS_TYPE, 400, 401, 403, 409, 413, 429, 500, 503),
+    Role.ADMIN,
+    stores=True,
+    errors=(400, 409, 413),
+    content=PROGRESS_TYPE,
+    extra={"description": _IMPORT_DESCRIPTION, **_FILE},
 )
-async def import_suppressions(request: Request) -> Response:
-    caller = await caller_of(request)
+async def import_suppressions(caller: Caller, request: Request, suppressions: Suppressions) -> HttpResponse:
+    """Suppress the addresses of a CSV file"""
     _check_file(request)
-    suppression = services_of(request).suppression
-    file_import = await suppression.begin_import(caller.account_id, caller.actor)
-    return _ImportResponse(suppression, file_import, responses.request_id_text(request.scope))
+    file_import = await suppressions.begin_import(caller.account_id, caller.actor)
+    return _ImportResponse(suppressions, file_import, responses.request_id_text(request.scope))
 
 
-@router.get(
-    "/v1/suppressions/export",
-    operation_id="exportSuppressions",
-    summary="All suppressed addresses as a CSV file, in the order of the addresses",
-    tags=["Suppressions"],
-    response_class=StreamingResponse,
-    responses=responses_with(200, CSV_TYPE, 401, 403, 500, 503),
-)
-async def export_suppressions(request: Request) -> Response:
-    caller = await caller_of(request)
-    batches = services_of(request).suppression.export(caller.account_id)
+@router.get("/v1/suppressions/export", Role.ADMIN, content=CSV_TYPE)
+async def export_suppressions(caller: Caller, suppressions: Suppressions) -> HttpResponse:
+    """All suppressed addresses as a CSV file, in alphabetical order"""
+    batches = suppressions.export(caller.account_id)
     # The first batch is read before the response starts, so that an unreachable PostgreSQL is still a 503.
     first: list[SuppressionRow] = await anext(batches, [])
     headers = {**_NO_STORE, "Content-Disposition": 'attachment; filename="suppressions.csv"'}
     return StreamingResponse(_file(first, batches), media_type=f"{CSV_TYPE}; charset=utf-8", headers=headers)
 
 
-@router.delete(
-    "/v1/suppressions/{email:path}",
-    operation_id="removeSuppression",
-    summary="Let an address get mail again",
-    tags=["Suppressions"],
-    openapi_extra=_WHY,
-    responses=responses_with(200, DeletedResponse, 400, 401, 403, 404, 429, 500, 503),
-)
+@router.delete("/v1/suppressions/{email:path}", Role.MEMBER, extra=_WHY)
 async def remove_suppression(
-    request: Request, email: Annotated[str, Path(description="The address.", examples=["ada@example.net"])]
-) -> Response:
-    caller = await caller_of(request)
+    caller: Caller,
+    email: Annotated[str, Path(description="The address.", examples=["ada@example.net"])],
+    request: Request,
+    suppressions: Suppressions,
+) -> DeletedResponse:
+    """Let an address get mail again"""
     why = request.query_params.get("reason", "")
-    await services_of(request).suppression.remove(caller.account_id, caller.actor, email, why)
-    return json_response(request, {"deleted": True})
+    await suppressions.remove(caller.account_id, caller.actor, email, why)
+    return DeletedResponse(deleted=True)
 
 
-class _ImportResponse(Response):
-    """Reads the file and reports its progress at the same time."""
+class _ImportResponse(HttpResponse):
+    """Read the file and report the progress at the same time."""
 
     media_type = PROGRESS_TYPE
 
@@ -210,7 +252,7 @@ class _ImportResponse(Response):
         await send(self._line({**last, "errors": errors, "request_id": self._request_id}, more_body=False))
 
     async def _chunks(self, receive: Receive, send: Send) -> AsyncIterator[bytes]:
-        """The file; the response starts with its first chunk: `Expect: 100-continue` must be answered first."""
+        """The file. The response starts with its first chunk, because `Expect: 100-continue` must be answered first."""
         async for chunk in _chunks(receive):
             if not self._has_begun:
                 self._has_begun = True
@@ -245,7 +287,7 @@ async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
             async with asyncio.timeout_at(min(ends_at, asyncio.get_running_loop().time() + PIECE_SECONDS_MAX)):
                 event = await receive()
         except TimeoutError:
-            raise invalid("The file came too slowly: send it again, faster.") from None
+            raise invalid("The file was sent too slowly: send it again, faster.") from None
         if event["type"] == "http.disconnect":
             raise Disconnected
         more = event.get("more_body", False)
@@ -260,16 +302,52 @@ async def _file(first: list[SuppressionRow], batches: AsyncIterator[list[Suppres
 
 
 def _cells(row: SuppressionRow) -> tuple[str, ...]:
-    return (guarded(row.email), row.reason, guarded(row.note or ""), timestamp(row.at) or "")
+    return (guarded(row.email), row.reason, guarded(row.note or ""), responses.timestamp(row.at) or "")
 
 
-def _suppression(row: SuppressionRow) -> dict[str, Any]:
-    return {
-        "email": row.email,
-        "reason": row.reason,
-        "note": row.note,
-        "added_by": row.added_by,
-        "smtp_code": row.code,
-        "smtp_response": row.response,
-        "at": timestamp(row.at),
-    }
+class ErasureRequest(RequestModel):
+    model_config = examples({"email": "ada@example.net"})
+
+    email: Annotated[str, described("The address, without a name.", minLength=3, maxLength=254)]
+
+
+class Erasure(Shown):
+    id: Annotated[UUID, id_text(ids.ERASURE)]
+    status: Annotated[str, described("Whether it is done.", enum=["running", "done"])]
+    cancelled: Annotated[int, described("Waiting recipients that were cancelled.")]
+    messages: Annotated[int, described("Messages from which the address has been erased so far."), read_from("erased")]
+    created_at: Timestamp
+    finished_at: OptionalTimestamp
+
+
+class ErasureResponse(Response):
+    model_config = examples({"erasure": _ERASURE_EXAMPLE})
+
+    erasure: Erasure
+
+
+@router.post("/v1/erasures", Role.MEMBER, stores=True, status=202)
+async def create_erasure(caller: Caller, body: ErasureRequest, erasures: Erasures) -> ErasureResponse:
+    """Erase an address
+
+    Waiting mail to the address is cancelled, and the account sends it no more mail. In the background, usually within
+    minutes, the address is erased from messages, results, events and logs, with the subject and content of its mail;
+    counts and credits stay. Only a keyed hash remains, which still suppresses the address. A request for an address
+    whose erasure is already running returns that erasure.
+    """
+    return _response(await erasures.begin(caller, body.email))
+
+
+@router.get("/v1/erasures/{id}", Role.VIEWER)
+async def get_erasure(
+    caller: Caller,
+    erasure_id: Annotated[str, Path(alias="id", description="The id from `POST /v1/erasures`.")],
+    erasures: Erasures,
+) -> ErasureResponse:
+    """The progress of an erasure"""
+    return _response(await erasures.erasure(caller.account_id, erasure_id))
+
+
+def _response(row: ErasureRow) -> ErasureResponse:
+    status = "done" if row.phase is ErasurePhase.DONE else "running"
+    return ErasureResponse(erasure=Erasure.of(row, status=status))

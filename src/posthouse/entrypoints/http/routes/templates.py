@@ -1,159 +1,245 @@
-"""The routes of templates."""
+"""Templates and their versions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response
+from pydantic import Field
 
-from posthouse.entrypoints.http.openapi import json_body, responses_with
-from posthouse.entrypoints.http.route_context import (
-    PAGE_DEFAULT,
-    Cursor,
-    PageSize,
-    body_of,
-    caller_of,
-    json_response,
-    page_response,
-    page_size,
-    services_of,
-    timestamp,
+from posthouse.entrypoints.http.operation import Operations, PageSize
+from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor
+from posthouse.entrypoints.http.shapes import (
+    ALIAS_PATTERN,
+    DeletedResponse,
+    NextCursor,
+    RequestModel,
+    Response,
+    Shown,
+    Timestamp,
+    absent,
+    described,
+    examples,
+    read_from,
 )
-from posthouse.entrypoints.http.schemas import templates as schemas
-from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
-from posthouse.flows.account.templates import TemplateRow, TemplateVersionRow
+from posthouse.flows.account.templates import Templates, TemplateVersionRow
+from posthouse.flows.shared.principal import Caller
 from posthouse.rules import limits, template
+from posthouse.rules.credential import Role, Scope
 from posthouse.rules.refusal import invalid
-from posthouse.rules.template import Engine, Template
+from posthouse.rules.template import Engine
+from posthouse.rules.template import Template as TemplateContent
 
 # Text and HTML; a character takes up to four bytes, or six as a JSON escape.
 TEMPLATE_BODY_BYTES_MAX: Final = 4 * limits.MIB
 
-router = APIRouter()
+router = Operations("Templates", Scope.TEMPLATES)
 
 
-@router.get(
-    "/v1/templates",
-    operation_id="listTemplates",
-    summary="The account's templates, newest first",
-    tags=["Templates"],
-    responses=responses_with(200, schemas.TemplateListResponse, 400, 401, 500, 503),
-)
+class TemplateParts(RequestModel):
+    subject: Annotated[
+        str | None, described("May contain `{{name}}` placeholders.", maxLength=limits.SUBJECT_CHARACTERS_MAX)
+    ] = None
+    text: Annotated[
+        str | None,
+        described(
+            "May contain `{{name}}` placeholders; values are inserted unchanged.",
+            maxLength=limits.TEMPLATE_PART_CHARACTERS_MAX,
+        ),
+    ] = None
+    html: Annotated[
+        str | None,
+        described(
+            "May contain `{{name}}` placeholders; values are HTML-escaped.",
+            maxLength=limits.TEMPLATE_PART_CHARACTERS_MAX,
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        described(
+            "`plain` by default: only placeholders. `handlebars` can choose and repeat: `{{#if}}`, `{{#unless}}`, "
+            "`{{#each}}`, `{{{raw}}}`.",
+            enum=[*[engine.value for engine in Engine], None],
+        ),
+    ] = None
+
+    @property
+    def content(self) -> TemplateContent:
+        return TemplateContent(self.subject or None, self.text or None, self.html or None, template.engine(self.engine))
+
+
+class TemplateContentBody(TemplateParts):
+    publish: Annotated[bool, described("Publish this version immediately.")] = False
+
+
+class TemplateVersionRequest(TemplateContentBody):
+    model_config = examples({"subject": "Welcome, {{name}}", "text": "Good to see you.", "publish": True})
+
+
+class TemplateRequest(TemplateContentBody):
+    model_config = examples({"alias": "welcome", "subject": "Welcome, {{name}}", "text": "Good morning."})
+
+    alias: Annotated[str, described("Unique in the account.", pattern=ALIAS_PATTERN)]
+    name: Annotated[str | None, described("The name for people; the alias by default.", maxLength=200)] = None
+
+
+class PublishRequest(RequestModel):
+    model_config = examples({"version": 1})
+
+    version: Annotated[int, described("The number of the version.", minimum=1)]
+
+
+class RenameTemplateRequest(RequestModel):
+    model_config = examples({"alias": "welcome-2027", "name": "Welcome"})
+
+    alias: Annotated[
+        str | None, described("The new alias, unique in the account; unchanged by default.", pattern=ALIAS_PATTERN)
+    ] = None
+    name: Annotated[str | None, described("The name for people; unchanged by default.", maxLength=200)] = None
+
+
+class PreviewRequest(TemplateParts):
+    """With `subject`, `text` or `html` it is a draft's preview: the template need not exist."""
+
+    model_config = examples({"variables": {"name": "Ada"}})
+
+    variables: dict[str, Any] = Field(
+        default={},
+        description="Values for the placeholders.",
+        json_schema_extra={"maxProperties": limits.VARIABLES_MAX},
+    )
+    version: Annotated[
+        int | None, described("By default the published version, otherwise the latest; not with a draft.")
+    ] = None
+
+
+class TemplateVariable(Shown):
+    name: str
+    parts: Annotated[list[str], described("Where it is used: `subject`, `text`, `html`.")]
+
+
+class TemplateVersion(Shown):
+    version: int
+    subject: str | None
+    text: str | None
+    html: str | None
+    engine: Engine | None = absent("Absent if it is `plain`.")
+    variables: Annotated[list[TemplateVariable], described("In order of first use.")]
+    author: Annotated[str, described("The address of the member who added it, or `operator`.")]
+    created_at: Timestamp
+
+
+class Template(Shown):
+    alias: str
+    name: str
+    published_version: int | None
+    latest_version: int
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class TemplateWithVersions(Template):
+    versions: Annotated[list[TemplateVersion], described("The newest 20, newest first.")]
+
+
+class TemplateResponse(Response):
+    template: Template
+
+
+class TemplateVersionResponse(Response):
+    template: Template
+    version: int
+
+
+class TemplateDetailResponse(Response):
+    template: TemplateWithVersions
+
+
+class TemplateListResponse(Response):
+    templates: Annotated[list[Template], read_from("items")]
+    next_cursor: NextCursor
+
+
+class PreviewResponse(Response):
+    subject: str | None
+    text: str | None
+    html: str | None
+    variables: Annotated[list[TemplateVariable], described("In order of first use.")]
+    missing: Annotated[
+        list[str],
+        described("Variables of a draft without a value, which stay as `{{name}}`; a version needs them all."),
+    ]
+
+
+@router.get("/v1/templates", Role.VIEWER)
 async def list_templates(
-    request: Request,
-    limit: PageSize = str(PAGE_DEFAULT),
-    cursor: Cursor = None,
-) -> Response:
-    caller = await caller_of(request)
-    page = await services_of(request).templates.page(caller.account_id, cursor, page_size(limit))
-    return page_response(request, "templates", page, _template)
+    caller: Caller, templates: Templates, limit: PageSize = PAGE_DEFAULT, cursor: Cursor = None
+) -> TemplateListResponse:
+    """The account's templates, newest first"""
+    return TemplateListResponse.of(await templates.page(caller.account_id, cursor, limit))
 
 
 @router.post(
-    "/v1/templates",
-    operation_id="createTemplate",
-    summary="Create a template with its first version",
-    tags=["Templates"],
-    status_code=201,
-    openapi_extra=json_body(schemas.TemplateRequest),
-    responses=responses_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 429, 500, 503),
+    "/v1/templates", Role.MEMBER, stores=True, status=201, errors=(409,), body_bytes_max=TEMPLATE_BODY_BYTES_MAX
 )
-async def create_template(request: Request) -> Response:
-    caller = await caller_of(request)
-    body = await body_of(request, schemas.TemplateRequest, TEMPLATE_BODY_BYTES_MAX)
-    created = await services_of(request).templates.create(
-        caller.account_id, body.alias, body.name, _content(body), caller.actor, publish=body.publish
+async def create_template(caller: Caller, body: TemplateRequest, templates: Templates) -> TemplateResponse:
+    """Create a template with its first version"""
+    created = await templates.create(
+        caller.account_id, body.alias, body.name, body.content, caller.actor, publish=body.publish
     )
-    return json_response(request, {"template": _template(created)}, 201)
+    return TemplateResponse(template=Template.of(created))
 
 
-@router.get(
-    "/v1/templates/{alias}",
-    operation_id="getTemplate",
-    summary="A template with its versions",
-    tags=["Templates"],
-    responses=responses_with(200, schemas.TemplateDetailResponse, 401, 404, 500, 503),
-)
-async def get_template(request: Request, alias: str) -> Response:
-    caller = await caller_of(request)
-    found, versions = await services_of(request).templates.template(caller.account_id, alias)
-    return json_response(request, {"template": {**_template(found), "versions": [_version(row) for row in versions]}})
+@router.get("/v1/templates/{alias}", Role.VIEWER)
+async def get_template(caller: Caller, alias: str, templates: Templates) -> TemplateDetailResponse:
+    """A template with its versions"""
+    found, versions = await templates.template(caller.account_id, alias)
+    shown = TemplateWithVersions.of(found, versions=[_version(row) for row in versions])
+    return TemplateDetailResponse(template=shown)
 
 
-@router.put(
-    "/v1/templates/{alias}",
-    operation_id="renameTemplate",
-    summary="Change a template's alias or name; mail that names the old alias is refused from then on",
-    tags=["Templates"],
-    openapi_extra=json_body(schemas.RenameTemplateRequest),
-    responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
-)
-async def rename_template(request: Request, alias: str) -> Response:
-    caller = await caller_of(request)
-    body = await body_of(request, schemas.RenameTemplateRequest)
-    renamed = await services_of(request).templates.rename(caller.account_id, alias, body.alias, body.name, caller.actor)
-    return json_response(request, {"template": _template(renamed)})
+@router.put("/v1/templates/{alias}", Role.MEMBER, errors=(409,))
+async def rename_template(
+    caller: Caller, alias: str, body: RenameTemplateRequest, templates: Templates
+) -> TemplateResponse:
+    """Change a template's alias or name; requests with the old alias are refused from then on"""
+    renamed = await templates.rename(caller.account_id, alias, body.alias, body.name, caller.actor)
+    return TemplateResponse(template=Template.of(renamed))
 
 
-@router.delete(
-    "/v1/templates/{alias}",
-    operation_id="deleteTemplate",
-    summary="Delete a template and its versions",
-    tags=["Templates"],
-    responses=responses_with(200, DeletedResponse, 401, 403, 404, 429, 500, 503),
-)
-async def delete_template(request: Request, alias: str) -> Response:
-    caller = await caller_of(request)
-    await services_of(request).templates.delete(caller.account_id, alias, caller.actor)
-    return json_response(request, {"deleted": True})
+@router.delete("/v1/templates/{alias}", Role.MEMBER)
+async def delete_template(caller: Caller, alias: str, templates: Templates) -> DeletedResponse:
+    """Delete a template and its versions"""
+    await templates.delete(caller.account_id, alias, caller.actor)
+    return DeletedResponse(deleted=True)
 
 
 @router.post(
     "/v1/templates/{alias}/versions",
-    operation_id="createTemplateVersion",
-    summary="Add a version; earlier versions are not changed",
-    tags=["Templates"],
-    status_code=201,
-    openapi_extra=json_body(schemas.TemplateVersionRequest),
-    responses=responses_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
+    Role.MEMBER,
+    stores=True,
+    status=201,
+    errors=(409,),
+    body_bytes_max=TEMPLATE_BODY_BYTES_MAX,
 )
-async def create_template_version(request: Request, alias: str) -> Response:
-    caller = await caller_of(request)
-    body = await body_of(request, schemas.TemplateVersionRequest, TEMPLATE_BODY_BYTES_MAX)
-    grown = await services_of(request).templates.add_version(
-        caller.account_id, alias, _content(body), caller.actor, publish=body.publish
-    )
-    return json_response(request, {"template": _template(grown), "version": grown.latest_version}, 201)
+async def create_template_version(
+    caller: Caller, alias: str, body: TemplateVersionRequest, templates: Templates
+) -> TemplateVersionResponse:
+    """Add a version; earlier versions are not changed"""
+    grown = await templates.add_version(caller.account_id, alias, body.content, caller.actor, publish=body.publish)
+    return TemplateVersionResponse(template=Template.of(grown), version=grown.latest_version)
 
 
-@router.post(
-    "/v1/templates/{alias}/publish",
-    operation_id="publishTemplate",
-    summary="Publish a version: it is used from now on",
-    tags=["Templates"],
-    openapi_extra=json_body(schemas.PublishRequest),
-    responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 429, 500, 503),
-)
-async def publish_template(request: Request, alias: str) -> Response:
-    caller = await caller_of(request)
-    body = await body_of(request, schemas.PublishRequest)
-    published = await services_of(request).templates.publish(caller.account_id, alias, body.version, caller.actor)
-    return json_response(request, {"template": _template(published)})
+@router.post("/v1/templates/{alias}/publish", Role.MEMBER)
+async def publish_template(caller: Caller, alias: str, body: PublishRequest, templates: Templates) -> TemplateResponse:
+    """Publish a version: it is used from now on"""
+    published = await templates.publish(caller.account_id, alias, body.version, caller.actor)
+    return TemplateResponse(template=Template.of(published))
 
 
-@router.post(
-    "/v1/templates/{alias}/preview",
-    operation_id="previewTemplate",
-    summary="Render a version, or a draft that is not stored, without sending it",
-    tags=["Templates"],
-    openapi_extra=json_body(schemas.PreviewRequest),
-    responses=responses_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 429, 500, 503),
-)
-async def preview_template(request: Request, alias: str) -> Response:
-    caller = await caller_of(request)
-    body = await body_of(request, schemas.PreviewRequest, TEMPLATE_BODY_BYTES_MAX)
-    flow = services_of(request).templates
-    draft = _content(body)
+@router.post("/v1/templates/{alias}/preview", Role.VIEWER, body_bytes_max=TEMPLATE_BODY_BYTES_MAX)
+async def preview_template(caller: Caller, alias: str, body: PreviewRequest, templates: Templates) -> PreviewResponse:
+    """Render a version, or a draft that is not stored, without sending it"""
+    flow = templates
+    draft = body.content
     if not draft.parts:
         preview = await flow.preview(caller.account_id, alias, body.version, body.variables)
     elif body.version is not None:
@@ -161,43 +247,28 @@ async def preview_template(request: Request, alias: str) -> Response:
     else:
         preview = await flow.preview_draft(alias, draft, body.variables)
     rendered = preview.content
-    content = {
-        "subject": rendered.subject,
-        "text": rendered.text,
-        "html": rendered.html,
-        "variables": _variables(preview.variables),
-        "missing": preview.missing,
-    }
-    return json_response(request, content)
+    return PreviewResponse(
+        subject=rendered.subject,
+        text=rendered.text,
+        html=rendered.html,
+        variables=_variables(preview.variables),
+        missing=list(preview.missing),
+    )
 
 
-def _content(body: schemas.TemplateParts) -> Template:
-    return Template(body.subject or None, body.text or None, body.html or None, template.engine(body.engine))
+def _version(row: TemplateVersionRow) -> TemplateVersion:
+    content = row.content
+    return TemplateVersion(
+        version=row.version,
+        subject=content.subject,
+        text=content.text,
+        html=content.html,
+        engine=None if content.engine is Engine.PLAIN else content.engine,
+        variables=_variables(template.variables(content)),
+        author=row.author,
+        created_at=row.created_at,
+    )
 
 
-def _template(row: TemplateRow) -> dict[str, Any]:
-    return {
-        "alias": row.alias,
-        "name": row.name,
-        "published_version": row.published_version,
-        "latest_version": row.latest_version,
-        "created_at": timestamp(row.created_at),
-        "updated_at": timestamp(row.updated_at),
-    }
-
-
-def _version(row: TemplateVersionRow) -> dict[str, Any]:
-    return {
-        "version": row.version,
-        "subject": row.content.subject,
-        "text": row.content.text,
-        "html": row.content.html,
-        **({} if row.content.engine is Engine.PLAIN else {"engine": row.content.engine}),
-        "variables": _variables(template.variables(row.content)),
-        "author": row.author,
-        "created_at": timestamp(row.created_at),
-    }
-
-
-def _variables(found: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    return [{"name": name, "parts": parts} for name, parts in found.items()]
+def _variables(found: Mapping[str, Sequence[str]]) -> list[TemplateVariable]:
+    return [TemplateVariable(name=name, parts=list(parts)) for name, parts in found.items()]

@@ -1,7 +1,7 @@
 """The routes of unsubscribe links (RFC 8058): a POST unsubscribes, a GET shows a page with a button for it.
 
-Scanners, previews and prefetching browsers GET the links in mails, so a GET must not unsubscribe. There is no login:
-the token in the link authorizes.
+Scanners, previews and prefetching browsers GET the links in emails, so a GET must not unsubscribe. There is no login:
+the token in the link authorizes the request.
 """
 
 import html
@@ -9,20 +9,20 @@ from base64 import b64encode
 from email import message_from_bytes
 from email.message import Message
 from hashlib import sha256
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Path, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from fastapi import Path, Request
+from starlette.responses import HTMLResponse, PlainTextResponse
 
-from posthouse.entrypoints.http.openapi import responses_with
-from posthouse.entrypoints.http.repeated_headers import check_content_type
+from posthouse.entrypoints.http.operation import Operations
 from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.route_context import services_of
+from posthouse.entrypoints.http.request_head import check_content_type
+from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.rules.refusal import invalid
 from posthouse.rules.unsubscribe import PATH, TOKEN_CHARACTERS_MAX, ListMember
 
-# The form field of RFC 8058 takes 100 bytes url-encoded, 300 as multipart.
+# The form field of RFC 8058 takes 100 bytes when url-encoded, and 300 as multipart.
 BODY_BYTES_MAX: Final = 4 * 1024
 FIELDS_MAX: Final = 20
 FIELD, VALUE = "List-Unsubscribe", "One-Click"
@@ -50,8 +50,8 @@ _PAGE: Final = """\
 </head>
 <body>
 <h1>Unsubscribe</h1>
-<p>{email} gets mail of the list <strong>{mailing_list}</strong>.</p>
-<form method="post"><input type="hidden" name="{field}" value="{value}"><button>Send me no more of it</button></form>
+<p>{email} gets mail from the list <strong>{mailing_list}</strong>.</p>
+<form method="post"><input type="hidden" name="{field}" value="{value}"><button>Unsubscribe</button></form>
 </body>
 </html>
 """
@@ -63,8 +63,9 @@ _FORM: Final = {
         "properties": {FIELD: {"type": "string", "const": VALUE}},
     }
 }
+_NOT_FOUND: Final = {"responses": {"404": {"description": "The link is incomplete, or not from this service."}}}
 _POSTED: Final = {
-    "security": [],
+    **_NOT_FOUND,
     "requestBody": {
         "required": True,
         "content": {"application/x-www-form-urlencoded": _FORM, "multipart/form-data": _FORM},
@@ -74,55 +75,35 @@ _POSTED: Final = {
 _Token = Annotated[
     str,
     Path(
-        description="The end of the link in the mail.",
+        description="The end of the link in the email.",
         json_schema_extra={"pattern": f"^[A-Za-z0-9_-]{{1,{TOKEN_CHARACTERS_MAX}}}$"},
     ),
 ]
 
-router = APIRouter()
+router = Operations("Unsubscribe")
 
 
-def _responses(media_type: str, *errors: int) -> dict[int | str, dict[str, Any]]:
-    declared = responses_with(200, media_type, *errors)
-    declared[404]["description"] = "The link is incomplete, or not from this service."
-    return declared
+@router.get(PATH + "{token}", content="text/html", extra=_NOT_FOUND)
+async def show_unsubscribe(token: _Token, unsubscribe: Unsubscribe) -> HTMLResponse:
+    """A page that asks for confirmation; it does not unsubscribe"""
+    return HTMLResponse(_page(unsubscribe.member(token)), headers=_HEADERS)
 
 
-@router.get(
-    PATH + "{token}",
-    operation_id="showUnsubscribe",
-    summary="A page that asks for confirmation; it does not unsubscribe",
-    tags=["Unsubscribe"],
-    response_class=HTMLResponse,
-    openapi_extra={"security": []},
-    responses=_responses("text/html", 404, 500, 503),
-)
-async def show_unsubscribe(request: Request, token: _Token) -> Response:
-    return HTMLResponse(_page(services_of(request).unsubscribe.member(token)), headers=_HEADERS)
-
-
-@router.post(
-    PATH + "{token}",
-    operation_id="unsubscribe",
-    summary="Unsubscribe from the list that the mail was sent to (RFC 8058)",
-    tags=["Unsubscribe"],
-    response_class=PlainTextResponse,
-    openapi_extra=_POSTED,
-    responses=_responses("text/plain", 400, 404, 413, 500, 503),
-)
-async def unsubscribe(request: Request, token: _Token) -> Response:
+@router.post(PATH + "{token}", errors=(400, 413), content="text/plain", extra=_POSTED)
+async def unsubscribe(token: _Token, request: Request, unsubscribe: Unsubscribe) -> PlainTextResponse:
+    """Unsubscribe from the list that the email was sent to (RFC 8058)"""
     reader: BodyReader = request.app.state.reader
     check_content_type(request.scope)
     body = await reader.read(request.receive, BODY_BYTES_MAX)
     if not is_one_click(request.headers.get("content-type", ""), body):
         raise invalid(f"The body must be the form field {FIELD}={VALUE} (RFC 8058), and nothing else is needed.")
-    subscriber = await services_of(request).unsubscribe.unsubscribe(token)
-    text = f"{subscriber.email} is unsubscribed from the list {subscriber.mailing_list}, and gets no more mail of it.\n"
+    subscriber = await unsubscribe.unsubscribe(token)
+    text = f"{subscriber.email} is unsubscribed from the list {subscriber.mailing_list} and gets no more of its mail.\n"
     return PlainTextResponse(text, headers=_HEADERS)
 
 
 def is_one_click(content_type: str, body: bytes) -> bool:
-    """Whether the form holds the field of RFC 8058, url-encoded or multipart."""
+    """Whether the form contains the field of RFC 8058, url-encoded or multipart."""
     match content_type.partition(";")[0].strip().lower():
         case "application/x-www-form-urlencoded":
             try:

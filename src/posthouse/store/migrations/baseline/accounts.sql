@@ -5,24 +5,24 @@
 -- are in no index, so that their updates stay within the page (fillfactor).
 CREATE TABLE accounts (
     id                 uuid PRIMARY KEY,
-    -- The operator's name for it, which is unique and which commands take; `display_name` is its owners' choice.
+    -- The operator's name for the account, which is unique and which commands take; its owners choose `display_name`.
     name               text NOT NULL CHECK (length(name) BETWEEN 1 AND 200),
     display_name       text,
     created_at         timestamptz NOT NULL,
-    -- Moves with every change of what the control cache holds of the account.
+    -- Moves with every change of the account's rows in the control cache.
     changed_at         timestamptz NOT NULL,
     suspended_at       timestamptz,
     suspended_reason   text,
     -- An account that an operator closed is suspended, and has no credentials and members.
     closed_at          timestamptz,
     requires_totp      boolean NOT NULL DEFAULT false,
-    -- Null: the pool of its tier.
+    -- Null: the pool of the account's tier.
     pool               text REFERENCES pools,
-    -- What is known of its conduct; upkeep changes it.
+    -- What is known about its reputation; maintenance changes it.
     tier               text NOT NULL DEFAULT 'new' CHECK (tier IN ('new', 'good', 'watched')),
-    -- Credits that it can still spend.
+    -- Credits that the account can still spend.
     available          bigint NOT NULL DEFAULT 0 CHECK (available >= 0),
-    -- Null: the service's own limits.
+    -- Null: the service's default limits.
     rate_per_second    integer CHECK (rate_per_second > 0),
     rate_burst         integer CHECK (rate_burst > 0),
     rate_full_at       timestamptz NOT NULL DEFAULT 'epoch',
@@ -32,26 +32,26 @@ CREATE TABLE accounts (
     warmup_started_on  date,
     warmup_day         date,
     warmup_used        integer NOT NULL DEFAULT 0 CHECK (warmup_used >= 0),
-    -- The recipients accepted for days to come: {"2026-11-20": 40}.
+    -- The recipients accepted for future days: {"2026-11-20": 40}.
     warmup_ahead       jsonb,
     -- Bytes of live mail, and of test mail, that were stored on `stored_on`.
     stored_on          date,
     stored_bytes       bigint NOT NULL DEFAULT 0,
     stored_test_bytes  bigint NOT NULL DEFAULT 0,
-    -- Conduct counts reports since then: an operator who lifts a suspension resets the count.
-    conduct_since      timestamptz,
-    conduct_exempt     boolean NOT NULL DEFAULT false,
-    conduct_warned_at  timestamptz,
+    -- Reputation counts reports since then: an operator who lifts a suspension resets the count.
+    reputation_since      timestamptz,
+    reputation_exempt     boolean NOT NULL DEFAULT false,
+    reputation_warned_at  timestamptz,
     CHECK ((suspended_at IS NULL) = (suspended_reason IS NULL)),
     CONSTRAINT accounts_closed_is_suspended CHECK (closed_at IS NULL OR suspended_at IS NOT NULL)
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX accounts_name ON accounts (lower(name));
 CREATE INDEX accounts_changed_at ON accounts (changed_at);
 CREATE INDEX accounts_pool ON accounts (pool) WHERE pool IS NOT NULL;
--- A return path names an account by the end of its id, which is chance.
+-- A return path names an account by the end of its id, which is random.
 CREATE INDEX accounts_tail ON accounts (substring(uuid_send(id) FROM 13));
 
--- When accounts were suspended: that time is no part of the time that their mail may take.
+-- When accounts were suspended: that time does not count towards the lifetime of their mail.
 CREATE TABLE suspensions (
     account_id uuid NOT NULL REFERENCES accounts,
     started_at timestamptz NOT NULL,
@@ -62,7 +62,7 @@ CREATE TABLE suspensions (
 
 -- Credits that operators granted or took. `key` is the request's, so that a repeated request grants nothing more; null:
 -- granted on the command line.
-CREATE TABLE grants (
+CREATE TABLE credit_grants (
     account_id uuid NOT NULL REFERENCES accounts,
     id         uuid NOT NULL,
     amount     bigint NOT NULL CHECK (amount <> 0),
@@ -71,7 +71,7 @@ CREATE TABLE grants (
     key        text,
     PRIMARY KEY (account_id, id)
 );
-CREATE UNIQUE INDEX grants_key ON grants (account_id, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX credit_grants_key ON credit_grants (account_id, key) WHERE key IS NOT NULL;
 
 -- SMTP usernames and passwords.
 CREATE TABLE credentials (
@@ -87,14 +87,14 @@ CREATE TABLE credentials (
     allowed_networks cidr[] NOT NULL DEFAULT '{}',
     created_at       timestamptz NOT NULL,
     revoked_at       timestamptz,
-    -- In no index, so that writing it stays within the page.
+    -- In no index, so that an update stays within the page.
     last_used_at     timestamptz,
     last_used_from   text,
     PRIMARY KEY (account_id, id),
     CHECK ((previous_hash IS NULL) = (previous_until IS NULL))
 );
 CREATE UNIQUE INDEX credentials_default ON credentials (account_id) WHERE is_default;
--- Live credentials and keys are counted with the account's row locked, next to any number that have ended.
+-- Live credentials and keys are counted while the account's row is locked; any number of others may have ended.
 CREATE INDEX credentials_live ON credentials (account_id, id) WHERE revoked_at IS NULL;
 
 -- `may_send` and `may_read` are the first two scopes; the others are in `other_scopes`. Empty `sender_domains`: any.
@@ -132,19 +132,19 @@ CREATE TABLE captured_mail_secrets (
     expires_at  timestamptz NOT NULL
 );
 
--- Domains that an account sends from, with the keys that sign.
+-- Domains that an account sends from, with the keys that sign its mail.
 CREATE TABLE domains (
     account_id        uuid NOT NULL REFERENCES accounts,
     id                uuid NOT NULL,
     name              text NOT NULL CHECK (name = lower(name)),
-    -- The account whose keys sign the mail; null for a domain of the account's own.
+    -- The account whose keys sign the mail; null for the account's own domain.
     shared_from       uuid,
     token             text NOT NULL,
     selector          text NOT NULL,
     dkim_public       text NOT NULL,
     dkim_sealed       bytea NOT NULL,
-    -- The second key signs in addition once its record is published, which is what the last check of DNS found, or
-    -- what an operator vouched for. Upkeep gives a key to a domain that has none.
+    -- The second key also signs once its record is published, according to the last check of DNS or to an operator
+    -- who vouched for it. Null for a domain with another account's keys.
     ed25519_selector  text,
     ed25519_public    text,
     ed25519_sealed    bytea,
@@ -155,7 +155,7 @@ CREATE TABLE domains (
     checked_at        timestamptz,
     -- When someone last asked for a check.
     asked_at          timestamptz,
-    -- What the last check found of each record, and who hosts the DNS.
+    -- What the last check found about each record, and who hosts the DNS.
     findings          json,
     dns_host          text,
     PRIMARY KEY (account_id, id),
@@ -166,10 +166,9 @@ CREATE TABLE domains (
 );
 CREATE INDEX domains_checked_at ON domains (checked_at) WHERE verified_at IS NOT NULL;
 CREATE INDEX domains_shared ON domains (name) WHERE shared_from IS NOT NULL;
-CREATE INDEX domains_without_ed25519 ON domains (account_id, id) WHERE ed25519_sealed IS NULL;
 
--- Keys that wait for their record to be seen, of which a domain has one pair at most, and those that signed before the
--- present ones, as long as mail with their signatures may be on its way: for these the public half is enough.
+-- Keys whose records have not been seen yet, at most one pair for a domain, and keys that signed before the current
+-- ones, as long as mail with their signatures may be in transit: for these the public half is enough.
 CREATE TABLE domain_keys (
     account_id       uuid NOT NULL,
     domain_id        uuid NOT NULL,
@@ -200,7 +199,7 @@ CREATE TABLE templates (
     name              text NOT NULL,
     published_version integer,
     latest_version    integer NOT NULL CHECK (latest_version > 0),
-    -- Of all its versions, for the limit on what an account stores.
+    -- The bytes of all its versions, for the limit on an account's templates.
     size_bytes        bigint NOT NULL DEFAULT 0 CHECK (size_bytes >= 0),
     created_at        timestamptz NOT NULL,
     updated_at        timestamptz NOT NULL,
@@ -208,7 +207,7 @@ CREATE TABLE templates (
     CHECK (published_version BETWEEN 1 AND latest_version)
 );
 
--- A rename of the template takes its versions with it.
+-- Renaming the template renames its versions.
 CREATE TABLE template_versions (
     account_id uuid NOT NULL,
     alias      text NOT NULL,
@@ -218,7 +217,7 @@ CREATE TABLE template_versions (
     text       text,
     html       text,
     size_bytes integer NOT NULL DEFAULT 0,
-    author     text,
+    author     text NOT NULL,
     created_at timestamptz NOT NULL,
     PRIMARY KEY (account_id, alias, version),
     FOREIGN KEY (account_id, alias) REFERENCES templates ON DELETE CASCADE ON UPDATE CASCADE,
@@ -284,7 +283,7 @@ CREATE INDEX sessions_expires_at ON sessions (expires_at);
 CREATE UNIQUE INDEX sessions_renewal ON sessions (renewal_hash) WHERE renewal_hash IS NOT NULL;
 CREATE UNIQUE INDEX sessions_renewal_before ON sessions (renewal_hash_before) WHERE renewal_hash_before IS NOT NULL;
 
--- Links that log in once.
+-- Links that log a user in once.
 CREATE TABLE login_links (
     token_hash bytea PRIMARY KEY,
     user_id    uuid NOT NULL REFERENCES users ON DELETE CASCADE,
@@ -292,7 +291,7 @@ CREATE TABLE login_links (
 );
 
 -- Where a user has logged in from: the network and the family of the program.
-CREATE TABLE login_places (
+CREATE TABLE known_login_locations (
     user_id     uuid NOT NULL REFERENCES users ON DELETE CASCADE,
     network     text NOT NULL,
     program     text NOT NULL,
@@ -301,7 +300,7 @@ CREATE TABLE login_places (
     PRIMARY KEY (user_id, network, program)
 );
 
--- How often a person at a network, or a user's codes, failed, and until when that is blocked.
+-- How often a person from a network, or a user's codes, failed, and until when further tries are blocked.
 CREATE TABLE login_failures (
     subject       text PRIMARY KEY,
     count         integer NOT NULL CHECK (count > 0),
@@ -314,7 +313,7 @@ CREATE TABLE password_resets (
     expires_at timestamptz NOT NULL
 );
 
--- The last step that was used is kept, so that a code that someone saw being typed is worth nothing.
+-- The last used step is stored, so that a code that someone saw being typed is useless.
 CREATE TABLE second_factors (
     user_id       uuid PRIMARY KEY REFERENCES users,
     secret_sealed bytea NOT NULL,
@@ -342,11 +341,11 @@ CREATE TABLE audit_log (
     PRIMARY KEY (account_id, id)
 );
 CREATE INDEX audit_log_at ON audit_log (at);
--- Operators' entries in all accounts, to be read together.
+-- For reading the operators' entries in all accounts together.
 CREATE INDEX audit_log_of_operators ON audit_log (id) WHERE user_id IS NULL AND actor = 'operator';
 
--- Alerts that members chose, what they are raised for, and the notices to send. A member who leaves, and an alert that
--- is no longer chosen, leave nothing behind.
+-- Alerts that members chose, what they are raised for, and the notices to send. When a member leaves, or an alert is no
+-- longer chosen, all of its rows are deleted.
 CREATE TABLE alerts (
     account_id uuid NOT NULL,
     user_id    uuid NOT NULL,
@@ -382,8 +381,8 @@ CREATE TABLE alert_notices (
 );
 CREATE INDEX alert_notices_alert ON alert_notices (account_id, user_id, kind);
 
--- What was accepted on a day and its results since, kept for ever. It is updated a few times a minute while the day's
--- mail is open.
+-- Mail accepted on a day and its results since, kept forever. A row is updated a few times a minute while the day's
+-- mail is not final.
 CREATE TABLE usage_days (
     account_id     uuid NOT NULL,
     day            date NOT NULL,
@@ -422,7 +421,7 @@ CREATE TABLE usage_latency (
     bounced          bigint NOT NULL DEFAULT 0 CHECK (bounced >= 0),
     failed           bigint NOT NULL DEFAULT 0 CHECK (failed >= 0),
     counts           bigint[] NOT NULL,
-    delivered_counts bigint[] NOT NULL DEFAULT '{}',
+    delivered_counts bigint[] NOT NULL,
     PRIMARY KEY (account_id, day, provider)
 ) WITH (fillfactor = 70);
 CREATE INDEX usage_latency_day ON usage_latency (day);
@@ -442,15 +441,15 @@ CREATE TABLE usage_reasons (
 ) WITH (fillfactor = 70);
 CREATE INDEX usage_reasons_day ON usage_reasons (day);
 
--- How far the counting of usage has come: of every account all before `low`, and before `high` of those up to
--- `walked_to`. Of days before `closing` the accepted mail was counted once more, and of that day that of the accounts
--- up to `closed_to`.
-CREATE TABLE reckoning (
-    is_the_only_row boolean PRIMARY KEY DEFAULT true CHECK (is_the_only_row),
-    low             timestamptz NOT NULL,
-    high            timestamptz NOT NULL,
-    walked_to       uuid,
-    closing         date NOT NULL,
-    closed_to       uuid,
-    CHECK (low <= high)
+-- How far usage has been counted: for every account before `counted_before`, and in the current pass, which goes up to
+-- `pass_before`, for the accounts up to `pass_account_id`. Accepted mail of days before `recount_day` was counted a
+-- second time, and that of `recount_day` for the accounts up to `recount_account_id`.
+CREATE TABLE usage_counter_progress (
+    singleton          boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    counted_before     timestamptz NOT NULL,
+    pass_before        timestamptz NOT NULL,
+    pass_account_id    uuid,
+    recount_day        date NOT NULL,
+    recount_account_id uuid,
+    CHECK (counted_before <= pass_before)
 ) WITH (fillfactor = 50);

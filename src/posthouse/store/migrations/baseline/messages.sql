@@ -1,5 +1,5 @@
--- Accepted messages and their delivery. The tables that grow with the mail have a partition a day, by the time in the
--- message's id, and no foreign keys between them; `store/partitions` makes and drops the days.
+-- Accepted messages and their delivery. The tables that grow with the mail have a partition for each day, by the time
+-- in the message's id, and no foreign keys between them; `store/partitions` creates and drops the days.
 
 CREATE TABLE messages (
     account_id       uuid NOT NULL,
@@ -15,10 +15,10 @@ CREATE TABLE messages (
     envelope_sender  text NOT NULL,
     subject          text NOT NULL,
     tags             text[],
-    -- Pairs of its sender, as JSON text; null without any.
+    -- The sender's pairs, as JSON text; null without any.
     metadata         json,
     template         text,
-    -- The list that it was sent to, by its tag.
+    -- The list that the message was sent to, according to its tag.
     mailing_list     text,
     one_click        boolean NOT NULL DEFAULT false,
     recipient_count  smallint NOT NULL CHECK (recipient_count BETWEEN 1 AND 50),
@@ -28,13 +28,13 @@ CREATE TABLE messages (
     released_count   smallint NOT NULL DEFAULT 0,
     created_at       timestamptz NOT NULL,
     send_at          timestamptz,
-    -- `resent_as` of the old message and `resent_from` of the new one are set in the transaction that accepts the new
-    -- one.
+    -- `resent_as` of the old message and `resent_from` of the new message are set in the transaction that accepts the
+    -- new one.
     resent_from      uuid,
     resent_as        uuid,
-    -- Null: its content is kept.
+    -- Null: the content is kept.
     forgets_content  boolean,
-    -- Of a sampled mail, the context that its delivery and its webhooks continue.
+    -- For a sampled message, the trace context that its delivery and its webhooks continue.
     trace            bytea,
     PRIMARY KEY (account_id, id),
     CHECK (open_count >= 0 AND delivered_count >= 0 AND released_count >= 0),
@@ -44,7 +44,7 @@ CREATE TABLE messages (
     CHECK (NOT one_click OR mailing_list IS NOT NULL)
 ) PARTITION BY RANGE (id);
 
--- A cancelled recipient was taken back by its sender before it was tried.
+-- A cancelled recipient was cancelled by the sender before it was tried.
 CREATE TABLE recipients (
     account_id         uuid NOT NULL,
     message_id         uuid NOT NULL,
@@ -87,15 +87,15 @@ DO $$ BEGIN
     END IF;
     END $$;
 
--- Leads upkeep to bodies that are deleted once their message is final.
-CREATE TABLE contents_to_forget (
+-- For maintenance to find bodies that are deleted once their message is final.
+CREATE TABLE bodies_to_delete (
     account_id uuid,
     message_id uuid,
     PRIMARY KEY (account_id, message_id)
 );
 
--- One row reserves for the whole message (position -1), one closes each recipient: the key makes a second reserve and
--- a second close impossible.
+-- One row reserves credits for the whole message (position -1), and one closes each recipient: the key makes a second
+-- reserve and a second close impossible.
 CREATE TABLE ledger (
     account_id uuid NOT NULL,
     message_id uuid NOT NULL,
@@ -108,7 +108,7 @@ CREATE TABLE ledger (
                 ELSE kind IN ('settle', 'release') AND amount = 1 END)
 ) PARTITION BY RANGE (message_id);
 
--- The sums of a dropped day of the ledger, so that an account's sums stay whole for ever.
+-- The sums of a dropped day of the ledger, so that an account's sums stay complete forever.
 CREATE TABLE ledger_days (
     account_id uuid NOT NULL,
     day        date NOT NULL,
@@ -129,44 +129,40 @@ CREATE TABLE idempotency (
 );
 CREATE INDEX idempotency_expires_at ON idempotency (expires_at);
 
--- One lease a process, which all of its claims stand on: one row to renew, whatever the number of its claims.
+-- One lease for each process, on which all of its claims depend: one row to renew, however many claims it has.
 CREATE TABLE workers (
-    id              uuid PRIMARY KEY,
-    expires_at      timestamptz NOT NULL,
-    -- A worker that does not would send an endpoint's events to the account's webhook: while one lives, no endpoint is
-    -- created.
-    knows_endpoints boolean NOT NULL DEFAULT false
+    id         uuid PRIMARY KEY,
+    expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- Recipients that are not final: when each is next to be tried, and the fence that its claim must know. It has all that
--- decides about a recipient, so that no other table is needed.
-CREATE TABLE schedule (
+-- Recipients that are not final: when each is tried next, and the fence that its claim must know. The row contains
+-- everything that decides about a recipient, so that no other table is needed.
+CREATE TABLE delivery_schedule (
     account_id     uuid NOT NULL,
     message_id     uuid NOT NULL,
     position       smallint NOT NULL,
     destination    text NOT NULL,
     -- The domain in From.
     sender         text,
-    -- Null is no.
+    -- Null means no.
     is_list        boolean,
     send_at        timestamptz,
     next_at        timestamptz NOT NULL,
     fence          integer NOT NULL DEFAULT 0,
     worker_id      uuid,
-    -- Counted at the claim, so that attempts that no worker lived to report count as well.
+    -- Counted at the claim, so that attempts whose worker died before it reported count as well.
     attempt_count  smallint NOT NULL DEFAULT 0,
-    -- The address of the last attempt, if the next must leave from there again.
-    source         text,
-    -- How long the recipient has been held so far, and when the present hold began: the time that its account was
-    -- suspended is no part of the time that it may take.
-    held           interval NOT NULL DEFAULT '0' CHECK (held >= '0'),
+    -- The address of the last attempt, if the next one must leave from there again.
+    source_ip      text,
+    -- When the current hold began. How long the account was suspended is in `suspensions`.
     held_since     timestamptz,
-    -- 'operator', or the lane that is paused; without it the account is suspended, or mail is captured.
+    -- 'operator', or the paused lane; null if the account is suspended, or mail is captured.
     held_by        text,
-    -- When mail that an operator holds would be due, and how long operators kept it from being sent.
+    -- When mail that an operator holds would be due, and how long operators have held it.
     due_at         timestamptz,
     paused         interval NOT NULL DEFAULT '0',
-    -- Mail that a block of our address holds: when it bounces, and the first reply. It leaves only from `source`.
+    -- For mail that a block of our address holds: when it bounces, and the first reply. It leaves only from
+    -- `source_ip`.
     bounce_at      timestamptz,
     first_code     smallint,
     first_response text,
@@ -176,13 +172,14 @@ CREATE TABLE schedule (
     CHECK ((bounce_at IS NULL) = (first_code IS NULL) AND (bounce_at IS NULL) = (first_response IS NULL))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX schedule_next_at ON schedule (next_at);
-CREATE INDEX schedule_worker_id ON schedule (worker_id) WHERE worker_id IS NOT NULL;
--- Held recipients are counted without a search. Empty but for mail of suspended accounts and paused lanes.
-CREATE INDEX schedule_held_since ON schedule (held_since) WHERE held_since IS NOT NULL;
+CREATE INDEX delivery_schedule_next_at ON delivery_schedule (next_at);
+CREATE INDEX delivery_schedule_worker_id ON delivery_schedule (worker_id) WHERE worker_id IS NOT NULL;
+-- For counting held recipients. Empty except for mail of suspended accounts and paused lanes.
+CREATE INDEX delivery_schedule_held_since ON delivery_schedule (held_since) WHERE held_since IS NOT NULL;
 
--- An attempt is one SMTP try, written down before it is made: its fence is the one that the claim took. One without an
--- outcome is under way, or its worker died. What a remote server said is kept as it is; the checks are on what we say.
+-- An attempt is one SMTP try, recorded before it is made: its fence is the one that the claim took. An attempt without
+-- an outcome is under way, or its worker died. A remote server's reply is stored as it is; the checks are on our own
+-- values.
 CREATE TABLE attempts (
     account_id   uuid NOT NULL,
     message_id   uuid NOT NULL,
@@ -194,22 +191,22 @@ CREATE TABLE attempts (
     outcome      text CHECK (outcome IN ('delivered', 'bounced', 'failed', 'deferred', 'postponed')),
     is_ambiguous boolean NOT NULL DEFAULT false,
     -- The server that was tried.
-    exchange     text,
-    address      text,
+    mx_host      text,
+    remote_ip    text,
     tls          text,
     stage        text,
     code         smallint,
     response     text,
     -- Our address, the relay that took the mail, and what the reply says about us.
-    source       text,
+    source_ip    text,
     relay        text,
-    remark       text,
+    reply_signal text,
     PRIMARY KEY (account_id, message_id, position, fence),
     CHECK ((finished_at IS NULL) = (outcome IS NULL)),
     CHECK (NOT is_ambiguous OR outcome IN ('failed', 'deferred'))
 ) PARTITION BY RANGE (message_id);
 
--- Retries that a member asked for: how many of a message, and the rate of an account.
+-- Retries that a member asked for: how many for a message, and the rate of an account.
 CREATE TABLE message_retries (
     account_id uuid NOT NULL REFERENCES accounts,
     message_id uuid NOT NULL,
@@ -219,12 +216,12 @@ CREATE TABLE message_retries (
 );
 CREATE INDEX message_retries_last_at ON message_retries (last_at);
 
-CREATE TABLE retry_rates (
+CREATE TABLE retry_limits (
     account_id uuid PRIMARY KEY REFERENCES accounts,
     full_at    timestamptz NOT NULL
 );
 
--- Failed mail that becomes new messages, once each.
+-- Failed messages that are sent again as new messages, once each.
 CREATE TABLE resends (
     account_id   uuid NOT NULL REFERENCES accounts,
     id           uuid NOT NULL,
@@ -237,16 +234,16 @@ CREATE TABLE resends (
     destination  text,
     is_dry_run   boolean NOT NULL,
     status       text NOT NULL DEFAULT 'running' CHECK (status IN ('running', 'done', 'stopped')),
-    waits_for    text,
+    waiting_for    text,
     -- The last message that was examined.
     position     uuid NOT NULL,
-    -- Counted up by each step, so that of two processes that made the same step only one can commit it.
+    -- Incremented by each step, so that of two processes that did the same step only one can commit it.
     steps        integer NOT NULL DEFAULT 0,
-    found        bigint NOT NULL DEFAULT 0,
+    matched      bigint NOT NULL DEFAULT 0,
     recipients   bigint NOT NULL DEFAULT 0,
     resent       bigint NOT NULL DEFAULT 0,
     without_body bigint NOT NULL DEFAULT 0,
-    never        bigint NOT NULL DEFAULT 0,
+    excluded     bigint NOT NULL DEFAULT 0,
     refused      bigint NOT NULL DEFAULT 0,
     next_at      timestamptz NOT NULL,
     created_at   timestamptz NOT NULL,
@@ -259,17 +256,17 @@ CREATE UNIQUE INDEX resends_running ON resends (account_id) WHERE status = 'runn
 CREATE INDEX resends_due ON resends (next_at) WHERE status = 'running';
 CREATE INDEX resends_finished ON resends (finished_at);
 
--- The search index: a row says that the message has the term (rules/search.py). The key is all there is to it, in the
--- order in which a page is read.
-CREATE TABLE catalogue (
+-- The search index: a row says that the message has the term (rules/search.py). A row is only its key, in the order in
+-- which a page is read.
+CREATE TABLE search_index (
     account_id uuid NOT NULL,
     term       bigint NOT NULL,
     message_id uuid NOT NULL,
     PRIMARY KEY (account_id, term, message_id)
 ) PARTITION BY RANGE (message_id);
 
-CREATE TABLE catalogue_progress (
-    is_the_only_row boolean PRIMARY KEY DEFAULT true CHECK (is_the_only_row),
+CREATE TABLE search_index_progress (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     messages_to     uuid NOT NULL,
     events_to       uuid NOT NULL
 ) WITH (fillfactor = 50);

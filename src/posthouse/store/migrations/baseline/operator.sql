@@ -1,31 +1,32 @@
--- The installation: its time, its sending addresses, what lanes have learnt, and the operators' log.
+-- The installation: its time, its sending addresses, the learned limits of lanes, and the operators' log.
 
--- Service time, noted by the processes: a new process continues it though the database's clock has stepped.
+-- Service time, noted by the processes: a new process continues it even if the database's clock has stepped.
 CREATE TABLE service_clock (
-    is_the_only_row boolean PRIMARY KEY DEFAULT true CHECK (is_the_only_row),
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     service_time    timestamptz,
     noted_at        timestamptz,
     acceptances     integer NOT NULL DEFAULT 0
 );
 INSERT INTO service_clock DEFAULT VALUES;
 
--- The cluster and timeline of PostgreSQL on which the schedule is trusted; another one may be a restored database's.
-CREATE TABLE trusted_timeline (
-    is_the_only_row boolean PRIMARY KEY DEFAULT true CHECK (is_the_only_row),
+-- The cluster and timeline of PostgreSQL on which the schedule is trusted; another timeline may be that of a restored
+-- database.
+CREATE TABLE restore_state (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     trusted         text,
-    -- Another one, which was found at `doubted_at`, when service time had last been noted at `known_until`.
+    -- Another timeline, which was found at `doubted_at`, when service time had last been noted at `known_until`.
     doubted         text,
     doubted_at      timestamptz,
     known_until     timestamptz,
-    -- When the last restore was noticed; the database knew everything up to `restored_to`.
+    -- When the last restore was noticed; the database contained everything up to `restored_to`.
     restored_at     timestamptz,
     restored_to     timestamptz
 );
-INSERT INTO trusted_timeline (trusted)
+INSERT INTO restore_state (trusted)
 SELECT system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system();
 
--- When upkeep was last done, and a backup last noted.
-CREATE TABLE last_done (
+-- When maintenance last ran, and when a backup was last noted.
+CREATE TABLE task_runs (
     name text PRIMARY KEY,
     at   timestamptz NOT NULL
 );
@@ -45,7 +46,7 @@ CREATE TABLE relays (
 -- Sending addresses that share their mail.
 CREATE TABLE pools (
     name       text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,39}$'),
-    -- Accounts of this tier use it, unless they have a pool of their own.
+    -- Accounts of this tier use the pool, unless they have their own.
     tier       text UNIQUE CHECK (tier IN ('new', 'good', 'watched')),
     overflow   text REFERENCES pools CHECK (overflow <> name),
     relay      text REFERENCES relays,
@@ -53,12 +54,12 @@ CREATE TABLE pools (
 );
 
 -- A retired address keeps its row: attempts name it.
-CREATE TABLE addresses (
+CREATE TABLE sending_addresses (
     ip             inet PRIMARY KEY CHECK (masklen(ip) = CASE family(ip) WHEN 4 THEN 32 ELSE 128 END),
     hostname       text NOT NULL,
     pool           text NOT NULL REFERENCES pools,
     state          text NOT NULL CHECK (state IN ('active', 'resting', 'retired')),
-    -- Null: it needs no warm-up.
+    -- Null: the address needs no warm-up.
     warms_up_since timestamptz,
     created_at     timestamptz NOT NULL,
     changed_at     timestamptz NOT NULL,
@@ -66,9 +67,9 @@ CREATE TABLE addresses (
     findings       text[] NOT NULL DEFAULT '{}'
 );
 
--- What DNS lists say of our addresses: a row is there while the list has the address.
-CREATE TABLE listings (
-    ip      inet NOT NULL REFERENCES addresses,
+-- What DNS lists say about our addresses: a row exists while the list contains the address.
+CREATE TABLE blocklist_entries (
+    ip      inet NOT NULL REFERENCES sending_addresses,
     zone    text NOT NULL,
     answer  text NOT NULL,
     since   timestamptz NOT NULL,
@@ -76,20 +77,20 @@ CREATE TABLE listings (
     PRIMARY KEY (ip, zone)
 );
 
--- What lanes have learnt. Few rows, and few changes: a lane that has learnt nothing has none. The address is empty for
--- an installation with only one.
-CREATE TABLE standings (
+-- The learned limits of lanes. Few rows, and few changes: a lane that has learnt nothing has none. The address is empty
+-- in an installation with only one.
+CREATE TABLE learned_limits (
     ip         text NOT NULL,
     lane       text NOT NULL,
-    standing   jsonb NOT NULL,
+    limits     jsonb NOT NULL,
     version    bigint NOT NULL,
     changed_at timestamptz NOT NULL,
     PRIMARY KEY (ip, lane)
 );
-CREATE INDEX standings_changed ON standings (changed_at);
+CREATE INDEX learned_limits_changed ON learned_limits (changed_at);
 
--- Each change of what a lane has learnt, with the reply that caused it.
-CREATE TABLE lessons (
+-- Each change of a lane's learned limits, with the reply that caused it.
+CREATE TABLE limit_changes (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL,
     ip         text NOT NULL,
@@ -103,27 +104,28 @@ CREATE TABLE lessons (
     reply      text NOT NULL,
     message_id uuid
 );
-CREATE INDEX lessons_of_lane ON lessons (lane, id);
-CREATE INDEX lessons_at ON lessons (at);
+CREATE INDEX limit_changes_of_lane ON limit_changes (lane, id);
+CREATE INDEX limit_changes_at ON limit_changes (at);
 
--- What an address that warms up may send in a lane on a day, and what a relay takes: a relay's lane has no address.
-CREATE TABLE allowances (
+-- How much an address in its warm-up may send in a lane on a day, and how much a relay takes: a relay's lane has no
+-- address.
+CREATE TABLE address_quotas (
     ip              text NOT NULL,
     lane            text NOT NULL,
     day             date NOT NULL,
     hour            smallint NOT NULL,
-    given           integer NOT NULL DEFAULT 0,
-    given_this_hour integer NOT NULL DEFAULT 0,
-    taken           integer NOT NULL DEFAULT 0,
-    slow            integer NOT NULL DEFAULT 0,
+    granted         integer NOT NULL DEFAULT 0,
+    granted_this_hour integer NOT NULL DEFAULT 0,
+    accepted        integer NOT NULL DEFAULT 0,
+    slowed          integer NOT NULL DEFAULT 0,
     was_blocked     boolean NOT NULL DEFAULT false,
     warm_up         jsonb,
     PRIMARY KEY (ip, lane)
 );
-CREATE INDEX allowances_day ON allowances (day);
+CREATE INDEX address_quotas_day ON address_quotas (day);
 
--- What workers say of their lanes, for the operator to watch. Worth nothing after a crash, and written every two
--- seconds: unlogged. No index but the key, so that a report changes its rows in place.
+-- What workers report about their lanes, for operators to watch. Unlogged, since it is written every two seconds and is
+-- useless after a crash. No index but the key, so that a report changes its rows in place.
 CREATE UNLOGGED TABLE lane_reports (
     worker_id       uuid NOT NULL,
     lane            text NOT NULL,
@@ -138,16 +140,16 @@ CREATE UNLOGGED TABLE lane_reports (
     PRIMARY KEY (worker_id, lane)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Lanes that operators pause.
+-- Lanes that operators have paused.
 CREATE TABLE lane_pauses (
     lane   text PRIMARY KEY,
     since  timestamptz NOT NULL,
     reason text NOT NULL
 );
 
--- Mail that a server refused because of our address, and that left another way. Few rows: the bounds of a rescue are
--- counted here.
-CREATE TABLE rescues (
+-- Mail that a server refused because of our address, and that left over another one. Few rows: the bounds of reroutes
+-- are counted here.
+CREATE TABLE reroutes (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL,
     lane       text NOT NULL,
@@ -157,9 +159,9 @@ CREATE TABLE rescues (
     message_id uuid NOT NULL,
     position   smallint NOT NULL
 );
-CREATE INDEX rescues_of_lane ON rescues (lane, at);
-CREATE INDEX rescues_of_message ON rescues (account_id, message_id);
-CREATE INDEX rescues_at ON rescues (at);
+CREATE INDEX reroutes_of_lane ON reroutes (lane, at);
+CREATE INDEX reroutes_of_message ON reroutes (account_id, message_id);
+CREATE INDEX reroutes_at ON reroutes (at);
 
 -- How long mail to each mailbox provider takes, as a histogram, and the delays that this shows.
 CREATE TABLE provider_hours (
@@ -176,7 +178,7 @@ CREATE TABLE provider_delays (
     week_p95_seconds double precision NOT NULL
 );
 
--- What operators changed in the installation itself; what they change in an account is in its audit log.
+-- Changes that operators made to the installation itself; their changes in an account are in its audit log.
 CREATE TABLE operator_log (
     id     uuid PRIMARY KEY,
     at     timestamptz NOT NULL,

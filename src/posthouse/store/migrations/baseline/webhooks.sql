@@ -1,6 +1,6 @@
--- Events, the URLs that they are sent to, the log of what was sent, and the schedule of what is to be sent.
+-- Events, the URLs that they are sent to, the log of deliveries, and the schedule of pending deliveries.
 
--- Events as the account's webhook gets them.
+-- Events in the form that the account's webhook gets.
 CREATE TABLE events (
     account_id uuid NOT NULL,
     id         uuid NOT NULL,
@@ -15,7 +15,8 @@ CREATE TABLE events (
     CHECK ((message_id IS NULL) = (position IS NULL))
 ) PARTITION BY RANGE (id);
 
--- Next to `events`, whose readers know three types: bodies as endpoints get them, and events of the further types.
+-- In addition to `events`, whose readers know three types: bodies in the form that endpoints get, and events of the
+-- further types.
 CREATE TABLE endpoint_events (
     account_id uuid NOT NULL,
     id         uuid NOT NULL,
@@ -28,25 +29,10 @@ CREATE TABLE endpoint_events (
 ) PARTITION BY RANGE (id);
 CREATE INDEX endpoint_events_message ON endpoint_events (account_id, message_id, id) WHERE message_id IS NOT NULL;
 
--- The account's webhook. A test event is sent because someone asked for it, so no one subscribes to it.
-CREATE TABLE webhook_endpoints (
-    account_id       uuid PRIMARY KEY REFERENCES accounts,
-    url              text NOT NULL,
-    events           text[] NOT NULL
-                     CHECK (cardinality(events) > 0 AND events <@ '{email.delivered,email.bounced,email.failed}'),
-    enabled          boolean NOT NULL,
-    secret_sealed    bytea NOT NULL,
-    created_at       timestamptz NOT NULL,
-    updated_at       timestamptz NOT NULL,
-    pinged_at        timestamptz,
-    -- Whether the URL answers, and whether the owners know that it fails.
-    answered_at      timestamptz,
-    failing_since    timestamptz,
-    failing_noted_at timestamptz
-) WITH (fillfactor = 50);
-
--- Up to ten URLs of an account next to its webhook. Empty filters let everything through. A rotated secret stays valid
--- until `previous_until`.
+-- The URLs that an account's events are sent to. The account's webhook is the endpoint whose id is the account's: it gets
+-- the three events of `events`, as they are stored there. Up to ten others get the events that they ask for, with
+-- filters, headers of their own, and a rotated secret that stays valid until `previous_until`. Empty filters let
+-- everything through. A test event is sent on request, so it can't be subscribed to.
 CREATE TABLE endpoints (
     account_id             uuid NOT NULL REFERENCES accounts,
     id                     uuid NOT NULL,
@@ -64,22 +50,26 @@ CREATE TABLE endpoints (
     created_at             timestamptz NOT NULL,
     updated_at             timestamptz NOT NULL,
     pinged_at              timestamptz,
+    -- Whether the URL answers, and whether the owners were notified that it fails.
     answered_at            timestamptz,
     failing_since          timestamptz,
     failing_noted_at       timestamptz,
     PRIMARY KEY (account_id, id),
     CHECK ((previous_secret_sealed IS NULL) = (previous_until IS NULL)),
-    CHECK ((headers_sealed IS NULL) = (cardinality(header_names) = 0))
+    CHECK ((headers_sealed IS NULL) = (cardinality(header_names) = 0)),
+    CONSTRAINT endpoints_webhook
+        CHECK (id <> account_id OR (types <@ '{email.delivered,email.bounced,email.failed}'
+            AND cardinality(sender_domains || tags) = 0 AND mode IS NULL AND headers_sealed IS NULL
+            AND previous_until IS NULL))
 ) WITH (fillfactor = 50);
 
--- The body that is sent is the event's own, which is never copied. The answer of the last attempt is kept as it came;
--- the checks are on what we say.
+-- The body that is sent is the event's own, which is never copied. The answer to the last attempt is stored as it was
+-- received; the checks are on our own values.
 CREATE TABLE webhook_deliveries (
     account_id         uuid NOT NULL,
     id                 uuid NOT NULL,
     event_id           uuid NOT NULL,
-    -- Null: a delivery to the account's webhook.
-    endpoint_id        uuid,
+    endpoint_id        uuid NOT NULL,
     type               text NOT NULL,
     message_id         uuid,
     position           smallint,
@@ -92,8 +82,8 @@ CREATE TABLE webhook_deliveries (
     duration_ms        integer,
     response_body      bytea CHECK (octet_length(response_body) <= 2048),
     response_truncated boolean NOT NULL DEFAULT false,
-    -- Every failed attempt. In this row, so that a delivery that succeeds at once costs nothing, and that the log's
-    -- retention holds for them too.
+    -- Every failed attempt. In this row, so that a delivery that succeeds immediately costs nothing extra, and so that
+    -- the log's retention applies to them too.
     failed_attempts    jsonb,
     replay_of          uuid,
     created_at         timestamptz NOT NULL,
@@ -102,7 +92,7 @@ CREATE TABLE webhook_deliveries (
     PRIMARY KEY (account_id, id),
     CHECK (attempt BETWEEN 0 AND max_attempts),
     CONSTRAINT webhook_deliveries_about_mail
-        CHECK (endpoint_id IS NOT NULL OR (message_id IS NULL) = (type = 'webhook.test')),
+        CHECK (endpoint_id <> account_id OR (message_id IS NULL) = (type = 'webhook.test')),
     CHECK ((message_id IS NULL) = (position IS NULL)),
     CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL)),
     CHECK (status <> 'succeeded' OR (http_status BETWEEN 200 AND 299 AND last_attempt_at IS NOT NULL))
@@ -110,16 +100,16 @@ CREATE TABLE webhook_deliveries (
 CREATE INDEX webhook_deliveries_message ON webhook_deliveries (account_id, message_id, id)
     WHERE message_id IS NOT NULL;
 
--- The schedule of webhooks, like the schedule of mail and as small: only pending deliveries. Its claims stand on the
--- same workers' leases.
-CREATE TABLE calls (
+-- The schedule of webhooks, like the schedule of mail and just as small: only pending deliveries. Its claims depend on
+-- the same leases of workers.
+CREATE TABLE webhook_schedule (
     account_id    uuid NOT NULL,
     id            uuid NOT NULL,
     event_id      uuid NOT NULL,
-    endpoint_id   uuid,
+    endpoint_id   uuid NOT NULL,
     -- `next_at` moves with every lease, claim and postponement, `due_at` only with the schedule of attempts.
     next_at       timestamptz NOT NULL,
-    due_at        timestamptz NOT NULL DEFAULT now(),
+    due_at        timestamptz NOT NULL,
     fence         integer NOT NULL DEFAULT 0,
     worker_id     uuid,
     attempt_count smallint NOT NULL DEFAULT 0,
@@ -130,5 +120,5 @@ CREATE TABLE calls (
     CHECK (attempt_count <= max_attempts)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX calls_next_at ON calls (next_at);
-CREATE INDEX calls_worker_id ON calls (worker_id) WHERE worker_id IS NOT NULL;
+CREATE INDEX webhook_schedule_next_at ON webhook_schedule (next_at);
+CREATE INDEX webhook_schedule_worker_id ON webhook_schedule (worker_id) WHERE worker_id IS NOT NULL;

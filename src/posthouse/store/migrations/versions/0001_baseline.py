@@ -1,4 +1,4 @@
-"""The tables of the baseline: `baseline/*.sql`, a file for each area. Later changes are in migrations of their own."""
+"""The tables of the baseline: `baseline/*.sql`, a file for each area. Later changes are in separate migrations."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ branch_labels = None
 depends_on = None
 
 DIRECTORY = Path(__file__).parents[1] / "baseline"
-# The operator's tables come first, since an account names its pool.
+# The operator's tables come first, since accounts refer to pools.
 AREAS = ("operator", "accounts", "messages", "webhooks", "inbound")
 
 
@@ -21,7 +21,7 @@ def upgrade() -> None:
 
 
 def _statements(text: str) -> list[str]:
-    """What continues a statement is indented."""
+    """The statements of a file: lines that continue a statement are indented."""
     found: list[str] = []
     for part in text.split(";\n"):
         if part.startswith(" "):

@@ -1,0 +1,115 @@
+"""Shapes that several families of schemas share."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
+from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from posthouse.entrypoints.http.responses import timestamp
+from posthouse.rules import event, ids
+from posthouse.rules.refusal import Code
+
+# The alias of a template.
+ALIAS_PATTERN: Final = "^[a-z0-9][a-z0-9_-]{0,63}$"
+
+
+def described(text: str, **schema: Any) -> Any:
+    """A field with a description. Limits in `schema` are only documentation; the rules enforce them."""
+    return Field(description=text, json_schema_extra=schema or None)
+
+
+def examples(*given: JsonDict) -> ConfigDict:
+    """The configuration of a model with examples. That of a response gets its `request_id` in the document."""
+    return ConfigDict(json_schema_extra={"examples": [*given]})
+
+
+class RequestModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
+
+
+class Shown(BaseModel):
+    """A part of a response, read from a row: each field from the attribute of its name."""
+
+    model_config = ConfigDict(from_attributes=True, validate_by_name=True, validate_by_alias=True)
+
+    @classmethod
+    def of(cls, row: object, **derived: object) -> Self:
+        """`derived` are the fields that are not read from the row."""
+        return cls.model_validate(_Extended(row, derived) if derived else row)
+
+    @classmethod
+    def of_all(cls, rows: Iterable[object]) -> list[Self]:
+        return [cls.model_validate(row) for row in rows]
+
+
+class _Extended:
+    """A row with derived attributes."""
+
+    __slots__ = ("_derived", "_row")
+
+    def __init__(self, row: object, derived: Mapping[str, object]) -> None:
+        self._row = row
+        self._derived = derived
+
+    def __getattr__(self, name: str) -> object:
+        return self._derived[name] if name in self._derived else getattr(self._row, name)
+
+
+class Response(Shown):
+    """A whole response. Its `request_id` is added when it is sent, and documented here."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core)
+        fields = handler.resolve_ref_schema(schema)
+        fields["properties"] = {"request_id": _REQUEST_ID, **fields.get("properties", {})}
+        fields["required"] = ["request_id", *fields.get("required", [])]
+        if "examples" in fields:
+            fields["examples"] = [{**example, "request_id": _REQUEST_ID_EXAMPLE} for example in fields["examples"]]
+        return schema
+
+
+def absent(text: str) -> Any:
+    """A field that a response doesn't have while it is None."""
+    return Field(default=None, description=text, exclude_if=lambda value: value is None)
+
+
+class _IdText(PlainSerializer):
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string"}
+
+
+def read_from(*path: str) -> Any:
+    """A field that is read from an attribute of another name, or from an attribute of an attribute."""
+    return Field(validation_alias=AliasPath(*path))
+
+
+def id_text(prefix: str) -> Any:
+    """How a field with an id is written."""
+    return _IdText(partial(ids.text, prefix), return_type=str)
+
+
+_REQUEST_ID: Final = {"title": "Request Id", "type": "string", "description": "The value of the header X-Request-ID."}
+
+_REQUEST_ID_EXAMPLE: Final = "rq_01k6wq7a3c5e7g9j1m3p5r7t90"
+
+Timestamp = Annotated[datetime, PlainSerializer(timestamp, return_type=str), described("RFC 3339, UTC.")]
+OptionalTimestamp = Annotated[
+    datetime | None, PlainSerializer(timestamp, return_type=str | None), described("RFC 3339, UTC.")
+]
+NextCursor = Annotated[str | None, described("Pass it as `cursor` for the next page; null on the last page.")]
+EventType = Annotated[str, Field(json_schema_extra={"enum": [event_type.value for event_type in event.EventType]})]
+
+
+class Error(Response):
+    error: Annotated[str, described("What is wrong and how to correct it, for people.")]
+    code: Code
+
+
+class DeletedResponse(Response):
+    deleted: bool

@@ -1,0 +1,181 @@
+"""What delivery reports of its work: metrics, and spans of traces."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from heapq import nlargest
+from typing import Final
+
+from posthouse import metrics, traces
+from posthouse.flows.deliver.lane_queue import LaneQueue
+from posthouse.flows.shared.tickets import Item
+from posthouse.rules import ids, lane
+from posthouse.rules.lane import DeliveryFeedback
+from posthouse.rules.learned_limits import LimitChange
+from posthouse.rules.outcome import AttemptResult, NoReply, Replied
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
+from posthouse.store.lanes import ReportedLane
+from posthouse.traces import Span, Tracer
+from posthouse.wire.carrier import CarrierResult
+
+# What delivery counts for the metrics: results by mailbox provider, and the state of the lanes.
+
+
+SIMULATOR: Final = "simulator"
+# How many lanes of single domains are shown by name, those with the most mail; the others are added up.
+DOMAINS_SHOWN_MAX: Final = 20
+
+
+class DeliveryMetrics:
+    def __init__(self, simulator_domain: str) -> None:
+        self._simulator_domain = simulator_domain
+
+    def recorded(
+        self,
+        lane_name: str,
+        served: DeliveryFeedback,
+        outcomes: Sequence[DeliveryOutcome],
+        now: datetime,
+        seconds: float,
+    ) -> None:
+        """Count a bundle's recorded outcomes, and the seconds from its last reply until they were recorded."""
+        provider = self._provider(lane_name)
+        metrics.LANE_ANSWERS.count(provider, served.value)
+        for outcome in outcomes:
+            metrics.ATTEMPTS.count(provider, outcome.result.value)
+            if outcome.is_ambiguous:
+                metrics.AMBIGUOUS.count(provider)
+            if outcome.result.is_final:
+                since = outcome.counts_from or ids.time_of(outcome.message_id)
+                metrics.FINAL_SECONDS.observe((now - since).total_seconds(), provider)
+            if outcome.result is DeliveryResult.DELIVERED:
+                metrics.UNCOMMITTED_SECONDS.observe(seconds)
+
+    def learnt(self, limit_change: LimitChange) -> None:
+        metrics.LIMIT_CHANGES.count(self._provider(limit_change.scope.lane), limit_change.kind.value)
+
+    def _provider(self, lane_name: str) -> str:
+        if lane.is_provider(lane_name):
+            return lane_name
+        return SIMULATOR if lane_name == self._simulator_domain else metrics.OTHER
+
+
+def lane_states(queues: Iterable[LaneQueue], seconds: float, now: datetime) -> list[ReportedLane]:
+    """The state of each lane, for operators."""
+    parts: dict[str, list[LaneQueue]] = {}
+    for queue in queues:
+        parts.setdefault(queue.name, []).append(queue)
+    states = []
+    for name, queues_of_lane in parts.items():
+        wholes = [queue for queue in queues_of_lane if queue.branch is None]
+        pause = max(queue.lane.pause_left(seconds) for queue in wholes)
+        replies = (queue.counts.last_reply for queue in queues_of_lane if queue.counts.last_reply)
+        states.append(
+            ReportedLane(
+                lane=name,
+                waiting=sum(queue.waiting for queue in queues_of_lane),
+                in_flight=sum(queue.lane.in_use for queue in wholes),
+                connections=sum(queue.lane.connections for queue in wholes),
+                delivered_total=sum(queue.counts.delivered for queue in queues_of_lane),
+                deferred_total=sum(queue.counts.deferred for queue in queues_of_lane),
+                paused_until=now + timedelta(seconds=pause) if pause else None,
+                last_reply=next(replies, None),
+            )
+        )
+    return states
+
+
+def show_lanes(queues: Iterable[LaneQueue], seconds: float, now: datetime) -> None:
+    """Set the gauges: lanes of a provider, or of one of the busiest domains, by name; all others together.
+
+    Only lanes that have mail or are paused are shown.
+    """
+    busy = [queue for queue in queues if queue.waiting or queue.lane.in_use or queue.lane.pause_left(seconds)]
+    domains = [queue for queue in busy if not lane.is_provider(queue.name)]
+    named = {queue.name for queue in nlargest(DOMAINS_SHOWN_MAX, domains, key=_mail)}
+    waiting, sessions, connections, paused = (Counter[tuple[str, ...]]() for _ in range(4))
+    oldest: dict[tuple[str, ...], float] = {}
+    for queue in busy:
+        is_named = lane.is_provider(queue.name) or queue.name in named
+        label = (queue.name if is_named else metrics.OTHER,)
+        waiting[label] += queue.waiting
+        paused[label] += bool(queue.lane.pause_left(seconds))
+        if queue.branch is None:
+            sessions[label] += queue.lane.in_use
+            connections[label] += queue.lane.connections
+        if queue.open_bundles:
+            first = min(message_id for message_id, _ in queue.open_bundles)
+            oldest[label] = max(oldest.get(label, 0.0), (now - ids.time_of(first)).total_seconds())
+    metrics.LANE_WAITING.replace(dict(waiting))
+    metrics.LANE_SESSIONS.replace(dict(sessions))
+    metrics.LANE_CONNECTIONS.replace(dict(connections))
+    metrics.LANES_PAUSED.replace(dict(paused))
+    metrics.LANE_OLDEST.replace(oldest)
+
+
+def _mail(queue: LaneQueue) -> int:
+    return queue.waiting + queue.lane.in_use
+
+
+# The spans of a traced bundle's turn: `deliver`, and in it `ticket`, `claim`, `smtp` and `record`.
+
+
+def begin(
+    tracer: Tracer,
+    items: Sequence[Item[DeliveryTicket]],
+    claimed: Sequence[ClaimedRecipient],
+    turn_at: float,
+) -> Span | None:
+    """The span of a claimed bundle, from when its ticket was received; None if its message is not traced.
+
+    `turn_at` is when its lane's turn came, by the monotonic clock.
+    """
+    if not claimed or claimed[0].message.trace is None:
+        return None
+    message = claimed[0].message
+    taken_at = tracer.time_of(min(item.taken_at for item in items))
+    span = tracer.follow(message.trace, "deliver", taken_at)
+    if span is None:
+        return None
+    turn = tracer.time_of(turn_at)
+    span.set_attributes(
+        {
+            traces.ACCOUNT: ids.text(ids.ACCOUNT, claimed[0].account_id),
+            traces.MESSAGE: ids.text(ids.MESSAGE, message.id),
+            traces.RECIPIENTS: len(claimed),
+            traces.ATTEMPT: claimed[0].attempt_count,
+        }
+    )
+    span.child("ticket", began_at=taken_at).end(ended_at=turn)
+    span.child("claim", began_at=turn).end()
+    return span
+
+
+def end_session(session: Span, carried: CarrierResult | None) -> None:
+    """`carried` is None if there was no result. The text of a reply is left out, because it may name the recipient."""
+    if carried is None:
+        session.end(is_error=True)
+        return
+    last = carried.results[-1]
+    session.end(
+        {
+            traces.SERVER: carried.mx_host,
+            traces.PEER: carried.remote_ip,
+            traces.TLS: carried.tls,
+            traces.SMTP_STAGE: last.stage.value if isinstance(last, Replied | NoReply) else None,
+            traces.SMTP_CODE: last.reply.code if isinstance(last, Replied) else None,
+        },
+        is_error=not any(_is_taken(result) for result in carried.results),
+    )
+
+
+def end(span: Span, record: Span, outcomes: Sequence[DeliveryOutcome]) -> None:
+    outcome = ",".join(sorted({outcome.result.value for outcome in outcomes}))
+    record.end({traces.OUTCOME: outcome})
+    span.end({traces.OUTCOME: outcome})
+
+
+def _is_taken(result: AttemptResult) -> bool:
+    return isinstance(result, Replied) and 200 <= result.reply.code < 300

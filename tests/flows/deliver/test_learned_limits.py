@@ -1,0 +1,427 @@
+"""Learned limits are stored, known to all workers, and can be undone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+
+from posthouse import metrics
+from posthouse.cli.messages import timeline_lines
+from posthouse.flows.deliver.learned_limits import LearnedLimitsSync
+from posthouse.flows.operate.lanes import Lanes
+from posthouse.flows.operate.monitor import Monitor
+from posthouse.randomness import SeededRandomness
+from posthouse.rules import learned_limits as rules
+from posthouse.rules.ids import MESSAGE, AccountId
+from posthouse.rules.ids import text as id_text
+from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.learned_limits import (
+    Branch,
+    LaneScope,
+    LaneState,
+    LearnedLimits,
+    LimitChange,
+    LimitChangeKind,
+    Refused,
+    lane_scope_of_domain,
+    slowed,
+)
+from posthouse.rules.refusal import Refusal
+from posthouse.store import lanes as lane_store
+from posthouse.store import learned_limits as store
+from posthouse.store.lanes import LanePause
+from posthouse.store.postgres import Connection, Database
+from tests.support.clock import SettableClock
+from tests.support.context import context
+from tests.support.delivery_flow import open_delivery_flow
+from tests.support.eventually import eventually
+from tests.support.fresh_database import open_database
+from tests.support.provider import Google, Microsoft, ProviderCarrier
+from tests.support.provider_run import run_providers
+
+GOOGLE: Final = LaneScope("", "google")
+OPEN: Final = LearnedLimits(20.0)
+DAYS_AGO: Final = datetime.now(UTC) - timedelta(days=2)
+WAITS_FOR_A_LOCK: Final = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+REFUSED: Final = Refused("421 4.7.28", "421 4.7.28 too much", "address")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    async with open_database(database_url) as database:
+        yield database
+
+
+class Worker:
+    """A worker's learned limits, and what it adopted from others."""
+
+    def __init__(self, database: Database, clock: SettableClock) -> None:
+        self.adopted: dict[LaneScope, LearnedLimits] = {}
+        self.learned_limits = LearnedLimitsSync(context(database, clock))
+        self.clock = clock
+
+    async def synchronize(self) -> None:
+        self.adopted |= await self.learned_limits.write()
+        changed, _ = await self.learned_limits.read()
+        self.adopted |= changed
+
+    def refuse(self, scope: LaneScope = GOOGLE, *, seen: float = 10.0) -> LimitChange:
+        before = self.learned_limits.limits_of(scope) or LearnedLimits(20.0)
+        now = self.clock.now()
+        change = slowed(before, scope.lane, REFUSED, seen_per_second=seen, now=now, random=0.0)
+        assert change is not None
+        limit_change = LimitChange(now, scope, change[0], before, change[1], REFUSED)
+        self.learned_limits.learn(limit_change)
+        return limit_change
+
+
+async def test_what_one_worker_learns_all_know_and_a_restart_forgets_nothing(database: Database) -> None:
+    clock = SettableClock()
+    one, other = Worker(database, clock), Worker(database, clock)
+    await other.synchronize()
+    limit_change = one.refuse()
+    await one.synchronize()
+    await other.synchronize()
+    assert other.adopted == {GOOGLE: limit_change.after}
+    restarted = Worker(database, clock)
+    await restarted.synchronize()
+    assert restarted.learned_limits.limits_of(GOOGLE) == limit_change.after
+    # What a worker wrote itself, or knows, is not adopted again.
+    other.adopted.clear()
+    await other.synchronize()
+    assert one.adopted == other.adopted == {}
+
+
+async def test_of_two_simultaneous_limit_changes_the_stricter_parts_count_and_both_are_stored(
+    database: Database,
+) -> None:
+    clock = SettableClock()
+    one, other = Worker(database, clock), Worker(database, clock)
+    first, second = one.refuse(seen=10.0), other.refuse(seen=6.0)
+    await asyncio.gather(one.synchronize(), other.synchronize())
+    for worker in (one, other):
+        await worker.synchronize()
+        known = worker.learned_limits.limits_of(GOOGLE)
+        assert known is not None
+        assert (known.per_second, known.ceiling, known.state) == (3.0, 6.0, LaneState.RESTING)
+    async with database.connection() as connection:
+        log = await store.log(connection, "google", 10)
+    assert {stored.change for stored in log} == {first, second}
+
+
+def lanes_of(database: Database, clock: SettableClock) -> Lanes:
+    return Lanes(context(database, clock, SeededRandomness(1)), lane_limits=LaneLimits())
+
+
+async def is_waiting_for_a_lock(database: Database) -> bool:
+    async with database.connection() as connection:
+        return bool(await connection.fetchval(WAITS_FOR_A_LOCK))
+
+
+async def assert_pinned(database: Database, worker: Worker, per_second: float) -> None:
+    """And at rest, as the refusal asked for."""
+    await worker.synchronize()
+    known = worker.learned_limits.limits_of(GOOGLE)
+    assert known is not None
+    assert (known.is_pinned, known.per_second, known.ceiling) == (True, per_second, None)
+    assert (known.state, known.paused_until is not None) == (LaneState.RESTING, True)
+    restarted = Worker(database, worker.clock)
+    await restarted.synchronize()
+    assert restarted.learned_limits.limits_of(GOOGLE) == known
+
+
+@pytest.mark.parametrize("pinned_before", [None, 8.0])
+async def test_a_pin_holds_when_a_worker_learns_before_it_knows_of_it(
+    database: Database, pinned_before: float | None
+) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    if pinned_before is not None:
+        await lanes.pin("google", pinned_before)
+    await worker.synchronize()
+    worker.refuse()
+    await lanes.pin("google", 9.0)
+    await worker.synchronize()
+    await assert_pinned(database, worker, 9.0)
+
+
+async def test_a_pin_holds_when_a_worker_learns_while_it_reads_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    await lanes.pin("google", 9.0)
+    pauses = lane_store.pauses
+
+    async def pauses_after_a_refusal(connection: Connection) -> Sequence[LanePause]:
+        """It is called after learned limits were read, and before they are compared with what was learned here."""
+        worker.refuse()
+        return await pauses(connection)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lane_store, "pauses", pauses_after_a_refusal)
+        await worker.synchronize()
+    await assert_pinned(database, worker, 9.0)
+
+
+async def test_a_pin_holds_when_a_worker_learns_while_it_writes(database: Database) -> None:
+    clock = SettableClock()
+    worker = Worker(database, clock)
+    worker.refuse()
+    await worker.synchronize()
+    clock.advance(minutes=11)
+    worker.refuse()
+    async with database.transaction() as tx:
+        known = (await store.locked(tx, [GOOGLE], clock.now()))[GOOGLE]
+        assert known is not None
+        await store.change(tx, {GOOGLE: rules.pinned(known.limits, 9.0)[1]}, clock.now())
+        writing = asyncio.create_task(worker.synchronize())
+        await eventually(lambda: is_waiting_for_a_lock(database))
+        worker.refuse()
+    await writing
+    await assert_pinned(database, worker, 9.0)
+
+
+async def test_a_lane_that_is_no_longer_pinned_stays_so_when_a_worker_learns_at_once(database: Database) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    await lanes.pin("google", 9.0)
+    await worker.synchronize()
+    worker.refuse()
+    await lanes.unpin("google")
+    await worker.synchronize()
+    known = worker.learned_limits.limits_of(GOOGLE)
+    assert known is not None
+    assert (known.is_pinned, known.per_second, known.state) == (False, 9.0, LaneState.RESTING)
+
+
+async def test_a_limit_change_stays_undone_when_a_worker_learns_at_once(database: Database) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    worker.refuse()
+    await worker.synchronize()
+    (stored,) = await lanes.log("google", 10)
+    clock.advance(minutes=11)
+    worker.refuse()
+    undone = await lanes.undo(stored.id)
+    await worker.synchronize()
+    assert worker.learned_limits.limits_of(GOOGLE) == worker.adopted[GOOGLE] == undone.after
+
+
+async def test_an_undone_limit_change_restores_the_learned_limits_everywhere(database: Database) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    limit_change = worker.refuse()
+    await worker.synchronize()
+    (stored,) = await lanes.log("google", 10)
+    assert stored.change == limit_change
+    clock.advance(seconds=5)
+    undone = await lanes.undo(stored.id)
+    assert replace(undone.after, ignored=()) == limit_change.before
+    assert undone.after.ignored == ((REFUSED.cause, clock.now() + timedelta(hours=24)),)
+    await worker.synchronize()
+    assert worker.adopted == {GOOGLE: undone.after}
+    assert [entry.change.kind for entry in await lanes.log(None, 10)] == [
+        LimitChangeKind.UNDONE,
+        LimitChangeKind.SLOW,
+    ]
+
+
+def limit_change_of(kind: LimitChangeKind, now: datetime) -> LimitChange:
+    """A limit change of each kind, by the rule that makes it."""
+    resting = LearnedLimits(5.0, 10.0, LaneState.RESTING, now, 600.0)
+    bounded = LearnedLimits(
+        5.0, 10.0, paused_until=now - timedelta(days=2), connections_max=3, connections_since=DAYS_AGO
+    )
+    before, change = {
+        LimitChangeKind.SLOW: (OPEN, slowed(OPEN, "google", REFUSED, seen_per_second=9.0, now=now, random=0.5)),
+        LimitChangeKind.STILL_SLOW: (
+            resting,
+            slowed(resting, "google", REFUSED, seen_per_second=0, now=now, random=0.5),
+        ),
+        LimitChangeKind.RECOVERED: (resting, rules.recovered(resting)),
+        LimitChangeKind.GREW: (OPEN, rules.grown(OPEN, 100.0, now)),
+        LimitChangeKind.CEILING_FORGOTTEN: (
+            bounded,
+            rules.relaxed(bounded, now, connections_max=20, per_connection_max=100),
+        ),
+        LimitChangeKind.RELAXED: (
+            replace(bounded, ceiling=None),
+            rules.relaxed(replace(bounded, ceiling=None), now, connections_max=20, per_connection_max=100),
+        ),
+        LimitChangeKind.CONNECTIONS: (OPEN, rules.with_fewer_connections(OPEN, REFUSED, 4, now)),
+        LimitChangeKind.PER_CONNECTION: (OPEN, rules.with_shorter_connections(OPEN, REFUSED, 20, now)),
+        LimitChangeKind.BLOCK: (OPEN, rules.blocked(OPEN, REFUSED, now)),
+        LimitChangeKind.PINNED: (OPEN, rules.pinned(OPEN, 5.0)),
+        LimitChangeKind.UNPINNED: (replace(OPEN, is_pinned=True), rules.unpinned(replace(OPEN, is_pinned=True))),
+    }[kind]
+    assert change is not None
+    assert change[0] is kind
+    return LimitChange(now, GOOGLE, kind, before, change[1], REFUSED)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LimitChangeKind if kind is not LimitChangeKind.UNDONE])
+async def test_every_limit_change_undone_restores_the_learned_limits(database: Database, kind: LimitChangeKind) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    limit_change = limit_change_of(kind, clock.now())
+    assert limit_change.before != limit_change.after
+    worker.learned_limits.learn(limit_change)
+    await worker.synchronize()
+    (stored,) = await lanes.log("google", 10)
+    clock.advance(seconds=5)
+    undone = await lanes.undo(stored.id)
+    await worker.synchronize()
+    assert replace(worker.adopted[GOOGLE], ignored=()) == limit_change.before
+    # That too can be undone.
+    clock.advance(seconds=5)
+    again = next(found for found in await lanes.log("google", 10) if found.change == undone)
+    await lanes.undo(again.id)
+    await worker.synchronize()
+    assert replace(worker.adopted[GOOGLE], ignored=()) == limit_change.after
+
+
+async def test_a_lane_is_pinned_and_released(database: Database) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    await lanes.pin("Google", 5.0)
+    await worker.synchronize()
+    assert worker.adopted[GOOGLE] == LearnedLimits(5.0, is_pinned=True)
+    await lanes.unpin("google")
+    await worker.synchronize()
+    assert worker.adopted[GOOGLE] == LearnedLimits(5.0)
+
+
+@pytest.mark.parametrize(("lane", "rate"), [("goggle", 5.0), ("google", 0.0), ("google", 101.0)])
+async def test_an_unknown_lane_or_a_rate_beyond_the_limit_is_refused(
+    database: Database, lane: str, rate: float
+) -> None:
+    with pytest.raises(Refusal):
+        await Lanes(context(database, SettableClock(), SeededRandomness(1)), lane_limits=LaneLimits()).pin(lane, rate)
+
+
+async def test_an_unknown_limit_change_is_not_undone(database: Database) -> None:
+    with pytest.raises(Refusal, match="lane log"):
+        await Lanes(context(database, SettableClock(), SeededRandomness(1)), lane_limits=LaneLimits()).undo(7)
+
+
+async def test_limit_changes_and_learned_limits_are_forgotten_after_their_time_and_pins_are_not(
+    database: Database,
+) -> None:
+    clock = SettableClock()
+    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    worker.refuse()
+    await worker.synchronize()
+    await lanes.pin("yahoo", 5.0)
+    async with database.transaction() as tx:
+        assert await store.forget_limit_changes(tx, clock.now(), 100) == 0
+        assert await store.forget_limit_changes(tx, clock.now() + timedelta(seconds=1), 100) == 2
+        assert await store.forget_learned_limits(tx, clock.now() + timedelta(seconds=1), 100) == 1
+    # A worker that still knows the forgotten one learns what comes after it.
+    clock.advance(seconds=1)
+    pinned = await lanes.pin("google", 5.0)
+    await worker.synchronize()
+    assert worker.adopted[GOOGLE] == pinned.after
+
+
+# Through the delivery flow
+
+
+async def test_a_refusal_postpones_waiting_mail_without_an_attempt_and_it_continues_after_the_rest(
+    database_url: str,
+) -> None:
+    google = Google(1)
+    carrier = ProviderCarrier({"gmail.com": google}, lambda: flow.clock.monotonic())
+    limits = LaneLimits(Limits(100.0, 100, connections_start=1, connections_max=1, per_second_start=20.0))
+    async with open_delivery_flow(database_url, lane_limits=limits, carrier=carrier) as flow:
+        bucket = google.bucket("192.0.2.1")
+        bucket.tokens, bucket.per_second, bucket.at = 1.0, 0.5, flow.clock.monotonic()
+        ids = [await flow.steps.accept([f"u{number}@gmail.com"]) for number in range(4)]
+        counted = metrics.LIMIT_CHANGES.values.get(("google", "slow"), 0)
+        await flow.run_due()
+        assert metrics.LIMIT_CHANGES.values["google", "slow"] == counted + 1
+        assert (len(google.tally.taken), len(google.tally.refused)) == (1, 1)
+        attempts = [row[3] for message_id in ids for row in await flow.recipients(message_id)]
+        assert sorted(attempts) == [0, 0, 1, 1]
+        (entry,) = await Lanes(context(flow.steps.database, flow.clock, SeededRandomness(1)), lane_limits=limits).log(
+            "google", 10
+        )
+        assert entry.change.kind is LimitChangeKind.SLOW
+        assert entry.change.refused.reply.startswith("421 4.7.28 Gmail has detected")
+        assert entry.change.refused.message_id in ids
+        assert entry.change.until is not None
+        assert timedelta(seconds=600) <= entry.change.until - entry.change.at <= timedelta(seconds=660)
+        monitor = Monitor(context(flow.steps.database, flow.clock))
+        for message_id in ids:
+            timeline = await monitor.timeline(id_text(MESSAGE, message_id))
+            shown = "\n".join(line.text for line in timeline_lines(timeline, await monitor.limit_changes(timeline)))
+            is_final = timeline.recipients[0].final_at is not None
+            assert ("The lane google for this account's mail to gmail.com rests until" in shown) is not is_final
+            assert (f"(limit change {entry.id})" in shown) is not is_final
+        flow.clock.advance(minutes=9)
+        await flow.run_due()
+        assert len(google.tally.refused) == 1
+        for _ in range(30):
+            flow.clock.advance(minutes=1)
+            await flow.run_due()
+        assert len(google.tally.taken) == 4
+        assert len(google.tally.refused) == 1
+
+
+async def test_refusals_of_one_senders_domain_stop_only_that_domains_mail(database_url: str) -> None:
+    google = Google(1)
+    carrier = ProviderCarrier({"gmail.com": google}, lambda: flow.clock.monotonic())
+    limits = LaneLimits(Limits(100.0, 100, connections_start=2, connections_max=2, per_second_start=20.0))
+    async with open_delivery_flow(database_url, lane_limits=limits, carrier=carrier) as flow:
+        flow.clock.advance(seconds=1)
+        other = await flow.steps.another_sender("other")
+        mine, theirs = flow.steps.sender.domain, other.domain
+        bucket = google.bucket(f"@{mine}")
+        bucket.tokens, bucket.per_second, bucket.at = 0.0, 0.001, flow.clock.monotonic()
+        ids = [await flow.steps.accept([f"u{number}@gmail.com"]) for number in range(4)]
+        await flow.run_due()
+        # Two were under way; the others wait.
+        assert (len(google.tally.taken), len(google.tally.refused)) == (0, 2)
+        assert f"DKIM domain [{mine}]" in google.tally.refused[0][3]
+        lanes = Lanes(context(flow.steps.database, flow.clock, SeededRandomness(1)), lane_limits=limits)
+        entry, of_branch = await lanes.log("google", 10)
+        assert (entry.change.scope, entry.change.kind) == (
+            lane_scope_of_domain(mine, "google"),
+            LimitChangeKind.SLOW,
+        )
+        assert of_branch.change.scope.branch == Branch(AccountId(flow.steps.sender.account_id), "gmail.com")
+        assert sorted([row[3] for message_id in ids for row in await flow.recipients(message_id)]) == [0, 0, 1, 1]
+        # Another sender's mail continues, over as many connections as before.
+        await flow.steps.accept(["v@gmail.com"], sender=other)
+        await flow.run_due()
+        assert [to for _, to in google.tally.taken] == ["v@gmail.com"]
+        monitor = Monitor(context(flow.steps.database, flow.clock))
+        timeline = await monitor.timeline(id_text(MESSAGE, ids[3]))
+        shown = "\n".join(line.text for line in timeline_lines(timeline, await monitor.limit_changes(timeline)))
+        assert f"The lane google for mail of {mine} rests until" in shown
+        async with flow.steps.database.connection() as connection:
+            elsewhere = Branch(AccountId(other.account_id), "gmail.com")
+            assert await store.stopping(connection, ["google"], theirs, elsewhere, flow.clock.now()) is None
+        # Another worker, or this one after a restart, knows it as well.
+        worker = flow.another_worker()
+        await worker.synchronize_learned_limits()
+        assert worker._learned_limits.limits_of(lane_scope_of_domain(mine, "google")) == entry.change.after
+        # After its rest one message probes, is accepted, and the others follow.
+        bucket.per_second = 1.0
+        for _ in range(40):
+            flow.clock.advance(minutes=1)
+            await flow.run_due()
+        assert len(google.tally.taken) == 5
+        assert len(google.tally.refused) == 2
+
+
+async def test_hidden_limits_of_a_provider_are_learned_within_hours(database_url: str) -> None:
+    found = await run_providers(database_url, 3, hours=4.0, destinations={"outlook.com": Microsoft}, part=0.25)
+    result = found["outlook.com"]
+    assert result.delivered == result.sent > 80
+    assert (result.punished, result.refused <= 4) == (0, True)

@@ -1,0 +1,692 @@
+"""Maintenance, day by day on a clock that the tests turn: partitions, keys, domains."""
+
+import asyncio
+import contextlib
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from posthouse.flows.operate.maintenance import DAYS_DROPPED_BATCH_MAX, KEYS_A_BATCH, Maintenance, Retention
+from posthouse.rules import domain, limits
+from posthouse.rules.ids import AccountId, lowest_id
+from posthouse.rules.refusal import Refusal
+from posthouse.store import endpoints, logins, partitions
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
+from posthouse.store.partitions import Partition
+from posthouse.store.postgres import Database
+from posthouse.store.seal import Sealer
+from posthouse.wire.dns import Resolver
+from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
+from tests.support.clock import SettableClock
+from tests.support.database_checks import database_faults
+from tests.support.fresh_database import PATIENCE, open_database
+from tests.support.maintenance import new_maintenance
+from tests.support.nameserver import SERVFAIL, Nameserver
+from tests.support.operator_client import MadeAccount, Operator
+from tests.support.service import SEAL_KEY
+from tests.support.webhook_steps import save_webhook
+
+MESSAGES_DAYS = 10
+BODIES_DAYS = 3
+TABLES = len(partitions.TABLES)
+# Yesterday, today and the days ahead.
+DAYS_MADE = limits.PARTITION_DAYS_AHEAD + 2
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+def maintenance_on(database: Database, clock: SettableClock, nameserver: Nameserver, **given: Any) -> Maintenance:
+    return new_maintenance(
+        database,
+        clock,
+        resolver=Resolver([nameserver.endpoint], lookup_seconds_max=2),
+        sealer=Sealer({"first": SEAL_KEY.encode()[:32]}, "first"),
+        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
+        **given,
+    )
+
+
+@pytest.fixture
+def maintenance(database: Database, clock: SettableClock, nameserver: Nameserver) -> Maintenance:
+    return maintenance_on(database, clock, nameserver)
+
+
+@pytest_asyncio.fixture
+async def accept_flow(database_url: str, clock: SettableClock) -> AsyncIterator[AcceptFlow]:
+    async with open_accept_flow(database_url, clock) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def sender(operator: Operator) -> Sender:
+    return await new_sender(operator, "acme", credits=1_000)
+
+
+async def attached(database: Database) -> set[Partition]:
+    async with database.connection() as connection:
+        return set(await partitions.attached(connection))
+
+
+async def count(database: Database, query: str, *arguments: object) -> int:
+    async with database.connection() as connection:
+        number: int = await connection.fetchval(query, *arguments)
+        return number
+
+
+async def finish(database: Database, message_id: UUID, kind: str = "settle") -> None:
+    """Everyone's final result, as delivery will write it."""
+    status, time = ("delivered", "delivered_at") if kind == "settle" else ("bounced", "bounced_at")
+    async with database.transaction() as tx:
+        await tx.execute(
+            f"UPDATE recipients SET status = $2, billing_status = $3, {time} = now() WHERE message_id = $1",
+            message_id, status, f"{kind}d" if kind == "release" else "settled",
+        )  # fmt: skip
+        row = await tx.fetchrow(
+            """
+            UPDATE messages SET open_count = 0,
+                delivered_count = CASE WHEN $2 = 'settle' THEN recipient_count ELSE 0 END,
+                released_count = CASE WHEN $2 = 'settle' THEN 0 ELSE recipient_count END,
+                status = CASE WHEN $2 = 'settle' THEN 'delivered' ELSE 'failed' END,
+                billing_status = CASE WHEN $2 = 'settle' THEN 'settled' ELSE 'released' END
+            WHERE id = $1 RETURNING account_id, recipient_count
+            """,
+            message_id, kind,
+        )  # fmt: skip
+        await tx.execute(
+            """
+            INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
+            SELECT account_id, message_id, position, $2, 1, now() FROM recipients WHERE message_id = $1
+            """,
+            message_id, kind,
+        )  # fmt: skip
+        if kind == "release":
+            assert row is not None
+            await tx.execute(
+                "UPDATE accounts SET available = available + $2 WHERE id = $1",
+                row["account_id"],
+                row["recipient_count"],
+            )
+        await tx.execute("DELETE FROM delivery_schedule WHERE message_id = $1", message_id)
+
+
+async def test_partitions_are_made_ahead_and_only_once(
+    database: Database, maintenance: Maintenance, clock: SettableClock
+) -> None:
+    clock.advance(days=100)
+    assert await maintenance.make_partitions() == DAYS_MADE * TABLES
+    assert await maintenance.make_partitions() == 0
+    clock.advance(days=1)
+    assert await maintenance.make_partitions() == TABLES
+    today = clock.now().date()
+    wanted = {
+        Partition(today + timedelta(days=ahead), table)
+        for ahead in range(-1, limits.PARTITION_DAYS_AHEAD + 1)
+        for table in partitions.TABLES
+    }
+    assert wanted <= await attached(database)
+
+
+async def test_two_processes_at_once_make_each_partition_once(
+    database_url: str, clock: SettableClock, nameserver: Nameserver
+) -> None:
+    clock.advance(days=100)
+    async with (
+        open_database(database_url, timeout_factor=PATIENCE) as first,
+        open_database(database_url, timeout_factor=PATIENCE) as second,
+    ):
+        databases = first, second
+        made = await asyncio.gather(
+            *(maintenance_on(database, clock, nameserver).make_partitions() for database in databases for _ in range(2))
+        )
+        again = await maintenance_on(databases[0], clock, nameserver).make_partitions()
+    assert sum(made) + again == DAYS_MADE * TABLES
+
+
+async def test_two_processes_at_once_drop_each_partition_once(
+    database_url: str, clock: SettableClock, nameserver: Nameserver
+) -> None:
+    async with (
+        open_database(database_url, timeout_factor=PATIENCE) as first,
+        open_database(database_url, timeout_factor=PATIENCE) as second,
+    ):
+        databases = first, second
+        before = await attached(databases[0])
+        clock.advance(days=100)
+        dropped = await asyncio.gather(
+            *(
+                maintenance_on(database, clock, nameserver).drop_partitions(days_max=None)
+                for database in databases
+                for _ in range(2)
+            )
+        )
+        rest = await maintenance_on(databases[1], clock, nameserver).drop_partitions(days_max=None)
+        assert sum(dropped) + rest == len(before)
+        assert await attached(databases[0]) == set()
+
+
+async def test_bodies_go_before_their_messages_and_the_sums_stay(
+    database: Database,
+    maintenance: Maintenance,
+    clock: SettableClock,
+    accept_flow: AcceptFlow,
+    sender: Sender,
+    database_url: str,
+) -> None:
+    first_day = clock.now().date()
+    delivered = await accept_flow.accept(sender, "delivered", sender.draft(3))
+    bounced = await accept_flow.accept(sender, "bounced", sender.draft(2))
+    await finish(database, delivered.message_id)
+    await finish(database, bounced.message_id, "release")
+    bodies_gone, messages_gone = None, None
+    for day in range(MESSAGES_DAYS + 3):
+        await maintenance.make_partitions()
+        await maintenance.drop_partitions(days_max=None)
+        bodies = await count(database, "SELECT count(*) FROM bodies")
+        messages = await count(database, "SELECT count(*) FROM messages")
+        assert await count(database, "SELECT count(*) FROM recipients") == (5 if messages else 0)
+        bodies_gone = day if bodies == 0 and bodies_gone is None else bodies_gone
+        messages_gone = day if messages == 0 and messages_gone is None else messages_gone
+        clock.advance(days=1)
+    assert (bodies_gone, messages_gone) == (BODIES_DAYS + 1, MESSAGES_DAYS + 1)
+    async with database.connection() as connection:
+        (row,) = await connection.fetch("SELECT account_id, day, reserved, settled, released FROM ledger_days")
+    assert tuple(row) == (sender.account_id, first_day, 5, 3, 2)
+    broken = await database_faults(database_url)
+    assert "available is what was granted, less what is reserved, plus what was released" not in broken
+    assert {row.day for row in await attached(database)} >= {clock.now().date() - timedelta(days=1)}
+
+
+async def test_webhook_logs_go_after_a_week_and_events_stay_while_replays_need_them(
+    database: Database, maintenance: Maintenance, clock: SettableClock
+) -> None:
+    first_day = clock.now().date()
+    gone: dict[str, int] = {}
+    for day in range(MESSAGES_DAYS + 3):
+        await maintenance.make_partitions()
+        await maintenance.drop_partitions(days_max=None)
+        there = {row.table for row in await attached(database) if row.day == first_day}
+        for table in {"webhook_deliveries", "events", "messages"} - there:
+            gone.setdefault(table, day)
+        clock.advance(days=1)
+    assert gone == {"webhook_deliveries": 8, "events": MESSAGES_DAYS + 1, "messages": MESSAGES_DAYS + 1}
+    assert Retention(2, 1, 9).days("events") == Retention(9, 1, 2).days("events") == 9
+    assert [Retention(30, 3, 7).days(table) for table in ("messages", "bodies", "webhook_deliveries")] == [30, 3, 7]
+
+
+async def test_a_webhook_delivery_that_is_pending_keeps_its_log_and_its_event(
+    database: Database, maintenance: Maintenance, clock: SettableClock
+) -> None:
+    first_day = clock.now().date()
+    start, _ = partitions.bounds(first_day)
+    account_id, other_id, needed, other = uuid4(), uuid4(), lowest_id(start), lowest_id(start + timedelta(hours=1))
+    async with database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO webhook_schedule (account_id, id, event_id, endpoint_id, next_at, due_at, max_attempts)"
+            " VALUES ($1, $2, $2, $1, $3, $3, 7)",
+            account_id, needed, clock.now(),
+        )  # fmt: skip
+        for owner, row_id in ((account_id, needed), (other_id, other)):
+            await tx.execute(
+                "INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, '')",
+                owner, row_id, clock.now(),
+            )  # fmt: skip
+            await tx.execute(
+                "INSERT INTO webhook_deliveries (account_id, id, event_id, endpoint_id, type, url, max_attempts,"
+                " created_at, next_attempt_at) VALUES ($1, $2, $2, $1, 'webhook.test', '', 7, $3, $3)",
+                owner, row_id, clock.now(),
+            )  # fmt: skip
+    clock.advance(days=100)
+    await maintenance.drop_partitions(days_max=None)
+    assert await attached(database) == {
+        Partition(first_day, "events", is_reduced=True),
+        Partition(first_day, "webhook_deliveries", is_reduced=True),
+    }
+    for table in ("events", "webhook_deliveries"):
+        async with database.connection() as connection:
+            assert [tuple(row) for row in await connection.fetch(f"SELECT account_id, id FROM {table}")] == [
+                (account_id, needed)
+            ]
+    async with database.transaction() as tx:
+        await tx.execute("DELETE FROM webhook_schedule")
+    await maintenance.drop_partitions(days_max=None)
+    assert await attached(database) == set()
+
+
+async def test_open_mail_keeps_its_own_rows_and_no_others(
+    database: Database,
+    maintenance: Maintenance,
+    clock: SettableClock,
+    accept_flow: AcceptFlow,
+    sender: Sender,
+    operator: Operator,
+    database_url: str,
+) -> None:
+    neighbour = await new_sender(operator, "neighbour", credits=1_000)
+    await accept_flow.control_cache.forget_changes()
+    day = clock.now().date()
+    held = await accept_flow.accept(sender, "held", sender.draft(3))
+    for number, account in enumerate((sender, neighbour, neighbour)):
+        await finish(database, (await accept_flow.accept(account, f"done {number}", account.draft(2))).message_id)
+    clock.advance(days=1)
+    await finish(database, (await accept_flow.accept(neighbour, "later")).message_id)
+    clock.advance(days=100)
+    await maintenance.make_partitions()
+    await maintenance.drop_partitions(days_max=None)
+    left = {partition for partition in await attached(database) if partition.day < clock.now().date() - timedelta(5)}
+    tables = set(partitions.TABLES) - {"events", "endpoint_events", "webhook_deliveries"}
+    assert left == {Partition(day, table, is_reduced=True) for table in tables}
+    for table in ("messages", "recipients", "bodies", "ledger"):
+        async with database.connection() as connection:
+            rows = await connection.fetch(f"SELECT {partitions.key_of(table)} FROM {table}")
+        assert {row[0] for row in rows} == {held.message_id}
+    async with database.connection() as connection:
+        await connection.execute("DELETE FROM idempotency WHERE message_id <> $1", held.message_id)
+    assert await database_faults(database_url) == {}
+    await finish(database, held.message_id)
+    await maintenance.drop_partitions(days_max=None)
+    assert await count(database, "SELECT count(*) FROM messages") == 0
+    async with database.connection() as connection:
+        sums = await connection.fetch(
+            "SELECT account_id, sum(reserved), sum(settled), count(*) FROM ledger_days GROUP BY 1"
+        )
+    assert {tuple(row) for row in sums} == {(sender.account_id, 5, 5, 1), (neighbour.account_id, 5, 5, 2)}
+
+
+async def test_an_interrupted_detach_is_finished_by_the_next_run(
+    database: Database,
+    maintenance: Maintenance,
+    clock: SettableClock,
+    accept_flow: AcceptFlow,
+    sender: Sender,
+    database_url: str,
+) -> None:
+    accepted = await accept_flow.accept(sender, "key")
+    await finish(database, accepted.message_id)
+    clock.advance(days=100)
+    reader = await asyncpg.connect(database_url)
+    try:
+        async with reader.transaction():
+            await reader.fetch("SELECT FROM bodies LIMIT 1")
+            with contextlib.suppress(Refusal):
+                await maintenance.drop_partitions(days_max=None)
+            async with database.connection() as connection:
+                assert await partitions.detaching(connection) != []
+    finally:
+        await reader.close()
+    await maintenance.drop_partitions(days_max=None)
+    async with database.connection() as connection:
+        assert await partitions.detaching(connection) == []
+        assert await partitions.detached(connection) == []
+        assert await partitions.attached(connection) == []
+    assert await count(database, "SELECT count(*) FROM ledger_days") == 1
+
+
+async def test_a_detached_day_is_dropped_by_the_next_run(
+    database: Database, maintenance: Maintenance, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
+) -> None:
+    day = clock.now().date()
+    accepted = await accept_flow.accept(sender, "key", sender.draft(4))
+    await finish(database, accepted.message_id)
+    async with database.connection() as connection:
+        await partitions.detach(connection, Partition(day, "ledger"))
+    # A day is kept for its full time, whichever process detached it.
+    assert await maintenance.drop_partitions(days_max=None) == 0
+    clock.advance(days=MESSAGES_DAYS + 1)
+    assert await maintenance.drop_partitions(days_max=None) > 0
+    async with database.connection() as connection:
+        assert await partitions.detached(connection) == []
+    assert await count(database, "SELECT reserved FROM ledger_days WHERE account_id = $1", sender.account_id) == 4
+
+
+async def test_mail_is_accepted_while_old_days_are_dropped(
+    database: Database, maintenance: Maintenance, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
+) -> None:
+    clock.advance(days=50)
+    await maintenance.make_partitions()
+
+    async def send() -> None:
+        for number in range(100):
+            await accept_flow.accept(sender, f"key {number}")
+
+    _, dropped = await asyncio.gather(send(), maintenance.drop_partitions(days_max=None))
+    assert dropped > 0
+    assert await count(database, "SELECT count(*) FROM messages") == 100
+
+
+async def test_expired_keys_go_in_batches_and_live_ones_stay(
+    database: Database, maintenance: Maintenance, clock: SettableClock
+) -> None:
+    expired, live = 2 * KEYS_A_BATCH + 17, 10
+    insert = """
+        INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
+        SELECT $1, $1, $2 || number, '', $1, $3 FROM generate_series(1, $4) number
+    """
+    async with database.transaction() as tx:
+        await tx.execute(insert, uuid4(), "old ", clock.now(), expired)
+        await tx.execute(insert, uuid4(), "live ", clock.now() + timedelta(seconds=1), live)
+    assert await maintenance.forget_expired() == expired
+    assert await count(database, "SELECT count(*) FROM idempotency") == live
+    clock.advance(seconds=1)
+    assert await maintenance.forget_expired() == live
+
+
+async def test_failed_logins_of_yesterday_go_in_batches_and_without_waiting_for_anyone(
+    database: Database, maintenance: Maintenance, clock: SettableClock
+) -> None:
+    insert = "INSERT INTO login_failures SELECT $1 || number, 1, $2 FROM generate_series(1, $3) number"
+    async with database.transaction() as tx:
+        await tx.execute(insert, "old ", clock.now() - timedelta(hours=25), 2 * KEYS_A_BATCH + 17)
+        await tx.execute(insert, "young ", clock.now() - timedelta(hours=23), 10)
+        first = await logins.forget_old_failures(tx, clock.now(), KEYS_A_BATCH)
+    assert first == KEYS_A_BATCH
+    async with database.transaction() as tx:
+        await tx.fetch("SELECT FROM login_failures WHERE starts_with(subject, 'old ') LIMIT 1 FOR UPDATE")
+        await asyncio.wait_for(maintenance.forget_expired(), 5)
+    assert await count(database, "SELECT count(*) FROM login_failures") == 10 + 1
+    await maintenance.forget_expired()
+    assert await count(database, "SELECT count(*) FROM login_failures WHERE starts_with(subject, 'young ')") == 10
+
+
+async def test_api_keys_are_deleted_ninety_days_after_their_end(
+    database: Database, maintenance: Maintenance, clock: SettableClock, operator: Operator
+) -> None:
+    account = await operator.create_account("Acme")
+    keys = [await operator.create_key(account.id, account.credential.id) for _ in range(3)]
+    async with database.transaction() as tx:
+        set_end = "UPDATE api_keys SET revoked_at = $2 WHERE id = $1"
+        await tx.execute(set_end, keys[0].id, clock.now() - timedelta(days=90, seconds=1))
+        await tx.execute(set_end, keys[1].id, clock.now() - timedelta(days=89))
+    await maintenance.forget_expired()
+    assert await count(database, "SELECT count(*) FROM api_keys") == 2
+    assert await count(database, "SELECT count(*) FROM credentials") == 1
+
+
+async def test_locked_expired_keys_are_deleted_by_the_next_run(
+    database: Database, maintenance: Maintenance, clock: SettableClock, database_url: str
+) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("INSERT INTO idempotency VALUES ($1, $1, 'key', '', $1, $2)", uuid4(), clock.now())
+    holder = await asyncpg.connect(database_url)
+    try:
+        async with holder.transaction():
+            await holder.fetch("SELECT FROM idempotency FOR UPDATE")
+            assert await asyncio.wait_for(maintenance.forget_expired(), 3) == 0
+    finally:
+        await holder.close()
+    assert await maintenance.forget_expired() == 1
+
+
+async def proved_domain(
+    operator: Operator, database: Database, nameserver: Nameserver, clock: SettableClock
+) -> tuple[MadeAccount, Any]:
+    """A domain that was verified by its records an hour ago, and whose records are published."""
+    account = await operator.create_account("proved")
+    await operator.add_verified_domain(account.id, "proved.example.com")
+    async with database.transaction() as tx:
+        row = await tx.fetchrow(
+            """
+            UPDATE domains SET checked_at = $1, verified_at = $1
+            RETURNING name, token, selector, dkim_public, ed25519_selector, ed25519_public
+            """,
+            clock.now() - timedelta(hours=1),
+        )
+    assert row is not None
+    wanted = domain.records(*row)
+    nameserver.zone |= {record.name: [record.value] for record in wanted.all}
+    return account, wanted
+
+
+async def domain_row(database: Database) -> Any:
+    async with database.connection() as connection:
+        return await connection.fetchrow(
+            "SELECT verified_at, missing_since, checked_at, ed25519_published FROM domains"
+        )
+
+
+async def test_a_verified_domain_is_checked_once_a_day(
+    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    await proved_domain(operator, database, nameserver, clock)
+    assert await maintenance.recheck_domains() == (0, 0)
+    clock.advance(hours=23, seconds=1)
+    assert await maintenance.recheck_domains() == (1, 0)
+    assert await maintenance.recheck_domains() == (0, 0)
+    assert len(nameserver.asked) == 3
+    row = await domain_row(database)
+    assert (row["missing_since"], row["checked_at"]) == (None, clock.now())
+
+
+async def test_a_domain_falls_back_after_seven_days_without_its_records(
+    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    account, wanted = await proved_domain(operator, database, nameserver, clock)
+    clock.advance(days=1)
+    del nameserver.zone[wanted.dkim.name]
+    for _ in range(7):
+        clock.advance(days=1, seconds=1)
+        assert await maintenance.recheck_domains() == (1, 0)
+        assert (await domain_row(database))["verified_at"] is not None
+    before = await count(
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
+    )
+    clock.advance(days=1, seconds=1)
+    assert await maintenance.recheck_domains() == (1, 1)
+    assert tuple(await domain_row(database))[:2] == (None, None)
+    after = await count(
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
+    )
+    assert after > before, "the caches were not invalidated"
+    clock.advance(days=1, seconds=1)
+    assert await maintenance.recheck_domains() == (0, 0)
+
+
+async def test_records_that_come_back_in_time_restart_the_week(
+    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    _, wanted = await proved_domain(operator, database, nameserver, clock)
+    record = nameserver.zone.pop(wanted.ownership.name)
+    clock.advance(days=1)
+    for _ in range(6):
+        clock.advance(days=1)
+        await maintenance.recheck_domains()
+    assert (await domain_row(database))["missing_since"] is not None
+    nameserver.zone[wanted.ownership.name] = record
+    clock.advance(days=1, seconds=1)
+    assert await maintenance.recheck_domains() == (1, 0)
+    assert (await domain_row(database))["missing_since"] is None
+    del nameserver.zone[wanted.ownership.name]
+    clock.advance(days=2)
+    assert await maintenance.recheck_domains() == (1, 0)
+    assert (await domain_row(database))["verified_at"] is not None
+
+
+async def test_a_nameserver_that_fails_takes_nothing_away(
+    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    _, wanted = await proved_domain(operator, database, nameserver, clock)
+    nameserver.script |= {wanted.ownership.name: SERVFAIL, wanted.dkim.name: SERVFAIL}
+    for _ in range(3):
+        clock.advance(days=10)
+        assert await maintenance.recheck_domains() == (1, 0)
+    row = await domain_row(database)
+    assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
+
+
+async def test_an_ed25519_key_rests_while_its_record_is_gone_and_the_domain_stays_verified(
+    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    account, wanted = await proved_domain(operator, database, nameserver, clock)
+    record = nameserver.zone.pop(wanted.ed25519.name)
+    for is_published, script, zone in (
+        (False, {}, {}),
+        (True, {}, {wanted.ed25519.name: record}),
+        (True, {wanted.ed25519.name: SERVFAIL}, {}),
+    ):
+        nameserver.script |= script
+        nameserver.zone |= zone
+        for _ in range(9):
+            clock.advance(days=1, seconds=1)
+            assert await maintenance.recheck_domains() == (1, 0)
+        row = await domain_row(database)
+        assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
+        assert row["ed25519_published"] is is_published
+    # The last that changed was that it came back.
+    stamped = await count(
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
+    )
+    assert stamped == int((clock.now() - 17 * timedelta(days=1, seconds=1)).timestamp()), (
+        "caches were not invalidated, or needlessly"
+    )
+
+
+async def test_a_vouched_domain_is_never_checked(
+    maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator, sender: Sender
+) -> None:
+    clock.advance(days=100)
+    assert await maintenance.recheck_domains() == (0, 0)
+    assert nameserver.asked == []
+
+
+async def test_a_run_does_every_task(
+    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    await proved_domain(operator, database, nameserver, clock)
+    clock.advance(days=100)
+    done = await maintenance.run()
+    assert done.partitions_made == DAYS_MADE * TABLES
+    assert done.partitions_dropped == DAYS_DROPPED_BATCH_MAX * TABLES
+    assert (done.domains_checked, done.domains_lost) == (1, 0)
+
+
+async def test_a_run_drops_few_days_and_the_next_runs_the_others(
+    database: Database, maintenance: Maintenance, clock: SettableClock
+) -> None:
+    await maintenance.make_partitions()
+    before = await attached(database)
+    clock.advance(days=100)
+    await maintenance.make_partitions()
+    oldest = sorted({partition.day for partition in before})
+    assert await maintenance.drop_partitions() == DAYS_DROPPED_BATCH_MAX * TABLES
+    days = {partition.day for partition in await attached(database)}
+    assert not days & set(oldest[:DAYS_DROPPED_BATCH_MAX])
+    assert set(oldest[DAYS_DROPPED_BATCH_MAX:]) <= days
+    while await maintenance.drop_partitions():
+        pass
+    assert not set(before) & set(await attached(database))
+
+
+async def test_nothing_is_deleted_while_the_databases_clock_is_not_believed(
+    database: Database, clock: SettableClock, nameserver: Nameserver
+) -> None:
+    step: list[timedelta] = [timedelta(days=40)]
+    maintenance = maintenance_on(database, clock, nameserver, clock_step=lambda: step[0] if step else None)
+    await maintenance.make_partitions()
+    clock.advance(days=100)
+    assert (await maintenance.run()).partitions_dropped == 0
+    step.clear()
+    assert (await maintenance.run()).partitions_dropped > 0
+
+
+async def test_what_a_retired_key_sealed_is_sealed_again_and_opens_to_the_same(
+    database: Database, clock: SettableClock, sender: Sender
+) -> None:
+    old, new = b64decode(SEAL_KEY), bytes(32)
+    query = "SELECT account_id, id, dkim_sealed, ed25519_sealed FROM domains"
+    async with database.connection() as connection:
+        before = await connection.fetchrow(query)
+    assert before is not None
+    purposes = {
+        "dkim_sealed": dkim_purpose(before["account_id"], before["id"]),
+        "ed25519_sealed": ed25519_purpose(before["account_id"], before["id"]),
+    }
+    plain = {name: Sealer({"first": old}, "first").open(before[name], purpose) for name, purpose in purposes.items()}
+    maintenance = new_maintenance(database, clock, sealer=Sealer({"first": old, "second": new}, "second"))
+    assert await maintenance.reseal() == 2
+    assert await maintenance.reseal() == 0
+    async with database.connection() as connection:
+        after = await connection.fetchrow(query)
+    assert after is not None
+    for name, purpose in purposes.items():
+        assert Sealer({"second": new}, "second").open(after[name], purpose) == plain[name]
+    # One of the two is enough to be found.
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE domains SET ed25519_sealed = $1", before["ed25519_sealed"])
+    assert await maintenance.reseal() == 2
+
+
+async def test_secrets_of_webhooks_are_sealed_again_when_the_key_is_rotated(
+    database: Database, clock: SettableClock, operator: Operator
+) -> None:
+    old, new = SEAL_KEY.encode()[:32], bytes(32)
+    made = await operator.create_account("hooked")
+    account_id = AccountId(made.id)
+    purpose = endpoints.secret_purpose(account_id, account_id)
+    sealed = Sealer({"first": old}, "first").seal(b"whsec_secret", purpose)
+    async with database.transaction() as tx:
+        await save_webhook(tx, account_id, "https://example.com/", ["email.failed"], True, sealed, clock.now())
+    maintenance = new_maintenance(database, clock, sealer=Sealer({"first": old, "second": new}, "second"))
+    assert await maintenance.reseal() == 1
+    assert await maintenance.reseal() == 0
+    async with database.connection() as connection:
+        row = await endpoints.find(connection, account_id, account_id)
+    assert row is not None
+    assert Sealer({"second": new}, "second").open(row.secret_sealed, purpose) == b"whsec_secret"
+
+
+# Tiers
+
+
+@pytest.mark.parametrize(
+    ("days", "delivered", "changes", "raised"),
+    [
+        (14, 1_000, "", 1),
+        (13, 1_000, "", 0),
+        (14, 999, "", 0),
+        (20, 1_000, "reputation_warned_at = now() - interval '14 days', tier = 'watched'", 1),
+        (20, 1_000, "reputation_warned_at = now() - interval '13 days', tier = 'watched'", 0),
+        (20, 1_000, "reputation_since = now() - interval '13 days', tier = 'watched'", 0),
+        (20, 1_000, "suspended_at = now(), suspended_reason = 'a test'", 0),
+        (20, 1_000, "tier = 'good'", 0),
+    ],
+)
+async def test_an_account_is_good_after_a_fortnight_and_a_thousand_messages_without_a_warning(
+    database: Database, clock: SettableClock, maintenance: Maintenance, sender: Sender, days: int, delivered: int,
+    changes: str, raised: int,
+) -> None:  # fmt: skip
+    clock.advance(seconds=60)
+    async with database.transaction() as tx:
+        set_ = f"created_at = now() - interval '{days} days'{', ' if changes else ''}{changes}"
+        await tx.execute(f"UPDATE accounts SET {set_} WHERE id = $1", sender.account_id)
+        await tx.execute(
+            "INSERT INTO usage_days (account_id, day, delivered) VALUES ($1, (now() AT TIME ZONE 'UTC')::date, $2)",
+            sender.account_id, delivered,
+        )  # fmt: skip
+    assert await maintenance.raise_accounts() == raised
+    is_good = await count(database, "SELECT (tier = 'good')::int FROM accounts WHERE id = $1", sender.account_id)
+    assert is_good == (raised or "good" in changes)
+
+
+async def test_mail_before_a_warning_makes_no_account_good(
+    database: Database, maintenance: Maintenance, clock: SettableClock, sender: Sender
+) -> None:
+    clock.advance(seconds=60)
+    async with database.transaction() as tx:
+        await tx.execute(
+            """UPDATE accounts SET created_at = now() - interval '60 days', tier = 'watched',
+               reputation_warned_at = now() - interval '20 days' WHERE id = $1""",
+            sender.account_id,
+        )
+        await tx.execute(
+            "INSERT INTO usage_days (account_id, day, delivered) VALUES ($1, (now() - interval '30 days')::date, 5000)",
+            sender.account_id,
+        )
+    assert await maintenance.raise_accounts() == 0
