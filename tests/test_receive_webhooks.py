@@ -16,6 +16,7 @@ import pytest
 
 from posthouse.rules import event
 from posthouse.rules.event import SIGNATURE_SECONDS_MAX, SignatureVerdict, sign
+from tests.support.eventually import HANG_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.readme]
 
@@ -246,7 +247,7 @@ def judged(language: str, directory: Path) -> dict[str, bool]:
         input="".join(request.line + "\n" for request in ALL.values()),
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS_MAX,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-2_000:] + done.stderr[-4_000:]

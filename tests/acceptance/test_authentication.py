@@ -150,9 +150,7 @@ async def test_an_api_key_expires_while_it_is_cached(service: Service, tenant: T
     soon = datetime.now(UTC) + timedelta(seconds=0.6)
     await service.sql("UPDATE api_keys SET expires_at = $2 WHERE id = $1", key.id, soon)
     await tenant.accepts(authorization=f"Bearer {key.secret}")
-    await eventually(
-        lambda: tenant.send(authorization=f"Bearer {key.secret}"), lambda answer: answer.status == 401, within=1.5
-    )
+    await eventually(lambda: tenant.send(authorization=f"Bearer {key.secret}"), lambda answer: answer.status == 401)
 
 
 @pytest.mark.rule("AUTH-08")
@@ -286,7 +284,6 @@ async def test_repeated_failures_make_that_user_wait(service: Service, tenant: T
     answer = await eventually(
         lambda: service.login(address, "a wrong password"),
         lambda seen: seen.status == 429 and int(seen.headers["Retry-After"]) >= 12,
-        within=120,
     )
     assert answer.is_refusal(429, "rate_limited")
     assert (await service.login(address, PASSWORD)).is_refusal(429, "rate_limited")
@@ -522,7 +519,7 @@ async def test_a_successful_login_does_not_excuse_guessing(service: Service, ten
         assert (await service.login(other, PASSWORD)).status == 200
         return await service.login(address, "a wrong password")
 
-    answer = await eventually(fail, lambda seen: seen.status == 429, within=60)
+    answer = await eventually(fail, lambda seen: seen.status == 429)
     assert answer.is_refusal(429, "rate_limited")
 
 

@@ -14,7 +14,7 @@ from tests.support.hostile_html import payloads
 from tests.support.service import Service
 
 pytestmark = [
-    pytest.mark.rare,
+    pytest.mark.nightly,
     pytest.mark.skipif(chromium() is None, reason="Chromium is missing: apt-get install chromium"),
 ]
 # Each page waits this long after its frame is loaded: hints such as preconnect come late.

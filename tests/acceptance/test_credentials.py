@@ -152,7 +152,7 @@ async def test_a_key_expires_on_time(tenant: Tenant) -> None:
     made = await new_key(tenant, expires_at=soon.isoformat())
     authorization = f"Bearer {made['secret']}"
     assert await status_of_sending(tenant, authorization) == 202
-    await eventually(lambda: status_of_sending(tenant, authorization), lambda status: status == 401, within=12)
+    await eventually(lambda: status_of_sending(tenant, authorization), lambda status: status == 401)
     for wrong in ("2020-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "tomorrow", "2030-01-01", "2030-01-01T00:00:00"):
         answer = await tenant.call("POST", "/v1/keys", {"name": "x", "expires_at": wrong})
         assert answer.is_refusal(400, "invalid_request")

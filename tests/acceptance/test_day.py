@@ -94,9 +94,7 @@ class Day:
         return recipient
 
     async def final(self, message_id: str) -> dict[str, Any]:
-        return await eventually(
-            lambda: self.recipient(message_id), lambda recipient: recipient["waiting"] is None, within=WAIT_SECONDS
-        )
+        return await eventually(lambda: self.recipient(message_id), lambda recipient: recipient["waiting"] is None)
 
     def publish(self, records: Iterable[dict[str, Any]]) -> None:
         for record in records:
@@ -192,9 +190,7 @@ async def send_with_a_new_key(day: Day) -> None:
     assert made.status == 201, made.raw
     day.key = made.body["secret"]
     # A verified domain is known in every process within seconds.
-    answer = await eventually(
-        lambda: day.send(f"first@{PLAIN_DESTINATION}"), lambda answer: answer.status == 202, within=WAIT_SECONDS
-    )
+    answer = await eventually(lambda: day.send(f"first@{PLAIN_DESTINATION}"), lambda answer: answer.status == 202)
     delivered = await day.final(answer.body["id"])
     assert delivered["status"] == "delivered"
     listed = (await day.get("/v1/keys"))["keys"]
@@ -204,9 +200,7 @@ async def send_with_a_new_key(day: Day) -> None:
 
 async def follow_a_greylisted_mail(day: Day) -> None:
     message_id = await day.accepted(f"greylist+1@{SECURE_DESTINATION}")
-    waiting = await eventually(
-        lambda: day.recipient(message_id), lambda recipient: recipient["status"] != "queued", within=WAIT_SECONDS
-    )
+    waiting = await eventually(lambda: day.recipient(message_id), lambda recipient: recipient["status"] != "queued")
     assert waiting["status"] == "deferred", waiting
     assert waiting["waiting"]["reason"] == "greylisted"
     assert f"greylisted by mx.{SECURE_DESTINATION}: 45" in waiting["waiting"]["text"]
@@ -328,7 +322,6 @@ class Watch:
         await eventually(
             lambda: self.selectors[signed_by],
             lambda number: number >= wanted,
-            within=WAIT_SECONDS,
             or_say=lambda: f"{self.selectors}, unverified: {self.unverified[:5]}",
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from posthouse.flows.account import exports
+from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer
 from tests.support.service import Tenant
 
@@ -163,7 +164,7 @@ class Unread:
         reader, self._writer = await asyncio.open_connection(sock=connection, limit=1024)
         request = f"GET {PATHS[0]} HTTP/1.1\r\nHost: x\r\nAuthorization: {self._token}\r\n\r\n"
         self._writer.write(request.encode())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             self.status = int((await reader.readline()).split()[1])
         return self
 

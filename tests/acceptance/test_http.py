@@ -11,7 +11,7 @@ import pytest
 from posthouse.compose.http import service_info
 from posthouse.entrypoints.http.routes.service import SmtpSubmission
 from posthouse.rules import ids
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.service import ABSENT, Service, Tenant, settings_for, settings_from
 
 HOSTILE = {
@@ -257,7 +257,7 @@ async def test_the_last_of_two_equal_keys_counts(regular: Tenant) -> None:
 @pytest.mark.rule("HTTP-09", "HTTP-10", "CODE-13")
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_json_is_refused_in_time(service: Service, regular: Tenant, name: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await regular.refuses(ABSENT, 400, "invalid_request", data=HOSTILE[name])
     assert (await service.request("GET", "/healthz")).status == 200
 
@@ -267,7 +267,7 @@ async def test_hostile_json_is_refused_in_time(service: Service, regular: Tenant
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_json_is_refused_under_v1_too(regular: Tenant, path: str, name: str) -> None:
     authorization = await regular.jwt()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         answer = await regular.service.request(
             "POST",
             path,

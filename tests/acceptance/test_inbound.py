@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import preloaded
+from tests.support.eventually import HANG_SECONDS
 from tests.support.feedback_loop import FeedbackLoop
 from tests.support.inbound_reports import VACATION, bounce, complaint
 from tests.support.server_process import environment
@@ -66,7 +67,7 @@ async def came_back(listeners: SmtpListeners, raw: bytes, to: str, source: str =
     """As any mail server would send it; by default from the address of the server that took the mail."""
 
     def bring() -> None:
-        with smtplib.SMTP(HOST, listeners.inbound_port, timeout=20, source_address=(source, 0)) as client:
+        with smtplib.SMTP(HOST, listeners.inbound_port, timeout=HANG_SECONDS, source_address=(source, 0)) as client:
             assert client.sendmail("", [to], raw) == {}
 
     await asyncio.to_thread(bring)

@@ -12,15 +12,16 @@ from sysconfig import get_path
 
 import pytest
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service import Service
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "test-your-mail.md"
-RUN_SECONDS_MAX = 120
 HTML = '<p>Welcome.</p><p><a href="https://app.example.com/confirm/8f2c">Confirm</a></p>'
 # What replaces the reader's application in the page's pytest code.
 SIGN_UP = """
 import json, os, urllib.request, uuid
 import pytest
+
 
 @pytest.fixture
 def sign_up():
@@ -78,7 +79,7 @@ async def ran(service: Service, *command: str) -> None:
     mail = json.dumps({"from": f"news@{tenant.domain}", "subject": "Confirm your address", "html": HTML})
     environment = {**os.environ, "POSTHOUSE_URL": service.url, "POSTHOUSE_KEY": key, "MAIL": mail}
     done = await asyncio.to_thread(
-        subprocess.run, command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False
+        subprocess.run, command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -106,5 +107,5 @@ def test_the_playwright_code_of_the_page_is_typescript(tmp_path: Path) -> None:
     # An older Node can't read TypeScript: there, the single type of the page is taken out by hand.
     target.write_text(code("typescript").replace(": { label: string }", ""))
     strip.write_text(STRIP)
-    subprocess.run([node(), str(strip), str(source), str(target)], check=True, timeout=RUN_SECONDS_MAX)
-    subprocess.run([node(), "--check", str(target)], check=True, timeout=RUN_SECONDS_MAX)
+    subprocess.run([node(), str(strip), str(source), str(target)], check=True, timeout=HANG_SECONDS)
+    subprocess.run([node(), "--check", str(target)], check=True, timeout=HANG_SECONDS)

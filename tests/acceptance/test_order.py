@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, Service, Tenant, basic
 
@@ -46,7 +46,7 @@ async def test_100_continue_is_sent_only_for_a_wanted_body(
         f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\nIdempotency-Key: x\r\n"
         f"Content-Type: application/json\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n".encode()
     )
-    assert (await asyncio.wait_for(reader.readline(), 5)).split()[1] == status
+    assert (await asyncio.wait_for(reader.readline(), HANG_SECONDS)).split()[1] == status
     writer.close()
 
 

@@ -115,7 +115,7 @@ async def test_mail_that_failed_at_a_dead_destination_is_sent_again_once(
     await check(await asyncio.to_thread(new_database), tmp_path, 150)
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @pytest.mark.rule("RSD-03")
 async def test_5_000_messages_that_failed_at_a_dead_destination_are_sent_again_once(
     new_database: Callable[[], str], tmp_path: Path

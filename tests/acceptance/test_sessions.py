@@ -272,7 +272,7 @@ async def test_changing_a_password_needs_the_old_and_a_long_new_password(tenant:
     async def guess() -> Answer:
         return await ada.call("POST", "password", wrong)
 
-    waiting = await eventually(guess, lambda seen: seen.status == 429, within=120)
+    waiting = await eventually(guess, lambda seen: seen.status == 429)
     assert waiting.is_refusal(429, "rate_limited")
 
 
@@ -386,7 +386,7 @@ async def test_guessing_codes_from_many_networks_makes_the_user_wait(service: Se
             return response.status
 
     assert [await guess() for _ in range(5)] == [401] * 5
-    await eventually(guess, lambda status: status == 429, within=120)
+    await eventually(guess, lambda status: status == 429)
     # Other users don't wait: the networks were cleared by the right password.
     assert (await bob.login()).status == 200
 

@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service import ABSENT, Service, Tenant
 
 MIB = 1024 * 1024
@@ -60,11 +61,11 @@ async def test_a_chunked_body_is_refused_as_soon_as_it_passes_16_mib(service: Se
         while not answered.done() and written < 64 * MIB:
             writer.write(chunk)
             written += 0x10000
-            await asyncio.wait_for(writer.drain(), 5)
+            await asyncio.wait_for(writer.drain(), HANG_SECONDS)
             await asyncio.sleep(0)
     except ConnectionError:
         pass
-    response = await asyncio.wait_for(answered, 5)
+    response = await asyncio.wait_for(answered, HANG_SECONDS)
     assert response.startswith(b"HTTP/1.1 413")
     assert written <= 32 * MIB
     writer.close()

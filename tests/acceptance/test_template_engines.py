@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from posthouse.rules.credential import Scope
+from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, Tenant
 
@@ -21,7 +22,6 @@ ORDER = {
     "engine": "handlebars",
 }
 ITEMS = [{"name": "Tea <fine>", "mark": "<b>!</b>"}, {"name": "Cup"}]
-PUSH_SECONDS_MAX = 120
 
 
 async def preview(tenant: Tenant, alias: str, **body: object) -> Answer:
@@ -148,7 +148,7 @@ def _run(tenant: Tenant, key: str, directory: Path, *options: str) -> "subproces
         env={**os.environ, "POSTHOUSE_URL": tenant.service.url, "POSTHOUSE_KEY": key},
         capture_output=True,
         text=True,
-        timeout=PUSH_SECONDS_MAX,
+        timeout=HANG_SECONDS,
         check=False,
     )
 

@@ -66,7 +66,7 @@ async def log_of(tenant: Tenant, is_wanted: Callable[[dict[str, Any]], bool], nu
         deliveries: list[dict[str, Any]] = (await tenant.call("GET", "/v1/webhook/deliveries")).body["deliveries"]
         return deliveries
 
-    return await eventually(read, lambda log: len(log) == number and all(map(is_wanted, log)), within=SENT_SECONDS_MAX)
+    return await eventually(read, lambda log: len(log) == number and all(map(is_wanted, log)))
 
 
 @pytest.mark.rule("HOOK-16")
@@ -150,9 +150,9 @@ async def test_a_url_that_never_answered_gets_few_calls_until_it_does(
     url = f"https://{NAME}:{webhook_receiver.port}/answers"
     assert (await tenant.call("PUT", "/v1/webhook", {"url": url})).status == 200
     assert (await tenant.call("POST", "/v1/webhook/ping")).status == 202
-    await eventually(lambda: bool(came(webhook_receiver, "/answers")), within=SENT_SECONDS_MAX)
+    await eventually(lambda: bool(came(webhook_receiver, "/answers")))
     await tenant.accepts(tenant.mail(to=[f"delivered+{number}@{SIMULATOR}" for number in range(FEW * 3)]))
-    await eventually(lambda: len(came(webhook_receiver, "/answers")) > FEW * 3, within=SENT_SECONDS_MAX)
+    await eventually(lambda: len(came(webhook_receiver, "/answers")) > FEW * 3)
 
 
 @pytest.mark.rule("HOOK-19", "ALT-05")
@@ -168,7 +168,7 @@ async def test_owners_get_an_email_when_the_webhook_failed_for_days(
     await service.sql("UPDATE endpoints SET failing_since = now() - interval '2 days' WHERE account_id = $1", tenant.id)
     for _ in range(2):
         await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
-    (text,) = await eventually(lambda: service.mailed_texts(owner), lambda texts: bool(texts), within=SENT_SECONDS_MAX)
+    (text,) = await eventually(lambda: service.mailed_texts(owner), lambda texts: bool(texts))
     assert NAME in text
     assert "/v1/webhook/ping" in text
     await log_of(tenant, lambda delivery: delivery["attempt"] >= 1, 2)

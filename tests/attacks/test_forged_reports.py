@@ -22,6 +22,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.wire.dns import Resolver
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.eventually import HANG_SECONDS
 from tests.support.feedback_loop import FeedbackLoop, complaint_check
 from tests.support.inbound_reports import bounce, complaint
 from tests.support.nameserver import Nameserver
@@ -89,7 +90,7 @@ async def _send(port: int, reports: Sequence[ForgedReport]) -> list[bytes]:
 
     async def reply() -> bytes:
         while True:
-            line = await asyncio.wait_for(reader.readline(), 30)
+            line = await asyncio.wait_for(reader.readline(), HANG_SECONDS)
             assert line
             if line[3:4] != b"-":
                 return line

@@ -94,7 +94,7 @@ async def test_wrong_credentials_are_limited_and_right_ones_are_not(service: Ser
     await tenant.accepts()
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "request_line",
     [

@@ -103,7 +103,7 @@ async def test_a_short_trailer_and_small_chunks_are_read(service: Service) -> No
     assert answer.is_accepted()
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 async def test_another_client_is_served_meanwhile(http_process: ServerProcess, service: Service) -> None:
     tenant = await service.account()
     await measure(tenant.accepts, 10)

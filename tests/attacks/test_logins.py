@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.server_process import start_service
 from tests.support.service import PASSWORD
 
@@ -18,7 +19,7 @@ LOGINS = 8
 FAILURES = 50
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 async def test_wrong_logins_from_a_shared_address_lock_no_user_out(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -40,7 +41,7 @@ async def test_wrong_logins_from_a_shared_address_lock_no_user_out(
                     has_failed.set()
 
         attack = [asyncio.create_task(guess(f"g{number}")) for number in range(GUESSERS)]
-        await asyncio.wait_for(has_failed.wait(), 120)
+        await asyncio.wait_for(has_failed.wait(), HANG_SECONDS)
         logins = [(await service.login(victim, PASSWORD)).status for _ in range(LOGINS)]
         is_over = True
         await asyncio.gather(*attack)

@@ -142,7 +142,7 @@ async def measure(stage: Stage, victim: Victim, scene: Scene) -> Measured:
     return measured
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_fleet", [False, True], ids=["process", "fleet"])
 @pytest.mark.parametrize("scene", [pytest.param(scene, id=scene.worst) for scene in SCENES])
 async def test_a_noisy_neighbour_delays_no_other_tenant(

@@ -55,7 +55,7 @@ async def busy(attacker: Tenant) -> AsyncIterator[None]:
         await asyncio.gather(*attack)
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 async def test_revoked_keys_delay_no_neighbour(new_database: Callable[[], str], tmp_path: Path) -> None:
     service = await start_service(await asyncio.to_thread(new_database), tmp_path / "server.log")
     try:

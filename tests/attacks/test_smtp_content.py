@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service import Tenant
 from tests.support.service_processes import RETURN_PATH_DOMAIN, ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 MIB = 1024 * 1024
 SESSIONS = 27
@@ -87,6 +88,6 @@ async def test_sessions_that_stall_end_within_a_minute(processes: ServiceProcess
     tenant = await processes.service.account()
     async with listeners.session(tenant) as line:
         await begin(line, "ada@example.org", 5 * MIB)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             reply = (await line.reader.readline()).decode()
     assert reply.startswith("421 4.4.2")

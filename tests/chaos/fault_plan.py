@@ -28,13 +28,14 @@ from rich.live import Live
 from rich.table import Table
 
 from tests.support.audit_report import audit_result, is_failed, show, write
+from tests.support.eventually import HANG_SECONDS
 from tests.support.fresh_database import fresh_database
 from tests.support.nats import PrivateNats
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.whole_service import PARTS, WholeService, log_directory, start_whole_service
 from tools.private_postgres import PrivatePostgres, StopMode
 
-IDLE_SECONDS_MAX: Final = 300.0
+IDLE_SECONDS_MAX: Final = 3 * HANG_SECONDS
 PROGRESS_SECONDS: Final = 15.0
 # Only a long delay of the database should cost a worker its lease. After a death its claims wait this long.
 WORKER_LEASE_SECONDS: Final = "6"

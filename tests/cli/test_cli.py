@@ -19,7 +19,7 @@ import pytest
 
 from posthouse.config.text import generated
 from tests.support import preloaded
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import make_older_than_1_0
 from tests.support.nameserver import Nameserver
 from tools.private_nats import PrivateNats
@@ -272,7 +272,7 @@ def test_tracing_without_its_extra_is_refused_with_what_to_install(terminal: Ter
         env={**terminal.environment, "POSTHOUSE_TRACING__SHARE": "0.5"},
         capture_output=True,
         text=True,
-        timeout=COMMAND_SECONDS_MAX,
+        timeout=HANG_SECONDS,
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert 'install "posthouse[otel]"' in done.stderr
@@ -298,7 +298,7 @@ def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[st
             asyncio.run(_wait_for_partitions(terminal))
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        output, _ = process.communicate(timeout=HANG_SECONDS)
     finally:
         process.kill()
     assert process.returncode in (0, -signal.SIGTERM), output
@@ -377,7 +377,7 @@ async def _drop_partitions(terminal: Terminal) -> None:
 
 async def _wait_for_partitions(terminal: Terminal) -> None:
     connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
-    await eventually(lambda: connection.fetch(_PARTITIONS), within=COMMAND_SECONDS_MAX)
+    await eventually(lambda: connection.fetch(_PARTITIONS))
     await connection.close()
 
 
@@ -385,7 +385,7 @@ def _wait_for_http(port: int, process: "subprocess.Popen[str]") -> None:
     deadline = time.monotonic() + COMMAND_SECONDS_MAX
     while True:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=1).close()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=HANG_SECONDS).close()
         except urllib.error.HTTPError:
             return
         except OSError:

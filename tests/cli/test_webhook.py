@@ -30,7 +30,7 @@ from posthouse.randomness import SystemRandomness
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
 from tests.support.delivery_steps import open_delivery_steps
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.server_process import ServerProcess
 from tests.support.service import PASSWORD, Tenant, settings_for
 from tests.support.webhook_receiver import WebhookReceiver
@@ -41,7 +41,6 @@ T = 1_794_726_000
 NOW = datetime(2026, 11, 15, 7, 0, tzinfo=UTC)
 LOGIN = Login("ada@example.com", "correct horse")
 COMMAND_SECONDS_MAX = 60
-SOON_SECONDS_MAX = 10
 
 
 def event_body(number: int = 0, **given: Any) -> bytes:
@@ -185,7 +184,7 @@ async def followed(
 ) -> list[bytes]:
     """The feed's first `count` events."""
     found: list[bytes] = []
-    async with aiohttp.ClientSession() as http, asyncio.timeout(SOON_SECONDS_MAX):
+    async with aiohttp.ClientSession() as http, asyncio.timeout(HANG_SECONDS):
         async for values in Feed(http, server.url, access, say, pause_seconds=0.01).events(back):
             found.append(webhook_events.as_sent(values))
             if len(found) == count:
@@ -280,7 +279,7 @@ async def listening_to(chosen: ListenOptions) -> AsyncIterator[str]:
     said: asyncio.Queue[str] = asyncio.Queue()
     task = asyncio.create_task(webhook_listener.listen(chosen, said.put_nowait))
     try:
-        yield (await asyncio.wait_for(said.get(), SOON_SECONDS_MAX)).removeprefix("Listening on ")
+        yield (await asyncio.wait_for(said.get(), HANG_SECONDS)).removeprefix("Listening on ")
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -321,10 +320,10 @@ async def test_slow_senders_hold_a_bounded_number_of_places() -> None:
         async def status() -> int | None:
             return (await webhook_listener.send(http, url, SECRET, event_body())).status
 
-        await eventually(status, lambda seen: seen == 503, within=SOON_SECONDS_MAX)
+        await eventually(status, lambda seen: seen == 503)
         for writer in writers:
             writer.close()
-        await eventually(status, lambda seen: seen == 200, within=SOON_SECONDS_MAX)
+        await eventually(status, lambda seen: seen == 200)
 
 
 async def test_a_port_in_use_is_reported() -> None:
@@ -335,7 +334,7 @@ async def test_a_port_in_use_is_reported() -> None:
 
 
 async def test_the_feeds_events_reach_the_listener_verified(capsys: pytest.CaptureFixture[str]) -> None:
-    async with opened(FeedServer([event_body(0), event_body(1)])) as server, asyncio.timeout(SOON_SECONDS_MAX):
+    async with opened(FeedServer([event_body(0), event_body(1)])) as server, asyncio.timeout(HANG_SECONDS):
         chosen = options(url=server.url, access=LOGIN, back=timedelta(minutes=1), events_max=2, as_json=False)
         await webhook_listener.listen(chosen, lambda _: None)
     shown = capsys.readouterr().out
@@ -352,7 +351,7 @@ async def test_a_program_gets_what_the_service_would_send(
     async with (
         opened(FeedServer(bodies)) as server,
         WebhookReceiver(None) as webhook_receiver,
-        asyncio.timeout(SOON_SECONDS_MAX),
+        asyncio.timeout(HANG_SECONDS),
     ):
         forward = f"http://127.0.0.1:{webhook_receiver.port}/status/422"
         await webhook_listener.listen(
@@ -459,11 +458,11 @@ async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url:
             env=environment(PASSWORD=PASSWORD), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
-        line = json.loads(await asyncio.wait_for(process.stdout.readline(), COMMAND_SECONDS_MAX))
+        line = json.loads(await asyncio.wait_for(process.stdout.readline(), HANG_SECONDS))
         assert line["verdict"] == "genuine"
         assert webhook_events.as_sent(line["event"]) == stored
         process.send_signal(signal.SIGINT)
-        _, errors = await asyncio.wait_for(process.communicate(), SOON_SECONDS_MAX)
+        _, errors = await asyncio.wait_for(process.communicate(), HANG_SECONDS)
         assert process.returncode == 0
         lines = errors.decode().splitlines()
         assert lines[0].startswith("The secret of this session is whsec_")

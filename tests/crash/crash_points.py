@@ -24,14 +24,14 @@ from rich.console import Console
 from posthouse import crash
 from tests.support import inbound_reports
 from tests.support.audit_report import audit_result, is_failed, show, write
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import fresh_database
 from tests.support.service import uuid
 from tests.support.smtp_listeners import dotted
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
 
 # The part that passes a point, and the pass at which it dies: late enough to be busy.
-ERASED_SECONDS_MAX: Final = 300.0
+ERASED_SECONDS_MAX: Final = 3 * HANG_SECONDS
 PART_OF: Final = {
     "accept": "http",
     "cancel": "http",
@@ -63,7 +63,7 @@ PASSES: Final = {
     "notification": 8,
 }
 DEATH_SECONDS_MAX: Final = 120.0
-IDLE_SECONDS_MAX: Final = 300.0
+IDLE_SECONDS_MAX: Final = 3 * HANG_SECONDS
 OLD_DAY: Final = (
     "CREATE TABLE IF NOT EXISTS bodies_20200101 PARTITION OF bodies FOR VALUES FROM"
     " ('016f5e66-e800-7000-8000-000000000000') TO ('016f638d-4400-7000-8000-000000000000')"
@@ -160,7 +160,6 @@ async def _wait_for_new_worker(whole_service: WholeService) -> None:
     await eventually(
         lambda: whole_service.processes.service.value(query),
         lambda ids: not set(ids or ()) <= set(known or ()),
-        within=DEATH_SECONDS_MAX,
     )
 
 
@@ -173,7 +172,6 @@ async def _cancel_mail(whole_service: WholeService) -> None:
     sent = await eventually(
         lambda: tenant.send(mail, key=f"later-{send_at}"),  # the load has numbered keys
         lambda answer: answer.status == 202,
-        within=DEATH_SECONDS_MAX,
     )
     with contextlib.suppress(OSError, aiohttp.ClientError):
         await tenant.cancel(sent.body["id"])
@@ -182,7 +180,7 @@ async def _cancel_mail(whole_service: WholeService) -> None:
 async def _send_bounce(whole_service: WholeService) -> None:
     """Sends a bounce of a delivered message."""
     await whole_service.listeners.open(whole_service.running["inbound"], whole_service.listeners.inbound_port)
-    line = (await eventually(whole_service.processes.lines, within=DEATH_SECONDS_MAX))[-1]
+    line = (await eventually(whole_service.processes.lines))[-1]
     bounce = inbound_reports.bounce(line["recipient"], to=line["sender"])
     async with whole_service.listeners.line(is_secure=False, port=whole_service.listeners.inbound_port) as connection:
         await connection.say("EHLO mx.example.org", "MAIL FROM:<>", f"RCPT TO:<{line['sender']}>", "DATA")
@@ -245,9 +243,7 @@ async def _run_forgetting(whole_service: WholeService, point: str) -> None:
     mail = tenant.mail(content="forget", to=f"{point}@{whole_service.domains[0]}")
     sent = await tenant.send(mail, key=f"forget-{point}")
     number = uuid(sent.body["id"])
-    await eventually(
-        lambda: service.value(f"SELECT open_count = 0 FROM messages WHERE id = '{number}'"), within=DEATH_SECONDS_MAX
-    )
+    await eventually(lambda: service.value(f"SELECT open_count = 0 FROM messages WHERE id = '{number}'"))
     assert await asyncio.to_thread(whole_service.maintenance, point) == -9, point
     assert await asyncio.to_thread(whole_service.maintenance) == 0
     assert await service.value(f"SELECT count(*) FROM bodies WHERE message_id = '{number}'") == 0
@@ -262,7 +258,7 @@ async def _run_erasure(whole_service: WholeService, point: str) -> None:
     address = f"{point}@{whole_service.domains[0]}"
     sent = uuid((await tenant.send(tenant.mail(to=address), key=point)).body["id"])
     is_final = "SELECT open_count = 0 FROM messages WHERE id = $1"
-    await eventually(lambda: service.value(is_final, sent), within=DEATH_SECONDS_MAX)
+    await eventually(lambda: service.value(is_final, sent))
     # These are cancelled: a second copy that arrives would count as a duplicate.
     later = tenant.mail(to=address, send_at=(datetime.now(UTC) + timedelta(days=1)).isoformat())
     for number in range(2):

@@ -25,7 +25,7 @@ from tests.support.dashboard_pages import (
 from tests.support.dashboard_service import DashboardService
 from tests.support.service import PASSWORD, Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 Faults = dict[str, list[str]]
 

@@ -8,7 +8,7 @@ from tests.support.dashboard_pages import axe_faults, settled, shot
 from tests.support.dashboard_service import DashboardService
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 # The page asks DNS every 10 seconds.
 PATIENCE = 60_000

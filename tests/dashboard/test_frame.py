@@ -18,13 +18,13 @@ from posthouse.mail.render import framed
 from tests.support.connection_trap import ConnectionTrap
 from tests.support.dashboard_browser import FRAME, Pages
 from tests.support.dashboard_pages import settled
+from tests.support.eventually import HANG_SECONDS
 from tests.support.hostile_html import payloads
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 # Hints such as preconnect come late.
 QUIET_SECONDS: Final = 3.0
-CONNECTED_SECONDS_MAX: Final = 30.0
 
 SHOW: Final = """([name, html, remote, sandboxed, inert]) => {
   const form = document.createElement("form");
@@ -105,7 +105,7 @@ async def test_remote_pictures_load_only_when_asked_for(shown: Shown) -> None:
     await asyncio.sleep(QUIET_SECONDS)
     assert trap.connections == 0
     await shown.page.evaluate(SHOW, ["with", html, "1", True, True])
-    async with asyncio.timeout(CONNECTED_SECONDS_MAX):
+    async with asyncio.timeout(HANG_SECONDS):
         await trap.came.wait()
 
 
@@ -167,7 +167,7 @@ async def test_without_renaming_the_test_fails(pages: Pages) -> None:
 async def connects(trap: ConnectionTrap, action: Awaitable[object]) -> None:
     """What the browser does while it connects to the trap may never end."""
     doing = asyncio.ensure_future(action)
-    async with asyncio.timeout(CONNECTED_SECONDS_MAX):
+    async with asyncio.timeout(HANG_SECONDS):
         await trap.came.wait()
     doing.cancel()
     await asyncio.gather(doing, return_exceptions=True)

@@ -8,7 +8,7 @@ from tests.support.dashboard_browser import WIDTHS, Pages
 from tests.support.dashboard_pages import newest_message, opened, operator_pages, operators_page, page_paths, settled
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 SIDEWAYS: Final = """() => {
   const { scrollWidth, clientWidth } = document.documentElement;

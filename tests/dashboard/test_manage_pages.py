@@ -11,7 +11,7 @@ from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import settled
 from tests.support.service import PASSWORD, Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 
 async def test_a_member_changes_role_and_is_removed(pages: Pages, tenant: Tenant) -> None:

@@ -12,7 +12,7 @@ from tests.support.dashboard_pages import axe_faults, settled
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 PATIENCE = 60_000
 

@@ -11,7 +11,7 @@ from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 
 async def test_a_message_shows_its_attempts_content_webhooks_and_credits(

@@ -10,7 +10,7 @@ from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DESTINATION
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 
 async def test_messages_are_filtered_by_what_is_typed_and_chosen(pages: Pages, full_account: Tenant) -> None:

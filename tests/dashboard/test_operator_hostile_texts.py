@@ -12,7 +12,7 @@ from tests.support.dashboard_pages import operator_pages, operators_page, visite
 from tests.support.hostile_html import payloads
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 NAMES: Final = ("script", "event handlers", "nested frame", "picture", "style", "javascript link", "breaking out")
 STATEMENTS: Final = """

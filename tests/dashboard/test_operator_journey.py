@@ -12,7 +12,7 @@ from tests.support.dashboard_pages import opened, operators_page, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 WITHIN = 120.0
 SOURCE = "127.0.0.1"

@@ -7,7 +7,7 @@ from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 HEALED_MILLISECONDS_MAX = 90_000
 

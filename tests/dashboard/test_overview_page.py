@@ -10,7 +10,7 @@ from tests.support.dashboard_pages import axe_faults, settled, shot
 from tests.support.dashboard_service import DashboardService
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 # Usage is counted up to a minute ago, every few seconds, and the page asks every 30.
 PATIENCE = 240_000

@@ -21,7 +21,7 @@ from tests.support.declared_access import NEEDED, OWN
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 LACKS_FACTOR: Final = "owner without the required second factor"
 KINDS: Final = (*(role.value for role in Role), LACKS_FACTOR)
@@ -143,7 +143,7 @@ async def _use(page: Page, operation: str, answers: list[Response]) -> str | Non
     async def has_effect() -> bool:
         return page.url != before or bool(asked()) or await page.locator(POPUP).count() > 0
 
-    await eventually(has_effect, within=ANSWER_SECONDS_MAX)
+    await eventually(has_effect)
     if asked() and asked()[-1].status == HTTPStatus.TOO_MANY_REQUESTS:
         # The test was here a moment ago: after the wait that the service states, the page or another click does it.
         await asyncio.sleep(int(asked()[-1].headers["retry-after"]))
@@ -152,7 +152,7 @@ async def _use(page: Page, operation: str, answers: list[Response]) -> str | Non
         async def is_taken() -> bool:
             return asked()[-1].status != HTTPStatus.TOO_MANY_REQUESTS
 
-        await eventually(is_taken, within=ANSWER_SECONDS_MAX)
+        await eventually(is_taken)
     if await page.locator(POPUP).count():
         await page.keyboard.press("Escape")
         await expect(page.locator(POPUP)).to_have_count(0)

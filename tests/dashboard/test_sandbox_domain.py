@@ -11,7 +11,7 @@ from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.operator_client import Operator
 from tests.support.service import PASSWORD, SENDER_DOMAIN, settings_for, settings_from
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 
 async def test_the_first_mail_of_a_new_account_needs_no_dns(pages: Pages, dashboard: DashboardService) -> None:

@@ -13,7 +13,7 @@ from tests.support.dashboard_service import DashboardService, run_dashboard_serv
 from tests.support.service import Tenant
 from tests.support.service_processes import HOSTNAME
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 PATIENCE = 60_000
 

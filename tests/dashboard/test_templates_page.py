@@ -7,7 +7,7 @@ from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import axe_faults, settled, shot
 from tests.support.service import Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 PATIENCE = 60_000
 

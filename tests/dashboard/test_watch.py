@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.dashboard_browser import Pages
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 PICTURE = "(src) => new Promise((end) => { const it = new Image(); it.onload = it.onerror = end; it.src = src; })"
 

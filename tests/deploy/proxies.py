@@ -64,7 +64,7 @@ async def running(name: str, upstream_port: int, directory: Path) -> AsyncIterat
     words = {NGINX: _nginx, CADDY: _caddy}[name](authority, proxy.port, upstream_port)
     process = _started([program, *words], directory)
     try:
-        await eventually(lambda: _is_open(process, proxy.port), within=30)
+        await eventually(lambda: _is_open(process, proxy.port))
         yield proxy
     finally:
         process.terminate()

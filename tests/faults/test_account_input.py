@@ -32,6 +32,7 @@ from tests.support import corpus
 from tests.support.bad_input import TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, PUBLIC
+from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer, check_every_answer
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally
 from tests.support.nameserver import Nameserver
@@ -310,7 +311,7 @@ def try_operation(bench: Bench, operation: Operation, generated: Any, role: Role
         # Odd credentials are for other tests: here it is known who asks.
         case.headers = {name: value for name, value in (case.headers or {}).items() if name.lower() != "authorization"}
         started = time.monotonic()
-        response = case.call(headers=headers, timeout=10)
+        response = case.call(headers=headers, timeout=HANG_SECONDS)
         seconds = time.monotonic() - started
         case.validate_response(response, checks=CHECKS)
         given_headers = {name.title().replace("-Id", "-ID"): values[0] for name, values in response.headers.items()}

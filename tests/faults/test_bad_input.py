@@ -24,6 +24,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from tests.support import corpus
 from tests.support.bad_input import TIMES, TRIED, inputs
 from tests.support.database_checks import database_faults
+from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
 from tests.support.server_process import ServerProcess
@@ -122,7 +123,7 @@ def stalled(tenant: Tenant) -> dict[str, bytes]:
 
 def stall(port: int, name: str, sent: bytes, ended: dict[str, float]) -> None:
     """Sends a part of a request and waits for what the server makes of it."""
-    with socket.create_connection(("127.0.0.1", port), timeout=STALL_SECONDS_MAX) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG_SECONDS) as connection:
         connection.sendall(sent)
         started = time.monotonic()
         try:
@@ -331,7 +332,7 @@ def check_raw(bench: Bench, probe: HttpProbe, request: corpus.RawRequest, answer
 def test_a_long_header_costs_little_memory(bench: Bench, probe: HttpProbe) -> None:
     before = bench.server.resident_bytes()
     head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: "
-    with socket.create_connection(("127.0.0.1", bench.server.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", bench.server.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(head)
         try:
             for _ in range(64):
@@ -346,7 +347,7 @@ def test_a_long_header_costs_little_memory(bench: Bench, probe: HttpProbe) -> No
 def test_a_slow_but_steady_body_is_accepted(bench: Bench, probe: HttpProbe) -> None:
     body = json.dumps(bench.tenant.mail()).encode()
     head = f"POST /emails HTTP/1.1\r\nHost: x\r\nAuthorization: {bench.tenant.basic}\r\nIdempotency-Key: slow\r\n"
-    with socket.create_connection(("127.0.0.1", bench.server.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", bench.server.port), timeout=HANG_SECONDS) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
         for start in range(0, len(body), 20):
             connection.sendall(body[start : start + 20])
@@ -430,7 +431,7 @@ def try_operation(bench: Bench, operation: Any, mode: GenerationMode) -> None:
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Any) -> None:
         started = time.monotonic()
-        response = case.call(headers=headers, timeout=10)
+        response = case.call(headers=headers, timeout=HANG_SECONDS)
         seconds = time.monotonic() - started
         bench.tally.inputs[f"schema, {mode.value}"] += 1
         bench.tally.statuses[response.status_code] += 1

@@ -15,7 +15,7 @@ import pytest_asyncio
 from posthouse.rules import ids
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.postgres import Database
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.http_answer import Answer
 from tests.support.http_load import HttpLoad
 from tests.support.replicated_postgres import ANY_ONE, Node, ReplicatedPostgres, replicated_postgres
@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 DATABASE = "failover"
 # On a machine that may stand still for a while; `make test-failover` measures.
 BACK_SECONDS_MAX = 15.0
-UNSAFE_SECONDS_MAX = 15.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -63,13 +62,13 @@ async def tenant(service: Service) -> Tenant:
 
 
 async def until_accepted(send: Callable[[], Awaitable[Answer]]) -> Answer:
-    return await eventually(send, lambda answer: answer.status == 202, within=BACK_SECONDS_MAX)
+    return await eventually(send, lambda answer: answer.status == 202)
 
 
 async def test_a_primary_that_waits_for_no_standby_is_refused(cluster: ReplicatedPostgres, tenant: Tenant) -> None:
     await tenant.accepts()
     await cluster.primary.execute("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()")
-    refused = await eventually(tenant.send, lambda answer: answer.status != 202, within=UNSAFE_SECONDS_MAX)
+    refused = await eventually(tenant.send, lambda answer: answer.status != 202)
     assert (refused.status, refused.code) == (503, "service_unavailable")
     for _ in range(5):
         assert (await tenant.send()).status == 503
@@ -82,7 +81,7 @@ async def test_a_primary_that_waits_for_no_standby_is_refused(cluster: Replicate
 async def changed_locally(node: Node, change: str, tenant: Tenant) -> None:
     """Changes the account's rows without waiting for a standby; caches are notified."""
     connection = await asyncpg.connect(
-        node.running.url(DATABASE), server_settings={"synchronous_commit": "local"}, timeout=10
+        node.running.url(DATABASE), server_settings={"synchronous_commit": "local"}, timeout=HANG_SECONDS
     )
     async with connection.transaction():
         await connection.execute(change, tenant.id)
@@ -142,7 +141,7 @@ async def test_statements_at_a_frozen_primary_end_once_another_server_took_over(
     async def ask(begun: asyncio.Event) -> None:
         async with database.connection() as connection:
             begun.set()
-            await connection.fetchval("SELECT pg_sleep(30)", timeout=60)
+            await connection.fetchval("SELECT pg_sleep(600)", timeout=600)
 
     begun = asyncio.Event()
     asking = asyncio.create_task(ask(begun))
@@ -152,7 +151,7 @@ async def test_statements_at_a_frozen_primary_end_once_another_server_took_over(
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT NOT pg_is_in_recovery()")
         with pytest.raises(Refusal, match=Code.SERVICE_UNAVAILABLE):
-            await asyncio.wait_for(asking, 5)
+            await asyncio.wait_for(asking, HANG_SECONDS)
     await database.close()
     await asyncio.to_thread(old.kill)
     await cluster.add_standby(old)

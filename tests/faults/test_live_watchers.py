@@ -21,7 +21,7 @@ from tests.support.live_stream import LiveStream, open_stream
 from tests.support.server_process import start_service
 from tests.support.service import JWT_SECRET, Service, Tenant
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 WATCHERS: Final = 500
 USERS: Final = 50

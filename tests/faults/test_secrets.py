@@ -25,7 +25,7 @@ from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.seal import Sealer
 from tests.support import live_stream, webhook_accounts
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.http_answer import Answer
 from tests.support.otlp_collector import OtlpCollector
 from tests.support.service import JWT_SECRET, PASSWORD, PEPPER, SEAL_KEY, Tenant, basic, service_settings
@@ -44,7 +44,6 @@ DATABASE_PASSWORD: Final = "the-databases-own-9QwXz"
 WRONG: Final = "wr0ng-Pl4ce+of/a=secret Kq7"
 STRAY_KEY: Final = "ph_live_strayKeyThatNobodyEverMade77"
 LOST_TABLES: Final = ("users", "credentials", "api_keys", "sessions", "invitations", "endpoints", "messages")
-LONGEST_SECONDS: Final = 30.0
 SPANS: Final = frozenset({"POST /emails", "submission", "commit", "deliver", "smtp", "record", "webhook", "call"})
 
 
@@ -145,7 +144,7 @@ def scraped(processes: ServiceProcesses) -> list[tuple[str, bytes]]:
     first = int(processes.settings["MONITORING__PORT"])
     found = []
     for port in range(first, first + len(processes.parts)):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG_SECONDS) as answer:
             found.append((f"metrics {port}", answer.read()))
     return found
 
@@ -308,7 +307,7 @@ async def wait_for_mail(processes: ServiceProcesses) -> None:
         number: int = await processes.service.value("SELECT count(*) FROM delivery_schedule")
         return number
 
-    await eventually(waiting, lambda number: number == 0, within=LONGEST_SECONDS)
+    await eventually(waiting, lambda number: number == 0)
 
 
 async def in_trouble(
@@ -356,7 +355,7 @@ async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp
         await wrongly_used(recorder, tenant, owner)
         await in_trouble(recorder, proxy, listeners, tenant, owner, database_url)
         await asyncio.sleep(1)  # for code that logs what it could not do
-        await eventually(lambda: {span.name for span in collector.spans}, SPANS.issubset, within=LONGEST_SECONDS)
+        await eventually(lambda: {span.name for span in collector.spans}, SPANS.issubset)
         spans = [("spans", body) for body in collector.bodies]
         said = [*logs(tmp_path), *await asyncio.to_thread(scraped, processes), *spans]
         kept = await tables(database_url)

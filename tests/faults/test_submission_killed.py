@@ -49,13 +49,13 @@ def forked(processes: ServiceProcesses, listeners: SmtpListeners, tmp_path: Path
 
 
 async def accepted(load: SmtpLoad, count: int) -> None:
-    await eventually(lambda: len(load.accepted), lambda number: number >= count, within=LOAD_SECONDS_MAX)
+    await eventually(lambda: len(load.accepted), lambda number: number >= count)
 
 
 async def started(forked: ForkedProcesses, listeners: SmtpListeners) -> int:
     """One more server at the same ports; returns when it listens too."""
     pid = forked.start("run", "submission")
-    await eventually(lambda: _listens(pid), within=LISTEN_SECONDS_MAX, or_say=lambda: forked.said(pid))
+    await eventually(lambda: _listens(pid), or_say=lambda: forked.said(pid))
     assert await is_listening(listeners.port)
     return pid
 

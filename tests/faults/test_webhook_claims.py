@@ -30,7 +30,7 @@ from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.webhook_client import WebhookCallResult
 from tests.support.clock import OffsetClock
 from tests.support.delivery_steps import open_delivery_steps
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.tcp_proxy import DatabaseProxy, FarDatabase, open_far_database
 from tests.support.webhook_flow import SECRET, SHARDS, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 
@@ -454,7 +454,7 @@ async def test_a_worker_stops_in_time_while_the_database_is_away(
     flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
     leaving, delivery_id = await answered_without_database(flow, far, proxy)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await leaving.notification.drain(0.6)
     assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
     # Its outcome is unknown: after the lease the attempt counts, and the event is sent again.

@@ -34,7 +34,7 @@ async def is_busy(processes: ServiceProcesses, worker_id: object) -> None:
         )
         return number
 
-    await eventually(under_way, lambda number: number >= 5, within=30)
+    await eventually(under_way, lambda number: number >= 5)
 
 
 @pytest_asyncio.fixture
@@ -118,7 +118,7 @@ async def test_a_session_that_hangs_does_not_keep_a_worker_from_ending_in_time(
         processes.destination("hanging.example.net", HANGING)
         tenant = await processes.service.account()
         await tenant.accepts(tenant.mail(to=[f"r{number}@hanging.example.net" for number in range(3)]))
-        await eventually(lambda: any(command.startswith("RCPT") for command in processes.receiver.commands), within=20)
+        await eventually(lambda: any(command.startswith("RCPT") for command in processes.receiver.commands))
         assert await processes.orphans() > 0
         status, seconds = await worker.timed_terminate()
         print(f"ended after {seconds:.1f} s with {status}")

@@ -14,14 +14,14 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.server_process import ServerProcess
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_conversation import SmtpConversation
 from tests.support.whole_service import SendRate
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 # A busy or slow machine delivers less.
 PER_SECOND: Final = int(os.environ.get("WORKERS_PER_SECOND", "50"))
@@ -39,7 +39,7 @@ HOSTED_DOMAINS: Final = 20
 STEADY_SECONDS: Final = 60.0
 RECOVERY_SECONDS: Final = 15.0
 OBSERVED_SECONDS: Final = 5.0
-FINAL_SECONDS_MAX: Final = 400.0
+FINAL_SECONDS_MAX: Final = 4 * HANG_SECONDS
 LIMITS: Final = {"google": {"per_second": PER_SECOND, "connections_max": CONNECTIONS}}
 
 
@@ -107,7 +107,7 @@ class Workers:
         return next((row["worker_id"] for row in rows if row["worker_id"] in self.running), None)
 
     async def holder(self) -> ServerProcess:
-        worker_id = await eventually(self._holder, lambda found: found is not None, within=20)
+        worker_id = await eventually(self._holder, lambda found: found is not None)
         assert worker_id is not None
         return self.running.pop(worker_id)
 
@@ -178,7 +178,7 @@ async def test_a_providers_limit_holds_while_workers_join_leave_and_are_killed(p
     async with asyncio.TaskGroup() as group:
         for _ in range(SENDERS):
             group.create_task(load.send_on())
-        await eventually(lambda: load.accepted - len(provider.arrivals()) >= BACKLOG_MIN, within=120, every=0.5)
+        await eventually(lambda: load.accepted - len(provider.arrivals()) >= BACKLOG_MIN, every=0.5)
         conversations.most = len(conversations)
         began_at = time.time()
         await asyncio.sleep(STEADY_SECONDS)

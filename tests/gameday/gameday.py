@@ -31,7 +31,7 @@ from posthouse.rules import ids
 from tests.deploy.files import ROOT, documents
 from tests.support import preloaded
 from tests.support.audit_report import audit_result, is_failed, show
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import stoppable_cluster
 from tests.support.prometheus import DIRECTORY, asked, prometheus
 from tests.support.server_process import environment
@@ -42,8 +42,8 @@ from tools.private_postgres import PrivatePostgres, free_port
 TIMES_FASTER: Final = 20
 PROCESSES: Final = 8
 PER_SECOND: Final = 15.0
-ALERT_SECONDS_MAX: Final = 300.0
-IDLE_SECONDS_MAX: Final = 300.0
+ALERT_SECONDS_MAX: Final = 3 * HANG_SECONDS
+IDLE_SECONDS_MAX: Final = 3 * HANG_SECONDS
 DATABASE: Final = "gameday"
 OUTSIDER: Final = "127.0.0.9"
 OUTSIDERS: Final = 40
@@ -172,7 +172,7 @@ async def _connections_are_hoarded(day: Day) -> AsyncIterator[None]:
     async def hoard() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(OUTSIDER, 0))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANG_SECONDS):
                 await reader.read()
         finally:
             writer.close()

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from posthouse.flows.deliver.delivery import Delivery
@@ -16,10 +16,9 @@ from posthouse.flows.webhooks.sender import WebhookSender
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Connection, Database
 from tests.simulation.simulated_world import CURRENT, Killed, require_alive
+from tests.support.eventually import HANG_SECONDS
 
 Made = TypeVar("Made")
-
-CLOSE_SECONDS_MAX: Final = 10.0
 
 
 class ProcessDatabase(Database):
@@ -73,7 +72,7 @@ class Process:
 
     async def close(self) -> None:
         """Its tasks end and its connections close, which PostgreSQL notices."""
-        async with asyncio.timeout(CLOSE_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             while waiting := {task for task in self.tasks if not task.done()}:
                 for task in waiting:
                     task.cancel()

@@ -16,7 +16,7 @@ from tests.simulation.seeded_run import Step, take_step
 from tests.simulation.simulated_service import SimulatedService, open_simulation
 from tests.simulation.simulated_world import Faults
 
-pytestmark = pytest.mark.rare
+pytestmark = pytest.mark.nightly
 
 WELL = ("well-1@one.example", "well-2@two.example")
 MIXED = ("well-1@one.example", "gone-2@two.example", "never-3@three.example")

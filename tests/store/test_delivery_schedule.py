@@ -16,6 +16,7 @@ from posthouse.store.delivery_schedule import DeliveryPostponement
 from posthouse.store.postgres import Database
 from tests.support import query_plans
 from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps
+from tests.support.eventually import HANG_SECONDS
 
 MOMENT = timedelta(milliseconds=1)
 
@@ -85,7 +86,7 @@ async def test_a_dispatcher_does_not_wait_for_what_another_is_leasing(steps: Del
     now = steps.clock.now()
     async with steps.database.transaction() as first, steps.database.transaction() as second:
         ours = await delivery_schedule.lease_due(first, now, now + LEASE, 3)
-        theirs = await asyncio.wait_for(delivery_schedule.lease_due(second, now, now + LEASE, 3), 2)
+        theirs = await asyncio.wait_for(delivery_schedule.lease_due(second, now, now + LEASE, 3), HANG_SECONDS)
     assert (len(ours), len(theirs)) == (3, 1)
     assert not set(ours) & set(theirs)
 
@@ -155,7 +156,7 @@ async def test_reclaiming_does_not_wait_for_what_is_being_recorded(steps: Delive
     steps.clock.advance(LEASE)
     async with steps.database.transaction() as tx:
         await delivery_outcomes.record(tx, [steps.outcome(first, DeliveryResult.DELIVERED)], steps.clock.now())
-        assert await asyncio.wait_for(steps.reclaim(), 2) == 1
+        assert await asyncio.wait_for(steps.reclaim(), HANG_SECONDS) == 1
     assert await steps.value("SELECT count(*) FROM delivery_schedule") == 1
 
 
@@ -211,7 +212,7 @@ async def test_what_is_being_recorded_is_not_waited_for_when_claims_are_released
     first, _ = await steps.claimed(2)
     async with steps.database.transaction() as tx:
         await delivery_outcomes.record(tx, [steps.outcome(first, DeliveryResult.DELIVERED)], steps.clock.now())
-        assert await asyncio.wait_for(let_go(steps, []), 2) == 1
+        assert await asyncio.wait_for(let_go(steps, []), HANG_SECONDS) == 1
 
 
 async def test_a_lease_never_grows_shorter(steps: DeliverySteps) -> None:

@@ -12,6 +12,7 @@ from posthouse.rules.ids import new_message_id
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
+from tests.support.eventually import HANG_SECONDS
 
 # Far from the days that a fresh database has partitions for.
 DAY = date(2040, 2, 29)
@@ -89,7 +90,7 @@ async def test_writers_continue_while_a_partition_is_made(database: Database) ->
         await make(maker, DAY, tables=("messages",))
         async with writer.transaction():
             await insert_message(writer, at(DAY))
-            await asyncio.wait_for(make(maker, DAY + timedelta(days=1), tables=("messages",)), 2)
+            await asyncio.wait_for(make(maker, DAY + timedelta(days=1), tables=("messages",)), HANG_SECONDS)
 
 
 async def test_a_day_of_the_ledger_leaves_its_sums_behind(database: Database) -> None:

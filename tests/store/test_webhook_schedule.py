@@ -20,7 +20,7 @@ from posthouse.store.webhook_schedule import DELETED, DISABLED, WebhookOutcome, 
 from tests.support import query_plans
 from tests.support.database_checks import database_faults
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, record_on
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.webhook_steps import LONGEST_CALL, URL, WebhookSteps, save_webhook
 
 MOMENT = timedelta(milliseconds=1)
@@ -128,7 +128,7 @@ async def test_recording_mail_only_reads_endpoints(steps: DeliverySteps, webhook
     async with steps.database.transaction() as changing:
         await changing.execute("UPDATE endpoints SET url = url")
         # Recording doesn't wait for a change of the endpoint.
-        assert len((await asyncio.wait_for(steps.record(second), 2)).tickets) == 1
+        assert len((await asyncio.wait_for(steps.record(second), HANG_SECONDS)).tickets) == 1
 
 
 # Leases
@@ -375,7 +375,12 @@ async def test_reclaiming_takes_its_limit_and_does_not_wait_for_recording(
     async with steps.database.transaction() as tx:
         await webhook_schedule.record(tx, [webhook_steps.result(first, WebhookResult.SUCCEEDED)], steps.clock.now())
         async with steps.database.transaction() as other:
-            assert await asyncio.wait_for(webhook_schedule.reclaim_expired_workers(other, steps.clock.now(), 2), 2) == 2
+            assert (
+                await asyncio.wait_for(
+                    webhook_schedule.reclaim_expired_workers(other, steps.clock.now(), 2), HANG_SECONDS
+                )
+                == 2
+            )
     assert await webhook_steps.reclaim() == 1
 
 
@@ -715,7 +720,6 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
         await eventually(
             lambda: steps.value("SELECT count(*) FROM webhook_schedule"),
             lambda number: number == 0,
-            within=30,
             every=0.05,
         )
         is_over = True

@@ -17,12 +17,11 @@ from typing import Any, Final
 
 import asyncpg
 
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import create
 from tools.private_postgres import PrivatePostgres, find_binaries, free_port
 
 STANZA: Final = "posthouse"
-PROMOTED_SECONDS_MAX: Final = 120.0
 # A segment is archived every second: that much is lost with the machine.
 SETTINGS: Final = {
     "shared_buffers": "64MB",
@@ -130,10 +129,10 @@ class ArchivedPostgres:
         async def in_recovery() -> bool:
             return bool(await self.value("SELECT pg_is_in_recovery()"))
 
-        await eventually(in_recovery, lambda found: not found, within=PROMOTED_SECONDS_MAX)
+        await eventually(in_recovery, lambda found: not found)
 
     async def value(self, query: str) -> Any:
-        connection = await asyncpg.connect(self.url, timeout=10)
+        connection = await asyncpg.connect(self.url, timeout=HANG_SECONDS)
         try:
             return await connection.fetchval(query)
         finally:
@@ -146,7 +145,7 @@ class ArchivedPostgres:
         async def last() -> str:
             return str(await self.value("SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver"))
 
-        await eventually(last, lambda found: found >= segment, within=PROMOTED_SECONDS_MAX)
+        await eventually(last, lambda found: found >= segment)
 
     def _pgbackrest(self, command: str, *words: str) -> None:
         self._as_owner("pgbackrest", f"--config={self.configuration}", f"--stanza={STANZA}", *words, command)

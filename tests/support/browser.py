@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.support.eventually import HANG_SECONDS
+
 START_SECONDS_MAX: Final = 60.0
 ANSWER_SECONDS_MAX: Final = 60.0
 _ENDPOINT: Final = re.compile(r"DevTools listening on (ws://\S+)")
@@ -46,7 +48,7 @@ class Browser:
         return self
 
     async def _attach(self) -> None:
-        async with asyncio.timeout(START_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             address = await self._endpoint()
         self._client = aiohttp.ClientSession()
         self._socket = await self._client.ws_connect(address, max_msg_size=0)
@@ -70,7 +72,7 @@ class Browser:
         if self._session_id:
             message["sessionId"] = self._session_id
         await self._socket.send_json(message)
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             answer = await self._answers[number]
         del self._answers[number]
         return answer
@@ -79,7 +81,7 @@ class Browser:
         """Returns when the page and its frames are loaded."""
         self.loaded.clear()
         await self.call("Page.navigate", url=url)
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             await self.loaded.wait()
 
     async def value(self, expression: str) -> Any:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.eventually import HANG_SECONDS
 from tools.private_postgres import free_port
 
 READY: Final = "Ctrl-C stops everything"
-READY_SECONDS_MAX: Final = 180.0
+READY_SECONDS_MAX: Final = 2 * HANG_SECONDS
 END_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.05
 
@@ -73,7 +74,7 @@ class DevCommand:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=READY_SECONDS_MAX,
+            timeout=HANG_SECONDS,
             user=self.user,
             group="nogroup" if self.user else None,
             extra_groups=[] if self.user else None,

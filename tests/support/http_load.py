@@ -55,7 +55,7 @@ class HttpLoad:
     async def accepts(self, more: int) -> None:
         """Returns when this many more requests were accepted."""
         wanted = self.answers.get("202", 0) + more
-        await eventually(lambda: self.answers.get("202", 0), lambda number: number >= wanted, within=MORE_SECONDS_MAX)
+        await eventually(lambda: self.answers.get("202", 0), lambda number: number >= wanted)
 
     async def _send_on(self, randomness: random.Random, number: int) -> None:
         count = 0

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import GET_STATUSES, SEND_STATUSES, Answer, check_every_answer, spelled
 
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -114,7 +115,7 @@ class HttpProbe:
 
     def raw(self, name: str, sent: bytes, answers: int = 1) -> list[Answer]:
         """Raw bytes on a new connection; this many answers, fewer when the server closed it."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_SECONDS_MAX) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=HANG_SECONDS) as connection:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(sent)
             reader = connection.makefile("rb")

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.support.eventually import HANG_SECONDS
+
 # More at once would fill the kernel's accept queue and wait a second.
 OPENED_BATCH: Final = 100
-OPEN_SECONDS_MAX: Final = 30.0
 # Per source address, because the server limits connections by address; the loopback has many.
 PER_SOURCE: Final = 1_000
 TICKS_PER_SECOND: Final = 100
@@ -72,7 +73,7 @@ async def open_clients(
     clients: list[IdleClient] = []
     for begin in range(0, count, OPENED_BATCH):
         numbers = range(begin, min(count, begin + OPENED_BATCH))
-        async with asyncio.timeout(OPEN_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             made = await asyncio.gather(
                 *(
                     loop.create_connection(

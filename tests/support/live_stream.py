@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service import Service
 
 PATH: Final = "/v1/live"
-EVENT_SECONDS_MAX: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -20,13 +20,13 @@ class LiveStream:
     response: aiohttp.ClientResponse
 
     async def comment(self) -> bytes:
-        async with asyncio.timeout(EVENT_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             return await self.response.content.readuntil(b"\n\n")
 
     async def event(self) -> tuple[str, dict[str, Any]]:
         """The next event's name and content; comments are skipped."""
         while True:
-            async with asyncio.timeout(EVENT_SECONDS_MAX):
+            async with asyncio.timeout(HANG_SECONDS):
                 lines = (await self.response.content.readuntil(b"\n\n")).decode().splitlines()
             fields = dict(line.split(": ", 1) for line in lines if line and not line.startswith(":"))
             if fields:
@@ -37,7 +37,7 @@ class LiveStream:
 
     async def is_closed(self) -> bool:
         """Once it has ended; nothing may come any more."""
-        async with asyncio.timeout(EVENT_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             return await self.response.content.read() == b""
 
 

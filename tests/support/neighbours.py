@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Final
 
+from tests.support.eventually import HANG_SECONDS
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 TIMES_MAX: Final = 3.0
 # On a machine that is busy with other work; every attack shown here took more than a second without its bound.
@@ -55,7 +57,7 @@ async def run_attacker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Proc
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(START_SECONDS_MAX):
+        async with asyncio.timeout(HANG_SECONDS):
             assert await process.stdout.readline(), "the attacker ended before it began"
         yield process
     finally:

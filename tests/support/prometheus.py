@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from tests.deploy.files import DEPLOY, documents
+from tests.support.eventually import HANG_SECONDS
 from tools.private_postgres import free_port
 
 DIRECTORY: Final = DEPLOY / "monitoring"
@@ -58,7 +59,7 @@ async def asked(url: str, path: str, **parameters: object) -> Any:
 
     def ask() -> Any:
         query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=HANG_SECONDS) as answer:
             return json.load(answer)["data"]
 
     try:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service import Tenant
 
 CONNECTIONS: Final = 64
@@ -61,7 +62,7 @@ async def post(
             due = time.monotonic() if per_second is None else begin + number / per_second
             if (early := due - time.monotonic()) > 0:
                 await asyncio.sleep(early)
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(HANG_SECONDS):
                 sent.answers[await connection.ask(data)] += 1
             sent.waits.append(time.monotonic() - due)
 

@@ -19,14 +19,13 @@ from typing import Any, Final
 
 import asyncpg
 
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import create
 from tools.private_postgres import PrivatePostgres, find_binaries, free_port
 
 ANY_ONE: Final = "ANY 1 (*)"
 _AWAIT_ONE: Final = f"ALTER SYSTEM SET synchronous_standby_names = '{ANY_ONE}'"
 CONNECT_SECONDS_MAX: Final = 10.0
-FOLLOW_SECONDS_MAX: Final = 60.0
 # Small, because three servers share a machine; a standby looks for its new primary at once.
 NODE_SETTINGS: Final = {
     "shared_buffers": "64MB",
@@ -84,7 +83,7 @@ class Node:
         self.frozen = []
 
     async def execute(self, *statements: str) -> None:
-        connection = await asyncpg.connect(self.running.url(), timeout=CONNECT_SECONDS_MAX)
+        connection = await asyncpg.connect(self.running.url(), timeout=HANG_SECONDS)
         try:
             for statement in statements:
                 await connection.execute(statement)
@@ -92,7 +91,7 @@ class Node:
             await connection.close()
 
     async def rows(self, database: str, query: str, *arguments: object) -> Sequence[Any]:
-        connection = await asyncpg.connect(self.running.url(database), timeout=CONNECT_SECONDS_MAX)
+        connection = await asyncpg.connect(self.running.url(database), timeout=HANG_SECONDS)
         try:
             rows: Sequence[Any] = await connection.fetch(query, *arguments)
         finally:
@@ -175,7 +174,7 @@ class ReplicatedPostgres:
             number: int = await self.primary.value("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
             return number
 
-        await eventually(following, lambda number: number >= count, within=FOLLOW_SECONDS_MAX)
+        await eventually(following, lambda number: number >= count)
 
     def _copy_primary(self, node: Node) -> None:
         shutil.rmtree(node.directory, ignore_errors=True)
@@ -240,7 +239,7 @@ async def _stop_receiving(node: Node) -> None:
         number: int = await node.value("SELECT count(*) FROM pg_stat_wal_receiver")
         return number
 
-    await eventually(receivers, lambda number: number == 0, within=FOLLOW_SECONDS_MAX)
+    await eventually(receivers, lambda number: number == 0)
 
 
 def _conninfo(primary: Node) -> str:

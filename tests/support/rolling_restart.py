@@ -7,7 +7,7 @@ from typing import Final
 import aiohttp
 
 from tests.support.eventually import eventually
-from tests.support.server_process import READY_SECONDS_MAX, ServerProcess
+from tests.support.server_process import ServerProcess
 from tests.support.whole_service import WholeService
 from tools.private_postgres import free_port
 
@@ -80,4 +80,4 @@ async def _ready(new: ServerProcess) -> None:
             except aiohttp.ClientError:
                 return False
 
-        await eventually(is_ready, within=READY_SECONDS_MAX, every=0.1, or_say=new.said)
+        await eventually(is_ready, every=0.1, or_say=new.said)

@@ -27,6 +27,7 @@ from posthouse.flows.account import passwords
 from posthouse.rules import ids
 from posthouse.rules.credential import Scope
 from posthouse.rules.pepper import FIRST, Pepper, Peppers
+from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer, check_every_answer, read_answer
 from tests.support.operator_client import MadeCredential, Operator
 
@@ -133,7 +134,7 @@ class Service:
         try:
             writer.write(requests)
             await writer.drain()
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(HANG_SECONDS):
                 answers = [await read_answer(reader) for _ in range(count)]
         finally:
             writer.close()

@@ -21,7 +21,7 @@ from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
-from tests.support.server_process import READY_SECONDS_MAX, ServerProcess
+from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
 
@@ -101,7 +101,7 @@ class ServiceProcesses:
             self.check()
             return await self._workers() - known
 
-        (worker_id,) = await eventually(new_workers, within=READY_SECONDS_MAX, every=0.05, or_say=part.said)
+        (worker_id,) = await eventually(new_workers, every=0.05, or_say=part.said)
         return part, worker_id
 
     async def _workers(self) -> set[UUID]:
@@ -256,7 +256,7 @@ class Senders:
     async def accepts(self, more: int) -> None:
         """Returns when this many more messages were accepted."""
         wanted = self.answers[202] + more
-        await eventually(lambda: self.answers[202], lambda number: number >= wanted, within=MORE_SECONDS_MAX)
+        await eventually(lambda: self.answers[202], lambda number: number >= wanted)
 
     async def _post_on(self) -> None:
         while not self._is_stopping:

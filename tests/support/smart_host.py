@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.service import Tenant
 from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, is_listening
 from tools.private_postgres import free_port
@@ -79,7 +79,7 @@ class SmartHost:
     port: int
 
     def send(self, raw: bytes, to: Sequence[str], sender: str) -> None:
-        with smtplib.SMTP(HOST, self.port, timeout=30) as client:
+        with smtplib.SMTP(HOST, self.port, timeout=HANG_SECONDS) as client:
             assert client.sendmail(sender, list(to), raw) == {}
 
     def said(self) -> str:
@@ -103,7 +103,7 @@ async def smart_host(listeners: SmtpListeners, tenant: Tenant) -> AsyncIterator[
     master: subprocess.Popen[bytes] | None = None
     try:
         master = await asyncio.to_thread(_started, host, listeners, tenant)
-        await eventually(lambda: is_listening(host.port), within=START_SECONDS_MAX, or_say=host.said)
+        await eventually(lambda: is_listening(host.port), or_say=host.said)
         yield host
     finally:
         if master is not None:

@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 
 from posthouse.rules.ids import AccountId
 from tests.support.certificates import Authority
-from tests.support.eventually import eventually
-from tests.support.server_process import READY_SECONDS_MAX, ServerProcess
+from tests.support.eventually import HANG_SECONDS, eventually
+from tests.support.server_process import ServerProcess
 from tests.support.service import Tenant
 from tests.support.service_processes import RETURN_PATH_DOMAIN, ServiceProcesses
 from tests.support.smtp_service import SmtpConnection
@@ -27,7 +27,6 @@ HOST: Final = "127.0.0.1"
 # In the certificate.
 NAME: Final = "localhost"
 FEEDBACK_ADDRESS: Final = f"complaints@{RETURN_PATH_DOMAIN}"
-CLIENT_SECONDS_MAX: Final = 30.0
 
 _queued: Final = re.compile(r"250[ -]2\.0\.0 queued as (em_[a-z0-9]+)").search
 
@@ -68,7 +67,7 @@ class SmtpListeners:
             return await is_listening(port)
 
         for port in ports or (self.port, self.tls_port):
-            await eventually(partial(listens, port), within=READY_SECONDS_MAX, or_say=part.said)
+            await eventually(partial(listens, port), or_say=part.said)
 
     # A client that writes raw bytes
 
@@ -98,9 +97,9 @@ class SmtpListeners:
         """TLS `at_once` or by STARTTLS; the reply to the message, or the first refusal."""
         context = self.trusting()
         client = (
-            smtplib.SMTP_SSL(NAME, self.tls_port, timeout=CLIENT_SECONDS_MAX, context=context)
+            smtplib.SMTP_SSL(NAME, self.tls_port, timeout=HANG_SECONDS, context=context)
             if at_once
-            else smtplib.SMTP(NAME, self.port, timeout=CLIENT_SECONDS_MAX)
+            else smtplib.SMTP(NAME, self.port, timeout=HANG_SECONDS)
         )
         with client:
             if not at_once:
@@ -193,7 +192,5 @@ async def keys_published_by(processes: ServiceProcesses, tenant: Tenant) -> dict
 
 
 def _output_of(command: Sequence[str]) -> str:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=CLIENT_SECONDS_MAX, check=False
-    )
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=HANG_SECONDS, check=False)
     return (done.stdout + done.stderr).decode(errors="replace")

@@ -57,7 +57,7 @@ class SmtpLoad:
     async def answered(self, reply: str, more: int) -> None:
         """Returns when there were this many more such replies."""
         wanted = self.answers[reply] + more
-        await eventually(lambda: self.answers[reply], lambda number: number >= wanted, within=MORE_SECONDS_MAX)
+        await eventually(lambda: self.answers[reply], lambda number: number >= wanted)
 
     @property
     def accepted(self) -> list[Mail]:

@@ -17,6 +17,7 @@ from posthouse.flows.shared.principal import Principal
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.eventually import HANG_SECONDS
 
 NAME = "mx.example.com"
 USERNAME = "smtp_ada"
@@ -121,7 +122,7 @@ class SmtpConnection:
 
     async def reply(self) -> str:
         """The next reply's last line; empty at the end of the connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while True:
                 try:
                     text = (await self.reader.readline()).decode()
@@ -146,7 +147,7 @@ class SmtpConnection:
 
     async def rest(self) -> str:
         """Everything until the server closes the connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             try:
                 return (await self.reader.read(-1)).decode()
             except ConnectionError:

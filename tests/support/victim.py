@@ -23,7 +23,7 @@ from posthouse.store import endpoints
 from posthouse.store.seal import Sealer
 from tests.support import webhook_accounts
 from tests.support.attackers import ANSWERING, Target
-from tests.support.eventually import TIMEOUT_FACTOR, eventually
+from tests.support.eventually import eventually
 from tests.support.server_process import USUAL_PATIENCE
 from tests.support.service import PASSWORD, Tenant, service_settings
 from tests.support.service_processes import ServiceProcesses, prepare_processes
@@ -230,7 +230,7 @@ class Victim:
             return all(address in self._notified_at for address in self._sent_at)
 
         with suppress(AssertionError):  # counted by the caller
-            await eventually(have_arrived, within=ARRIVAL_SECONDS_MAX / TIMEOUT_FACTOR)
+            await eventually(have_arrived, within=ARRIVAL_SECONDS_MAX)
 
     def _arrived(self, delivered: list[Delivered], then: Callable[[], None]) -> None:
         now = time.monotonic()

@@ -18,7 +18,7 @@ import pytest
 from posthouse.store.schema import applied_revision as applied
 from tests.support import preloaded
 from tests.support.audit_report import audit_result, is_failed
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.released_version import ReleaseError, installed, newest_release
 from tests.support.rolling_restart import (
     BESIDE,
@@ -32,13 +32,13 @@ from tests.support.server_process import environment
 from tests.support.whole_service import WholeService, start_whole_service
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = [pytest.mark.rare, pytest.mark.alone]
+pytestmark = [pytest.mark.nightly, pytest.mark.alone]
 
 STEADY_SECONDS = 5.0
 MORE_SECONDS_MAX = 60.0
-IDLE_SECONDS_MAX = 300.0
+IDLE_SECONDS_MAX = 5 * HANG_SECONDS
 PER_SECOND = 20.0
-MIGRATE_SECONDS_MAX = 300.0
+MIGRATE_SECONDS_MAX = 5 * HANG_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,6 @@ async def _show(whole_service: WholeService, stage: str) -> None:
     after = await eventually(
         lambda: _counts(whole_service),
         lambda now: all(now[what] > before[what] for what in before),
-        within=MORE_SECONDS_MAX,
         or_say=lambda: f"{stage}: {before}",
     )
     print(stage, {what: after[what] - before[what] for what in after}, "tries:", dict(whole_service.tries))

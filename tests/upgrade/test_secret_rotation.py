@@ -19,7 +19,7 @@ import pytest
 
 from tests.support import preloaded
 from tests.support.audit_report import audit_result, is_failed
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import fresh_database
 from tests.support.rolling_restart import LONG_LEASES, replace_all, start_second_http
 from tests.support.server_process import environment
@@ -27,10 +27,10 @@ from tests.support.service import JWT_SECRET, PEPPER, SEAL_KEY, Tenant
 from tests.support.smtp_listeners import plain
 from tests.support.whole_service import WholeService, start_whole_service
 
-pytestmark = [pytest.mark.rare, pytest.mark.alone]
+pytestmark = [pytest.mark.nightly, pytest.mark.alone]
 
 PER_SECOND = 20.0
-IDLE_SECONDS_MAX = 300.0
+IDLE_SECONDS_MAX = 5 * HANG_SECONDS
 STEADY_SECONDS = 5.0
 NEW_PEPPER = "the second pepper, thirty-two bytes or more"
 NEW_JWT_SECRET = "the second token secret, thirty-two bytes or more"
@@ -107,7 +107,6 @@ async def test_all_secrets_are_replaced_under_load_without_a_failed_request(url:
             listed = await eventually(
                 lambda: _secrets(whole_service),
                 lambda rows: not rows["pepper", "first"]["used_by"] and not rows["seal key", "first"]["used_by"],
-                within=120,
                 every=5,
             )
             assert listed["pepper", "first"]["may_be_removed"].startswith("from ")

@@ -19,7 +19,7 @@ from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support import smtp_sessions
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.smtp_conversation import SmtpConversation
 from tests.support.smtp_receiver import SmtpReceiver
@@ -355,7 +355,7 @@ def silent_servers(flow: CarrierFlow) -> SmtpReceiver:
 
 async def test_all_servers_of_a_destination_share_one_deadline(flow: CarrierFlow) -> None:
     deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, destination_seconds_total=0.5)
-    async with silent_servers(flow) as receiver, asyncio.timeout(10):
+    async with silent_servers(flow) as receiver, asyncio.timeout(HANG_SECONDS):
         carried = await carry(flow.carrier(receiver.port, deadlines=deadlines))
         assert receiver.connections == 1
     assert kinds(carried) == [OutcomeKind.DEFERRED]
@@ -363,7 +363,7 @@ async def test_all_servers_of_a_destination_share_one_deadline(flow: CarrierFlow
 
 async def test_a_first_attempt_at_silent_servers_is_short_and_tries_each(flow: CarrierFlow) -> None:
     deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, first_seconds_total=3.0)
-    async with silent_servers(flow) as receiver, asyncio.timeout(60):
+    async with silent_servers(flow) as receiver, asyncio.timeout(HANG_SECONDS):
         carried = await carry(flow.carrier(receiver.port, deadlines=deadlines), is_first_attempt=True)
         assert receiver.connections == len(SILENT)
     assert kinds(carried) == [OutcomeKind.DEFERRED]

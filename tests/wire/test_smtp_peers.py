@@ -24,7 +24,7 @@ from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.certificates import NAME
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.smtp_receiver import SmtpReceiver
 from tests.support.smtp_sessions import (
     CONTENT,
@@ -99,7 +99,7 @@ async def test_the_receiver_runs_as_a_process(tmp_path: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        port = int((await asyncio.wait_for(process.stdout.readline(), 20)).split()[-1])
+        port = int((await asyncio.wait_for(process.stdout.readline(), HANG_SECONDS)).split()[-1])
         tls = TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context(cafile=authority))
         session = await open_to(port, tls=tls)
         assert isinstance(session, SmtpSession)

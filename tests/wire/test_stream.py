@@ -147,7 +147,7 @@ async def test_a_long_queue_does_not_hide_the_other_shards(open_stream: OpenStre
     for _ in range(500):
         stream.publish(TicketKind.DELIVER, 0, b"long")
     stream.publish(TicketKind.DELIVER, 1, b"short")
-    await eventually(lambda: stream.counts.confirmed == 501, within=30)
+    await eventually(lambda: stream.counts.confirmed == 501)
     first: list[StreamMessage] = []
     for _ in range(10):
         first += await stream.fetch(TicketKind.DELIVER, shards, 10, 1)
@@ -436,7 +436,7 @@ async def test_a_silent_stream_is_recreated(nats: PrivateNats, stack: contextlib
     for _ in range(600):  # more than the server keeps in one file, and it can't open the next
         stream.publish(TicketKind.DELIVER, 3, bytes(16 * 1024))
     await flows_again(stream)
-    await eventually(lambda: stream.counts.confirmed > 600, within=30)
+    await eventually(lambda: stream.counts.confirmed > 600)
     assert stream.counts.dropped == 0
 
 

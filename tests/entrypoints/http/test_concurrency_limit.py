@@ -7,6 +7,7 @@ import pytest
 
 from posthouse.entrypoints.http.request_limits import ConcurrencyLimit
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.eventually import HANG_SECONDS
 
 
 def request(path: str = "/v1/domains") -> dict[str, Any]:
@@ -37,14 +38,14 @@ async def test_the_next_request_of_an_account_waits_until_one_ends() -> None:
     for one in (second, fourth):
         limit.end(one)
     for _ in range(2):
-        await asyncio.wait_for(limit.begin(request(), "noisy"), 5)
+        await asyncio.wait_for(limit.begin(request(), "noisy"), HANG_SECONDS)
 
 
 async def test_a_request_that_waits_for_an_event_takes_no_place() -> None:
     limit = ConcurrencyLimit(1)
     for _ in range(3):
-        await asyncio.wait_for(limit.begin(request("/v1/live"), "account"), 5)
-    await asyncio.wait_for(limit.begin(request(), "account"), 5)
+        await asyncio.wait_for(limit.begin(request("/v1/live"), "account"), HANG_SECONDS)
+    await asyncio.wait_for(limit.begin(request(), "account"), HANG_SECONDS)
 
 
 async def test_a_client_that_leaves_while_it_waits_takes_no_place() -> None:

@@ -19,6 +19,7 @@ from posthouse.entrypoints.http.request_limits import (
 )
 from posthouse.rules import limits
 from posthouse.rules.ids import AccountId
+from tests.support.eventually import HANG_SECONDS
 
 FIRST, SECOND = AccountId(UUID(int=1)), AccountId(UUID(int=2))
 LARGEST = limits.HTTP_BODY_BYTES_MAX
@@ -103,7 +104,7 @@ async def test_large_bodies_of_an_account_leave_another_account_its_turn() -> No
     large = bytes(limits.THREAD_BODY_BYTES_MIN + 1)
     requests = [await entered(in_progress, FIRST, sized(len(large))) for _ in range(4)]
     for request in requests[:3]:
-        await asyncio.wait_for(request.begin_work(large), 0.2)
+        await asyncio.wait_for(request.begin_work(large), HANG_SECONDS)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(requests[3].begin_work(large), 0.2)
     other = await entered(in_progress, SECOND, sized(len(large)))

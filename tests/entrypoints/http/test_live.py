@@ -15,6 +15,7 @@ from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
 from tests.support.context import context
+from tests.support.eventually import HANG_SECONDS
 
 
 class Client:
@@ -38,7 +39,7 @@ class Client:
         return b"".join(message.get("body", b"") for message in self.sent)
 
     async def reads(self, body: bytes) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while self.body != body:
                 self.changed.clear()
                 await self.changed.wait()

@@ -50,7 +50,7 @@ async def serving() -> AsyncIterator[int]:
     port = free_port()
     server = start(port)
     try:
-        await eventually(lambda: responders(port), lambda pids: len(pids) == PROCESSES, within=START_SECONDS_MAX)
+        await eventually(lambda: responders(port), lambda pids: len(pids) == PROCESSES)
         yield port
     finally:
         server.send_signal(signal.SIGTERM)
@@ -86,9 +86,7 @@ async def test_a_dead_process_is_replaced_and_the_other_continues() -> None:
         async def living() -> set[int]:
             return await responders(port)
 
-        replaced = await eventually(
-            living, lambda pids: len(pids) == PROCESSES and killed not in pids, within=START_SECONDS_MAX
-        )
+        replaced = await eventually(living, lambda pids: len(pids) == PROCESSES and killed not in pids)
         assert other in replaced
 
 

@@ -24,6 +24,7 @@ from posthouse.store.postgres import Database
 from posthouse.wire.dns import Resolver
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.eventually import HANG_SECONDS
 from tests.support.feedback_loop import FeedbackLoop, complaint_check
 from tests.support.inbound_reports import VACATION, bounce, complaint
 from tests.support.nameserver import Nameserver
@@ -195,7 +196,7 @@ class InboundServer:
 
 async def _reply(reader: asyncio.StreamReader) -> bytes:
     while True:
-        line = await asyncio.wait_for(reader.readline(), 10)
+        line = await asyncio.wait_for(reader.readline(), HANG_SECONDS)
         assert line
         if line[3:4] != b"-":
             return line

@@ -12,7 +12,7 @@ import pytest
 
 from posthouse.entrypoints.smtp.connection import WAITING_BYTES_MAX, Bounds, ServerDeadlines
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.smtp_service import INBOUND, RecordingService, SmtpConnection, run_smtp_server
 
 SHORT = ServerDeadlines(check_seconds=0.02, closing_seconds=0.02)
@@ -23,7 +23,7 @@ async def test_aiosmtplib_can_send() -> None:
     service = RecordingService()
     async with (
         run_smtp_server(service) as server,
-        aiosmtplib.SMTP(hostname="127.0.0.1", port=server.ports[0], start_tls=False, timeout=5) as client,
+        aiosmtplib.SMTP(hostname="127.0.0.1", port=server.ports[0], start_tls=False, timeout=HANG_SECONDS) as client,
     ):
         await client.sendmail("ada@example.com", ["bob@example.com"], "Subject: x\r\n\r\n.dot\r\n")
         with pytest.raises(aiosmtplib.SMTPRecipientsRefused):
@@ -36,7 +36,7 @@ async def test_smtplib_can_send() -> None:
     service = RecordingService()
 
     def send(port: int) -> None:
-        with smtplib.SMTP("127.0.0.1", port, timeout=5) as client:
+        with smtplib.SMTP("127.0.0.1", port, timeout=HANG_SECONDS) as client:
             client.sendmail("ada@example.com", ["bob@example.com"], "Subject: x\n\n.dot\n", ["BODY=8BITMIME"])
 
     async with run_smtp_server(service) as server:
@@ -333,7 +333,7 @@ async def test_an_idle_client_gets_421_at_a_drain() -> None:
     port = server.ports[0]
     async with SmtpConnection.to(port) as line:
         await line.say(*OPEN)
-        await asyncio.wait_for(server.drain(5), 1)
+        await asyncio.wait_for(server.drain(5), HANG_SECONDS)
         assert (await line.rest()).startswith("421 4.3.2")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -359,7 +359,7 @@ async def test_a_drain_finishes_receiving_and_accepting() -> None:
             replies = await line.rest()
             assert replies.startswith("250 2.0.0 queued")
             assert replies.splitlines()[1].startswith("421 4.3.2")
-        await asyncio.wait_for(draining, 1)
+        await asyncio.wait_for(draining, HANG_SECONDS)
     assert sorted(service.contents) == [b"hi\r\n", b"slowly\r\n"]
 
 
@@ -372,7 +372,7 @@ async def test_a_drain_ends_in_time_and_confirms_no_message_it_cuts() -> None:
         await accepting.say(*OPEN, "DATA")
         accepting.writer.write(b"hi\r\n.\r\n")
         await eventually(lambda: service.begun == 1)
-        await asyncio.wait_for(server.drain(0.4), 1)
+        await asyncio.wait_for(server.drain(0.4), HANG_SECONDS)
         assert (await receiving.rest()).startswith("421 4.3.2")
         assert await accepting.rest() == ""
     assert service.accepted == []

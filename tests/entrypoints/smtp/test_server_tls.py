@@ -14,7 +14,7 @@ import pytest
 from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from tests.support.certificates import Authority
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.smtp_service import (
     INBOUND,
     NAME,
@@ -44,7 +44,7 @@ async def test_aiosmtplib_logs_in_and_sends(authority: Authority, trusting: ssl.
             tls_context=_without_name(trusting),
             username=USERNAME,
             password=PASSWORD,
-            timeout=5,
+            timeout=HANG_SECONDS,
         )
         async with client:
             for _ in range(3):
@@ -63,9 +63,9 @@ async def test_smtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSL
     def send(port: int) -> None:
         context = _without_name(trusting)
         with (
-            smtplib.SMTP_SSL("127.0.0.1", port, context=context, timeout=5)
+            smtplib.SMTP_SSL("127.0.0.1", port, context=context, timeout=HANG_SECONDS)
             if is_implicit
-            else smtplib.SMTP("127.0.0.1", port, timeout=5) as client
+            else smtplib.SMTP("127.0.0.1", port, timeout=HANG_SECONDS) as client
         ):
             if not is_implicit:
                 client.starttls(context=context)
@@ -143,7 +143,7 @@ async def test_a_delayed_login_delays_no_other_connection(authority: Authority, 
         delayed.writer.write(login.encode() + b"\r\n")
         assert (await other.say("EHLO x", "NOOP"))[1] == "250 2.0.0 OK"
         # A drain ends a delayed login with 421 and does not wait for it.
-        await asyncio.wait_for(server.drain(5), 1)
+        await asyncio.wait_for(server.drain(5), HANG_SECONDS)
         assert (await delayed.rest()).startswith("421 4.3.2")
 
 
@@ -172,7 +172,7 @@ async def test_a_drain_does_not_wait_for_handshakes(authority: Authority) -> Non
     ):
         await plain.say("EHLO x", "STARTTLS")
         await eventually(lambda: server.connection_count == 2)
-        await asyncio.wait_for(server.drain(5), 1)
+        await asyncio.wait_for(server.drain(5), HANG_SECONDS)
         assert server.connection_count == 0
         assert await secure.rest() == ""
 
@@ -242,7 +242,7 @@ async def test_an_address_in_use_is_an_error() -> None:
 
 
 async def _raw_rest(line: SmtpConnection) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         try:
             return await line.reader.read(-1)
         except ConnectionError:

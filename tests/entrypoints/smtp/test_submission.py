@@ -17,6 +17,7 @@ from posthouse.rules import ids
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from tests.support.certificates import Authority
+from tests.support.eventually import HANG_SECONDS
 from tests.support.operator_client import MadeAccount, Operator
 from tests.support.service import service_settings
 from tests.support.smtp_service import NAME
@@ -43,7 +44,7 @@ class SubmissionServer:
             tls_context=self.trusting,
             username=credential.username,
             password=credential.password if password is None else password,
-            timeout=10,
+            timeout=HANG_SECONDS,
         )
 
 

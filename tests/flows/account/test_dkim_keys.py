@@ -10,6 +10,7 @@ from posthouse.flows.account.domains import DkimKeys
 from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair
 from posthouse.rules.ids import AccountId
+from tests.support.eventually import HANG_SECONDS
 
 ACME, OTHER = AccountId(UUID(int=1)), AccountId(UUID(int=2))
 
@@ -34,7 +35,7 @@ def maker() -> Maker:
 
 
 async def made(maker: Maker, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while maker.made < count:  # noqa: ASYNC110 (the maker is in a thread)
             await asyncio.sleep(0.01)
 
@@ -48,8 +49,8 @@ async def test_keys_are_made_ahead_only_after_the_first_request(maker: Maker) ->
     await keys.new_pairs(ACME)
     await made(maker, 3)
     # Both come without a key being made.
-    await asyncio.wait_for(keys.new_pairs(OTHER), 5)
-    await asyncio.wait_for(keys.new_pairs(OTHER), 5)
+    await asyncio.wait_for(keys.new_pairs(OTHER), HANG_SECONDS)
+    await asyncio.wait_for(keys.new_pairs(OTHER), HANG_SECONDS)
     for _ in range(2):
         maker.may_make.release()
     await made(maker, 5)

@@ -25,6 +25,7 @@ from tests.support.accept_flow import RATE, Sender
 from tests.support.audit import audit_findings
 from tests.support.context import context
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, PausingCarrier, open_delivery_flow
+from tests.support.eventually import HANG_SECONDS
 
 RACES: Final = int(os.environ.get("RACES", "300"))
 BATCH: Final = 25
@@ -167,7 +168,7 @@ async def test_a_worker_that_holds_a_message_before_it_connects_wins(database_ur
         await flow.dispatch.step()
         found = await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0)
         await worker.offer(found)
-        await asyncio.wait_for(pausing.claimed.wait(), 60)
+        await asyncio.wait_for(pausing.claimed.wait(), HANG_SECONDS)
         assert await desk.cancel(message_id) is Code.CONFLICT
         pausing.resume.set()
         await worker.settle()
@@ -339,6 +340,6 @@ async def test_of_each_race_between_cancel_and_claim_one_wins(desk: Desk) -> Non
     await check_races(desk, RACES)
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 async def test_of_10_000_races_between_cancel_and_claim_one_wins_each(desk: Desk) -> None:
     await check_races(desk, 10_000)

@@ -22,6 +22,7 @@ from posthouse.store.domains import DomainRow, dkim_purpose
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer, SealError
 from tests.support.clock import SettableClock
+from tests.support.eventually import HANG_SECONDS
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
 
@@ -188,7 +189,7 @@ async def test_a_cancelled_caller_stops_no_other(signing_flow: SigningFlow) -> N
     for task in waiting[::2]:
         task.cancel()
     for task in waiting[1::2]:
-        assert algorithms(await asyncio.wait_for(task, 10)) == [b"rsa-sha256", b"ed25519-sha256"]
+        assert algorithms(await asyncio.wait_for(task, HANG_SECONDS)) == [b"rsa-sha256", b"ed25519-sha256"]
 
 
 async def test_the_key_cache_is_bounded_and_drops_the_least_recently_used(signing_flow: SigningFlow) -> None:
@@ -210,6 +211,6 @@ async def test_closing_ends_the_threads_and_cancels_waiting_messages(signing_flo
     waiting = [asyncio.create_task(signing_flow.sign()) for _ in range(100)]
     await asyncio.sleep(0)
     signing_flow.signing.close()
-    answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+    answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), HANG_SECONDS)
     assert any(isinstance(answer, bytes) for answer in answers)
     assert any(isinstance(answer, asyncio.CancelledError) for answer in answers)

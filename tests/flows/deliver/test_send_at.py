@@ -212,7 +212,7 @@ async def test_all_that_becomes_due_in_a_second_is_claimed(flow: DeliveryFlow) -
     await claim_all_due_in_a_second(flow, 2 * ACCEPTED_BATCH)
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 async def test_10_000_that_become_due_in_a_second_are_claimed_within_10_seconds(flow: DeliveryFlow) -> None:
     passed = await claim_all_due_in_a_second(flow, 10_000)
     print(f"10,000 claimed after {passed:.1f} s")

@@ -25,6 +25,7 @@ from posthouse.wire.dns import Resolver
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
 from tests.support.database_checks import database_faults
+from tests.support.eventually import HANG_SECONDS
 from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.maintenance import new_maintenance
 from tests.support.nameserver import SERVFAIL, Nameserver
@@ -390,7 +391,7 @@ async def test_failed_logins_of_yesterday_go_in_batches_and_without_waiting_for_
     assert first == KEYS_A_BATCH
     async with database.transaction() as tx:
         await tx.fetch("SELECT FROM login_failures WHERE starts_with(subject, 'old ') LIMIT 1 FOR UPDATE")
-        await asyncio.wait_for(maintenance.forget_expired(), 5)
+        await asyncio.wait_for(maintenance.forget_expired(), HANG_SECONDS)
     assert await count(database, "SELECT count(*) FROM login_failures") == 10 + 1
     await maintenance.forget_expired()
     assert await count(database, "SELECT count(*) FROM login_failures WHERE starts_with(subject, 'young ')") == 10
@@ -419,7 +420,7 @@ async def test_locked_expired_keys_are_deleted_by_the_next_run(
     try:
         async with holder.transaction():
             await holder.fetch("SELECT FROM idempotency FOR UPDATE")
-            assert await asyncio.wait_for(maintenance.forget_expired(), 3) == 0
+            assert await asyncio.wait_for(maintenance.forget_expired(), HANG_SECONDS) == 0
     finally:
         await holder.close()
     assert await maintenance.forget_expired() == 1

@@ -268,6 +268,6 @@ async def test_a_day_is_dropped_when_the_last_of_its_moved_mail_is_sent(scene: S
     await check_moved_mail(scene, 30, 8, random.randrange(2**32))
 
 
-@pytest.mark.rare
+@pytest.mark.nightly
 async def test_days_of_1_000_messages_moved_three_times_are_dropped_exactly_then(scene: Scene) -> None:
     await check_moved_mail(scene, 1_000, 30, random.randrange(2**32))

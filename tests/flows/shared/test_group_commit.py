@@ -10,6 +10,7 @@ from posthouse.flows.shared.group_commit import TIMEOUTS_MAX, GroupCommit, toget
 from posthouse.rules import limits
 from posthouse.rules.claim import BatchDelay
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.eventually import HANG_SECONDS
 
 MIB = limits.MIB
 HOUR = 3600.0
@@ -65,7 +66,7 @@ async def turns(count: int = 5) -> None:
 
 async def test_a_single_item_starts_at_once(works: Works, group_commit: "GroupCommit[int, int]") -> None:
     works.gate.set()
-    assert await asyncio.wait_for(group_commit.submit(3), 1) == 9
+    assert await asyncio.wait_for(group_commit.submit(3), HANG_SECONDS) == 9
     assert works.batches == [[3]]
 
 
@@ -238,10 +239,10 @@ async def test_drain_waits_until_nothing_waits(works: Works, group_commit: "Grou
     await turns()
     assert not draining.done()
     works.gate.set()
-    await asyncio.wait_for(draining, 1)
+    await asyncio.wait_for(draining, HANG_SECONDS)
     assert works.batches == [[1], [2]]
     assert [task.result() for task in tasks if task.done()] == [1, 4]
-    await asyncio.wait_for(group_commit.drain(), 1)
+    await asyncio.wait_for(group_commit.drain(), HANG_SECONDS)
 
 
 async def test_a_drain_that_is_cancelled_cancels_no_batch(works: Works, group_commit: "GroupCommit[int, int]") -> None:
@@ -252,7 +253,7 @@ async def test_a_drain_that_is_cancelled_cancels_no_batch(works: Works, group_co
     draining.cancel()
     await turns()
     works.gate.set()
-    assert await asyncio.wait_for(task, 1) == 25
+    assert await asyncio.wait_for(task, HANG_SECONDS) == 25
 
 
 async def test_more_items_than_may_wait_are_refused(works: Works, group_commit: "GroupCommit[int, int]") -> None:
@@ -293,7 +294,7 @@ async def test_a_cancelled_item_affects_no_other(works: Works, group_commit: "Gr
     answers = await asyncio.gather(*running, *waiting, return_exceptions=True)
     assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True, False, False, True, False]
     assert (answers[1], answers[2], answers[4]) == (4, 9, 25)
-    await asyncio.wait_for(group_commit.drain(), 1)
+    await asyncio.wait_for(group_commit.drain(), HANG_SECONDS)
     assert await group_commit.submit(6) == 36
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from posthouse.flows.shared.shares import RATE_SECONDS, UNLIMITED, WAITING_MIN, FairShare, Rates, WaitedShare, busy
 from posthouse.rules.rate_limit import Rate, RateReading
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.eventually import HANG_SECONDS
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -180,7 +181,7 @@ async def test_a_newcomer_does_not_wait_behind_those_above_their_share() -> None
     share: WaitedShare[str] = WaitedShare(10)
     await share.acquire_units("first", 8)
     (waiting,) = await started(share, "first")
-    await asyncio.wait_for(share.acquire_units("second"), 0.1)
+    await asyncio.wait_for(share.acquire_units("second"), HANG_SECONDS)
     assert not waiting.done()
     waiting.cancel()
 
@@ -221,7 +222,7 @@ async def test_a_cancelled_wait_takes_nothing() -> None:
     await asyncio.sleep(0)
     share.release_units("first")
     granted.cancel()
-    await asyncio.wait_for(after, 0.1)
+    await asyncio.wait_for(after, HANG_SECONDS)
     assert share.taken == 1
     share.release_units("fourth")
     assert share.taken == 0
@@ -307,22 +308,22 @@ async def test_a_turn_is_passed_on_when_its_block_ends() -> None:
 async def test_one_holder_may_use_all_turns_that_are_not_divided() -> None:
     share: WaitedShare[str] = WaitedShare(2, holder_max=2)
     await share.acquire_units("a")
-    await asyncio.wait_for(share.acquire_units("a"), 0.1)
+    await asyncio.wait_for(share.acquire_units("a"), HANG_SECONDS)
     waiting = await started(share, "a", "b")
     share.release_units("a")
-    await asyncio.wait_for(waiting[0], 0.1)
+    await asyncio.wait_for(waiting[0], HANG_SECONDS)
     assert not waiting[1].done()
     share.release_units("a")
-    await asyncio.wait_for(waiting[1], 0.1)
+    await asyncio.wait_for(waiting[1], HANG_SECONDS)
 
 
 async def test_a_bound_for_each_holder_makes_no_one_wait_for_others() -> None:
     share: WaitedShare[str] = WaitedShare(UNLIMITED, holder_max=1)
     for holder in ("a", "b", "c"):
-        await asyncio.wait_for(share.acquire_units(holder), 0.1)
+        await asyncio.wait_for(share.acquire_units(holder), HANG_SECONDS)
     of_a, of_b = await started(share, "a", "b")
     share.release_units("b")
-    await asyncio.wait_for(of_b, 0.1)
+    await asyncio.wait_for(of_b, HANG_SECONDS)
     assert not of_a.done()
     await stopped([of_a])
 

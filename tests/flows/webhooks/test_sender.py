@@ -400,7 +400,7 @@ async def test_a_ticket_without_capacity_is_postponed_and_arrives_later(flow: We
     await flow.add_events(sender=other)
     await flow.dispatch_due()
     assert await flow.offer() == 1
-    await eventually(begun, lambda paths: "/quick" in paths, within=2)
+    await eventually(begun, lambda paths: "/quick" in paths)
     slow.resume.set()
     await flow.notification.settle()
     assert len(flow.requests_to("/events")) == places
@@ -450,7 +450,7 @@ async def test_a_full_process_has_capacity_for_an_account_with_nothing_waiting(f
     async def begun() -> Counter[str]:
         return Counter(slow.begun)
 
-    await eventually(begun, lambda paths: paths == {"/a": ACCOUNT_CALLS_MAX, "/b": 2}, within=2)
+    await eventually(begun, lambda paths: paths == {"/a": ACCOUNT_CALLS_MAX, "/b": 2})
     slow.resume.set()
     await flow.notification.settle()
     assert len(flow.requests_to("/a")) == ACCOUNT_CALLS_MAX + 5
