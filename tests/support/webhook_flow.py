@@ -85,9 +85,11 @@ class WebhookFlow:
     def url(self, path: str = "/events", *, host: str = NAME, port: int = 0) -> str:
         return f"https://{host}:{port or self.webhook_receiver.port}{path}"
 
-    def sealed(self, secret: str = SECRET, account_id: AccountId | None = None) -> bytes:
+    def sealed(
+        self, secret: str = SECRET, account_id: AccountId | None = None, endpoint_id: UUID | None = None
+    ) -> bytes:
         to = account_id or self.account_id
-        return self.sealer.seal(secret.encode(), secret_purpose(to, to))
+        return self.sealer.seal(secret.encode(), secret_purpose(to, endpoint_id or to))
 
     async def subscribe(
         self,

@@ -2,7 +2,7 @@
 
 Paths that are not in the tables below answer 200; `/status/503` answers 503. A `behaviour` is the whole server's,
 before any request: "silent" accepts connections and sends nothing, not even TLS, "plain" speaks HTTP without TLS,
-"cut" closes every connection.
+"cut" closes every connection. `/held` is answered 200 once the test sets `released`.
 """
 
 import asyncio
@@ -114,6 +114,7 @@ class WebhookReceiver:
         self.requests: list[Request] = []
         self.connections = 0
         self.came = asyncio.Event()
+        self.released = asyncio.Event()
         self.bytes_sent = 0
         self.when_answered: Callable[[Request], None] = lambda _: None
         self._tls = tls
@@ -191,6 +192,10 @@ class WebhookReceiver:
         match path.split("?")[0]:
             case "/reset":
                 writer.transport.abort()
+            case "/held":
+                await self.released.wait()
+                writer.write(OK)
+                return True
             case "/drip":
                 await self._drip(writer, http_answer(b"x" * 2_000))
             case "/drip-chunks":

@@ -82,11 +82,14 @@ class WebhookSteps:
         enabled: bool = True,
         *,
         account_id: AccountId | None = None,
+        endpoint_id: UUID | None = None,
         secret: bytes = b"sealed",
     ) -> Endpoint:
+        """The account's webhook, or another endpoint."""
+        to = account_id or self.account_id
         async with self.steps.database.transaction() as tx:
-            now = self.steps.clock.now()
-            row, _ = await save_webhook(tx, account_id or self.account_id, url, events, enabled, secret, now)
+            now, filters = self.steps.clock.now(), Filters(tuple(events))
+            row, _ = await endpoints.save(tx, to, endpoint_id or to, url, filters, enabled, secret, now)
         return row
 
     async def add_events(

@@ -15,8 +15,10 @@ import pytest_asyncio
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, ACCOUNT_WAITING_MAX, POSTPONE_SECONDS_MAX
 from posthouse.rules import ids
+from posthouse.rules.endpoint import new_secret
 from posthouse.rules.event import test_body as ping_body
 from posthouse.rules.ids import AccountId
+from posthouse.rules.limits import ENDPOINTS_MAX
 from posthouse.rules.webhook_url import check_url
 from posthouse.store import endpoints, webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult
@@ -25,7 +27,7 @@ from posthouse.wire.stream import TicketKind
 from tests.support.accept_flow import new_id
 from tests.support.delivery_flow import SHARDS, open_delivery_flow
 from tests.support.delivery_steps import open_delivery_steps
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.webhook_flow import NAME, SECRET, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 from tests.support.webhook_receiver import http_answer
 from tests.support.webhook_steps import enter_ping, enter_replay
@@ -370,6 +372,39 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(flow: WebhookFlow)
     assert len(flow.requests_to("/hang")) == 25
     account_id = AccountId(other.account_id)
     assert [(await flow.status_of(webhook_id, account_id))[0] for webhook_id in quick] == ["succeeded"] * 5
+
+
+async def test_one_of_twenty_endpoints_never_answers_and_the_others_get_everything_meanwhile(
+    database_url: str,
+) -> None:
+    """Ten endpoints of each of two accounts: also the other nine of the account whose endpoint doesn't answer."""
+    async with (
+        open_delivery_steps(database_url) as steps,
+        open_webhook_flow(steps, seconds_max=HANG_SECONDS) as flow,
+    ):
+        senders = [steps.sender, await steps.another_sender("other")]
+        for number, sender in enumerate(senders):
+            account_id = AccountId(sender.account_id)
+            for place in range(ENDPOINTS_MAX):
+                path = "/held" if (number, place) == (0, 0) else f"/swift/{number}/{place}"
+                endpoint_id = new_id(flow.clock.now())
+                secret = flow.sealed(new_secret(bytes(32)), account_id, endpoint_id)
+                await flow.store.save(flow.url(path), account_id=account_id, endpoint_id=endpoint_id, secret=secret)
+        # They have answered before: all of them get their full share.
+        await steps.fetch("UPDATE endpoints SET answered_at = $1", flow.clock.now())
+        events = 30
+        for sender in senders:
+            await flow.add_events(*[DeliveryResult.DELIVERED] * events, sender=sender)
+        sending = asyncio.create_task(flow.run_due())
+        finished = "SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded'"
+        swift = events * (2 * ENDPOINTS_MAX - 1)
+        await eventually(lambda: steps.value(finished), lambda number: number == swift)
+        assert not flow.webhook_receiver.released.is_set()
+        assert not sending.done()
+        flow.webhook_receiver.released.set()
+        await sending
+        assert await steps.value(finished) == swift + events
+        assert len(flow.requests_to("/held")) == events
 
 
 async def test_a_ticket_without_capacity_is_postponed_and_arrives_later(flow: WebhookFlow) -> None:
