@@ -1,13 +1,13 @@
 """Delivery end to end in one process: real PostgreSQL, DNS and SMTP, the in-process stream, a settable clock."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
 
+from posthouse.compose.connections import opportunistic_tls
 from posthouse.flows.deliver.delivery import Delivery, DeliveryContext, DeliverySettings
 from posthouse.flows.deliver.dispatch import DISPATCH_BATCH_MIN, Dispatch
 from posthouse.flows.deliver.dkim_signing import DkimSigning
@@ -180,7 +180,7 @@ async def open_delivery_flow(
             resolver=resolver,
             randomness=randomness,
             hostname="out.posthouse.test",
-            tls=TlsPolicy(TlsUse.OPPORTUNISTIC, _unverifying()),
+            tls=opportunistic_tls(),
             may_connect=may_connect,
             deadlines=deadlines,
             port=receiver.port,
@@ -210,6 +210,7 @@ async def open_delivery_flow(
                 "carrier": carrier,
                 "outgoing_mail": outgoing_mail,
                 "limits": lane_limits,
+                "delays_batches": False,
                 "keys_derived": {"sealer": sealer},
             }
             workers.append(new_delivery(**{**made, **delivery, **given}))
@@ -221,10 +222,3 @@ async def open_delivery_flow(
         for each in workers:
             await each.drain(3)
         carrier.close_idle(clock.monotonic(), all_of_them=True)
-
-
-def _unverifying() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

@@ -26,9 +26,9 @@ from posthouse.store.webhook_log import WebhookDelivery
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
-from posthouse.wire.webhook_client import HttpWebhookClient, WebhookCallResult, WebhookClient, public_tls
+from posthouse.wire.webhook_client import HttpWebhookClient, WebhookCallResult, WebhookClient
 from tests.support.accept_flow import Sender
-from tests.support.certificates import Certificates
+from tests.support.certificates import Certificates, trusting_webhooks
 from tests.support.clock import SettableClock
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
@@ -220,7 +220,7 @@ async def open_webhook_flow(
         caller = HttpWebhookClient(
             resolver=Resolver([nameserver.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic),
             may_connect=may_connect,
-            tls=public_tls(certificates().authority_pem.decode()),
+            tls=trusting_webhooks(certificates().authority_pem),
             seconds_max=seconds_max,
         )
         stack.push_async_callback(caller.close)
@@ -238,6 +238,7 @@ async def open_webhook_flow(
                 "randomness": randomness,
                 "client": caller,
                 "sealer": sealer,
+                "delays_batches": False,
                 "target_of": lambda url: check_url(url, ports=ports),
             }
             made |= given | other

@@ -1,12 +1,12 @@
 """Certificates; and both event loops for our own protocols: they differ in when they write, pause and raise."""
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
 
+from posthouse.compose.connections import opportunistic_tls
 from posthouse.wire.tls import TlsPolicy, TlsUse
 from tests.support.certificates import Certificates
 
@@ -33,7 +33,4 @@ def verified(certificates: Certificates) -> TlsPolicy:
 
 @pytest.fixture(scope="session")
 def opportunistic() -> TlsPolicy:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return TlsPolicy(TlsUse.OPPORTUNISTIC, context)
+    return opportunistic_tls()

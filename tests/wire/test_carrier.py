@@ -1,13 +1,13 @@
 """Carrying mail over real sockets, with a real name server, to servers that behave as their addresses say."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, ip_address
 
 import pytest
 
+from posthouse.compose.connections import opportunistic_tls
 from posthouse.randomness import SeededRandomness
 from posthouse.rules import outcome
 from posthouse.rules.outcome import Forbidden, LookupFailure, OutcomeKind, Unresolved, judge
@@ -17,7 +17,7 @@ from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResu
 from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
-from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support import smtp_sessions
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import SERVFAIL, Nameserver
@@ -31,13 +31,6 @@ QUICK = smtp_sessions.deadlines(1, 3, 3)
 
 def anywhere(_: Address) -> bool:
     return True
-
-
-def opportunistic() -> TlsPolicy:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return TlsPolicy(TlsUse.OPPORTUNISTIC, context)
 
 
 @dataclass
@@ -325,7 +318,7 @@ async def test_refused_starttls_leads_to_the_next_server(flow: CarrierFlow) -> N
     flow.mx_host(10, "mx1.example.com", "127.0.0.2")
     flow.mx_host(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("starttls-refused", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carrier = flow.carrier(receiver.port, tls=opportunistic())
+        carrier = flow.carrier(receiver.port, tls=opportunistic_tls())
         carried = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
     assert (kinds(carried), carried.mx_host) == ([OutcomeKind.DELIVERED], "mx2.example.com")
@@ -335,7 +328,7 @@ async def test_refused_starttls_leads_to_the_next_server(flow: CarrierFlow) -> N
 async def test_broken_opportunistic_tls_falls_back_to_cleartext(flow: CarrierFlow, behaviour: str) -> None:
     flow.mx_host(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(behaviour, host="127.0.0.2") as receiver:
-        carrier = flow.carrier(receiver.port, tls=opportunistic())
+        carrier = flow.carrier(receiver.port, tls=opportunistic_tls())
         carried = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
     assert kinds(carried) == [OutcomeKind.DELIVERED]

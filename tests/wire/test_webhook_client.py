@@ -33,7 +33,7 @@ from posthouse.wire.webhook_client import (
 )
 from tests.rules.test_webhook_url import CORPUS
 from tests.support.bad_input import TRIED, inputs
-from tests.support.certificates import Certificates
+from tests.support.certificates import Certificates, trusting_webhooks
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 from tests.support.unresponsive_server import UnresponsiveServer
 from tests.support.webhook_receiver import BOMB, GIGABYTE, WebhookReceiver, record_server_names
@@ -101,7 +101,7 @@ class ClientFlow:
         caller = HttpWebhookClient(
             resolver=Resolver([self.nameserver.endpoint], monotonic=self.time),
             may_connect=may_connect or (lambda address: address.is_loopback),
-            tls=public_tls(self.authority.authority_pem.decode()),
+            tls=trusting_webhooks(self.authority.authority_pem),
             seconds_max=seconds_max,
             open_socket=self.sockets.open,
         )

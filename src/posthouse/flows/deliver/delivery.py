@@ -91,12 +91,16 @@ class DeliveryContext(Context):
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """With `captures`, mail to a real destination is held: no name is resolved, and no server is connected to."""
+    """With `captures`, mail to a real destination is held: no name is resolved, and no server is connected to.
+
+    Without `delays_batches`, claims and outcomes don't wait for others.
+    """
 
     lanes: LaneSettings
     retries: Schedule = retry.DELIVERY
     worker_lease: timedelta = WORKER_LEASE
     captures: bool = False
+    delays_batches: bool = True
     large_bytes_max: int = LARGE_BYTES_MAX
     reroute: RerouteSettings = REROUTE
 
@@ -448,9 +452,13 @@ def _claims_of(
         database=context.database,
         clock=context.clock,
         lease=lease,
-        claim_batch_delay=BatchDelay(BATCH_DELAY_SECONDS, CLAIM_BATCH_DELAY_SECONDS_MAX),
-        record_batch_delay=BatchDelay(BATCH_DELAY_SECONDS, RECORD_BATCH_DELAY_SECONDS_MAX),
+        claim_batch_delay=_batch_delay(settings, CLAIM_BATCH_DELAY_SECONDS_MAX),
+        record_batch_delay=_batch_delay(settings, RECORD_BATCH_DELAY_SECONDS_MAX),
     )
+
+
+def _batch_delay(settings: DeliverySettings, seconds_max: float) -> BatchDelay:
+    return BatchDelay(BATCH_DELAY_SECONDS, seconds_max) if settings.delays_batches else BatchDelay()
 
 
 def _warn_of_block(limit_change: LimitChange) -> None:

@@ -137,7 +137,10 @@ class _Account:
 
 @dataclass(frozen=True, slots=True)
 class WebhookPolicy:
-    """What the operator sets. Without `with_endpoints`, endpoints besides the webhooks are switched off."""
+    """What the operator sets. Without `with_endpoints`, endpoints besides the webhooks are switched off.
+
+    Without `delays_batches`, claims and outcomes don't wait for others.
+    """
 
     retries: Schedule = retry.WEBHOOK
     worker_lease: timedelta = WORKER_LEASE
@@ -145,6 +148,7 @@ class WebhookPolicy:
     calls_max: int = CALLS_MAX
     waiting_max: int = WAITING_MAX
     with_endpoints: bool = True
+    delays_batches: bool = True
 
 
 DEFAULT_POLICY: Final = WebhookPolicy()
@@ -166,6 +170,7 @@ class WebhookSender:
 
         `renewals` are connections only for the lease, which must not wait for those that claim and record.
         """
+        batch_delay_seconds = BATCH_DELAY_SECONDS if policy.delays_batches else 0.0
         self._claims = Claims(
             WebhookClaimStore(),
             WebhookTicket,
@@ -177,8 +182,8 @@ class WebhookSender:
                 randomness=context.randomness,
                 lease=policy.worker_lease,
             ),
-            claim_batch_delay=BatchDelay(BATCH_DELAY_SECONDS),
-            record_batch_delay=BatchDelay(BATCH_DELAY_SECONDS),
+            claim_batch_delay=BatchDelay(batch_delay_seconds),
+            record_batch_delay=BatchDelay(batch_delay_seconds),
         )
         self._clock = context.clock
         self._client = client
