@@ -52,7 +52,7 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
         assert "account_id = " in query_plans.condition(scan), scan
 
 
-@pytest.mark.parametrize("name", ["ledger._ENTRIES", "ledger._ENTRIES_OF_KIND", "ledger._SO_MANY_BELOW"])
+@pytest.mark.parametrize("name", ["ledger._ENTRIES", "ledger._ENTRIES_OF_KIND", "ledger._END_OF_BATCH"])
 async def test_a_page_of_the_ledger_walks_the_key_backwards_and_sorts_nothing(name: str, database: Database) -> None:
     async with database.connection() as connection:
         text = STATEMENTS[name]

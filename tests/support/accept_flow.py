@@ -9,6 +9,7 @@ from uuid import UUID
 
 from posthouse.clock import Clock
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
+from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.principal import Principal
@@ -79,12 +80,18 @@ async def open_accept_flow(
 
 def new_intake(database: Database, control_cache: ControlCache, clock: Clock, **given: Any) -> Intake:
     of_context = {name: given.pop(name) for name in ("randomness", "peppers") if name in given}
-    usual: dict[str, Any] = {
-        "defaults": Defaults(rate=RATE, warmup_limits=None),
-        "hostname": "posthouse.test",
-        "simulator_domain": SIMULATOR,
-    }
-    return Intake(context(database, clock, **of_context), control_cache=control_cache, **{**usual, **given})
+    preparation = Preparation(
+        control_cache=control_cache,
+        hostname="posthouse.test",
+        simulator_domain=SIMULATOR,
+        offers_one_click=given.pop("offers_one_click", False),
+    )
+    return Intake(
+        context(database, clock, **of_context),
+        control_cache=control_cache,
+        preparation=preparation,
+        **{"defaults": Defaults(rate=RATE, warmup_limits=None), **given},
+    )
 
 
 async def new_sender(operator: Operator, name: str, *, credits: int = 1_000_000) -> Sender:  # noqa: A002

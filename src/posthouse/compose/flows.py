@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from posthouse.flows.accept.dry_run import DryRun
     from posthouse.flows.accept.intake import Intake
     from posthouse.flows.accept.last_used import LastUsed
+    from posthouse.flows.accept.preparation import Preparation
     from posthouse.flows.accept.resender import Resender
     from posthouse.flows.account.alerts import Alerts
     from posthouse.flows.account.captured_mail import CapturedMail
@@ -187,6 +188,18 @@ class Flows:
         )
 
     @cached_property
+    def _preparation(self) -> "Preparation":
+        from posthouse.flows.accept.preparation import Preparation
+
+        settings = self._settings
+        return Preparation(
+            control_cache=self.control_cache,
+            hostname=settings.service.hostname,
+            simulator_domain=settings.delivery.simulator_domain,
+            offers_one_click=bool(settings.http.public_url),
+        )
+
+    @cached_property
     def _resolver(self) -> "Resolver":
         from posthouse.compose.connections import resolver
 
@@ -211,16 +224,13 @@ class Flows:
     def intake(self) -> "Intake":
         from posthouse.flows.accept.intake import Intake
 
-        delivery = self._settings.delivery
         return Intake(
             context_of(self._settings, self._intake_database or self._database, self._clock),
             control_cache=self.control_cache,
             defaults=self._defaults,
-            hostname=self._settings.service.hostname,
-            simulator_domain=delivery.simulator_domain,
+            preparation=self._preparation,
             tickets=self._tickets,
-            offers_one_click=bool(self._settings.http.public_url),
-            captures=delivery.captures,
+            captures=self._settings.delivery.captures,
             disk_space=self.disk_space,
         )
 
@@ -234,12 +244,10 @@ class Flows:
             control_cache=self.control_cache,
             resolver=self._resolver,
             defaults=self._defaults,
+            preparation=self._preparation,
             installation=Installation(
-                hostname=settings.service.hostname,
                 return_path_domain=settings.return_path,
-                simulator_domain=settings.delivery.simulator_domain,
                 captures=settings.delivery.captures,
-                offers_one_click=bool(settings.http.public_url),
                 signs=settings.delivery.dkim_enabled,
             ),
         )
@@ -248,19 +256,13 @@ class Flows:
     def resender(self) -> "Resender":
         """Without tickets: mail that it accepts is due immediately, and dispatch finds it."""
         from posthouse.flows.accept.accept_transaction import AcceptTransaction
-        from posthouse.flows.accept.preparation import Preparation
         from posthouse.flows.accept.resender import Resender
 
         delivery = self._settings.delivery
         return Resender(
             self.context,
             control_cache=self.control_cache,
-            preparation=Preparation(
-                control_cache=self.control_cache,
-                hostname=self._settings.service.hostname,
-                offers_one_click=bool(self._settings.http.public_url),
-                simulator_domain=delivery.simulator_domain,
-            ),
+            preparation=self._preparation,
             transaction=AcceptTransaction(self.context, defaults=self._defaults, tickets=None),
             captured_by=delivery.simulator_domain if delivery.captures else None,
         )

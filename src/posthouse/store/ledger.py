@@ -76,7 +76,7 @@ WHERE account_id = :account_id AND message_id >= :lowest AND message_id <= :id
     AND (message_id, position) < (:id, :position)
 ORDER BY message_id DESC, position DESC LIMIT :limit
 """)
-_SO_MANY_BELOW: Final = statement("""
+_END_OF_BATCH: Final = statement("""
 SELECT message_id, position FROM ledger
 WHERE account_id = :account_id AND message_id >= :lowest AND message_id <= :id
     AND (message_id, position) < (:id, :position)
@@ -142,7 +142,7 @@ async def _of_kind(
     kind: Kind,
 ) -> LedgerRange:
     further = await connection.fetchrow(
-        *_SO_MANY_BELOW.bind(
+        *_END_OF_BATCH.bind(
             account_id=account_id,
             lowest=lowest,
             id=place.id,

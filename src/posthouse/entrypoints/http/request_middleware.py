@@ -88,9 +88,8 @@ class RequestMiddleware:
         is_send = scope["path"] == "/emails" and scope["method"] == "POST"
         is_page = False
         began_at = time.perf_counter()
-        if is_private and self._expects_no_proxy and any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
-            self._expects_no_proxy = False
-            log.warning("unnamed_proxy", client=scope.get("client"), advice=_NAME_THE_PROXY)
+        if is_private and self._expects_no_proxy:
+            self._report_proxy(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -136,6 +135,12 @@ class RequestMiddleware:
             _count(scope["path"], status, seconds, is_send=is_send)
             if self._access_log is not None:
                 self._access_log(scope, status, seconds)
+
+    def _report_proxy(self, scope: Scope) -> None:
+        """Once, if the settings don't name the proxy that forwarded this request."""
+        if any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
+            self._expects_no_proxy = False
+            log.warning("unnamed_proxy", client=scope.get("client"), advice=_NAME_THE_PROXY)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal, *, is_send: bool) -> None:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:

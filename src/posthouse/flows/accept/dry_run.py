@@ -1,6 +1,7 @@
 """Dry runs: the result of sending a message, without sending it; and test mail that members send to themselves."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -79,11 +80,8 @@ class DryRunReport:
 class Installation:
     """The settings of this installation on which its mail depends."""
 
-    hostname: str
     return_path_domain: str
-    simulator_domain: str
     captures: bool
-    offers_one_click: bool
     signs: bool
 
 
@@ -95,6 +93,7 @@ class DryRun(Flow):
         control_cache: ControlCache,
         resolver: Resolver,
         defaults: Defaults,
+        preparation: Preparation,
         installation: Installation,
     ) -> None:
         super().__init__(context)
@@ -102,12 +101,7 @@ class DryRun(Flow):
         self._resolver = resolver
         self._defaults = defaults
         self._installation = installation
-        self._preparation = Preparation(
-            control_cache=control_cache,
-            hostname=installation.hostname,
-            offers_one_click=installation.offers_one_click,
-            simulator_domain=installation.simulator_domain,
-        )
+        self._preparation = preparation
         self._lookups = 0
         self._rates: Rates[AccountId] = Rates()
 
@@ -148,21 +142,7 @@ class DryRun(Flow):
             send_quota.admit(account, charge, now)
         except Refusal as refusal:
             refusals.append(refusal)
-        destinations = {recipient.destination for recipient in draft.recipients}
-        simulated = {name for name in destinations if is_test or self._is_simulated(name)}
-        lanes, unreachable = await self._lanes(destinations, simulated)
-        recipients = tuple(
-            [
-                DryRunRecipient(
-                    email=recipient.email,
-                    field=recipient.field,
-                    suppressed=reasons.get(recipient.email.lower()),
-                    lane=lanes.get(recipient.destination),
-                    is_simulated=recipient.destination in simulated,
-                )
-                for recipient in draft.recipients
-            ]
-        )
+        recipients, unreachable = await self._recipients(draft, reasons, is_test=is_test)
         warnings = dry_run.warnings(draft, content, None if written is None else len(written), len(reasons))
         return DryRunReport(
             refusal=refusals[0] if refusals else None,
@@ -231,8 +211,27 @@ class DryRun(Flow):
             is_spf_aligned=dry_run.is_aligned(sender.domain, return_path),
         )
 
-    def _is_simulated(self, destination: str) -> bool:
-        return self._installation.captures or destination == self._installation.simulator_domain
+    async def _recipients(
+        self, draft: Draft, reasons: Mapping[str, str], *, is_test: bool
+    ) -> tuple[tuple[DryRunRecipient, ...], list[str]]:
+        """The recipients, and warnings about destinations that accept no mail."""
+        destinations = {recipient.destination for recipient in draft.recipients}
+        if is_test or self._installation.captures:
+            simulated = destinations
+        else:
+            simulated = destinations & {self._preparation.simulator_domain}
+        lanes, warnings = await self._lanes(destinations, simulated)
+        recipients = [
+            DryRunRecipient(
+                email=recipient.email,
+                field=recipient.field,
+                suppressed=reasons.get(recipient.email.lower()),
+                lane=lanes.get(recipient.destination),
+                is_simulated=recipient.destination in simulated,
+            )
+            for recipient in draft.recipients
+        ]
+        return tuple(recipients), warnings
 
     async def _lanes(self, destinations: set[str], simulated: set[str]) -> tuple[dict[str, str], list[str]]:
         """The lanes for which DNS answered in time, and warnings about destinations that accept no mail."""
@@ -250,7 +249,7 @@ class DryRun(Flow):
                 else:
                     found[destination] = lane.lane_by_hosts(destination, [host.host for host in hosts])
 
-        found |= dict.fromkeys(simulated, self._installation.simulator_domain)
+        found |= dict.fromkeys(simulated, self._preparation.simulator_domain)
         lookups = [asyncio.create_task(look_up(name)) for name in destinations - simulated]
         if lookups:
             _, late = await asyncio.wait(lookups, timeout=LOOKUP_SECONDS_MAX)

@@ -38,10 +38,8 @@ class Intake(Flow):
         *,
         control_cache: ControlCache,
         defaults: Defaults,
-        hostname: str,
-        simulator_domain: str,
+        preparation: Preparation,
         tickets: Tickets | None = None,
-        offers_one_click: bool = False,
         captures: bool = False,
         disk_space: DiskSpace | None = None,
     ) -> None:
@@ -52,16 +50,9 @@ class Intake(Flow):
         super().__init__(context)
         self._control_cache = control_cache
         self._defaults = defaults
-        self._hostname = hostname
-        self._simulator_domain = simulator_domain
-        self._captured_by = simulator_domain if captures else None
+        self._preparation = preparation
+        self._captured_by = preparation.simulator_domain if captures else None
         self._disk_space = disk_space or DiskSpace()
-        self._preparation = Preparation(
-            control_cache=control_cache,
-            hostname=hostname,
-            offers_one_click=offers_one_click,
-            simulator_domain=simulator_domain,
-        )
         self._refused = RefusedRequests(context, control_cache=control_cache, defaults=defaults)
         self.fingerprint = Fingerprint(tuple([blake2b(key).digest() for key in context.keys.peppers.keys]))
         transaction = AcceptTransaction(context, defaults=defaults, tickets=tickets)
@@ -151,7 +142,7 @@ class Intake(Flow):
         message_id = ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
 
         message_id_text = self._preparation.message_id_text(message_id)
-        read = partial(prepare, raw, date=now, message_id=message_id_text, hostname=self._hostname)
+        read = partial(prepare, raw, date=now, message_id=message_id_text, hostname=self._preparation.hostname)
         is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(raw)
         submitted = await run_in_mail_process(principal.account_id, read) if is_slow else read()
         choice = unsubscribe.unsubscribe_option(
@@ -257,7 +248,7 @@ class Intake(Flow):
             credits=0 if is_test else len(draft.recipients),
             mime=written,
             sender_domain=draft.sender.domain,
-            routed_to=self._simulator_domain if is_test else self._captured_by,
+            routed_to=self._preparation.simulator_domain if is_test else self._captured_by,
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
             metadata=stored_metadata(draft.metadata),

@@ -28,14 +28,12 @@ class UnverifiedSender(Refusal):
     domain: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Preparation:
-    def __init__(
-        self, *, control_cache: ControlCache, hostname: str, offers_one_click: bool, simulator_domain: str
-    ) -> None:
-        self._control_cache = control_cache
-        self._simulator_domain = simulator_domain
-        self._hostname = hostname
-        self._offers_one_click = offers_one_click
+    control_cache: ControlCache
+    hostname: str
+    simulator_domain: str
+    offers_one_click: bool
 
     async def require(
         self,
@@ -46,7 +44,7 @@ class Preparation:
         one_click: bool,
     ) -> None:
         """Raises if the account or this installation lacks something that the message needs."""
-        verified = await self._control_cache.verified_domains(account_id)
+        verified = await self.control_cache.verified_domains(account_id)
         for sender in senders:
             if sender.domain not in verified:
                 raise UnverifiedSender(
@@ -57,20 +55,20 @@ class Preparation:
                 )
             if verified[sender.domain]:
                 await self._require_own_recipients(account_id, sender.domain, recipients)
-        if one_click and not self._offers_one_click:
+        if one_click and not self.offers_one_click:
             raise unsubscribe.not_offered()
 
     async def _require_own_recipients(
         self, account_id: AccountId, domain: str, recipients: Sequence[DraftRecipient]
     ) -> None:
         """A shared domain is for first steps: its reputation must not depend on mail to other people."""
-        own = await self._control_cache.member_addresses(account_id)
+        own = await self.control_cache.member_addresses(account_id)
         for recipient in recipients:
-            if recipient.destination != self._simulator_domain and recipient.email.lower() not in own:
+            if recipient.destination != self.simulator_domain and recipient.email.lower() not in own:
                 raise Refusal(
                     Code.FORBIDDEN,
                     f"{domain!r} is shared by all accounts: mail from it may go only to members of this account and to "
-                    f"{self._simulator_domain}, and {recipient.email[:100]!r} is neither. Register your own domain "
+                    f"{self.simulator_domain}, and {recipient.email[:100]!r} is neither. Register your own domain "
                     "with POST /v1/domains to send to others.",
                 )
 
@@ -96,14 +94,14 @@ class Preparation:
         return written
 
     def message_id_text(self, message_id: MessageId) -> str:
-        return f"{ids.text('', message_id)}@{self._hostname}"
+        return f"{ids.text('', message_id)}@{self.hostname}"
 
     async def _render(self, account_id: AccountId, draft: Draft) -> RenderedTemplate | None:
         if draft.template is None:
             return None
-        found = await self._control_cache.published_template(account_id, draft.template)
+        found = await self.control_cache.published_template(account_id, draft.template)
         if found is None:
-            if (alias := await self._control_cache.renamed_template(account_id, draft.template)) is not None:
+            if (alias := await self.control_cache.renamed_template(account_id, draft.template)) is not None:
                 raise invalid(f"`template`: {draft.template!r} was renamed: send with its new alias {alias!r}.")
             raise invalid(
                 f"`template`: this account has no published template {draft.template!r}: "
