@@ -25,7 +25,7 @@ lock: ## Write the lock file from pyproject.toml
 	$(UV) pip compile pyproject.toml --group dev --universal --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock
 
-check: ## Style, types, package boundaries, dependencies; prints how large the code is
+check: ## Style, types, package boundaries, dependencies, circles of imports; prints how large the code is
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
