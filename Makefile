@@ -52,6 +52,10 @@ test-alone: ## Of `test-all`: the tests that need the machine to themselves, one
 test-fast: ## `test` without the slow ones
 	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not slow and not alone and not long and not nightly and not readme"
 
+.PHONY: test-times
+test-times: ## How long each file of tests takes, into tests/times.csv, which `make test` starts them by
+	MEASURE_TEST_TIMES=1 FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -q -m "not alone and not nightly"
+
 test-nightly: ## The tests that take long, or fail only when their own subject is changed: small benchmarks, planted faults
 	$(BIN)/pytest -m nightly --ignore tests/deploy --ignore tests/dashboard
 

@@ -16,8 +16,7 @@ from hypothesis import settings as hypothesis_settings
 
 from posthouse.mail import dkim
 from posthouse.store.postgres import Database
-from tests.support import bad_input, fresh_database
-from tests.support.bad_input import pytest_terminal_summary as pytest_terminal_summary
+from tests.support import fresh_database
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.nameserver import Nameserver
 from tests.support.operator_client import Operator
@@ -42,11 +41,7 @@ RSA_KEYS = 12
 IN_MEMORY = {"max_wal_size": "256MB", "shared_buffers": "32MB"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no worker begins one when the others have finished."""
-    bad_input.pytest_collection_modifyitems(items)
-    slow = {item.path for item in items if any(item.iter_markers("slow")) or any(item.iter_markers("long"))}
-    items.sort(key=lambda item: item.path not in slow)
+pytest_plugins = ["tests.support.bad_input", "tests.support.measured_times"]
 
 
 @pytest.fixture(scope="session", autouse=True)
