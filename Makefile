@@ -52,6 +52,11 @@ test-alone: ## Of `test-all`: the tests that need the machine to themselves, one
 test-fast: ## `test` without the slow ones
 	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not slow and not alone and not long and not nightly and not readme"
 
+.PHONY: test-docs
+test-docs: ## Every command of the README, the tutorial and the how-to pages; CI runs those of pages that changed
+	EVERY_PAGE=1 $(BIN)/pytest tests/test_readme.py --durations 10
+	sha256sum docs/howto/*.md docs/tutorial/*.md >.ci/pages-followed
+
 .PHONY: test-times
 test-times: ## How long each file of tests takes, into tests/times.csv, which `make test` starts them by
 	MEASURE_TEST_TIMES=1 FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -q -m "not alone and not nightly"

@@ -15,6 +15,7 @@ TABLE: Final = Path(__file__).parents[1] / "times.csv"
 # A file that was never measured starts with the long ones.
 UNKNOWN_SECONDS: Final = 30.0
 
+_PROPERTY: Final = "processor_seconds"
 _is_measured: Final = "MEASURE_TEST_TIMES" in os.environ
 _files: Final[defaultdict[str, defaultdict[str, float]]] = defaultdict(lambda: defaultdict(float))
 _processor_seconds_before = 0.0
@@ -34,7 +35,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     global _processor_seconds_before
     report = yield
     processor_seconds = _processor_seconds()
-    report.processor_seconds = processor_seconds - _processor_seconds_before
+    report.user_properties.append((_PROPERTY, processor_seconds - _processor_seconds_before))
     _processor_seconds_before = processor_seconds
     return report
 
@@ -44,7 +45,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     file["tests"] += report.when == "call"
     file["wall"] += report.duration
     file["setup"] += report.duration if report.when == "setup" else 0
-    file["processor"] += report.processor_seconds
+    file["processor"] += sum(float(str(value)) for name, value in report.user_properties if name == _PROPERTY)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
