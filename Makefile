@@ -38,7 +38,7 @@ CORE = tests/flows tests/store tests/acceptance
 
 test: ## The tests that a change needs, on private PostgreSQLs; `test-all` runs the rest; PG=18: the core, on that version
 	$(if $(PG),POSTGRES_VERSION=$(PG) )FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) \
-		-m "not alone and not long and not nightly and not readme" --durations 20 $(if $(PG),$(CORE))
+		-m "not alone and not long and not nightly" --durations 20 $(if $(PG),$(CORE))
 
 test-all: ## Everything: also the examples of the documentation, then one by one the tests that need the machine to themselves
 	@$(MAKE) --no-print-directory test-parallel; parallel=$$?; $(MAKE) --no-print-directory test-alone && exit $$parallel
@@ -49,8 +49,8 @@ test-parallel: ## Of `test-all`: the tests that run in parallel
 test-alone: ## Of `test-all`: the tests that need the machine to themselves, one by one
 	$(BIN)/pytest -m "alone and not nightly" --durations 20
 
-test-fast: ## `test` without the slow ones
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not slow and not alone and not long and not nightly and not readme"
+test-fast: ## Pure rules and storage, in under a minute
+	$(PARALLEL) -m "not alone and not long and not nightly and not fuzz" tests/rules tests/mail tests/store
 
 .PHONY: test-docs
 test-docs: ## Every command of the README, the tutorial and the how-to pages; CI runs those of pages that changed
@@ -60,6 +60,10 @@ test-docs: ## Every command of the README, the tutorial and the how-to pages; CI
 .PHONY: test-times
 test-times: ## How long each file of tests takes, into tests/times.csv, which `make test` starts them by
 	MEASURE_TEST_TIMES=1 FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -q -m "not alone and not nightly"
+
+.PHONY: nightly
+nightly: ## What CI leaves out, in some hours: every page, measured attacks, kills at every crash point, chaos, generated input
+	$(MAKE) --keep-going test-docs test-nightly test-attacks test-upgrade test-contract sdks crash chaos fuzz
 
 test-nightly: ## The tests that take long, or fail only when their own subject is changed: small benchmarks, planted faults
 	$(BIN)/pytest -m nightly --ignore tests/deploy --ignore tests/dashboard
@@ -124,7 +128,7 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 	$(UV) pip sync --quiet --python $(DEBIAN_VENV)/bin/python --require-hashes requirements.lock; \
 	$(UV) pip install --quiet --python $(DEBIAN_VENV)/bin/python --no-deps --editable .; \
 	$(DEBIAN_VENV)/bin/pytest -p no:cacheprovider --numprocesses $(WORKERS) \
-		-m "not slow and not alone and not long and not nightly and not fuzz" tests/rules tests/mail
+		-m "not alone and not long and not nightly and not fuzz" tests/rules tests/mail
 
 .PHONY: test-deploy image test-image sbom
 test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy, systemd, strace)

@@ -23,7 +23,7 @@ from tests.support.eventually import HANG_SECONDS
 from tests.support.nameserver import Nameserver
 from tools.private_postgres import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.readme]
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -18,7 +18,7 @@ from posthouse.rules import event
 from posthouse.rules.event import SIGNATURE_SECONDS_MAX, SignatureVerdict, sign
 from tests.support.eventually import HANG_SECONDS
 
-pytestmark = [pytest.mark.slow, pytest.mark.readme]
+pytestmark = pytest.mark.long
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "howto" / "receive-webhooks.md"

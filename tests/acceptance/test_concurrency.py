@@ -13,7 +13,6 @@ from tests.support.locks import briefly_locked_account, lock_waits, locked_accou
 from tests.support.service import ABSENT, Service, StartService, Tenant
 
 # Two servers and many clients need the machine to themselves.
-pytestmark = pytest.mark.slow
 
 
 def recipients(count: int) -> list[str]:

@@ -25,8 +25,6 @@ from tests.support.service import ABSENT
 from tests.support.service_processes import ServiceProcesses, run_processes
 from tests.support.smtp_conversation import GREYLISTED_TRIES, Delivered
 
-pytestmark = pytest.mark.slow
-
 OWNER: Final = "owner@acme.example"
 MEMBER: Final = "member@acme.example"
 PASSWORD: Final = "correct horse battery staple"

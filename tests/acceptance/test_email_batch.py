@@ -175,7 +175,6 @@ async def test_a_key_is_of_one_body_be_it_single_or_of_many(tenant: Tenant) -> N
     assert (await tenant.counts())["messages"] == 2
 
 
-@pytest.mark.slow
 @pytest.mark.rule("BAT-05", "BAT-04")
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_64_simultaneous_equal_requests_make_one_set(service: Service, another: Service, processes: int) -> None:
@@ -249,7 +248,6 @@ async def test_a_suspended_account_is_refused_as_a_whole(service: Service) -> No
     assert (await post(tenant, {"emails": drafts(tenant, 2)})).code == "account_suspended"
 
 
-@pytest.mark.slow
 @pytest.mark.rule("BAT-08", "BAT-01")
 async def test_a_large_attachment_for_many_is_transferred_once_and_sent_in_steps(service: Service) -> None:
     tenant = await service.account()

@@ -25,8 +25,6 @@ from tests.support.nameserver import Nameserver
 from tools.private_nats import PrivateNats
 from tools.private_postgres import PrivatePostgres, free_port
 
-pytestmark = pytest.mark.slow
-
 COMMAND_SECONDS_MAX = 60
 BYTECODE = Path(__file__).parents[2] / ".run" / "bytecode"
 

@@ -26,8 +26,6 @@ from tests.support import preloaded
 from tests.support.service import service_settings, settings_for
 from tools.private_postgres import PrivatePostgres, free_port
 
-pytestmark = pytest.mark.slow
-
 HELP_SECONDS_MAX = 0.3
 DATABASE_SECONDS_MAX = 0.5
 # On a slower machine, or a shared one: this many times the import of asyncio.

@@ -154,7 +154,6 @@ async def test_the_ticket_lease_in_the_settings_decides_what_is_dispatched(
     assert (view["leased"]["count"], view["later"]["count"]) == (3, 0)
 
 
-@pytest.mark.slow
 def test_the_command_shows_the_queue_once_or_until_stopped(database_url: str, tmp_path: Path) -> None:
     made = {"DATABASE__URL": database_url, **secrets()}
     terminal = Terminal(tmp_path, environment(**made))

@@ -444,7 +444,6 @@ def test_a_login_is_read_from_a_file(tmp_path: Path) -> None:
         assert (done.exit_code, done.stderr) == (1, f"posthouse: {empty} is empty: write the secret into it\n")
 
 
-@pytest.mark.slow
 async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url: str, tmp_path: Path) -> None:
     server = ServerProcess(database_url, tmp_path / "server.log")
     await server.start()

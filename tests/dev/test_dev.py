@@ -21,8 +21,6 @@ from posthouse.entrypoints.http import static_content
 from tests.support.dev_command import DevCommand, link_in, plain_environment, snippet
 from tests.support.fresh_database import make_older_than_1_0
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def dev() -> Iterator[DevCommand]:

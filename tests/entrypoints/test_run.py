@@ -25,8 +25,6 @@ from tests.support.service import Service, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
 from tools.private_postgres import free_port
 
-pytestmark = pytest.mark.slow
-
 END_SECONDS_MAX = 40.0
 DELIVERED_SECONDS_MAX = 20.0
 

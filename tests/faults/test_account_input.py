@@ -42,7 +42,6 @@ from tests.support.service import ABSENT, Service, Tenant
 from tools.write_openapi import document
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.fuzz("The account's API"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestWarning"),
 ]

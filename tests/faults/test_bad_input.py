@@ -32,7 +32,6 @@ from tests.support.service import Service, Tenant
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.slow,
     pytest.mark.fuzz("Sending: POST /emails"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestWarning"),
 ]

@@ -11,7 +11,7 @@ from tests.support.eventually import eventually
 from tests.support.server_process import environment
 from tests.support.service_processes import Senders, ServiceProcesses, run_processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 WORKERS = 3
 DOMAINS = 12

@@ -13,7 +13,7 @@ from tests.support.archived_postgres import ArchivedPostgres, archived_postgres
 from tests.support.eventually import eventually
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow]
+pytestmark = pytest.mark.alone
 
 WITHIN_SECONDS = 60.0
 

@@ -32,8 +32,6 @@ from tests.support.service import Service, Tenant
 from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN
 from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, NAME, SmtpListeners, plain, raw_mail
 
-pytestmark = pytest.mark.slow
-
 # After this long without an answer, the server is taken to wait for more.
 QUIET_SECONDS: Final = 0.3
 CONCURRENT_MAX: Final = 8

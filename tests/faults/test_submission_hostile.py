@@ -21,7 +21,7 @@ from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_ma
 from tests.support.smtp_service import SmtpConnection
 from tests.support.smuggling import END, Form, forms, smuggled
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LENIENT_ADDRESS: Final = "127.0.0.6"
 LENIENT: Final = "lenient.example.net"

@@ -26,7 +26,7 @@ from tests.support.nameserver import SERVFAIL
 from tests.support.webhook_flow import NAME, SECRET, WebhookFlow, certificates, is_signed, open_webhook_flow
 from tests.support.webhook_receiver import BOMB, GIGABYTE, Request, WebhookReceiver, http_answer
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FIRST_WAIT: Final = timedelta(seconds=5)
 # What a busy machine may add to a bound.

@@ -231,7 +231,7 @@ def _outcome(source: str, variables: dict[str, VariableTree]) -> Code | int:
         return refusal.code
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_thousand_hostile_templates_are_refused_or_end_soon() -> None:
     slow = []
     for seed in range(HOSTILE):

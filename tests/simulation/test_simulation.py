@@ -17,8 +17,6 @@ from tests.simulation.simulated_service import ACCOUNTS, KINDS, SimulatedService
 from tests.simulation.simulated_world import MAIL_BEHAVIOURS
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = pytest.mark.slow
-
 STEPS = 40
 
 

@@ -698,7 +698,6 @@ async def test_of_many_simultaneous_logins_with_a_link_one_passes(flow: SessionF
         await flow.login_links.login(late, None, HOME, "", remember=False)
 
 
-@pytest.mark.slow
 @pytest.mark.alone
 async def test_the_time_that_a_login_takes_does_not_show_whether_there_is_a_user(database: Database) -> None:
     """Medians of 200 of each, one by one in turn, in the processor's time, whatever else it does meanwhile.

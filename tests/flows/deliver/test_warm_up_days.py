@@ -2,14 +2,11 @@
 
 from datetime import timedelta
 
-import pytest
-
 from tests.support.warm_up_run import KNOWN, NEW, RELAY, run_warm_up
 
 FIVE_MINUTES = timedelta(minutes=5)
 
 
-@pytest.mark.slow
 async def test_no_hour_or_day_is_above_its_quota_and_the_overflow_takes_the_rest_immediately(database_url: str) -> None:
     run = await run_warm_up(database_url, 1, days=6, messages_a_day=60)
     assert (run.days_over, run.hours_over, run.lost, run.open_at_end) == (0, 0, 0, 0)
@@ -19,7 +16,6 @@ async def test_no_hour_or_day_is_above_its_quota_and_the_overflow_takes_the_rest
     assert run.days(KNOWN)
 
 
-@pytest.mark.slow
 async def test_while_the_relay_is_down_nothing_is_lost(database_url: str) -> None:
     run = await run_warm_up(
         database_url, 2, days=5, messages_a_day=48, has_overflow=False, has_relay=True, relay_down=(1, 2)
