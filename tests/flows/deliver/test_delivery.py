@@ -1,17 +1,19 @@
 """Delivery from end to end in one process: due mail is sent, and its outcome recorded."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
-from posthouse.flows.shared.tickets import HeldTickets
+from posthouse.flows.shared.tickets import HeldTickets, Tickets
 from posthouse.rules import limits
-from posthouse.rules.ticket import DeliveryTicket, pack
+from posthouse.rules.lane import LaneLimits
+from posthouse.rules.ticket import DeliveryTicket, pack, shard_of
 from posthouse.wire.stream import TicketKind
 from tests.support.accept_flow import SIMULATOR
-from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
+from tests.support.moving_leases import MovedLeases
 from tests.support.nameserver import SILENT
 
 
@@ -116,3 +118,32 @@ async def test_a_locked_row_delays_its_own_mail_and_no_other_of_the_batch(flow: 
     assert [await flow.statuses(message) for message in messages] == [["delivered"]] * 3
     assert [attempts for _, _, _, attempts, _, _ in await flow.recipients(messages[1])] == [1]
     assert len(flow.receiver.accepted) == 3
+
+
+class UnforwardedTickets(Tickets):
+    def forward(self, tickets: Sequence[DeliveryTicket], lane: str, shard: int) -> None:
+        raise RuntimeError(f"{len(tickets)} tickets for shard {shard} of {lane} can't be published")
+
+
+async def test_a_decision_that_fails_stops_no_other_mail(flow: DeliveryFlow) -> None:
+    """The hosted domain's ticket can't be forwarded to the lane of its provider; the other domain's turn is next."""
+    google = shard_of("google", SHARDS)
+    own = next(name for name in map("{}.example.net".format, range(100)) if shard_of(name, SHARDS) != google)
+    flow.serve("hosted.example", host="aspmx.l.google.com")
+    flow.serve(own)
+    worker = flow.another_worker(
+        tickets=UnforwardedTickets(flow.stream, SHARDS),
+        leases=MovedLeases(frozenset(range(SHARDS)) - {google}, places=SHARDS),
+        limits=LaneLimits(),
+    )
+    await worker.renew()
+    # In the first turn the names are looked up, each in its task; in the second they are known.
+    for _ in range(2):
+        await flow.steps.accept(["ada@hosted.example"])
+        message_id = await flow.steps.accept([f"bob@{own}"])
+        tickets = sorted(await flow.steps.lease(), key=lambda ticket: ticket.destination == own)
+        flow.stream.publish(TicketKind.DELIVER, 0, pack(tickets))
+        await worker.offer(await flow.stream.fetch(TicketKind.DELIVER, frozenset({0}), 10, 0))
+        await worker.settle()
+        assert await flow.statuses(message_id) == ["delivered"]
+    assert [mail.recipient for mail in flow.receiver.accepted] == [f"bob@{own}"] * 2

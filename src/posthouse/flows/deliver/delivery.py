@@ -251,36 +251,43 @@ class Delivery:
     # What the lanes decided.
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
-        spawn = self._claims.tasks.spawn
         for decision in decisions:
-            match decision:
-                case Turn():
-                    spawn(self._deliver(decision))
-                case Postponed(late):
-                    spawn(self._untried.postpone(late))
-                case Returned(items):
-                    spawn(self._claims.release_tickets(items))
-                case Forwarded(items, lane, shard):
-                    # If this ticket or its successor is lost, the schedule creates another.
-                    if self._tickets is not None:
-                        self._tickets.forward([item.ticket for item in items], lane, shard)
-                    spawn(self._claims.acknowledge(items))
-                case HeldBack(items, lane):
-                    spawn(self._untried.hold(items, lane))
-                case Unasked(items):
-                    spawn(self._sort_unsuppressed(items))
-                case LookUp(destination, account_id):
-                    spawn(self._look_up(destination, account_id))
-                case Wait():
-                    asyncio.get_running_loop().call_later(decision.seconds, self._resume, decision)
-                case Reserve(queue):
-                    spawn(self._reserve(queue))
-                case Hurry():
-                    self._claims.hurry()
-                case LimitChange():
-                    self._show(decision)
-                case _:
-                    assert_never(decision)
+            try:
+                self._carry_out_one(decision)
+            except Exception:
+                # The others are about other mail. What this one was about comes again when its tickets' time is over.
+                log.exception("decision_failed", decision=type(decision).__name__)
+
+    def _carry_out_one(self, decision: Decision) -> None:
+        spawn = self._claims.tasks.spawn
+        match decision:
+            case Turn():
+                spawn(self._deliver(decision))
+            case Postponed(late):
+                spawn(self._untried.postpone(late))
+            case Returned(items):
+                spawn(self._claims.release_tickets(items))
+            case Forwarded(items, lane, shard):
+                # If this ticket or its successor is lost, the schedule creates another.
+                if self._tickets is not None:
+                    self._tickets.forward([item.ticket for item in items], lane, shard)
+                spawn(self._claims.acknowledge(items))
+            case HeldBack(items, lane):
+                spawn(self._untried.hold(items, lane))
+            case Unasked(items):
+                spawn(self._sort_unsuppressed(items))
+            case LookUp(destination, account_id):
+                spawn(self._look_up(destination, account_id))
+            case Wait():
+                asyncio.get_running_loop().call_later(decision.seconds, self._resume, decision)
+            case Reserve(queue):
+                spawn(self._reserve(queue))
+            case Hurry():
+                self._claims.hurry()
+            case LimitChange():
+                self._show(decision)
+            case _:
+                assert_never(decision)
 
     async def _look_up(self, destination: str, account_id: AccountId) -> None:
         items = await self._lane_lookup.look_up(destination, account_id)
