@@ -130,7 +130,8 @@ def remove(account: AccountGiven, member: MemberGiven, as_json: AsJson = False) 
 @user.command("password")
 def set_password(email: UserGiven, password_stdin: FromStdin = False, as_json: AsJson = False) -> None:
     """Set a user's password; all of their sessions end, within seconds."""
-    perform(lambda flows: flows.sessions.check_user(email))
+    # Refuses before it asks for a password.
+    perform(lambda flows: flows.sessions.user(email))
     password = _password(password_stdin)
     ended = perform(lambda flows: flows.sessions.reset_password(email, password))
     if as_json:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from posthouse.flows.account.exports import Exports
     from posthouse.flows.account.live import Live, NextMessage
     from posthouse.flows.account.login_links import LoginLinks
-    from posthouse.flows.account.message_changes import MessageRetry, ScheduledMail
+    from posthouse.flows.account.message_changes import MessageChanges
     from posthouse.flows.account.message_detail import MessageDetail
     from posthouse.flows.account.message_search import MessageSearch
     from posthouse.flows.account.password_reset import PasswordReset
     from posthouse.flows.account.passwords import Passwords
     from posthouse.flows.account.resends import Resends
-    from posthouse.flows.account.sessions import RememberedSessions, Sessions, SessionTokens
+    from posthouse.flows.account.sessions import Sessions
     from posthouse.flows.account.suppressions import Suppressions
     from posthouse.flows.account.team import Team
     from posthouse.flows.account.templates import Templates
@@ -276,7 +276,6 @@ class Flows:
     message_search: "_Plain[MessageSearch]" = _Plain("account.message_search")
     passwords: "_Plain[Passwords]" = _Plain("account.passwords")
     resends: "_Plain[Resends]" = _Plain("account.resends")
-    _session_tokens: "_Plain[SessionTokens]" = _Plain("account.sessions")
     templates: "_Plain[Templates]" = _Plain("account.templates")
     unsubscribe: "_Plain[Unsubscribe]" = _Plain("inbound.unsubscribe")
 
@@ -341,10 +340,15 @@ class Flows:
         return MessageDetail(self.context, bodies_days=self._settings.retention.bodies_days)
 
     @cached_property
-    def message_retry(self) -> "MessageRetry":
-        from posthouse.flows.account.message_changes import MessageRetry
+    def message_changes(self) -> "MessageChanges":
+        from posthouse.flows.account.message_changes import MessageChanges
 
-        return MessageRetry(self.context, retries=self._settings.delivery.retry_schedule)
+        return MessageChanges(
+            self.context,
+            search=self.message_search,
+            defaults=self._defaults,
+            retries=self._settings.delivery.retry_schedule,
+        )
 
     @cached_property
     def next_message(self) -> "NextMessage":
@@ -365,24 +369,12 @@ class Flows:
         )
 
     @cached_property
-    def remembered_sessions(self) -> "RememberedSessions":
-        from posthouse.flows.account.sessions import RememberedSessions
-
-        return RememberedSessions(self.context, tokens=self._session_tokens)
-
-    @cached_property
-    def scheduled_mail(self) -> "ScheduledMail":
-        from posthouse.flows.account.message_changes import ScheduledMail
-
-        return ScheduledMail(self.context, search=self.message_search, defaults=self._defaults)
-
-    @cached_property
     def sessions(self) -> "Sessions":
         from posthouse.flows.account.login_notices import LoginNotices
         from posthouse.flows.account.sessions import Sessions
 
         notices = LoginNotices(self.context, service_mail=self.service_mail)
-        return Sessions(self.context, passwords=self.passwords, tokens=self._session_tokens, login_notices=notices)
+        return Sessions(self.context, passwords=self.passwords, login_notices=notices)
 
     @cached_property
     def suppressions(self) -> "Suppressions":

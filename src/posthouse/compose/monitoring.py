@@ -18,7 +18,7 @@ from posthouse.compose.database import UnsafeDatabase, open_database, require_ta
 from posthouse.compose.process import CannotListen
 from posthouse.config import Settings
 from posthouse.entrypoints.workers import repeated
-from posthouse.flows.operate.monitor import QueueFigures, StorageFigures
+from posthouse.flows.operate.monitor import Monitor
 from posthouse.rules.refusal import Refusal
 from posthouse.store.postgres import Database
 
@@ -44,7 +44,7 @@ async def monitored(settings: Settings, parts: Collection[str], is_draining: Cal
         clock = DatabaseClock()
         # A separate connection, opened at first use, because the readiness check must not wait for the process's work.
         database = await stack.enter_async_context(open_database(settings, connections_max=1, clock=clock))
-        context = context_of(settings, database, clock)
+        monitor = Monitor(context_of(settings, database, clock), ticket_lease=settings.workers.ticket_lease)
         server = MonitoringServer(_reasons(database, is_draining))
         try:
             listening, port = await server.listen(settings.monitoring.host, settings.monitoring.port)
@@ -56,11 +56,9 @@ async def monitored(settings: Settings, parts: Collection[str], is_draining: Cal
         stack.callback(listening.close)
         log.info("monitoring_listening", host=settings.monitoring.host, port=port, parts=sorted(parts))
         if "dispatch" in parts:
-            queue = QueueFigures(context, ticket_lease=settings.workers.ticket_lease)
-            await stack.enter_async_context(repeated(queue.run, pause_seconds=FIGURES_PAUSE_SECONDS))
+            await stack.enter_async_context(repeated(monitor.measure_queue, pause_seconds=FIGURES_PAUSE_SECONDS))
         if "maintenance" in parts:
-            storage = StorageFigures(context)
-            await stack.enter_async_context(repeated(storage.run, pause_seconds=FIGURES_PAUSE_SECONDS))
+            await stack.enter_async_context(repeated(monitor.measure_storage, pause_seconds=FIGURES_PAUSE_SECONDS))
         yield
 
 

@@ -6,7 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from posthouse.flows.account.message_changes import MessageRetry
+from posthouse.flows.account.message_changes import MessageChanges
+from posthouse.flows.account.message_search import MessageSearch
+from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules import ids, retry
 from posthouse.rules.credential import Actor
 from posthouse.rules.ids import AccountId, MessageId, UserId
@@ -14,6 +16,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.retry import RetryAnswer
 from posthouse.rules.wait_reason import WaitReason
 from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.accept_flow import RATE
 from tests.support.context import context
 from tests.support.delivery_steps import WAIT, DeliverySteps
 
@@ -26,8 +29,9 @@ async def deferred(steps: DeliverySteps, recipients: int = 1) -> MessageId:
     return claimed[0].message_id
 
 
-def flow(steps: DeliverySteps) -> MessageRetry:
-    return MessageRetry(context(steps.database, steps.clock))
+def flow(steps: DeliverySteps) -> MessageChanges:
+    given = context(steps.database, steps.clock)
+    return MessageChanges(given, search=MessageSearch(given), defaults=Defaults(rate=RATE, warmup_limits=None))
 
 
 async def retried(steps: DeliverySteps, message_id: MessageId, email: str | None = None) -> list[str]:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.account.message_changes import ScheduledMail
+from posthouse.flows.account.message_changes import MessageChanges
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules import ids
@@ -39,7 +39,7 @@ class Desk:
         self.steps = flow.steps
         defaults = Defaults(rate=RATE, warmup_limits=None)
         given = context(flow.steps.database, flow.clock)
-        self.unsent = ScheduledMail(given, search=MessageSearch(given), defaults=defaults)
+        self.unsent = MessageChanges(given, search=MessageSearch(given), defaults=defaults)
 
     async def cancel(
         self, message_id: UUID, sender: Sender | None = None, mode: Mode = Mode.LIVE

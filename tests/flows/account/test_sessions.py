@@ -18,7 +18,7 @@ from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.account.login_links import LoginLinks
 from posthouse.flows.account.passwords import Passwords
-from posthouse.flows.account.sessions import NewSecret, RememberedSessions, Sessions, SessionTokens
+from posthouse.flows.account.sessions import NewSecret, Sessions
 from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import ids, limits, token, totp
 from posthouse.rules.credential import Role
@@ -61,9 +61,7 @@ class SessionFlow:
     def __post_init__(self) -> None:
         given = context(self.database, self.clock, sealer=self.sealer, peppers=self.peppers, token_secrets=[SECRET])
         self.passwords = Passwords(given, hasher=self.hasher, pause=self._pause)
-        tokens = SessionTokens(given)
-        self.sessions = Sessions(given, passwords=self.passwords, tokens=tokens)
-        self.remembered_sessions = RememberedSessions(given, tokens=tokens)
+        self.sessions = Sessions(given, passwords=self.passwords)
         self.login_links = LoginLinks(given, passwords=self.passwords, sessions=self.sessions)
         self.directory = ControlCache(self.database, self.clock.monotonic)
         self.admission = Admission(given, control_cache=self.directory, last_used=LastUsed(self.database))
@@ -640,14 +638,14 @@ async def test_two_tabs_that_renew_while_the_pepper_is_replaced_get_the_same_nex
     known = replace(flow, peppers=Peppers(PEPPERS.active, (new,)))
     active = replace(flow, peppers=Peppers(new, (PEPPERS.active,)))
     secret = flow.secret(await flow.login(remember=True))
-    given = [flow.secret(await flows.remembered_sessions.renew(secret, None)) for flows in (known, active, known)]
+    given = [flow.secret(await flows.sessions.renew(secret, None)) for flows in (known, active, known)]
     assert len(set(given)) == 1
-    assert flow.secret(await active.remembered_sessions.renew(given[0], None)) != given[0]
+    assert flow.secret(await active.sessions.renew(given[0], None)) != given[0]
 
 
 async def test_many_tabs_that_renew_at_once_get_the_same_next_secret(flow: SessionFlow) -> None:
     kept = await flow.login(remember=True)
-    renewed = await asyncio.gather(*(flow.remembered_sessions.renew(flow.secret(kept), None) for _ in range(20)))
+    renewed = await asyncio.gather(*(flow.sessions.renew(flow.secret(kept), None) for _ in range(20)))
     assert len({flow.secret(session) for session in renewed} - {flow.secret(kept)}) == 1
     assert all([await flow.is_good(session) for session in renewed])
     assert len(await flow.sessions.live(await flow.member(kept))) == 1
@@ -655,11 +653,11 @@ async def test_many_tabs_that_renew_at_once_get_the_same_next_secret(flow: Sessi
 
 async def test_a_secret_that_was_replaced_long_ago_ends_the_session(flow: SessionFlow) -> None:
     kept, other = await flow.login(remember=True), await flow.login(remember=True)
-    renewed = await flow.remembered_sessions.renew(flow.secret(kept), None)
+    renewed = await flow.sessions.renew(flow.secret(kept), None)
     flow.clock.advance(seconds=limits.RENEWAL_GRACE_SECONDS + 1)
     for secret in (flow.secret(kept), flow.secret(renewed)):
         with refused(Code.UNAUTHORIZED, "log in again"):
-            await flow.remembered_sessions.renew(secret, None)
+            await flow.sessions.renew(secret, None)
     assert not await flow.is_good(renewed)
     assert await flow.is_good(other)
 
@@ -668,15 +666,15 @@ async def test_a_remembered_session_ends_when_idle_or_old(flow: SessionFlow) -> 
     idle, used = await flow.login(remember=True), await flow.login(remember=True)
     for _ in range(4):
         flow.clock.advance(days=6)
-        used = await flow.remembered_sessions.renew(flow.secret(used), None)
+        used = await flow.sessions.renew(flow.secret(used), None)
     with refused(Code.UNAUTHORIZED, "log in again"):
-        await flow.remembered_sessions.renew(flow.secret(idle), None)
+        await flow.sessions.renew(flow.secret(idle), None)
     flow.clock.advance(days=6, seconds=-1)
-    last = await flow.remembered_sessions.renew(flow.secret(used), None)
+    last = await flow.sessions.renew(flow.secret(used), None)
     assert last.expires_at - flow.clock.now() <= timedelta(seconds=1)
     flow.clock.advance(seconds=2)
     with refused(Code.UNAUTHORIZED, "log in again"):
-        await flow.remembered_sessions.renew(flow.secret(last), None)
+        await flow.sessions.renew(flow.secret(last), None)
     assert (await new_maintenance(flow.database, flow.clock).run()).sessions_forgotten == 2
 
 

@@ -12,7 +12,7 @@ import pytest
 from posthouse import metrics
 from posthouse.clock import DatabaseClock
 from posthouse.compose.database import learn_time
-from posthouse.flows.operate.monitor import Monitor, QueueFigures
+from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges
 from posthouse.flows.operate.restore import RestoreCheck, Restores
 from posthouse.mail.envelope import MailReference, parse_return_path, return_path
@@ -75,7 +75,7 @@ class Site:
             return await restore.is_trusted(connection)
 
     async def held_by_metrics(self) -> float:
-        await QueueFigures(context(self.flow.steps.database, self.clock)).run()
+        await Monitor(context(self.flow.steps.database, self.clock)).measure_queue()
         return metrics.HELD_AFTER_RESTORE.values[()]
 
     def arrived(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.account.message_changes import ScheduledMail
+from posthouse.flows.account.message_changes import MessageChanges
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.operate.audit import Audit, OutsideLogs
@@ -219,7 +219,7 @@ async def check_moved_mail(scene: Scene, messages: int, days_ahead: int, seed: i
     flow, steps, randomness = scene.delivery_flow, scene.delivery_flow.steps, random.Random(seed)
     print(f"seed {seed}")
     given = context(steps.database, flow.clock)
-    unsent = ScheduledMail(given, search=MessageSearch(given), defaults=Defaults(rate=RATE, warmup_limits=None))
+    unsent = MessageChanges(given, search=MessageSearch(given), defaults=Defaults(rate=RATE, warmup_limits=None))
     accepted: dict[MessageId, date] = {}
     due_at: dict[MessageId, datetime] = {}
     moves: dict[MessageId, int] = {}

@@ -45,18 +45,28 @@ class CancelledMessages:
     next_cursor: str | None
 
 
-class ScheduledMail(Flow):
-    """Mail that no worker has tried yet is cancelled by its sender, or moved to another time.
+@dataclass(frozen=True, slots=True)
+class RetriedRecipient:
+    id: UUID
+    email: str
+    result: RetryResult
+
+
+class MessageChanges(Flow):
+    """Mail that no worker has tried yet is cancelled by its sender, or moved to another time; deferred mail is retried.
 
     One transaction decides between the sender and the workers, by the locks of the schedule's rows: a cancelled
     recipient is final and has left the schedule, a moved one has another fence, so that no ticket finds it. Otherwise
     nothing is changed.
     """
 
-    def __init__(self, context: Context, *, search: MessageSearch, defaults: Defaults) -> None:
+    def __init__(
+        self, context: Context, *, search: MessageSearch, defaults: Defaults, retries: Schedule = retry.DELIVERY
+    ) -> None:
         super().__init__(context)
         self._search = search
         self._defaults = defaults
+        self._retries = retries
         self._rates: Rates[AccountId] = Rates()
 
     async def cancel(self, principal: Principal, given_id: str) -> StoredMessage:
@@ -116,6 +126,37 @@ class ScheduledMail(Flow):
         if answer is None:
             raise no_message()
         return answer
+
+    async def retry(
+        self, account_id: AccountId, actor: Actor, given_id: str, email: str | None = None
+    ) -> list[RetriedRecipient]:
+        """Make the message's deferred recipients due now, or the one with this address; returns what happens to each.
+
+        A request that moves nothing doesn't count.
+        """
+        message_id = message_id_of(given_id)
+        async with snapshot(self._database) as connection:
+            timeline = await message_detail.timeline(connection, account_id, message_id, self._clock.now())
+        if timeline is None:
+            raise no_message()
+        chosen = [recipient for recipient in timeline.recipients if email is None or _is(recipient, email)]
+        if not chosen:
+            raise invalid("`recipient` is not a recipient of this message: leave it out, or name one.")
+        results = {recipient.position: self._judge(timeline, recipient) for recipient in chosen}
+        fences = {
+            recipient.position: recipient.waiting.fence
+            for recipient in chosen
+            if results[recipient.position].result is RetryAnswer.NOW and recipient.waiting is not None
+        }
+        if fences:
+            moved = await self._make_due(account_id, actor, message_id, fences)
+            results |= dict.fromkeys(fences.keys() - moved, retry.taken_by_worker())
+        return [
+            RetriedRecipient(
+                ids.recipient_id(message_id, recipient.position), recipient.email, results[recipient.position]
+            )
+            for recipient in chosen
+        ]
 
     async def _cancel_if_untried(self, account_id: AccountId, message_id: MessageId, *, is_dry_run: bool) -> bool:
         """Cancel a message if none of its recipients was tried; returns whether it was cancelled, or would be."""
@@ -194,70 +235,6 @@ class ScheduledMail(Flow):
                 detail,
             )
 
-
-def _require_untried(found: LockedMessage) -> None:
-    if found.is_tried:
-        raise Refusal(
-            Code.CONFLICT,
-            "A recipient of this message was already tried, or has its result: GET /emails/{id} shows it.",
-        )
-    if found.is_restored:
-        raise Refusal(
-            Code.CONFLICT,
-            "The service's database was restored, and this message may have been sent before: ask the operator.",
-        )
-
-
-def waiting(tag: str | None, metadata: dict[str, str] | None) -> SearchFilters:
-    """Messages that are not final, with this tag and all of this metadata."""
-    return SearchFilters(status=MessageStatus.QUEUED, tag=tag, metadata=tuple((metadata or {}).items()))
-
-
-@dataclass(frozen=True, slots=True)
-class RetriedRecipient:
-    id: UUID
-    email: str
-    result: RetryResult
-
-
-class MessageRetry(Flow):
-    """Moves the next attempt of a message to now, for its deferred recipients."""
-
-    def __init__(self, context: Context, *, retries: Schedule = retry.DELIVERY) -> None:
-        super().__init__(context)
-        self._retries = retries
-
-    async def retry(
-        self, account_id: AccountId, actor: Actor, given_id: str, email: str | None = None
-    ) -> list[RetriedRecipient]:
-        """Make the message's deferred recipients due now, or the one with this address; returns what happens to each.
-
-        A request that moves nothing doesn't count.
-        """
-        message_id = message_id_of(given_id)
-        async with snapshot(self._database) as connection:
-            timeline = await message_detail.timeline(connection, account_id, message_id, self._clock.now())
-        if timeline is None:
-            raise no_message()
-        chosen = [recipient for recipient in timeline.recipients if email is None or _is(recipient, email)]
-        if not chosen:
-            raise invalid("`recipient` is not a recipient of this message: leave it out, or name one.")
-        results = {recipient.position: self._judge(timeline, recipient) for recipient in chosen}
-        fences = {
-            recipient.position: recipient.waiting.fence
-            for recipient in chosen
-            if results[recipient.position].result is RetryAnswer.NOW and recipient.waiting is not None
-        }
-        if fences:
-            moved = await self._move(account_id, actor, message_id, fences)
-            results |= dict.fromkeys(fences.keys() - moved, retry.taken_by_worker())
-        return [
-            RetriedRecipient(
-                ids.recipient_id(message_id, recipient.position), recipient.email, results[recipient.position]
-            )
-            for recipient in chosen
-        ]
-
     def _judge(self, timeline: Timeline, recipient: RecipientTimeline) -> RetryResult:
         waiting = recipient.waiting
         return retry.judge_request(
@@ -268,20 +245,20 @@ class MessageRetry(Flow):
             self._retries.attempts_max,
         )
 
-    async def _move(
+    async def _make_due(
         self, account_id: AccountId, actor: Actor, message_id: MessageId, fences: Mapping[int, int]
     ) -> set[int]:
         async with self._database.transaction() as tx:
             now = self._clock.now()
             moved = await message_changes.make_due(tx, account_id, message_id, list(fences.items()), now)
             if moved:
-                count = await self._count(tx, account_id, message_id)
+                count = await self._count_retry(tx, account_id, message_id)
                 detail = {"recipients": len(moved), "retries": count}
                 target = ids.text(ids.MESSAGE, message_id)
                 await self._audit_log.add_entry(tx, account_id, actor, "message.retried", target, now, detail)
         return moved
 
-    async def _count(self, tx: Connection, account_id: AccountId, message_id: MessageId) -> int:
+    async def _count_retry(self, tx: Connection, account_id: AccountId, message_id: MessageId) -> int:
         """Raises, and so undoes the rest, if the message or the account was retried too often."""
         now = self._clock.now()
         taken = rate_limit.take_from_rate(
@@ -300,6 +277,24 @@ class MessageRetry(Flow):
                 "made at their time.",
             )
         return count
+
+
+def _require_untried(found: LockedMessage) -> None:
+    if found.is_tried:
+        raise Refusal(
+            Code.CONFLICT,
+            "A recipient of this message was already tried, or has its result: GET /emails/{id} shows it.",
+        )
+    if found.is_restored:
+        raise Refusal(
+            Code.CONFLICT,
+            "The service's database was restored, and this message may have been sent before: ask the operator.",
+        )
+
+
+def waiting(tag: str | None, metadata: dict[str, str] | None) -> SearchFilters:
+    """Messages that are not final, with this tag and all of this metadata."""
+    return SearchFilters(status=MessageStatus.QUEUED, tag=tag, metadata=tuple((metadata or {}).items()))
 
 
 def _is(recipient: RecipientTimeline, email: str) -> bool:

@@ -40,32 +40,6 @@ _WRONG_CODE: Final = "The code is wrong: check that the device's clock is right,
 log = structlog.get_logger(__name__)
 
 
-class SessionTokens(Flow):
-    """The tokens of a session, which end with it. Those of a remembered session end sooner, since it can be renewed."""
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self._secret = context.keys.token_secrets[0]
-
-    def issue(
-        self, session: SessionRow, account_id: AccountId, role: Role, renewal_secret: str | None = None
-    ) -> LoginSession:
-        now = self._clock.now()
-        expires_at = login.end_of_token(session.expires_at, now) if session.is_remembered else session.expires_at
-        issued = token.issue(
-            account_id=account_id,
-            user_id=session.user_id,
-            role=role,
-            session_id=session.id,
-            expires_at=expires_at,
-            token_id=self._randomness.bytes(16).hex(),
-            secret=self._secret,
-            now=now,
-        )
-        renews = None if renewal_secret is None else RenewalSecret(renewal_secret, session.expires_at - now)
-        return LoginSession(issued, expires_at, renews)
-
-
 @dataclass(frozen=True, slots=True)
 class Me:
     """Who is logged in, until when, and their other accounts."""
@@ -94,13 +68,11 @@ class Sessions(Flow):
         context: Context,
         *,
         passwords: Passwords,
-        tokens: SessionTokens,
         login_notices: LoginNotices | None = None,
     ) -> None:
         """In accounts' logs their owners see "the operator"; the operator's log names the `actor`."""
         super().__init__(context)
         self._passwords = passwords
-        self._tokens = tokens
         self._login_notices = login_notices
 
     async def login(
@@ -133,7 +105,7 @@ class Sessions(Flow):
         renewal_hash = None if secret is None else self._keys.peppers.hash(secret)
         if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX, renewal_hash):
             raise Refusal(Code.UNAUTHORIZED, "The password was just changed: log in with the new one.")
-        return self._tokens.issue(session, joined.account_id, joined.role, secret)
+        return self._issue(session, joined.account_id, joined.role, secret)
 
     def note_login(self, user: UserRow, peer: str, user_agent: str) -> None:
         """To be called after the commit; a login from a new place is followed by an email."""
@@ -192,7 +164,72 @@ class Sessions(Flow):
                 await users.note_opened(tx, member.user_id, AccountId(account_id))
         if account_id is None or joined is None:
             raise Refusal(Code.NOT_FOUND, NO_MEMBER)
-        return self._tokens.issue(session, AccountId(account_id), joined.role)
+        return self._issue(session, AccountId(account_id), joined.role)
+
+    def _issue(
+        self, session: SessionRow, account_id: AccountId, role: Role, renewal_secret: str | None = None
+    ) -> LoginSession:
+        """A token, which ends with its session; that of a remembered one ends sooner, since it can be renewed."""
+        now = self._clock.now()
+        expires_at = login.end_of_token(session.expires_at, now) if session.is_remembered else session.expires_at
+        issued = token.issue(
+            account_id=account_id,
+            user_id=session.user_id,
+            role=role,
+            session_id=session.id,
+            expires_at=expires_at,
+            token_id=self._randomness.bytes(16).hex(),
+            secret=self._keys.token_secrets[0],
+            now=now,
+        )
+        renews = None if renewal_secret is None else RenewalSecret(renewal_secret, session.expires_at - now)
+        return LoginSession(issued, expires_at, renews)
+
+    async def renew(self, secret: str, account_id: str | None) -> LoginSession:
+        """A token of a remembered session, for that account, or for the one that a login would open.
+
+        The secret in the browser's cookie is replaced at each use. Two tabs may use the same one within moments. If it
+        is used long after it was replaced, there are two copies, one of them in someone else's hands: the session ends.
+        """
+        async with self._database.transaction() as tx:
+            renewed = await self._renew(tx, secret, account_id, self._clock.now())
+        # Raised after the commit: the session's end must hold.
+        if renewed is None:
+            raise Refusal(Code.UNAUTHORIZED, OVER)
+        return renewed
+
+    async def _renew(self, tx: Connection, secret: str, account_id: str | None, now: datetime) -> LoginSession | None:
+        found = await sessions.lock_renewable(tx, self._keys.peppers.hashes(secret), now)
+        if found is None:
+            return None
+        session = found.session
+        match login.judge_secret(is_current=found.is_current, renewed_at=found.renewed_at, now=now):
+            case SecretUse.FIRST:
+                account = await _account(tx, session.user_id, account_id)
+                session = replace(session, expires_at=login.renewed_session_end(session.created_at, now))
+                return self._issue(session, *account, await self._replace_secret(tx, session, secret, now))
+            case SecretUse.AGAIN:
+                account = await _account(tx, session.user_id, account_id)
+                return self._issue(session, *account, self._next_of(secret, found))
+            case SecretUse.TOO_LATE:
+                await sessions.revoke(tx, session.id, session.user_id, now)
+                log.warning("old_renewal_secret_ended_session", session=ids.text(ids.SESSION, session.id))
+                return None
+            case never:
+                assert_never(never)
+
+    async def _replace_secret(self, tx: Connection, session: SessionRow, secret: str, now: datetime) -> str:
+        salt = self._randomness.bytes(login.SALT_BYTES)
+        replaced_by = login.next_secret(secret, salt, self._keys.peppers.active.key)
+        await sessions.renew(tx, session.id, self._keys.peppers.hash(replaced_by), salt, session.expires_at, now)
+        return replaced_by
+
+    def _next_of(self, secret: str, found: RenewableSession) -> str:
+        """The secret that has replaced this one, whichever pepper was active in the process that did it."""
+        following = [login.next_secret(secret, found.salt or b"", key) for key in self._keys.peppers.keys]
+        return next(
+            (given for given in following if self._keys.peppers.matches(given, found.renewal_hash)), following[0]
+        )
 
     async def change_password(self, member: Member, current: str, new: str, peer: str) -> None:
         """Ends all other sessions of the user, so that anyone else who knew the password is logged out."""
@@ -287,10 +324,6 @@ class Sessions(Flow):
         input_checks.check_password(password)
         user = await self.user(email)
         return await self._replace_password(user, await self._passwords.hashed(password), None, OPERATOR)
-
-    async def check_user(self, email: str) -> None:
-        """Raises if there is no such user, before a password is asked for."""
-        await self.user(email)
 
     async def note_login_link(self, tx: Connection, user: UserRow) -> None:
         """Log that an operator created a link that logs this user in."""
@@ -391,60 +424,6 @@ async def _impersonating(connection: Connection, member: Member, until: datetime
         raise Refusal(Code.UNAUTHORIZED, OVER)
     shown = AccountOfUser(account.id, account.shown_name, member.role)
     return Me(member, until, True, 0, [shown], False)
-
-
-class RememberedSessions(Flow):
-    """A secret in the browser's cookie gives a short-lived token, and is replaced at each use.
-
-    Two tabs may use the same secret within moments. If a secret is used long after it was replaced, there are two
-    copies, one of them in someone else's hands: the session ends.
-    """
-
-    def __init__(self, context: Context, *, tokens: SessionTokens) -> None:
-        super().__init__(context)
-        self._tokens = tokens
-
-    async def renew(self, secret: str, account_id: str | None) -> LoginSession:
-        """A token for that account, or for the one that a login would open."""
-        async with self._database.transaction() as tx:
-            renewed = await self._renew(tx, secret, account_id, self._clock.now())
-        # Raised after the commit: the session's end must hold.
-        if renewed is None:
-            raise Refusal(Code.UNAUTHORIZED, OVER)
-        return renewed
-
-    async def _renew(self, tx: Connection, secret: str, account_id: str | None, now: datetime) -> LoginSession | None:
-        found = await sessions.lock_renewable(tx, self._keys.peppers.hashes(secret), now)
-        if found is None:
-            return None
-        session = found.session
-        match login.judge_secret(is_current=found.is_current, renewed_at=found.renewed_at, now=now):
-            case SecretUse.FIRST:
-                account = await _account(tx, session.user_id, account_id)
-                session = replace(session, expires_at=login.renewed_session_end(session.created_at, now))
-                return self._tokens.issue(session, *account, await self._replace(tx, session, secret, now))
-            case SecretUse.AGAIN:
-                account = await _account(tx, session.user_id, account_id)
-                return self._tokens.issue(session, *account, self._next_of(secret, found))
-            case SecretUse.TOO_LATE:
-                await sessions.revoke(tx, session.id, session.user_id, now)
-                log.warning("old_renewal_secret_ended_session", session=ids.text(ids.SESSION, session.id))
-                return None
-            case never:
-                assert_never(never)
-
-    async def _replace(self, tx: Connection, session: SessionRow, secret: str, now: datetime) -> str:
-        salt = self._randomness.bytes(login.SALT_BYTES)
-        replaced_by = login.next_secret(secret, salt, self._keys.peppers.active.key)
-        await sessions.renew(tx, session.id, self._keys.peppers.hash(replaced_by), salt, session.expires_at, now)
-        return replaced_by
-
-    def _next_of(self, secret: str, found: RenewableSession) -> str:
-        """The secret that has replaced this one, whichever pepper was active in the process that did it."""
-        following = [login.next_secret(secret, found.salt or b"", key) for key in self._keys.peppers.keys]
-        return next(
-            (given for given in following if self._keys.peppers.matches(given, found.renewal_hash)), following[0]
-        )
 
 
 async def _account(tx: Connection, user_id: UserId, given: str | None) -> tuple[AccountId, Role]:

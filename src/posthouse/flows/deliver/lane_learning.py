@@ -114,7 +114,7 @@ class DomainLanes:
     def _make(self, key: _Key) -> _DomainLane:
         lane, shard, domain = key
         scope = lane_scope_of_domain(domain, lane)
-        made = self._lanes[key] = _DomainLane(Lane(self._table.limits_in(lane, shard), scope), scope)
+        made = self._lanes[key] = _DomainLane(Lane(self._table.shards.limits_in(lane, shard), scope), scope)
         return made
 
 

@@ -161,13 +161,10 @@ class LaneTable:
 
     # Limits.
 
-    def limits_in(self, name: str, shard: int) -> Limits:
-        return self.shards.limits_in(name, shard)
-
     def _limits_of(self, name: str, shard: int, relay: Relay | None) -> Limits:
         if relay is not None:
             return relay.limits
-        return SIMULATOR_LIMITS if name == self._simulator_domain else self.limits_in(name, shard)
+        return SIMULATOR_LIMITS if name == self._simulator_domain else self.shards.limits_in(name, shard)
 
     def _take_over(self, queue: LaneQueue) -> None:
         queue.lane.limit(self._limits_of(queue.name, queue.shard, queue.relay))

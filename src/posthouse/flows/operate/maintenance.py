@@ -10,7 +10,7 @@ import structlog
 
 from posthouse import crash, metrics
 from posthouse.flows.operate.address_check import AddressCheck
-from posthouse.flows.operate.reseal import Reseal
+from posthouse.flows.operate.secrets import Reseal
 from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.rules import erasure, ids, limits, reputation, resend, retry, service_time

@@ -1,10 +1,10 @@
 """Monitor: what an operator watches while mail is delivered. It only reads.
 
-`QueueFigures` and `StorageFigures` are for the metrics: one process measures them repeatedly, not each. A figure that
-can't be measured is removed, so that no one mistakes an old one for a new one.
+The figures for the metrics are measured repeatedly by one process, not by each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -153,6 +153,56 @@ class Monitor(Flow):
             raise Refusal(Code.NOT_FOUND, f"There is no message {given_id!r}: see `posthouse postmaster-mail list`.")
         return found
 
+    # Figures for the metrics.
+
+    async def measure_queue(self) -> None:
+        with _removed_on_failure(
+            metrics.QUEUE,
+            metrics.QUEUE_OLDEST,
+            metrics.HELD_AFTER_RESTORE,
+            metrics.WEBHOOK_QUEUE,
+            metrics.WEBHOOK_QUEUE_OLDEST,
+            metrics.WORKERS,
+        ):
+            async with self._database.connection() as connection:
+                now = self._clock.now()
+                mail = await backlog.backlog(connection, now, now + self._ticket_lease)
+                webhooks, webhooks_oldest_due_at = await backlog.due_webhooks(connection, now)
+                restored = await restore.count_held(connection, backlog.COUNTED_MAX)
+                workers = await delivery_schedule.living_workers(connection, now)
+            for state in ("due", "leased", "claimed", "later", "held"):
+                metrics.QUEUE.set(getattr(mail, state).number, state)
+            metrics.QUEUE_OLDEST.set((now - (mail.oldest_due_at or now)).total_seconds())
+            metrics.HELD_AFTER_RESTORE.set(restored)
+            metrics.WEBHOOK_QUEUE.set(webhooks.number)
+            metrics.WEBHOOK_QUEUE_OLDEST.set((now - (webhooks_oldest_due_at or now)).total_seconds())
+            metrics.WORKERS.set(workers)
+
+    async def measure_storage(self) -> None:
+        with _removed_on_failure(metrics.PARTITIONS, metrics.DAYS_AHEAD, metrics.SEARCH_LAG):
+            async with self._database.connection() as connection:
+                now = self._clock.now()
+                attached = await partitions.attached(connection)
+                progress = await search_index.progress(connection)
+            metrics.PARTITIONS.replace(
+                {(table,): sum(partition.table == table for partition in attached) for table in partitions.TABLES}
+            )
+            metrics.DAYS_AHEAD.set(_days_ahead(set(attached), now.date()))
+            if progress is not None:
+                behind = now - ids.time_of(min(progress.messages_to, progress.events_to))
+                metrics.SEARCH_LAG.set(max(0.0, behind.total_seconds()))
+
+
+@contextmanager
+def _removed_on_failure(*figures: metrics.Gauge) -> Iterator[None]:
+    """A figure that can't be measured is removed, so that no one mistakes an old one for a new one."""
+    try:
+        yield
+    except BaseException:
+        for figure in figures:
+            figure.clear()
+        raise
+
 
 def _lanes_of(recipient: RecipientTimeline) -> set[str]:
     """The lanes that its mail may use: known by the domain's name, or by the server of the last attempt."""
@@ -160,65 +210,6 @@ def _lanes_of(recipient: RecipientTimeline) -> set[str]:
     mx_hosts = [attempt.mx_host for attempt in recipient.attempts if attempt.mx_host]
     by_mx_host = {lane_of(domain, mx_host) for mx_host in mx_hosts[-1:]}
     return {domain, *by_mx_host, *filter(None, [lane_by_name(domain)])}
-
-
-class QueueFigures(Flow):
-    def __init__(self, context: Context, *, ticket_lease: timedelta = TICKET_LEASE) -> None:
-        super().__init__(context)
-        self._ticket_lease = ticket_lease
-
-    async def run(self) -> None:
-        try:
-            await self._measure()
-        except BaseException:
-            for figure in (
-                metrics.QUEUE,
-                metrics.QUEUE_OLDEST,
-                metrics.HELD_AFTER_RESTORE,
-                metrics.WEBHOOK_QUEUE,
-                metrics.WEBHOOK_QUEUE_OLDEST,
-                metrics.WORKERS,
-            ):
-                figure.clear()
-            raise
-
-    async def _measure(self) -> None:
-        async with self._database.connection() as connection:
-            now = self._clock.now()
-            mail = await backlog.backlog(connection, now, now + self._ticket_lease)
-            webhooks, webhooks_oldest_due_at = await backlog.due_webhooks(connection, now)
-            restored = await restore.count_held(connection, backlog.COUNTED_MAX)
-            workers = await delivery_schedule.living_workers(connection, now)
-        for state in ("due", "leased", "claimed", "later", "held"):
-            metrics.QUEUE.set(getattr(mail, state).number, state)
-        metrics.QUEUE_OLDEST.set((now - (mail.oldest_due_at or now)).total_seconds())
-        metrics.HELD_AFTER_RESTORE.set(restored)
-        metrics.WEBHOOK_QUEUE.set(webhooks.number)
-        metrics.WEBHOOK_QUEUE_OLDEST.set((now - (webhooks_oldest_due_at or now)).total_seconds())
-        metrics.WORKERS.set(workers)
-
-
-class StorageFigures(Flow):
-    async def run(self) -> None:
-        try:
-            await self._measure()
-        except BaseException:
-            for figure in (metrics.PARTITIONS, metrics.DAYS_AHEAD, metrics.SEARCH_LAG):
-                figure.clear()
-            raise
-
-    async def _measure(self) -> None:
-        async with self._database.connection() as connection:
-            now = self._clock.now()
-            attached = await partitions.attached(connection)
-            progress = await search_index.progress(connection)
-        metrics.PARTITIONS.replace(
-            {(table,): sum(partition.table == table for partition in attached) for table in partitions.TABLES}
-        )
-        metrics.DAYS_AHEAD.set(_days_ahead(set(attached), now.date()))
-        if progress is not None:
-            behind = now - ids.time_of(min(progress.messages_to, progress.events_to))
-            metrics.SEARCH_LAG.set(max(0.0, behind.total_seconds()))
 
 
 def _days_ahead(attached: set[Partition], today: date) -> int:

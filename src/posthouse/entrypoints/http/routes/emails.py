@@ -44,7 +44,7 @@ from posthouse.entrypoints.refusals import http_status
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.batch import BatchResult
 from posthouse.flows.accept.intake import Intake
-from posthouse.flows.account.message_changes import ScheduledMail
+from posthouse.flows.account.message_changes import MessageChanges
 from posthouse.flows.account.message_detail import MessageDetail, StoredMessage
 from posthouse.flows.shared.large_mail import run_in_mail_process
 from posthouse.rules import ids, limits
@@ -142,24 +142,24 @@ async def get_email(reader: Reader, message_id: GivenMessageId, message_detail: 
 
 
 @router.post("/emails/{id}/cancel", errors=(400, 409))
-async def cancel_email(sender: Sender, message_id: GivenMessageId, scheduled_mail: ScheduledMail) -> Message:
+async def cancel_email(sender: Sender, message_id: GivenMessageId, message_changes: MessageChanges) -> Message:
     """Cancel a message that has not been tried yet
 
     With 200, none of its recipients gets it, and its credits are returned. If one of them was tried or has its result,
     nothing is changed, and the response is 409.
     """
-    return _message(await scheduled_mail.cancel(sender, message_id))
+    return _message(await message_changes.cancel(sender, message_id))
 
 
 @router.patch("/emails/{id}", errors=(409,))
 async def move_email(
-    sender: Sender, message_id: GivenMessageId, body: MoveRequest, scheduled_mail: ScheduledMail
+    sender: Sender, message_id: GivenMessageId, body: MoveRequest, message_changes: MessageChanges
 ) -> Message:
     """Send a message at another time
 
     For a message that was accepted with a `send_at` and has not been tried yet; otherwise it is a 409.
     """
-    return _message(await scheduled_mail.move(sender, message_id, body.send_at))
+    return _message(await message_changes.move(sender, message_id, body.send_at))
 
 
 @router.post(

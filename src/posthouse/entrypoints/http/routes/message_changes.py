@@ -22,7 +22,7 @@ from posthouse.entrypoints.http.shapes import (
     id_text,
     read_from,
 )
-from posthouse.flows.account.message_changes import MESSAGES_MAX, MessageRetry, ScheduledMail, waiting
+from posthouse.flows.account.message_changes import MESSAGES_MAX, MessageChanges, waiting
 from posthouse.flows.account.resends import ResendRequest as GivenResend
 from posthouse.flows.account.resends import Resends
 from posthouse.flows.shared.principal import Caller
@@ -144,19 +144,19 @@ class CancelMessagesResponse(Response):
     extra={"description": _RETRY_DESCRIPTION},
 )
 async def retry_message(
-    caller: Caller, message_id: GivenMessageId, body: RetryRequest, message_retry: MessageRetry
+    caller: Caller, message_id: GivenMessageId, body: RetryRequest, message_changes: MessageChanges
 ) -> RetryResponse:
     """Try a message's deferred recipients now"""
-    retried = await message_retry.retry(caller.account_id, caller.actor, message_id, body.recipient)
+    retried = await message_changes.retry(caller.account_id, caller.actor, message_id, body.recipient)
     return RetryResponse(recipients=RetriedRecipient.of_all(retried))
 
 
 @router.post("/v1/messages/cancel", Role.MEMBER, extra={"description": _CANCEL_DESCRIPTION})
 async def cancel_messages(
-    caller: Caller, body: CancelMessagesRequest, scheduled_mail: ScheduledMail
+    caller: Caller, body: CancelMessagesRequest, message_changes: MessageChanges
 ) -> CancelMessagesResponse:
     """Cancel all messages with a tag or with metadata that have not been tried yet"""
-    done = await scheduled_mail.cancel_matching(
+    done = await message_changes.cancel_matching(
         caller, waiting(body.tag, body.metadata), body.cursor, is_dry_run=body.dry_run
     )
     return CancelMessagesResponse.of(done)

@@ -23,7 +23,7 @@ from posthouse.entrypoints.http.shapes import (
 )
 from posthouse.flows.account.login_links import LoginLinks
 from posthouse.flows.account.password_reset import PasswordReset
-from posthouse.flows.account.sessions import RememberedSessions, Sessions
+from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.shared.principal import LoginSession, Member, RenewalSecret
 from posthouse.rules import ids, limits
 from posthouse.rules.credential import Role
@@ -318,12 +318,10 @@ async def login(request: Request, body: LoginRequest, sessions: Sessions, peer: 
         "responses": _SETS_COOKIE,
     },
 )
-async def renew_session(
-    request: Request, body: RenewSessionRequest, remembered_sessions: RememberedSessions
-) -> HttpResponse:
+async def renew_session(request: Request, body: RenewSessionRequest, sessions: Sessions) -> HttpResponse:
     """Get another token for a session that this browser remembers"""
     secret = _renewal_secret_of(request)
-    return _session_response(request, await remembered_sessions.renew(secret, body.account_id))
+    return _session_response(request, await sessions.renew(secret, body.account_id))
 
 
 @router.post("/v1/auth/link", errors=(401, 429), content=LoginResponse, extra=_LOGIN)
