@@ -24,13 +24,11 @@ from tests.support.smtp_listeners import SmtpListeners, queued_id, raw_mail, sub
 CAPTURE: Final = {"DELIVERY__OUTBOUND": "capture"}
 PARTS: Final = ("http", "submission", "dispatch", "delivery")
 DESTINATION: Final = "one.example.net"
-FINAL_SECONDS_MAX: Final = 60.0
 HELD: Final = "SELECT count(held_since) FROM delivery_schedule WHERE account_id = $1"
 # Reserved for documentation (RFC 5737): a query sent there is seen, and never answered.
 OUTSIDE: Final = "192.0.2.53"
 MESSAGES: Final = 1_000
 CLIENTS: Final = 10
-STOP_SECONDS_MAX: Final = 60.0
 
 
 @pytest.mark.rule("DLV-20")
@@ -53,7 +51,7 @@ async def test_captured_mail_never_leaves_and_mail_from_before_is_held(
         await listeners.open(capturing)
         sent = await send_three(tenant, listeners)
         bounced = await tenant.accepts(tenant.mail(to=f"bounced@{SIMULATOR}"))
-        found = await processes.wait_until_final(tenant, [*sent, bounced["id"]], FINAL_SECONDS_MAX)
+        found = await processes.wait_until_final(tenant, [*sent, bounced["id"]])
         await eventually(lambda: processes.service.value(HELD, tenant.id), lambda number: number == 1)
         assert [(message["source"], message["status"], message["credits_reserved"]) for message in found] == [
             ("api", "delivered", 1),
@@ -77,7 +75,7 @@ async def test_captured_mail_never_leaves_and_mail_from_before_is_held(
         await processes.start_http("dispatch", "delivery")
         tenant.service = processes.clients[-1]
         await processes.service.sql("UPDATE delivery_schedule SET next_at = now() WHERE account_id = $1", tenant.id)
-        await processes.wait_until_final(tenant, [before["id"]], FINAL_SECONDS_MAX)
+        await processes.wait_until_final(tenant, [before["id"]])
         assert [copy.recipient for copy in processes.receiver.accepted] == [f"before@{DESTINATION}"]
 
 
@@ -124,7 +122,7 @@ async def test_a_thousand_captured_messages_reach_only_loopback(
             clients = [by_smtp(client) if client >= 6 else by_http(client) for client in range(CLIENTS)]
             sent = [message_id for part in await asyncio.gather(*clients) for message_id in part]
             assert len(set(sent)) == MESSAGES
-            await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+            await processes.wait_until_all_final()
             for message_id in sent:
                 page = await tenant.call("GET", f"/v1/messages/{message_id}/content")
                 assert page.status == 200, page.raw
@@ -147,7 +145,7 @@ async def watched(processes: ServiceProcesses, log: Path) -> AsyncIterator[Tenan
     processes.clients.insert(0, client)
     yield await client.account(credits=10_000)
     stop_under_strace(part)
-    await asyncio.to_thread(part.running.wait, STOP_SECONDS_MAX)
+    await part.ended()
 
 
 def spawn_under_strace(processes: ServiceProcesses, log: Path) -> ServerProcess:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -190,13 +189,17 @@ async def test_warm_up_holds_over_two_processes(service: Service, another: Servi
 @pytest.mark.rule("RATE-01", "RATE-04")
 async def test_the_rate_holds_over_two_processes(service: Service, another: Service) -> None:
     tenant = await service.account(rate=(1, 10))
-    started = time.monotonic()
     answers = await asyncio.gather(*[tenant.send(service=(service, another)[number % 2]) for number in range(40)])
-    elapsed = time.monotonic() - started
     accepted = sum(answer.status == 202 for answer in answers)
-    assert 10 <= accepted <= 11 + elapsed
-    assert {answer.code for answer in answers} == {None, "rate_limited"}
-    assert (await tenant.counts())["messages"] == accepted
+    assert {answer.code for answer in answers} <= {None, "rate_limited"}
+    assert (await tenant.counts())["messages"] == accepted >= 10
+    # A slow machine's requests come later, and more of them are accepted: as many more as the rate allows until then.
+    query = "SELECT min(created_at) AS first, max(created_at) AS last FROM messages WHERE account_id = $1"
+    (times,) = await service.sql(query, tenant.id)
+    assert accepted - 10 <= (times["last"] - times["first"]).total_seconds() + 0.001
+    await tenant.use_up_rate()
+    for process in (service, another):
+        await tenant.refuses(tenant.mail(), 429, "rate_limited", service=process)
 
 
 @pytest.mark.rule("IDEM-10", "IDEM-13")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import preloaded
 from tests.support.certificates import Certificates
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.http_answer import Answer
 from tests.support.server_process import environment
 from tests.support.service import ABSENT
@@ -36,7 +36,6 @@ PLAIN_DESTINATION, SECURE_DESTINATION = "friends.example.net", "tls.example.net"
 MESSAGES: Final = 100
 SENDERS: Final = 4
 IMPORTED: Final = 100_000
-WAIT_SECONDS: Final = 30.0
 # Long enough to observe the wait for the second attempt.
 RETRY_MINUTES: Final = "[0.03, 0.03, 0.03]"
 
@@ -211,7 +210,7 @@ async def follow_a_greylisted_mail(day: Day) -> None:
         assert (attempt["mx_host"], attempt["remote_ip"]) == (f"mx.{SECURE_DESTINATION}", SECURE)
         assert attempt["tls_version"].startswith("TLSv1.")
         assert re.fullmatch(r"[A-Z0-9_-]{10,}", attempt["tls_cipher"])
-        assert 0 <= attempt["duration_ms"] < 1_000 * WAIT_SECONDS
+        assert attempt["duration_ms"] >= 0
     (event,) = (await day.detail(message_id))["events"]
     assert event["type"] == "email.delivered"
 
@@ -234,7 +233,7 @@ async def import_many_suppressions(day: Day) -> None:
         f"{service.url}/v1/suppressions/import",
         data=io.BytesIO(f"email\r\n{rows}".encode()),
         headers=headers,
-        timeout=aiohttp.ClientTimeout(total=2 * WAIT_SECONDS),
+        timeout=aiohttp.ClientTimeout(total=HANG_SECONDS),
     ) as response:
         assert response.status == 200, await response.read()
         progress = [json.loads(line) for line in (await response.text()).splitlines()]
@@ -346,7 +345,7 @@ async def rotate_keys_while_mail_flows(day: Day) -> None:
         domain = await day.verify()
         assert selector_of(domain, "dkim_rsa", "active") == new_rsa
         await watch.more(MESSAGES, new_rsa)
-    await day.processes.wait_until_all_final(WAIT_SECONDS)
+    await day.processes.wait_until_all_final()
     watch.check()
     assert watch.unverified == []
     assert set(watch.selectors) == old | new

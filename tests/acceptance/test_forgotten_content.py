@@ -18,7 +18,6 @@ from tests.support.smtp_listeners import SmtpListeners, queued_id, raw_mail, sub
 
 SECRET: Final = "plum4711code"
 ONE: Final = "one.example.net"
-FINAL_SECONDS_MAX: Final = 90.0
 
 
 def secret_mail(tenant: Tenant, **changes: object) -> dict[str, Any]:
@@ -139,11 +138,11 @@ async def test_once_it_is_final_neither_database_nor_logs_nor_stream_contain_it(
         assert copies_of(SECRET, await dump(database_url))
         for part in ("dispatch", "delivery", "maintenance"):
             processes.start(part)
-        await processes.wait_until_final(tenant, [*made, kept["id"]], FINAL_SECONDS_MAX)
+        await processes.wait_until_final(tenant, [*made, kept["id"]])
         # The one for later keeps its body, as long as it may be sent.
         assert SECRET.encode() in await tenant.mime(cancelled["id"])
         assert (await tenant.cancel(cancelled["id"])).status == 200
-        await processes.wait_until_final(tenant, [cancelled["id"]], FINAL_SECONDS_MAX)
+        await processes.wait_until_final(tenant, [cancelled["id"]])
         await _until_forgotten(processes)
 
         arrived = [message for message in processes.receiver.accepted if SECRET.encode() in message.message]

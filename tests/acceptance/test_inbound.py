@@ -19,7 +19,6 @@ from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, Servic
 from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, SmtpListeners, submit
 
-FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
 OTHER_SERVER: Final = "MAILER-DAEMON@mx.example.org"
 # On the list by default.
@@ -50,7 +49,7 @@ async def sender(processes: ServiceProcesses) -> Tenant:
 
 async def final(processes: ServiceProcesses, sender: Tenant, *to: str) -> dict[str, Any]:
     sent = await sender.accepts(sender.mail(to=list(to)))
-    (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    (message,) = await processes.wait_until_final(sender, [sent["id"]])
     return message
 
 

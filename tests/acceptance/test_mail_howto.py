@@ -30,7 +30,7 @@ def sign_up():
         headers = {"Authorization": f"Bearer {os.environ['POSTHOUSE_KEY']}", "Content-Type": "application/json",
                    "Idempotency-Key": uuid.uuid4().hex}
         url = os.environ["POSTHOUSE_URL"] + "/emails"
-        urllib.request.urlopen(urllib.request.Request(url, json.dumps(mail).encode(), headers), timeout=30).close()
+        urllib.request.urlopen(urllib.request.Request(url, json.dumps(mail).encode(), headers), timeout=180).close()
     return sign_up
 """
 # What replaces Jest and the application.

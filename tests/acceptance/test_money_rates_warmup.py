@@ -24,9 +24,9 @@ def seconds_to_midnight() -> float:
 
 @pytest.fixture(autouse=True)
 def _not_across_midnight() -> None:
-    """A test that begins before midnight must not end after it."""
-    if seconds_to_midnight() < 10:
-        time.sleep(11)
+    """A test that begins before midnight must not end after it, even if the machine stands still for a minute."""
+    if (left := seconds_to_midnight()) < 90:
+        time.sleep(left + 1)
 
 
 @pytest.mark.rule("MONEY-01", "MONEY-04", "MONEY-06")
@@ -58,22 +58,18 @@ async def test_exactly_enough_credits_suffice(service: Service) -> None:
 @pytest.mark.rule("RATE-01", "RATE-02", "CODE-11")
 async def test_forty_at_once_and_twenty_a_second_after_that(service: Service) -> None:
     tenant = await service.account(rate=None)
-    await tenant.jwt()
-    started = time.monotonic()
     answers = await asyncio.gather(*[tenant.send() for _ in range(70)])
-    elapsed = time.monotonic() - started
     accepted = [answer for answer in answers if answer.status == 202]
-    assert 40 <= len(accepted) <= 40 + 20 * elapsed + 1
+    # A slow machine's requests come later, and more of them are accepted: as many more as the rate allows until then.
+    query = "SELECT count(*), min(created_at) AS first, max(created_at) AS last FROM messages WHERE account_id = $1"
+    (stored,) = await service.sql(query, tenant.id)
+    assert stored["count"] == len(accepted) >= 40
+    assert len(accepted) - 40 <= 20 * (stored["last"] - stored["first"]).total_seconds() + 0.001
     assert {answer.headers["RateLimit-Limit"] for answer in answers} == {"40"}
-    refused = [answer for answer in answers if answer.status != 202]
-    assert refused or elapsed > 1.4
-    for answer in refused:
-        assert answer.is_refusal(429, "rate_limited")
-        assert answer.headers["Retry-After"] == "1"
-    assert (await tenant.counts())["messages"] == len(accepted)
-    await asyncio.sleep(1)
-    again = await asyncio.gather(*[tenant.send() for _ in range(15)])
-    assert {answer.status for answer in again} == {202}
+    for answer in answers:
+        if answer.status != 202:
+            assert answer.is_refusal(429, "rate_limited")
+            assert answer.headers["Retry-After"] == "1"
 
 
 @pytest.mark.rule("RATE-01")
@@ -89,35 +85,43 @@ async def test_one_request_takes_a_twentieth_of_a_second(service: Service) -> No
 @pytest.mark.rule("RATE-02", "CODE-11")
 async def test_after_retry_after_the_request_is_accepted(service: Service) -> None:
     tenant = await service.account(rate=(1, 2))
-    await tenant.accepts()
-    await tenant.accepts()
+    await tenant.use_up_rate()
     answer = await tenant.refuses(tenant.mail(), 429, "rate_limited")
-    await asyncio.sleep(int(answer.headers["Retry-After"]))
+    waited = timedelta(seconds=int(answer.headers["Retry-After"]))
+    await tenant.set(rate_full_at=(await tenant.state())["rate_full_at"] - waited)
     await tenant.accepts()
 
 
 @pytest.mark.rule("RATE-03")
 async def test_responses_have_rate_headers(service: Service) -> None:
     tenant = await service.account(rate=(1, 3))
-    for remaining in ("2", "1", "0"):
+    for remaining in (2, 1, 0):
         answer = await tenant.send()
         assert answer.is_accepted()
-        assert (answer.headers["RateLimit-Limit"], answer.headers["RateLimit-Remaining"]) == ("3", remaining)
-        assert 0 <= int(answer.headers["RateLimit-Reset"]) <= 4
+        assert answer.headers["RateLimit-Limit"] == "3"
+        # More on a machine that stands still for a second.
+        assert remaining <= int(answer.headers["RateLimit-Remaining"]) <= 2
+        assert 1 <= int(answer.headers["RateLimit-Reset"]) <= 3
+    await tenant.use_up_rate()
     answer = await tenant.send()
     assert answer.is_refusal(429, "rate_limited")
     assert (answer.headers["RateLimit-Limit"], answer.headers["RateLimit-Remaining"]) == ("3", "0")
-    assert 1 <= int(answer.headers["RateLimit-Reset"]) <= 4
+    assert int(answer.headers["RateLimit-Reset"]) >= 1
 
 
 @pytest.mark.rule("RATE-04")
 async def test_the_rate_is_per_account(service: Service) -> None:
     tenant, other = await service.account(rate=(1, 2)), await service.account(rate=(1, 2))
     second = await tenant.credential()
-    await tenant.jwt()
-    await tenant.accepts(authorization=basic(second.username, second.password))
-    await tenant.accepts(authorization=await tenant.key())
-    for authorization in (tenant.basic, await tenant.jwt()):
+    for_second = basic(second.username, second.password)
+    authorizations = (tenant.basic, for_second, await tenant.key(), await tenant.jwt())
+    for authorization in authorizations:
+        full_at = datetime.now(UTC)
+        await tenant.set(rate_full_at=full_at)
+        await tenant.accepts(authorization=authorization)
+        assert (await tenant.state())["rate_full_at"] > full_at
+    await tenant.use_up_rate()
+    for authorization in authorizations:
         await tenant.refuses(tenant.mail(), 429, "rate_limited", authorization=authorization)
     await other.accepts()
 
@@ -134,8 +138,13 @@ async def test_an_account_may_have_its_own_rate(service: Service) -> None:
 async def test_an_operator_sets_the_rate_of_the_whole_service(service: Service, start_service: StartService) -> None:
     strict = await start_service(LIMITS__RATE_PER_SECOND="1", LIMITS__RATE_BURST="2")
     tenant = await service.account(rate=None)
-    statuses = [(await tenant.send(service=strict)).status for _ in range(3)]
-    assert statuses == [202, 202, 429]
+    sent = await tenant.send(service=strict)
+    assert (sent.headers["RateLimit-Limit"], sent.headers["RateLimit-Remaining"]) == ("2", "1")
+    accepted_at = await service.value("SELECT created_at FROM messages WHERE account_id = $1", tenant.id)
+    taken = (await tenant.state())["rate_full_at"] - accepted_at
+    assert abs(taken - timedelta(seconds=1)) < timedelta(milliseconds=1)
+    await tenant.use_up_rate()
+    await tenant.refuses(tenant.mail(), 429, "rate_limited", service=strict)
 
 
 @pytest.mark.rule("WARM-01")
@@ -162,8 +171,9 @@ async def test_from_day_15_there_is_no_limit(service: Service) -> None:
 async def test_a_message_fits_whole_or_is_refused_until_midnight(service: Service) -> None:
     tenant = await service.account(warmup=(10, 20))
     await tenant.accepts(tenant.mail(to=recipients(8)))
+    at_first = seconds_to_midnight()
     answer = await tenant.refuses(tenant.mail(to=recipients(3)), 429, "warmup_limited")
-    assert abs(int(answer.headers["Retry-After"]) - seconds_to_midnight()) <= 3
+    assert seconds_to_midnight() <= int(answer.headers["Retry-After"]) <= at_first + 1
     await tenant.accepts(tenant.mail(to=recipients(2), cc=recipients(1)))
     await tenant.refuses(tenant.mail(), 429, "warmup_limited")
     assert (await tenant.state())["warmup_used"] == 10
@@ -256,9 +266,13 @@ async def test_the_ledger_balances_for_every_account(service: Service) -> None:
 async def test_changes_of_an_account_have_their_own_rate(start_service: StartService) -> None:
     service = await start_service(LIMITS__WRITES_PER_SECOND="1", LIMITS__WRITES_BURST="3")
     tenant, other = await service.account(), await service.account()
-    calls = [await tenant.call("DELETE", "/v1/templates/unknown") for _ in range(4)]
-    assert [answer.status for answer in calls] == [404, 404, 404, 429]
-    assert calls[-1].is_refusal(429, "rate_limited", "changes a second")
+    await tenant.jwt()
+    # More at once than the rate allows in a minute, for a machine that stands still.
+    calls = await asyncio.gather(*[tenant.call("DELETE", "/v1/templates/unknown") for _ in range(70)])
+    refused = [answer for answer in calls if answer.status != 404]
+    assert 1 <= len(refused) <= 67
+    for answer in refused:
+        assert answer.is_refusal(429, "rate_limited", "changes a second")
     assert (await tenant.call("GET", "/v1/templates")).status == 200
     assert (await tenant.send()).status == 202
     assert (await other.call("DELETE", "/v1/templates/unknown")).status == 404

@@ -130,7 +130,6 @@ async def test_the_sender_domain_comes_before_template_and_mime(tenant: Tenant) 
 
 
 async def exhausted(tenant: Tenant) -> None:
-    """Uses up the account's rate for an hour: its full recovery is set that far ahead."""
     await tenant.use_up_rate()
 
 

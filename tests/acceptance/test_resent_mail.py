@@ -20,7 +20,6 @@ OUT_OF_ORDER: Final = "127.0.0.3"
 SINCE: Final = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
 BATCH: Final = 25
 KILLS: Final = 3
-FINAL_SECONDS_MAX: Final = 1_500.0
 
 
 async def send(tenant: Tenant, addresses: list[str]) -> None:
@@ -55,7 +54,7 @@ async def check(url: str, directory: Path, messages: int) -> None:
         addresses = [f"r{number}@{DEAD}" for number in range(messages)]
         await send(tenant, addresses)
         await send(other, [f"other@{DEAD}"])
-        await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+        await processes.wait_until_all_final()
         maintenance = processes.start("maintenance")
         counted = await begin(tenant, "count", dry_run=True)
         counted = await finished(tenant, counted)
@@ -72,20 +71,18 @@ async def check(url: str, directory: Path, messages: int) -> None:
             async def is_under_way(number: int = number) -> bool:
                 return int((await shown(tenant, first))["resent"]) >= number * messages // (KILLS + 2)
 
-            await eventually(is_under_way, within=FINAL_SECONDS_MAX, every=0.1, or_say=maintenance.said)
+            await eventually(is_under_way, every=0.1, or_say=maintenance.said)
             maintenance.kill()
             maintenance = processes.start("maintenance")
         done = await finished(tenant, first)
         assert (done["matched"], done["resent"], done["refused"]) == (messages, messages, 0)
         assert (await begin(tenant, "again", dry_run=False))["id"] == first["id"]
-        await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+        await processes.wait_until_all_final()
         await check_each_once(processes, tenant, other, addresses)
 
 
 async def finished(tenant: Tenant, resend: dict[str, Any]) -> dict[str, Any]:
-    return await eventually(
-        lambda: shown(tenant, resend), lambda found: found["status"] == "done", within=FINAL_SECONDS_MAX, every=0.5
-    )
+    return await eventually(lambda: shown(tenant, resend), lambda found: found["status"] == "done", every=0.5)
 
 
 async def check_each_once(processes: ServiceProcesses, tenant: Tenant, other: Tenant, addresses: list[str]) -> None:

@@ -1,5 +1,6 @@
 """Mail for later: `send_at`, what the answers say of it, and mail that is cancelled or moved."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -118,10 +119,13 @@ async def test_an_account_cancels_as_fast_as_it_sends(service: Service) -> None:
     tenant = await service.account(credits=10)
     message_id = await later(tenant)
     await service.operator.set_limits(tenant.id, rate=(1, 2), warmup=None)
-    answers = [await tenant.cancel(message_id) for _ in range(4)]
-    assert answers[0].status == answers[1].status == 200
-    assert answers[3].is_refusal(429, "rate_limited", "cancel")
-    assert int(answers[3].headers["Retry-After"]) >= 1
+    # More at once than the rate allows in a minute, for a machine that stands still.
+    answers = await asyncio.gather(*[tenant.cancel(message_id) for _ in range(70)])
+    refused = [answer for answer in answers if answer.status != 200]
+    assert 1 <= len(refused) <= 68
+    for answer in refused:
+        assert answer.is_refusal(429, "rate_limited", "cancel")
+        assert int(answer.headers["Retry-After"]) >= 1
 
 
 @pytest.mark.rule("LATER-04")

@@ -25,7 +25,6 @@ from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import SmtpListeners, dotted, keys_published_by, plain, queued_id, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection
 
-FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
 ELSEWHERE: Final = "127.0.0.9"
 
@@ -56,7 +55,7 @@ async def sender(processes: ServiceProcesses) -> Tenant:
 
 async def final(processes: ServiceProcesses, sender: Tenant, said: str) -> dict[str, Any]:
     """What GET shows of the message named in the reply, when it is final."""
-    (message,) = await processes.wait_until_final(sender, [queued_id(said)], FINAL_SECONDS_MAX)
+    (message,) = await processes.wait_until_final(sender, [queued_id(said)])
     assert message["source"] == "smtp"
     return message
 
@@ -511,6 +510,8 @@ async def test_limits_of_the_account_are_temporary_refusals(
             first = await _given(line, raw_mail(account, "First"), two if account is young else TO)
             assert queued_id(first)
             accepted = await _accepted(account)
+            if account is hasty:
+                await hasty.use_up_rate()
             reply = await _given(line, raw_mail(account, "Second"))
             assert reply.startswith(code), reply
             assert await _accepted(account) == accepted
@@ -581,7 +582,7 @@ async def test_mail_of_real_programs_arrives_with_valid_signatures(
         for name, raw in messages.items():
             to = f"shape.{name}@{ONE}"
             sent[to] = queued_id(await submit(line, raw, [to], sender="a@example.com"))
-    await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    await processes.wait_until_all_final()
     keys = await keys_published_by(processes, sender)
     for to, message in sent.items():
         (copy,) = copies(processes, to)

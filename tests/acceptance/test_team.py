@@ -247,7 +247,7 @@ async def test_who_invites_unknown_addresses_is_warned_and_then_stopped(
             statuses.append(
                 (answer.status, [entry["action"] for entry in await entries(tenant)].count("account.warned"))
             )
-            await processes.wait_until_all_final(60)
+            await processes.wait_until_all_final()
         # The fourth finds the results of three.
         assert statuses == [(201, 0)] * 3 + [(201, 1)] * 7 + [(403, 1)]
         assert answer.is_refusal(403, "forbidden", "10 invitations", "10 went to addresses that don't exist")

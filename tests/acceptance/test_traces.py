@@ -15,7 +15,7 @@ from tests.support import webhook_accounts
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.otlp_collector import CollectedSpan, OtlpCollector
 from tests.support.service import Tenant
-from tests.support.service_processes import TERMINATION_SECONDS_MAX, ServiceProcesses, prepare_processes
+from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, raw_mail, submit
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import WebhookReceiver
@@ -160,7 +160,7 @@ async def test_a_trace_has_every_attempt_and_mail_over_smtp_has_one_too(database
             mail = raw_mail(tenant, "a")
             reply = await submit(line, mail, [f"greylist+a@{DESTINATION}"], sender=f"news@{tenant.domain}")
         assert reply.startswith("250")
-        await processes.wait_until_all_final(30)
+        await processes.wait_until_all_final()
         number = await processes.service.value("SELECT count(*) FROM attempts")
         spans = await collected(collector, "submission", *["deliver"] * number)
 
@@ -183,7 +183,7 @@ async def test_a_caller_is_followed_only_if_the_operator_says_so(database_url: s
                 tenant.mail(to=f"ada@{DESTINATION}"), headers={"traceparent": f"00-{TRACE}-{SPAN}-{flags}"}
             )
         await tenant.send(tenant.mail(to=f"ada@{DESTINATION}"))
-        await processes.wait_until_all_final(30)
+        await processes.wait_until_all_final()
         spans = await collected(collector, "POST /emails", "deliver")
         stored = await processes.service.value("SELECT count(trace) FROM messages")
     assert [span.name for span in spans].count("POST /emails") == 1
@@ -236,8 +236,7 @@ async def test_a_collector_that_never_answers_delays_neither_mail_nor_the_end_of
         async with running(database_url, tmp_path, TRACING__SHARE="1", TRACING__ENDPOINT=endpoint) as (processes, *_):
             tenant = await processes.service.account()
             assert (await tenant.send(tenant.mail(to=f"ada@{DESTINATION}"))).status == 202
-            await processes.wait_until_all_final(30)
+            await processes.wait_until_all_final()
             await asyncio.wait_for(called.wait(), HANG_SECONDS)
             (delivery,) = [part for part in processes.parts if "delivery" in part.words]
-            delivery.running.terminate()
-            await asyncio.to_thread(delivery.running.wait, TERMINATION_SECONDS_MAX)
+            await delivery.terminate()

@@ -14,12 +14,12 @@ from playwright.async_api import Browser, expect
 
 from posthouse.entrypoints.http.static_content import is_dashboard_built
 from tests.support.browser import chromium
-from tests.support.dashboard_browser import PATIENCE_MILLISECONDS, Pages, running_browser
+from tests.support.dashboard_browser import HANG_MILLISECONDS, Pages, running_browser
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
 from tests.support.service import Tenant
 
 # A busy machine answers late.
-expect.set_options(timeout=PATIENCE_MILLISECONDS)
+expect.set_options(timeout=HANG_MILLISECONDS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,6 @@ from tests.support.service import Tenant
 pytestmark = pytest.mark.nightly
 
 # The page asks DNS every 10 seconds.
-PATIENCE = 60_000
 
 
 async def test_a_domain_is_verified_while_the_page_is_open(
@@ -38,8 +37,8 @@ async def test_a_domain_is_verified_while_the_page_is_open(
 
     dashboard.publish(records)
     # The page checks automatically: no button is pressed.
-    await expect(page.get_by_text(f"{name} is verified: mail may be sent from it.")).to_be_visible(timeout=PATIENCE)
-    await expect(page.locator("[data-record=dkim_rsa]")).to_have_attribute("data-result", "found", timeout=PATIENCE)
+    await expect(page.get_by_text(f"{name} is verified: mail may be sent from it.")).to_be_visible()
+    await expect(page.locator("[data-record=dkim_rsa]")).to_have_attribute("data-result", "found")
     assert await axe_faults(page) == []
     await shot(page, "domain-verified")
 
@@ -52,7 +51,7 @@ async def test_a_domain_is_verified_while_the_page_is_open(
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("textbox").fill(name)
     await dialog.get_by_role("button", name="Remove the domain").click()
-    await expect(page.get_by_text(f"{name} is removed.")).to_be_visible(timeout=PATIENCE)
+    await expect(page.get_by_text(f"{name} is removed.")).to_be_visible()
     await expect(page.get_by_role("link", name=name)).to_have_count(0)
     assert (await tenant.call("GET", f"/v1/domains/{name}")).status == 404
 
@@ -67,7 +66,7 @@ async def test_a_wrong_record_is_shown_with_what_to_do(
     page = await pages.of(tenant, f"domains/{name}", width=390, theme="dark")
     await page.get_by_role("button", name="Check now").click()
     ownership = page.locator("[data-record=ownership]")
-    await expect(ownership).to_have_attribute("data-result", "missing", timeout=PATIENCE)
+    await expect(ownership).to_have_attribute("data-result", "missing")
     await expect(ownership.get_by_text("something else")).to_be_visible()
     assert await axe_faults(page) == []
     await shot(page, "domain-wrong-390-dark")

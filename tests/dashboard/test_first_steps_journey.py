@@ -24,7 +24,6 @@ from tests.support.service import Tenant
 
 pytestmark = pytest.mark.nightly
 
-PATIENCE: Final = 60_000
 PASSWORD: Final = "a sentence is a good password"
 _LINK: Final = re.compile(r"http://\S+/invitation#\S+")
 
@@ -131,8 +130,8 @@ class Journey:
         await shot(self.page, "journey-start")
         await self.page.evaluate("() => { window.isSamePage = true }")
         await self.button("Send me an email")
-        await expect(self.page.locator("[data-arrival=delivered]")).to_be_visible(timeout=PATIENCE)
-        await expect(self.page.locator("[data-card=testMail]")).to_have_attribute("data-done", "true", timeout=PATIENCE)
+        await expect(self.page.locator("[data-arrival=delivered]")).to_be_visible()
+        await expect(self.page.locator("[data-card=testMail]")).to_have_attribute("data-done", "true")
         assert await self.page.evaluate("() => window.isSamePage"), "the page was loaded again"
         await shot(self.page, "journey-delivered")
 
@@ -145,12 +144,12 @@ class Journey:
         await self.hands.press(self.page.get_by_role("link").filter(has_text=subject))
         await self.heading(subject)
         for place in ("1", "2"):
-            await expect(self.page.get_by_text(f"Try {place}: deferred")).to_be_visible(timeout=PATIENCE)
+            await expect(self.page.get_by_text(f"Try {place}: deferred")).to_be_visible()
             await expect(self.page.get_by_text(re.compile("greylisting")).first).to_be_visible()
-            await expect(self.page.get_by_text(re.compile(r"Next try in \d"))).to_be_visible(timeout=PATIENCE)
+            await expect(self.page.get_by_text(re.compile(r"Next try in \d"))).to_be_visible()
             await shot(self.page, f"journey-deferred-{place}")
             await self.button("Try now")
-        await expect(self.page.get_by_text("Try 3: delivered")).to_be_visible(timeout=PATIENCE)
+        await expect(self.page.get_by_text("Try 3: delivered")).to_be_visible()
         await expect(self.page.get_by_role("status").filter(has_text=f"Delivered to {to}")).to_be_visible()
         await shot(self.page, "journey-timeline")
 
@@ -167,7 +166,7 @@ class Journey:
         self.dashboard.publish({record["name"]: record["value"] for record in domain["records"] if record["value"]})
         # The page checks DNS automatically.
         found = self.page.get_by_text(f"{name} is verified: mail may be sent from it.")
-        await expect(found).to_be_visible(timeout=PATIENCE)
+        await expect(found).to_be_visible()
         await expect(self.page.locator("[data-record=ownership]")).to_have_attribute("data-result", "found")
 
 

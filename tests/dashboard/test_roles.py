@@ -40,7 +40,6 @@ NOT_ALLOWED: Final = (
     "Only owners may",
     "This account requires",
 )
-ANSWER_SECONDS_MAX: Final = 60.0
 POPUP: Final = "[role=dialog]:visible, [role=listbox]:visible"
 
 
@@ -147,7 +146,7 @@ async def _use(page: Page, operation: str, answers: list[Response]) -> str | Non
     if asked() and asked()[-1].status == HTTPStatus.TOO_MANY_REQUESTS:
         # The test was here a moment ago: after the wait that the service states, the page or another click does it.
         await asyncio.sleep(int(asked()[-1].headers["retry-after"]))
-        await page.locator(_usable(operation)).first.click(timeout=ANSWER_SECONDS_MAX * 1000)
+        await page.locator(_usable(operation)).first.click()
 
         async def is_taken() -> bool:
             return asked()[-1].status != HTTPStatus.TOO_MANY_REQUESTS

@@ -15,8 +15,6 @@ from tests.support.service_processes import HOSTNAME
 
 pytestmark = pytest.mark.nightly
 
-PATIENCE = 60_000
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def dashboard(
@@ -50,14 +48,14 @@ async def test_a_key_is_created_next_to_examples_and_smtp_settings(pages: Pages,
         await expect(key.get_by_role("region", name=language, exact=True)).to_contain_text(sign)
     await key.get_by_role("button", name="Create a key").click()
     secret = await key.get_by_text("ph_live_").inner_text()
-    await expect(key.locator("[data-waiting=first-request]")).to_be_visible(timeout=PATIENCE)
+    await expect(key.locator("[data-waiting=first-request]")).to_be_visible()
     assert await axe_faults(page) == []
     await shot(page, "start-key")
 
     await key.get_by_role("button", name="I have stored it").click()
     await tenant.accepts(authorization=f"Bearer {secret}")
     # The page notices the request automatically.
-    await expect(key).to_have_attribute("data-done", "true", timeout=PATIENCE)
+    await expect(key).to_have_attribute("data-done", "true")
 
 
 async def test_a_webhook_is_saved_and_answers_a_ping(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
@@ -69,8 +67,8 @@ async def test_a_webhook_is_saved_and_answers_a_ping(pages: Pages, dashboard: Da
     await webhook.get_by_role("button", name="Save the webhook").click()
     await webhook.get_by_role("button", name="I have stored it").click()
     await webhook.get_by_role("button", name="Send a ping").click()
-    await expect(webhook.locator("[data-ping=succeeded]")).to_be_visible(timeout=PATIENCE)
-    await expect(webhook).to_have_attribute("data-done", "true", timeout=PATIENCE)
+    await expect(webhook.locator("[data-ping=succeeded]")).to_be_visible()
+    await expect(webhook).to_have_attribute("data-done", "true")
     assert await axe_faults(page) == []
     assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     await shot(page, "start-webhook-390-dark")

@@ -9,8 +9,6 @@ from tests.support.service import Tenant
 
 pytestmark = pytest.mark.nightly
 
-PATIENCE = 60_000
-
 
 async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant, "templates", role="member")
@@ -29,20 +27,20 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     await page.get_by_label("name", exact=True).fill("Ada & Charles")
     await page.get_by_label("shop", exact=True).fill("Shop")
     frame = page.frame_locator("iframe[title='Preview of the HTML']")
-    await expect(frame.get_by_text("Welcome, Ada & Charles")).to_be_visible(timeout=PATIENCE)
-    await expect(frame.get_by_text("Yours, Shop")).to_be_visible(timeout=PATIENCE)
+    await expect(frame.get_by_text("Welcome, Ada & Charles")).to_be_visible()
+    await expect(frame.get_by_text("Yours, Shop")).to_be_visible()
     await page.get_by_role("button", name="Run the checks").click()
-    await expect(page.locator("[data-dry-run=accepted]")).to_be_visible(timeout=PATIENCE)
+    await expect(page.locator("[data-dry-run=accepted]")).to_be_visible()
     assert await axe_faults(page) == []
     await shot(page, "template")
 
     await page.get_by_role("button", name="Compare version 1").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("+ <p>Yours, {{shop}}</p>", timeout=PATIENCE)
+    await expect(page.get_by_role("dialog")).to_contain_text("+ <p>Yours, {{shop}}</p>")
     assert await axe_faults(page) == []
     await shot(page, "template-diff")
     await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Save and publish").click()
-    await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible(timeout=PATIENCE)
+    await expect(page.get_by_text("version 2 is published", exact=True)).to_be_visible()
     await page.get_by_role("button", name="Compare version 2").click()
     dialog = page.get_by_role("dialog")
     # The draft is version 2, so the version before it is compared.
@@ -53,7 +51,7 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     await expect(dialog).to_contain_text("− <p>Yours, {{shop}}</p>")
     await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Roll back to version 1").click()
-    await expect(page.get_by_text("version 1 is published", exact=True)).to_be_visible(timeout=PATIENCE)
+    await expect(page.get_by_text("version 1 is published", exact=True)).to_be_visible()
     answer = await tenant.call("GET", "/v1/templates/welcome")
     assert answer.body["template"]["published_version"] == 1
 
@@ -66,7 +64,7 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("textbox").fill("greeting")
     await dialog.get_by_role("button", name="Delete").click()
-    await expect(page.get_by_text("greeting is deleted.")).to_be_visible(timeout=PATIENCE)
+    await expect(page.get_by_text("greeting is deleted.")).to_be_visible()
 
 
 async def test_a_template_fits_a_narrow_dark_screen(pages: Pages, tenant: Tenant) -> None:

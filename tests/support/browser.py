@@ -12,8 +12,6 @@ import aiohttp
 
 from tests.support.eventually import HANG_SECONDS
 
-START_SECONDS_MAX: Final = 60.0
-ANSWER_SECONDS_MAX: Final = 60.0
 _ENDPOINT: Final = re.compile(r"DevTools listening on (ws://\S+)")
 
 

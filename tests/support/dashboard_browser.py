@@ -23,10 +23,10 @@ from playwright.async_api import (
 )
 
 from tests.support.browser import chromium
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service import PASSWORD, Tenant
 
-# Chromium starts and loads slowly on a busy machine.
-PATIENCE_MILLISECONDS: Final = 60_000
+HANG_MILLISECONDS: Final = HANG_SECONDS * 1_000
 ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 WIDTHS: Final = {390: 844, 820: 1180, 1440: 900}
 FRAME: Final = "/dashboard/frame"
@@ -114,7 +114,7 @@ class Pages:
             timezone_id="UTC",
             **given,
         )
-        context.set_default_timeout(PATIENCE_MILLISECONDS)
+        context.set_default_timeout(HANG_MILLISECONDS)
         await context.add_init_script(_REPORT_VIOLATIONS)
         watch = Watch(self.url)
         watch.over(context)
@@ -165,7 +165,7 @@ def account_path(tenant: Tenant) -> str:
 async def running_browser(arguments: Iterable[str] = ()) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=chromium(), args=[*ARGUMENTS, *arguments], timeout=2 * PATIENCE_MILLISECONDS
+            executable_path=chromium(), args=[*ARGUMENTS, *arguments], timeout=HANG_MILLISECONDS
         )
         try:
             yield browser

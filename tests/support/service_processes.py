@@ -18,7 +18,7 @@ from uuid import UUID
 
 from tests.support.accept_flow import SIMULATOR
 from tests.support.database_checks import database_faults
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
 from tests.support.server_process import ServerProcess
@@ -113,7 +113,9 @@ class ServiceProcesses:
             if part not in but and part.process is not None and part.process.poll() not in (None, -9, 0):
                 raise AssertionError(f"{part.words} ended with {part.process.returncode}:\n{part.said()}")
 
-    async def wait_until_final(self, tenant: Tenant, ids: Sequence[str], seconds: float) -> list[dict[str, Any]]:
+    async def wait_until_final(
+        self, tenant: Tenant, ids: Sequence[str], seconds: float = HANG_SECONDS
+    ) -> list[dict[str, Any]]:
         """The messages as GET shows them, once all their recipients are final.
 
         Meanwhile it checks that no message is final before all its recipients are.
@@ -134,7 +136,7 @@ class ServiceProcesses:
 
         return await eventually(read, are_final, within=seconds, every=0.1, or_say=self._open)
 
-    async def wait_until_all_final(self, seconds: float) -> float:
+    async def wait_until_all_final(self, seconds: float = HANG_SECONDS) -> float:
         """Waits until every message is final; returns how many seconds it took."""
         started = time.monotonic()
 
