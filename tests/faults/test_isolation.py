@@ -14,13 +14,17 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.lane import Lane, Limits
 from posthouse.wire.stream import StreamSettings
 from tests.support.delivery_isolation import DEAD_ADDRESS, SLOW, Experiment
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service_processes import run_processes
 from tests.support.unresponsive_server import UnresponsiveServer
 
-# The usual wait is below a second, but the machine may stand still for a while. Behind the dead server mail would wait
-# for its time-outs, and behind the backlog for the 40 seconds that the lane needs: neither would arrive in time.
+# The usual wait is below a second; behind the dead server mail would wait for its time-outs.
 WAIT_SECONDS_MAX = 25.0
+# At the lane's pace the backlog takes far longer than the test may.
 BACKLOG = 2_000
+LANE_PER_SECOND = 5
+
+FINISHED = "SELECT count(*) FROM recipients WHERE email LIKE 'backlog+%' AND status = 'delivered'"
 
 FAST = Limits(per_second=100_000.0, burst=100)
 
@@ -56,7 +60,7 @@ def test_an_accounts_list_leaves_capacity_in_a_lane_for_its_other_mail() -> None
     assert (queue.waiting, queue.lists_by_account[account]) == (SMALL_SHARE, 0)
 
 
-@pytest.mark.alone
+@pytest.mark.nightly
 async def test_a_destination_that_hangs_does_not_delay_the_others(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -81,21 +85,21 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
         )
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_a_message_does_not_wait_behind_another_accounts_backlog(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    lanes = json.dumps({SLOW: {"per_second": 50}})
+    lanes = json.dumps({SLOW: {"per_second": LANE_PER_SECOND}})
     async with run_processes(
         url, tmp_path, keeps_mail=False, LANES__BY_NAME=lanes, WORKERS__TICKET_LEASE_SECONDS="60"
     ) as processes:
         experiment = await Experiment.prepared(processes, senders=2)
-        turns = await experiment.fair_turns(backlog=BACKLOG, seconds=8, late_seconds_max=WAIT_SECONDS_MAX)
+        turns = await experiment.fair_turns(backlog=BACKLOG, seconds=4, late_seconds_max=HANG_SECONDS)
+        finished = await processes.service.value(FINISHED)
         print(
             f"the backlog came in {turns.backlog_posted_seconds:.1f} s; the small sender's messages: "
             f"p50 {turns.percentile(0.5):.2f} s, most {turns.percentile(1):.2f} s; "
             f"the lane carried {turns.lane_per_second:.1f} a second"
         )
-        assert turns.lane_per_second < 60
-        assert len(turns.backlog_waits) < BACKLOG
+        assert finished < BACKLOG

@@ -1,7 +1,7 @@
-"""An operator pauses lanes of several delivery processes: each stops within seconds, and restarts change nothing."""
+"""An operator pauses lanes of several delivery processes: each stops, and restarts change nothing."""
 
 import asyncio
-import time
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,8 @@ pytestmark = pytest.mark.long
 
 WORKERS = 3
 DOMAINS = 12
-# The command promises 5; a slow machine may stand still meanwhile.
-IN_FORCE_SECONDS_MAX = 20.0
-OBSERVED_SECONDS = 5.0
-WITHIN_SECONDS = 90.0
+# So many messages for the other lanes mean that one for a paused lane would have come, a quarter of them all.
+OBSERVED = 100
 # By which worker mail of a domain was sent last.
 SENT_BY = """
 SELECT DISTINCT ON (1) split_part(r.email, '@', 2) AS domain, a.worker_id
@@ -27,7 +25,7 @@ WHERE a.outcome = 'delivered' ORDER BY 1, a.started_at DESC
 """
 
 
-async def test_lanes_are_paused_in_every_worker_within_seconds(database_url: str, tmp_path: Path) -> None:
+async def test_lanes_are_paused_in_every_worker(database_url: str, tmp_path: Path) -> None:
     async with run_processes(database_url, tmp_path, workers=WORKERS, keeps_mail=False) as processes:
         domains = [processes.destination(f"d{number}.example.net") for number in range(DOMAINS)]
         tenant = await processes.service.account(credits=1_000_000)
@@ -36,27 +34,20 @@ async def test_lanes_are_paused_in_every_worker_within_seconds(database_url: str
             lanes = await eventually(lambda: _one_of_each_worker(processes), lambda found: len(found) == WORKERS)
             for lane in lanes:
                 await _command(processes, "lane", "pause", lane)
-            paused_at = time.time()
-            # Mail for the others continues, and none for these comes for some seconds.
-            await eventually(
-                lambda: _quiet_since(processes, lanes),
-                lambda last: time.time() - max(last, paused_at) > OBSERVED_SECONDS,
-            )
-            assert _quiet_since(processes, lanes) - paused_at < IN_FORCE_SECONDS_MAX
-            assert time.time() - _quiet_since(processes, set(domains) - lanes) < OBSERVED_SECONDS
-            print(f"in force within {max(0.0, _quiet_since(processes, lanes) - paused_at):.1f} s")
+            # Mail for the others continues, and none for these comes any more.
+            await eventually(lambda: _others_since(processes, lanes), lambda number: number > OBSERVED)
+            carried = _carried(processes, lanes)
             for worker in [part for part in processes.parts if part.words == ("delivery",)]:
                 await worker.terminate()
                 worker.spawn()
-            restarted_at = time.time()
+            before = _carried(processes, set(domains) - lanes)
             await eventually(
-                lambda: _quiet_since(processes, set(domains) - lanes),
-                lambda last: last > restarted_at + OBSERVED_SECONDS,
+                lambda: _carried(processes, set(domains) - lanes), lambda number: number > before + OBSERVED
             )
-            assert _quiet_since(processes, lanes) < restarted_at, "the pause ended with the process"
+            assert _carried(processes, lanes) == carried, "the pause ended with the process"
         for lane in lanes:
             await _command(processes, "lane", "resume", lane)
-        await processes.wait_until_all_final(WITHIN_SECONDS)
+        await processes.wait_until_all_final()
         assert await processes.broken_promises() == {}
 
 
@@ -65,11 +56,18 @@ async def _one_of_each_worker(processes: ServiceProcesses) -> set[str]:
     return set(by_worker.values())
 
 
-def _quiet_since(processes: ServiceProcesses, domains: set[str]) -> float:
-    """When mail for one of these last arrived."""
-    return max(
-        (line["time"] for line in processes.lines() if line["recipient"].partition("@")[2] in domains), default=0.0
-    )
+def _domains(processes: ServiceProcesses) -> list[str]:
+    """Of the recipients that arrived, in their order."""
+    return [line["recipient"].partition("@")[2] for line in processes.lines()]
+
+
+def _carried(processes: ServiceProcesses, domains: set[str]) -> int:
+    return sum(domain in domains for domain in _domains(processes))
+
+
+def _others_since(processes: ServiceProcesses, lanes: set[str]) -> int:
+    """How many recipients of other lanes arrived after the last of these."""
+    return sum(1 for _ in itertools.takewhile(lambda domain: domain not in lanes, reversed(_domains(processes))))
 
 
 async def _command(processes: ServiceProcesses, *words: str) -> None:

@@ -1,12 +1,12 @@
-"""PostgreSQL away, restarted, killed or hanging: a quick 503, then recovery, and nothing is lost."""
+"""PostgreSQL away, restarted, killed or hanging: 503 meanwhile, then recovery, and nothing is lost."""
 
 import asyncio
 import os
 import random
 import signal
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,13 @@ import pytest_asyncio
 from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
 from tests.support.fresh_database import stoppable_cluster
-from tests.support.http_answer import Answer
 from tests.support.http_load import HttpLoad
 from tests.support.locks import lock_waits, locked_account
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess
 from tests.support.service import Service, Tenant, uuid
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
-
-# Of a machine that may stand still for a while.
-REFUSED_SECONDS_MAX = 5.0
-HANGING_SECONDS_MAX = 15.0
-RECOVERY_SECONDS_MAX = 60.0
-# How long a process may take to end, including uvicorn's wait for open requests.
-STOP_SECONDS_MAX = 40.0
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +39,7 @@ def database_url(cluster: PrivatePostgres) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerProcess]:
-    running = ServerProcess(database_url, tmp_path_factory.mktemp("away") / "server.log", dict(USUAL_PATIENCE))
+    running = ServerProcess(database_url, tmp_path_factory.mktemp("away") / "server.log")
     await running.start()
     yield running
     running.kill()
@@ -73,32 +65,44 @@ async def tenant(service: Service) -> Tenant:
     return made
 
 
-async def timed(answer: Awaitable[Answer]) -> tuple[Answer, float]:
-    started = time.monotonic()
-    return await answer, time.monotonic() - started
-
-
-async def is_unavailable(service: Service, tenant: Tenant, message_id: str, within: float) -> None:
-    """POST and GET say 503 in time, together and one after the other; the process is alive."""
+async def is_unavailable(service: Service, tenant: Tenant, message_id: str) -> None:
+    """POST and GET say 503 while PostgreSQL is away, together and one after the other; the process is alive."""
     for _ in range(2):
         answers = await asyncio.gather(
-            *(timed(tenant.send()) for _ in range(5)),
-            *(timed(tenant.get(message_id)) for _ in range(5)),
+            *(tenant.send(service=service) for _ in range(5)),
+            *(
+                service.request("GET", f"/emails/{message_id}", headers={"Authorization": tenant.basic})
+                for _ in range(5)
+            ),
         )
-        for answer, seconds in answers:
+        for answer in answers:
             assert answer.status == 503, answer.raw
             assert answer.code in {"service_unavailable", "temporary_failure"}
             assert int(answer.headers["Retry-After"]) >= 1
-            assert seconds < within, f"{answer.code} after {seconds:.1f} s"
-        health, seconds = await timed(service.request("GET", "/healthz"))
-        assert (health.status, seconds < REFUSED_SECONDS_MAX) == (200, True)
+        assert (await service.request("GET", "/healthz")).status == 200
 
 
-async def comes_back(tenant: Tenant) -> float:
-    """Seconds until it accepts again, without help."""
-    started = time.monotonic()
+async def accepts(tenant: Tenant, service: Service) -> str:
+    """The id of a message, as soon as one is accepted."""
+    answer = await eventually(lambda: tenant.send(service=service), lambda answer: answer.status == 202)
+    return str(answer.body["id"])
+
+
+async def comes_back(tenant: Tenant) -> None:
     await eventually(tenant.send, lambda answer: answer.status == 202)
-    return time.monotonic() - started
+
+
+async def are_found(tenant: Tenant, message_ids: list[str]) -> None:
+    for message_id in message_ids:
+        answer = await eventually(partial(tenant.get, message_id), lambda answer: answer.status != 503)
+        assert answer.status == 200, answer.raw
+
+
+def served_by(server: ServerProcess, service: Service) -> Service:
+    """A client of this server, with that one's connections."""
+    return Service(
+        server.database_url, server.port, server.log, server.running, service.client, service.operator, service.pool
+    )
 
 
 def family(pid: int) -> list[int]:
@@ -140,33 +144,38 @@ def by_immediate_stop(cluster: PrivatePostgres) -> None:
 
 
 @pytest.mark.parametrize("away", [by_fast_stop, by_immediate_stop, by_kill])
-async def test_without_postgresql_every_answer_is_503_immediately_until_it_is_back(
+async def test_without_postgresql_every_answer_is_503_until_it_is_back(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, away: Callable[[PrivatePostgres], None]
 ) -> None:
     kept = [(await tenant.accepts())["id"] for _ in range(5)]
     await asyncio.to_thread(away, cluster)
     try:
-        await is_unavailable(service, tenant, kept[0], REFUSED_SECONDS_MAX)
+        await is_unavailable(service, tenant, kept[0])
     finally:
         await asyncio.to_thread(cluster.restart)
     await comes_back(tenant)
-    for message_id in kept:
-        assert (await tenant.get(message_id)).status == 200
+    await are_found(tenant, kept)
     assert await database_faults(service.database_url) == {}
 
 
-async def test_a_hanging_postgresql_is_answered_503_in_time_and_recovers(
-    cluster: PrivatePostgres, service: Service, tenant: Tenant
+async def test_a_hanging_postgresql_is_answered_503_and_recovers(
+    cluster: PrivatePostgres, tenant: Tenant, tmp_path: Path
 ) -> None:
-    # Connections that are open and used, so that statements hang in them too.
-    kept = [accepted["id"] for accepted in await asyncio.gather(*(tenant.accepts() for _ in range(20)))]
-    await asyncio.gather(*(tenant.get(message_id) for message_id in kept))
-    async with hanging(cluster):
-        await is_unavailable(service, tenant, kept[0], HANGING_SECONDS_MAX)
+    # With the service's own timeouts, which end while PostgreSQL still hangs.
+    impatient = ServerProcess(tenant.service.database_url, tmp_path / "impatient.log", dict(USUAL_PATIENCE))
+    try:
+        await impatient.start()
+        client = served_by(impatient, tenant.service)
+        # Connections that are open and used, so that statements hang in them too.
+        kept = await asyncio.gather(*(accepts(tenant, client) for _ in range(20)))
+        async with hanging(cluster):
+            await is_unavailable(client, tenant, kept[0])
+        await accepts(tenant, client)
+    finally:
+        impatient.kill()
     await comes_back(tenant)
-    for message_id in kept:
-        assert (await tenant.get(message_id)).status == 200
-    assert await database_faults(service.database_url) == {}
+    await are_found(tenant, kept)
+    assert await database_faults(tenant.service.database_url) == {}
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
@@ -204,24 +213,16 @@ async def test_a_restart_under_load_loses_no_202(
 async def test_a_server_that_starts_without_postgresql_serves_once_it_is_there(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, tmp_path: Path
 ) -> None:
-    late = ServerProcess(service.database_url, tmp_path / "late.log", dict(USUAL_PATIENCE))
+    late = ServerProcess(service.database_url, tmp_path / "late.log")
     await asyncio.to_thread(cluster.stop, "fast")
     try:
         try:
             await late.start()
-            client = Service(
-                late.database_url, late.port, late.log, late.running, service.client, service.operator, service.pool
-            )
-            answer, seconds = await timed(tenant.send(service=client))
-            assert answer.is_refusal(503, "service_unavailable")
-            assert seconds < REFUSED_SECONDS_MAX
+            client = served_by(late, service)
+            assert (await tenant.send(service=client)).is_refusal(503, "service_unavailable")
         finally:
             await asyncio.to_thread(cluster.restart)
-
-        async def send() -> Answer:
-            return await tenant.send(service=client)
-
-        await eventually(send, lambda seen: seen.status == 202)
+        await accepts(tenant, client)
     finally:
         late.kill()
 
@@ -231,32 +232,20 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
 ) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    leaving = ServerProcess(service.database_url, tmp_path / "leaving.log", dict(USUAL_PATIENCE))
+    leaving = ServerProcess(service.database_url, tmp_path / "leaving.log")
     try:
         await leaving.start()
-        client = Service(
-            leaving.database_url,
-            leaving.port,
-            leaving.log,
-            leaving.running,
-            service.client,
-            service.operator,
-            service.pool,
-        )
-        load = HttpLoad([client], [tenant], seed)
+        load = HttpLoad([served_by(leaving, service)], [tenant], seed)
         sending = asyncio.create_task(load.run(16))
         await load.accepts(50)
-        started = time.monotonic()
         status = await leaving.terminate()
-        seconds = time.monotonic() - started
         load.stop()
         await sending
     finally:
         leaving.kill()
-    print(f"ended with {status} after {seconds:.1f} s; {load.answers}")
+    print(f"ended with {status}; {load.answers}")
     # A stopped server may end with that signal.
     assert status in {0, -signal.SIGTERM}
-    assert seconds < STOP_SECONDS_MAX
     rows = await service.sql("SELECT subject, id FROM messages WHERE account_id = $1", tenant.id)
     there = {row["subject"]: row["id"] for row in rows}
     accepted = [request for request in load.requests if request.message_id]
@@ -267,30 +256,27 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     assert await database_faults(service.database_url) == {}
 
 
-async def test_a_locked_account_is_refused_in_time_while_others_are_served(service: Service, tenant: Tenant) -> None:
+async def test_a_locked_account_is_refused_while_others_are_served(service: Service, tenant: Tenant) -> None:
     others = [await service.account() for _ in range(3)]
+    # All of them are answered while the lock is held.
     async with locked_account(tenant) as connection:
-        stuck = asyncio.ensure_future(timed(tenant.send()))
-        await lock_waits(connection)
-        answers = await asyncio.gather(*(timed(other.send()) for other in others for _ in range(4)))
-        refused, seconds = await stuck
+        stuck = asyncio.ensure_future(tenant.send())
+        await lock_waits(connection, unless=stuck)
+        answers = await asyncio.gather(*(other.send() for other in others for _ in range(4)))
+        refused = await stuck
     assert refused.is_refusal(503, "temporary_failure")
-    assert seconds < HANGING_SECONDS_MAX, f"refused after {seconds:.1f} s"
-    for answer, waited in answers:
+    for answer in answers:
         assert answer.is_accepted()
-        assert waited < HANGING_SECONDS_MAX, f"accepted after {waited:.1f} s"
     await tenant.accepts()
 
 
 async def test_many_requests_of_a_locked_account_fail_none_of_its_neighbours(service: Service, tenant: Tenant) -> None:
     other = await service.account()
     async with locked_account(tenant):
-        stuck = [asyncio.ensure_future(timed(tenant.send())) for _ in range(12)]
-        served = [asyncio.ensure_future(timed(other.send())) for _ in range(12)]
-        refused = [await answer_task for answer_task in stuck]
-        answers = [await answer_task for answer_task in served]
-    assert {(answer.status, answer.code) for answer, _ in refused} == {(503, "temporary_failure")}
-    assert [answer.status for answer, _ in answers] == [202] * 12
-    slowest = max(seconds for _, seconds in [*refused, *answers])
-    assert slowest < HANGING_SECONDS_MAX, f"answered after {slowest:.1f} s"
+        stuck = [asyncio.ensure_future(tenant.send()) for _ in range(12)]
+        served = [asyncio.ensure_future(other.send()) for _ in range(12)]
+        refused = await asyncio.gather(*stuck)
+        answers = await asyncio.gather(*served)
+    assert {(answer.status, answer.code) for answer in refused} == {(503, "temporary_failure")}
+    assert [answer.status for answer in answers] == [202] * 12
     await tenant.accepts()

@@ -16,14 +16,8 @@ from tests.support.nats import PrivateNats
 from tests.support.service_processes import Senders, ServiceProcesses, prepare_processes
 from tools.private_postgres import free_port
 
-AWAY_SECONDS = 6.0
-FINAL_SECONDS_MAX = 2 * HANG_SECONDS
-# Tickets on their way to a worker from a server that dies are sent again long before dispatch publishes others.
-TICKET_LEASE_SECONDS = 60
-SECONDS = """
-SELECT percentile_cont(ARRAY[0.5, 0.99, 1.0]) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - m.created_at))
-FROM attempts a JOIN messages m ON m.account_id = a.account_id AND m.id = a.message_id
-"""
+# Tickets on their way to a worker from a server that dies are sent again: dispatch publishes no others in this time.
+TICKET_LEASE_SECONDS = 3600
 
 
 class ClusterServer(PrivateNats):
@@ -90,16 +84,14 @@ async def test_each_of_three_servers_may_die_under_load(new_database: Callable[[
             await posting.accepts(20)
             for server in servers:
                 await asyncio.to_thread(server.kill)
-                await asyncio.sleep(AWAY_SECONDS)
+                await processes.delivers(60)
                 await asyncio.to_thread(server.start)
                 # Two of three at a time would be too many.
                 await eventually(lambda: asyncio.to_thread(are_healthy, servers))
         accepted = posting.answers.total()
         assert dict(posting.answers) == {202: accepted}, "accepting failed while a server was away"
-        await processes.wait_until_all_final(FINAL_SECONDS_MAX)
-        seconds = await processes.service.value(SECONDS)
-        print(f"{accepted} messages, all accepted; p50, p99, slowest: {seconds}")
-        assert seconds[-1] < TICKET_LEASE_SECONDS, "a ticket was lost until dispatch published another"
+        seconds = await processes.wait_until_all_final(2 * HANG_SECONDS)
+        print(f"{accepted} messages, all final {seconds:.1f} s later")
         assert await processes.broken_promises() == {}
         assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
 

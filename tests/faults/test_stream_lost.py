@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.service import ANSWER_SECONDS_MAX
 from tests.support.service_processes import Senders, run_processes
 
-AWAY_SECONDS = 1.5
-BETWEEN_SECONDS = 2.5
-# The leases of a new bucket are taken only once they are old enough; lost tickets are due when their lease ends.
-FINAL_SECONDS_MAX = 60.0
+# Accepted while there is no stream, and delivered after it is back.
+AWAY = 30
+BETWEEN = 60
 
 
 @pytest.mark.long
@@ -29,25 +27,20 @@ async def test_losing_nats_and_its_data_under_load_loses_no_mail(
         async with posting.sending():
             # Killed and started on its data; killed, and the data gone; the data gone from under it, then killed.
             for wiped in ("never", "while away", "while running"):
-                await asyncio.sleep(BETWEEN_SECONDS)
+                await processes.delivers(BETWEEN)
                 if wiped == "while running":
                     await asyncio.to_thread(nats.wipe)
-                    await asyncio.sleep(AWAY_SECONDS)
+                    await posting.accepts(AWAY)
                 await asyncio.to_thread(nats.kill)
-                await asyncio.sleep(AWAY_SECONDS)
+                await posting.accepts(AWAY)
                 if wiped == "while away":
                     await asyncio.to_thread(nats.wipe)
                 await asyncio.to_thread(nats.start)
-            await asyncio.sleep(BETWEEN_SECONDS)
+            await processes.delivers(BETWEEN)
         accepted = posting.answers.total()
         assert dict(posting.answers) == {202: accepted}, "accepting failed while the stream was away"
-        assert posting.slowest_seconds < ANSWER_SECONDS_MAX
-        assert accepted > 200, "too little load to show anything"
-
-        seconds = await processes.wait_until_all_final(FINAL_SECONDS_MAX)
-        print(
-            f"{accepted} messages, each accepted within {posting.slowest_seconds:.2f} s; all final {seconds:.1f} s on"
-        )
+        seconds = await processes.wait_until_all_final()
+        print(f"{accepted} messages, all final {seconds:.1f} s later")
         assert await processes.broken_promises() == {}
         # No worker died, so nothing excuses a duplicate.
         assert await processes.orphans() == 0
@@ -67,6 +60,6 @@ async def test_mail_is_accepted_without_a_stream_and_delivered_when_there_is_one
         tenant = await processes.service.account()
         sent = [await tenant.accepts(tenant.mail(to=f"r{number}@one.example.net")) for number in range(20)]
         await asyncio.to_thread(nats.start)
-        messages = await processes.wait_until_final(tenant, [message["id"] for message in sent], FINAL_SECONDS_MAX)
+        messages = await processes.wait_until_final(tenant, [message["id"] for message in sent])
         assert {message["status"] for message in messages} == {"delivered"}
         assert await processes.broken_promises() == {}

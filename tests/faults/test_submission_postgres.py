@@ -1,10 +1,9 @@
-"""PostgreSQL away or restarted while mail comes in: a quick 451, then recovery; no mail answered with 250 is lost."""
+"""PostgreSQL away or restarted while mail comes in: 451 meanwhile, then recovery; no mail answered with 250 is lost."""
 
 import asyncio
 import random
 import re
 import smtplib
-import time
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
@@ -16,20 +15,17 @@ from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import stoppable_cluster
 from tests.support.inbound_reports import bounce
-from tests.support.server_process import USUAL_PATIENCE
 from tests.support.service import Service, Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import HOST, SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.smtp_load import DEFERRED, QUEUED, SmtpLoad
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 SENDERS = 8
-REFUSED_SECONDS_MAX = 10.0
-RECOVERY_SECONDS_MAX = 60.0
 # A restart between dispatch's COMMIT and its answer loses a ticket, and the message waits for the end of its lease.
-FINAL_SECONDS_MAX = LEASE.total_seconds() + 60.0
+FINAL_SECONDS_MAX = LEASE.total_seconds() + HANG_SECONDS
 TO = ["ada@one.example.net"]
 
 
@@ -45,9 +41,8 @@ async def processes(
 ) -> AsyncIterator[ServiceProcesses]:
     """One process for all parts."""
     directory = tmp_path_factory.mktemp("away")
-    settings = {**listeners.settings, **USUAL_PATIENCE}
     async with prepare_processes(
-        cluster.url("submission"), directory, stream="memory", keeps_mail=True, **settings
+        cluster.url("submission"), directory, stream="memory", keeps_mail=True, **listeners.settings
     ) as processes:
         processes.destination("one.example.net")
         part = await processes.start_http("dispatch", "delivery", "submission", "inbound")
@@ -92,8 +87,7 @@ async def test_a_restart_in_mid_load_is_answered_451_and_loses_no_250(
         await asyncio.to_thread(away)
         await load.answered(DEFERRED, 1)
         await asyncio.to_thread(cluster.restart)
-        async with asyncio.timeout(HANG_SECONDS):
-            await load.answered(QUEUED, SENDERS + 1)
+        await load.answered(QUEUED, SENDERS + 1)
     load.stop()
     await sending
     await reachable(processes.service)
@@ -112,7 +106,7 @@ async def test_without_postgresql_both_servers_answer_451_and_recover(
 ) -> None:
     async with listeners.session(tenant) as line:
         sent = queued_id(await submit(line, raw_mail(tenant, "Before"), TO, sender="news@example.com"))
-        await processes.wait_until_final(tenant, [sent], 30)
+        await processes.wait_until_final(tenant, [sent])
         return_path = processes.receiver.accepted[-1].sender
         report = bounce(TO[0], to=return_path)
 
@@ -126,13 +120,11 @@ async def test_without_postgresql_both_servers_answer_451_and_recover(
         await asyncio.to_thread(cluster.stop, "immediate")
         try:
             for _ in range(3):
-                started = time.monotonic()
                 reply = await submit(line, raw_mail(tenant, "Meanwhile"), TO, sender="news@example.com")
                 assert reply.startswith("451 4.3.0 "), reply
                 assert "asyncpg" not in reply
                 assert "127.0.0.1" not in reply
                 assert await asyncio.to_thread(report_again) == 451
-                assert time.monotonic() - started < 2 * REFUSED_SECONDS_MAX
             async with listeners.line(source="127.0.0.5") as other:
                 replies = await other.say("EHLO client.example", plain("smtp_unknown", "unknown"))
                 assert replies[1].startswith("454 4.7.0 "), replies

@@ -21,7 +21,7 @@ PER_SECOND = 100
 WAIT_SECONDS_MAX = 25.0
 
 
-@pytest.mark.alone
+@pytest.mark.nightly
 async def test_an_endpoint_that_hangs_does_not_delay_the_others_events(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -9,14 +9,13 @@ import pytest_asyncio
 
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
-from tests.support.service_processes import TERMINATION_SECONDS_MAX, Senders, ServiceProcesses, prepare_processes
+from tests.support.service_processes import Senders, ServiceProcesses, prepare_processes
 
 # A slow server, so that there are always open sessions; and a server that never answers.
 SLOW, HANGING = "127.0.0.2", "127.0.0.3"
 BEHAVIOURS = {SLOW: "delay-50", HANGING: "hang-rcpt"}
 # With two, a worker that sent twice under one claim went unnoticed in five runs of five.
 KILLS = 3
-FINAL_SECONDS_MAX = 60.0
 
 
 async def load(processes: ServiceProcesses) -> Senders:
@@ -53,27 +52,27 @@ async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
 ) -> None:
     workers = [await processes.start_worker(), await processes.start_worker()]
     posting = await load(processes)
-    open_at_kills = 0
+    killed = []
     async with posting.sending():
         for _ in range(KILLS):
             part, worker_id = workers.pop(0)
             await is_busy(processes, worker_id)
             await asyncio.to_thread(part.kill)
-            await asyncio.sleep(0.5)  # PostgreSQL finishes its last statement
-            open_at_kills += await processes.orphans(worker_id)
+            killed.append(worker_id)
             workers.append(await processes.start_worker())
         await posting.accepts(50)
     # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender gets 503.
     assert set(posting.answers) <= {202, 503}
     assert posting.answers[202] > 0
 
-    seconds = await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    seconds = await processes.wait_until_all_final()
     orphans, duplicates = await processes.orphans(), await processes.duplicates()
+    of_the_killed = sum([await processes.orphans(worker_id) for worker_id in killed])
     print(
         f"{posting.answers.total()} messages; all final {seconds:.1f} s after the last was accepted; {KILLS} kills "
-        f"with {open_at_kills} attempts open, {orphans} orphans, {duplicates} duplicates"
+        f"left {orphans} orphans, {duplicates} duplicates"
     )
-    assert 0 < orphans <= open_at_kills
+    assert 0 < orphans == of_the_killed
     assert duplicates <= orphans
     assert await processes.broken_promises() == {}
 
@@ -87,9 +86,7 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
     posting = await load(processes)
     async with posting.sending():
         await is_busy(processes, leaving_id)
-        status, seconds = await leaving.timed_terminate()
-        print(f"ended after {seconds:.1f} s with {status}")
-        assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), leaving.said()
+        assert await leaving.terminate() == 0, leaving.said()
         assert await processes.orphans(leaving_id) == 0
         claimed = await processes.service.value(
             "SELECT count(*) FROM delivery_schedule WHERE worker_id = $1", leaving_id
@@ -97,7 +94,7 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
         assert claimed == 0
         await posting.accepts(50)
 
-    await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    await processes.wait_until_all_final()
     assert await processes.broken_promises() == {}
     assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
     # Waiting mail was released without using up attempts.
@@ -108,7 +105,7 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
 
 
 @pytest.mark.long
-async def test_a_session_that_hangs_does_not_keep_a_worker_from_ending_in_time(
+async def test_a_session_that_hangs_does_not_keep_a_worker_from_ending(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
@@ -120,9 +117,8 @@ async def test_a_session_that_hangs_does_not_keep_a_worker_from_ending_in_time(
         await tenant.accepts(tenant.mail(to=[f"r{number}@hanging.example.net" for number in range(3)]))
         await eventually(lambda: any(command.startswith("RCPT") for command in processes.receiver.commands))
         assert await processes.orphans() > 0
-        status, seconds = await worker.timed_terminate()
-        print(f"ended after {seconds:.1f} s with {status}")
-        assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), worker.said()
+        # The session would hang for as long as the test runs.
+        assert await worker.terminate() == 0, worker.said()
         assert await processes.orphans() == 0
         # They wait for another worker; nothing is final, nothing is claimed.
         assert await processes.service.value("SELECT count(*) FROM delivery_schedule WHERE worker_id IS NULL") == 3

@@ -13,7 +13,6 @@ from tests.support.load import run_senders
 from tests.support.service import Service, Tenant
 
 PAUSE_SECONDS: Final = 0.05
-MORE_SECONDS_MAX: Final = 30.0
 IN_PROGRESS: Final = "idempotency_in_progress"
 
 

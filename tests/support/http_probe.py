@@ -12,7 +12,6 @@ from typing import Any, Final
 from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import GET_STATUSES, SEND_STATUSES, Answer, check_every_answer, spelled
 
-ANSWER_SECONDS_MAX: Final = 30.0
 PARSERS_OWN: Final = b"Invalid HTTP request received."
 ERROR_BYTES_MAX: Final = 10_000
 
@@ -70,7 +69,6 @@ class HttpProbe:
                 assert len(answer.raw) <= ERROR_BYTES_MAX, f"an error of {len(answer.raw)} bytes"
             if (method, path) == ("POST", "/emails") and answer.status == 202:
                 self.tally.accepted.add(answer.body["id"])
-            assert seconds < ANSWER_SECONDS_MAX, f"answered after {seconds:.1f} s"
         except AssertionError as fault:
             raise AssertionError(f"{kind}, {name}: {fault}") from fault
 
@@ -78,7 +76,7 @@ class HttpProbe:
         self, method: str, target: str, headers: Mapping[str, str | bytes], body: bytes | None, chunked: bool
     ) -> Answer:
         if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS_MAX + 1)
+            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_SECONDS)
         connection = self._connection
         try:
             connection.putrequest(method, target, skip_accept_encoding=True)
@@ -154,7 +152,7 @@ def _read(reader: Any, name: str, *, is_head: bool) -> Answer | None:
         length = 0 if is_head or status < 200 else int(headers.get("Content-Length", "0"))
         raw = reader.read(length)
     except TimeoutError:
-        raise NoAnswer(f"{name}: no answer within {ANSWER_SECONDS_MAX} s") from None
+        raise NoAnswer(f"{name}: no answer within {HANG_SECONDS} s") from None
     except ConnectionResetError:
         return None
     return Answer(status, headers, raw)

@@ -26,6 +26,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Final, NoReturn
 
 import posthouse
+from tests.support.eventually import HANG_SECONDS
 
 PR_SET_CHILD_SUBREAPER: Final = 36
 _LENGTH: Final = struct.Struct("!I")
@@ -48,7 +49,7 @@ def start(
 
 
 def run(
-    *words: str, environment: Mapping[str, str], directory: Path, given: str = "", seconds_max: float = 60
+    *words: str, environment: Mapping[str, str], directory: Path, given: str = "", seconds_max: float = HANG_SECONDS
 ) -> subprocess.CompletedProcess[str]:
     """`posthouse` with those words, to its end."""
     with TemporaryFile() as typed, TemporaryFile() as output, TemporaryFile() as errors:

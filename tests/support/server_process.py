@@ -16,12 +16,11 @@ import asyncpg
 
 from tests.support import preloaded
 from tests.support.command_operator import CommandOperator
+from tests.support.eventually import HANG_SECONDS
 from tests.support.operator_client import Operator
 from tests.support.service import Service, service_settings, settings_for
 from tools.private_postgres import free_port
 
-READY_SECONDS_MAX: Final = 60.0
-END_SECONDS_MAX: Final = 30.0
 # The service's own timeouts with PostgreSQL; other tests wait longer, because their machine may stand still.
 USUAL_PATIENCE: Final = {"DATABASE__TIMEOUT_FACTOR": "1"}
 LOG_CHARACTERS_SHOWN: Final = 4_000
@@ -89,8 +88,8 @@ class ServerProcess:
         await self.ready()
 
     async def ready(self) -> None:
-        deadline = asyncio.get_running_loop().time() + READY_SECONDS_MAX
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as client:
+        deadline = asyncio.get_running_loop().time() + HANG_SECONDS
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HANG_SECONDS)) as client:
             while True:
                 if self.running.poll() is not None:
                     raise RuntimeError(f"the server ended with {self.running.returncode}:\n{self.said()}")
@@ -122,7 +121,7 @@ class ServerProcess:
         return await self.terminate(), time.monotonic() - started
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self.running.wait, END_SECONDS_MAX)
+        return await asyncio.to_thread(self.running.wait, HANG_SECONDS)
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-LOG_CHARACTERS_SHOWN:] if self.log.exists() else ""
@@ -142,7 +141,7 @@ class ServerProcess:
         url = database_url or self.database_url
         # Idle connections are closed before the server closes them: a request would meet the closing otherwise.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
-        client = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
+        client = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=HANG_SECONDS))
         pool = await asyncpg.create_pool(url, min_size=1, max_size=8)
         operator: Operator | CommandOperator
         if self.program is None:

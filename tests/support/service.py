@@ -39,9 +39,6 @@ PASSWORD: Final = "correct horse battery staple"
 SENDER_ACCOUNT: Final = "posthouse-service"
 SENDER_DOMAIN: Final = "service.posthouse.example"
 
-STOP_SECONDS_MAX: Final = 15.0
-ANSWER_SECONDS_MAX: Final = 30.0
-
 
 class Absence(Enum):
     """The value of a field that a test omits; an enum member, so that test ids are the same in every process."""
@@ -82,7 +79,7 @@ class Service:
 
     async def ended(self) -> int:
         try:
-            return await asyncio.to_thread(self.process.wait, STOP_SECONDS_MAX)
+            return await asyncio.to_thread(self.process.wait, HANG_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             await asyncio.to_thread(self.process.wait)

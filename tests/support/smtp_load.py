@@ -18,7 +18,6 @@ from tests.support.smtp_service import SmtpConnection
 # The beginnings of replies, by which they are counted.
 QUEUED: Final = "250 2.0.0"
 DEFERRED: Final = "451 4.3.0"
-MORE_SECONDS_MAX: Final = 30.0
 PAUSE_SECONDS: Final = 0.02
 TO: Final = ("delivered@simulator.invalid", "ada@example.org", "bob@example.org")
 
