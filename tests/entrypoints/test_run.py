@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,18 +24,18 @@ from tests.support.service import Service, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
 from tools.private_postgres import free_port
 
-END_SECONDS_MAX = 40.0
-DELIVERED_SECONDS_MAX = 20.0
-
 
 @dataclass(slots=True)
 class Started(ServerProcess):
-    """`posthouse run` with these arguments."""
+    """`posthouse run` with these arguments; `below` another command, as a process that is not forked from ours."""
 
     words: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
 
     def spawn(self, processes: int = 1) -> None:
+        if not self.below:
+            ServerProcess.spawn(self, processes)
+            return
         command = [*self.below, sys.executable, "-m", "posthouse", "run", *self.words]
         with self.log.open("ab") as written:
             self.process = subprocess.Popen(
@@ -200,13 +199,12 @@ async def test_an_address_in_use_ends_everything_with_a_reason(runs: Runs) -> No
 async def test_in_memory_one_process_accepts_and_delivers(
     runs: Runs, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
-    server = await runs.run(settings=towards)
+    # Nothing waits for a lease to end.
+    server = await runs.run(settings={**towards, "WORKERS__TICKET_LEASE_SECONDS": "3600"})
     assert server.parts() == []
     customer = await runs.customer(server)
-    began_at = time.monotonic()
     message_id = await sent(customer, "ada@example.org")
     message = await status_is(customer, message_id, "delivered")
-    assert time.monotonic() - began_at < 10
     assert message["recipients"][0]["last_smtp_code"] == 250
     (delivered,) = destination.accepted
     assert delivered.recipient == "ada@example.org"
@@ -316,9 +314,7 @@ async def test_a_delivery_under_way_is_finished_before_the_process_ends(
     under_way = await sent(customer, "ada@slow.example.org")
     await eventually(lambda: destination.connections > 0)
     waiting = await sent(customer, "charles@slow.example.org")
-    began_at = time.monotonic()
     assert await server.terminate() == 0, server.said()
-    assert time.monotonic() - began_at < 10
     assert [mail.recipient for mail in destination.accepted] == ["ada@slow.example.org"]
     again = await runs.run(settings={**towards, "WORKERS__TICKET_LEASE_SECONDS": "2"})
     customer.service.port = again.port

@@ -15,7 +15,7 @@ from posthouse.rules.ticket import shard_of
 from posthouse.wire.stream import Leases, TicketKind
 from posthouse.wire.stream.memory import AllShards
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 
 EVERY = frozenset(range(SHARDS))
 LEASE = timedelta(seconds=30)
@@ -53,9 +53,9 @@ def worker(flow: DeliveryFlow, leases: Leases, stop: asyncio.Event) -> "asyncio.
     return asyncio.create_task(run_delivery(flow.delivery, flow.stream, leases, worker_lease=LEASE, stop=stop))
 
 
-async def ended(task: "asyncio.Task[None]", stop: asyncio.Event, seconds: float = 3.0) -> None:
+async def ended(task: "asyncio.Task[None]", stop: asyncio.Event) -> None:
     stop.set()
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(HANG_SECONDS):
         await task
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.smtp_listeners import SmtpListeners
+from tests.support.steady_loop import steady as pytest_asyncio_loop_factories  # noqa: F401 (pytest's name)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 A helper process has imported the command, and forks once for each start. The forked process runs `posthouse` as
 `python -m posthouse` does, in its own directory, environment and session, and is a child of the tests' process, so
-that `subprocess.Popen` waits for it. Tests of the start itself (`tests/entrypoints/test_run.py`) don't use this.
+that `subprocess.Popen` waits for it. Some tests of the start itself (`tests/entrypoints/test_run.py`) don't use this.
 """
 
 import atexit

@@ -10,6 +10,7 @@ from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.smtp import ClientDeadlines, SmtpAccepted, SmtpFailure, SmtpSession, SmtpTransaction
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support.certificates import NAME
+from tests.support.eventually import HANG_SECONDS
 from tests.support.smtp_receiver import SmtpReceiver
 
 SENDER = "bounces+token@sender.example.com"
@@ -32,7 +33,7 @@ def deadlines(each: float, opening: float, transaction: float) -> ClientDeadline
     )
 
 
-PATIENT = deadlines(60, 60, 120)
+PATIENT = deadlines(HANG_SECONDS, HANG_SECONDS, 2 * HANG_SECONDS)
 SHORT = 0.2
 HASTY_COMMAND = replace(PATIENT, command_seconds=SHORT, block_seconds=SHORT)
 HASTY_DOT = replace(PATIENT, dot_seconds=SHORT)

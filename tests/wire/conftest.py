@@ -9,6 +9,7 @@ import uvloop
 from posthouse.compose.connections import opportunistic_tls
 from posthouse.wire.tls import TlsPolicy, TlsUse
 from tests.support.certificates import Certificates
+from tests.support.steady_loop import SteadyLoop
 
 ON_BOTH_LOOPS = ("test_webhook_client.py", "test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
 
@@ -17,8 +18,8 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     if item.path.name in ON_BOTH_LOOPS:
-        return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-    return {"asyncio": asyncio.new_event_loop}
+        return {"asyncio": SteadyLoop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": SteadyLoop}
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Transactions of an SMTP session: delivered content, each recipient's result, and ambiguous results."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,6 +34,7 @@ from tests.support.smtp_sessions import (
     result_of,
     session_with,
 )
+from tests.support.steady_loop import ON_STEADY_LOOP
 
 # Delivering
 
@@ -203,6 +203,7 @@ async def test_421_among_recipients_keeps_earlier_results(way: str) -> None:
     assert receiver.accepted == []
 
 
+@ON_STEADY_LOOP
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize(("act", "reason"), BROKEN)
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA])
@@ -226,6 +227,7 @@ async def test_a_connection_lost_before_the_dot_delivered_nothing(
     assert not is_reusable
 
 
+@ON_STEADY_LOOP
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize(("act", "reason"), [*BROKEN, ("lose", "clos|broke")])
 async def test_no_reply_to_the_dot_is_ambiguous(way: str, act: str, reason: str) -> None:
@@ -245,6 +247,7 @@ async def test_a_drop_within_the_content_delivered_nothing(way: str) -> None:
     assert (receiver.accepted, is_reusable) == ([], False)
 
 
+@ON_STEADY_LOOP
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_server_that_stops_reading_times_out(way: str) -> None:
     huge = SmtpContent(LARGE.content * 4)  # more than the system's own buffers take
@@ -255,9 +258,7 @@ async def test_a_server_that_stops_reading_times_out(way: str) -> None:
         return True
 
     async with SmtpReceiver(way) as receiver, session_with(receiver, deadlines=HASTY_COMMAND) as session:
-        started = time.monotonic()
         (result,) = (await deliver(session, "hang-body@example.com", message=huge, before_dot=before_dot)).results
-        assert time.monotonic() - started < 3
     assert failure_of(result) == (Stage.DATA, None, False)
     assert asked == []
 
@@ -297,6 +298,7 @@ async def test_a_message_over_the_servers_size_is_refused_by_the_server_at_mail(
 # Deadlines
 
 
+@ON_STEADY_LOOP
 async def test_each_reply_restarts_the_wait() -> None:
     recipients = [f"r{number}@example.com" for number in range(6)]
     deadlines = replace(PATIENT, command_seconds=1.0)
@@ -308,6 +310,7 @@ async def test_each_reply_restarts_the_wait() -> None:
         assert all(isinstance(result, SmtpAccepted) for result in results)
 
 
+@ON_STEADY_LOOP
 async def test_each_pipelined_reply_restarts_the_wait() -> None:
     async with CannedServer(220, EHLO_PIPELINING, ("250 a", "250 b", "354 c"), 250, pause_seconds=0.4) as server:
         session = await open_to(server.port, deadlines=replace(PATIENT, command_seconds=1.0))
@@ -316,6 +319,7 @@ async def test_each_pipelined_reply_restarts_the_wait() -> None:
         session.quit()
 
 
+@ON_STEADY_LOOP
 async def test_nothing_extends_the_total_time() -> None:
     recipients = [f"r{number}@example.com" for number in range(50)]
     deadlines = replace(PATIENT, transaction_seconds_total=0.5)
@@ -323,15 +327,14 @@ async def test_nothing_extends_the_total_time() -> None:
         SmtpReceiver("no-pipelining--delay-100") as receiver,
         session_with(receiver, deadlines=deadlines) as session,
     ):
-        started = time.monotonic()
         results = (await deliver(session, *recipients)).results
-        assert time.monotonic() - started < 2
         assert {failure_of(result)[1] for result in results} == {None}
         assert isinstance(results[-1], SmtpFailure)
         assert results[-1].reason == "not done within the time in all"
     assert receiver.accepted == []
 
 
+@ON_STEADY_LOOP
 async def test_the_opening_has_a_total_time_too() -> None:
     deadlines = replace(PATIENT, opening_seconds_total=1.5)
     async with SmtpReceiver("delay-1000") as receiver:
@@ -339,6 +342,7 @@ async def test_the_opening_has_a_total_time_too() -> None:
         assert failure_of(failure) == (Stage.EHLO, None, False)
 
 
+@ON_STEADY_LOOP
 async def test_each_transaction_has_its_own_total_time() -> None:
     deadlines = replace(PATIENT, transaction_seconds_total=1.0, opening_seconds_total=1.0)
     async with SmtpReceiver("delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:

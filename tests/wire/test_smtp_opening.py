@@ -30,6 +30,7 @@ from tests.support.smtp_sessions import (
     open_to,
     session_with,
 )
+from tests.support.steady_loop import ON_STEADY_LOOP
 
 # Opening
 
@@ -94,6 +95,7 @@ async def test_a_refused_opening_has_its_stage(words: str, stage: Stage, code: i
         assert failure_of(failure) == (stage, code, False)
 
 
+@ON_STEADY_LOOP
 @pytest.mark.parametrize(("act", "reason"), BROKEN)
 @pytest.mark.parametrize(("at", "stage"), [("connect", Stage.GREETING), ("ehlo", Stage.EHLO)])
 async def test_a_server_that_closes_while_opening(act: str, reason: str, at: str, stage: Stage) -> None:
@@ -143,6 +145,7 @@ async def test_a_verified_session_has_tls_details(way: str, certificates: Certif
     assert [received.message for received in receiver.accepted] == [CONTENT, LARGE.content, CONTENT]
 
 
+@ON_STEADY_LOOP
 @pytest.mark.parametrize("act", ["drop", "hang", "lose"])
 async def test_silence_after_the_dot_is_ambiguous_under_tls_too(
     act: str, certificates: Certificates, verified: TlsPolicy
@@ -192,6 +195,7 @@ async def test_without_starttls_only_opportunistic_uses_cleartext(
         assert failure_of(await open_to(receiver.port, tls=verified)) == (Stage.STARTTLS, None, False)
 
 
+@ON_STEADY_LOOP
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [

@@ -17,13 +17,13 @@ from posthouse.wire.stream import Stream, StreamMessage, StreamSettings, TicketK
 from posthouse.wire.stream.jetstream import JetStream
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.clock import SettableClock
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nats import PrivateNats
 
 OpenStream = Callable[[StreamSettings], Awaitable[Stream]]
 
 SHARD = frozenset({7})
-PATIENT = StreamSettings(ack_wait_seconds=30, request_seconds=0.2, confirm_seconds_max=1.0)
+PATIENT = StreamSettings(ack_wait_seconds=600, request_seconds=0.2, confirm_seconds_max=1.0)
 QUICK = replace(PATIENT, ack_wait_seconds=0.5)
 
 
@@ -66,15 +66,28 @@ async def fetched(
     count: int,
     shards: frozenset[int] = SHARD,
     kind: TicketKind = TicketKind.DELIVER,
-    seconds: float = 8.0,
 ) -> list[StreamMessage]:
     """Exactly this many, however many fetches it takes."""
-    deadline = time.monotonic() + seconds
     deliveries: list[StreamMessage] = []
-    while len(deliveries) < count:
-        assert time.monotonic() < deadline, f"{len(deliveries)} of {count} tickets came"
-        deliveries += await stream.fetch(kind, shards, count - len(deliveries), 0.5)
+
+    async def fetch_more() -> int:
+        deliveries.extend(await stream.fetch(kind, shards, count - len(deliveries), 0.5))
+        return len(deliveries)
+
+    await eventually(fetch_more, lambda number: number == count)
     return deliveries
+
+
+async def is_quiet(stream: Stream) -> None:
+    """Nothing is redelivered any more; on a slow machine a ticket may be, before its acknowledgement is there."""
+
+    async def acknowledged() -> int:
+        found = await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.9)
+        for delivery in found:
+            await delivery.ack()
+        return len(found)
+
+    await eventually(acknowledged, lambda number: number == 0)
 
 
 def payloads(deliveries: list[StreamMessage]) -> list[bytes]:
@@ -128,16 +141,15 @@ async def test_a_fetch_waits_for_a_ticket_and_no_longer(open_stream: OpenStream)
     stream = await open_stream(PATIENT)
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     asyncio.get_running_loop().call_later(0.2, stream.publish, TicketKind.DELIVER, 7, b"late")
-    began_at = time.monotonic()
-    assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 1, 5)) == [b"late"]
-    assert 0.15 < time.monotonic() - began_at < 4.5
+    async with asyncio.timeout(HANG_SECONDS):
+        assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 1, 10 * HANG_SECONDS)) == [b"late"]
 
 
-async def test_a_fetch_without_tickets_ends_in_time(open_stream: OpenStream) -> None:
+async def test_a_fetch_without_tickets_ends(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     began_at = time.monotonic()
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3) == []
-    assert 0.25 < time.monotonic() - began_at < 10
+    assert time.monotonic() - began_at > 0.25
 
 
 async def test_a_long_queue_does_not_hide_the_other_shards(open_stream: OpenStream) -> None:
@@ -154,13 +166,13 @@ async def test_a_long_queue_does_not_hide_the_other_shards(open_stream: OpenStre
     assert b"short" in payloads(first)
 
 
-async def test_an_unacknowledged_ticket_is_redelivered_in_time(open_stream: OpenStream) -> None:
+async def test_an_unacknowledged_ticket_is_redelivered(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
+    published_at = time.monotonic()
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     await fetched(stream, 1)
-    out_since = time.monotonic()
     assert payloads(await fetched(stream, 1)) == [b"ticket"]
-    assert 0.35 < time.monotonic() - out_since < 10
+    assert time.monotonic() - published_at > 0.35
 
 
 async def test_an_acknowledged_ticket_is_never_redelivered(open_stream: OpenStream) -> None:
@@ -169,15 +181,19 @@ async def test_an_acknowledged_ticket_is_never_redelivered(open_stream: OpenStre
     (delivery,) = await fetched(stream, 1)
     await delivery.ack()
     await delivery.ack()  # twice does no harm
-    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.9) == []
+    await is_quiet(stream)
 
 
 async def test_work_in_progress_delays_redelivery(open_stream: OpenStream) -> None:
     stream = await open_stream(replace(PATIENT, ack_wait_seconds=4))
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
+    working_at = time.monotonic()
     for _ in range(5):
-        assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 1) == []
+        found = await stream.fetch(TicketKind.DELIVER, SHARD, 1, 1)
+        # A machine that stood still since then shows nothing.
+        assert found == [] or time.monotonic() - working_at > 3
+        working_at = time.monotonic()
         await delivery.working()
     await delivery.ack()
 
@@ -187,16 +203,17 @@ async def test_a_released_ticket_is_redelivered_at_once(open_stream: OpenStream)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
     await delivery.release()
-    assert payloads(await fetched(stream, 1, seconds=2)) == [b"ticket"]
+    assert payloads(await fetched(stream, 1)) == [b"ticket"]
 
 
 async def test_a_released_ticket_is_redelivered_after_its_delay(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
+    released_at = time.monotonic()
     await delivery.release(0.5)
-    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.25) == []
-    assert payloads(await fetched(stream, 1, seconds=3)) == [b"ticket"]
+    assert payloads(await fetched(stream, 1)) == [b"ticket"]
+    assert time.monotonic() - released_at > 0.4
 
 
 async def test_an_acknowledgement_after_redelivery_still_counts(open_stream: OpenStream) -> None:
@@ -205,7 +222,7 @@ async def test_an_acknowledgement_after_redelivery_still_counts(open_stream: Ope
     (first,) = await fetched(stream, 1)
     await fetched(stream, 1)
     await first.ack()
-    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.9) == []
+    await is_quiet(stream)
 
 
 async def test_too_many_unacknowledged_tickets_stall_the_shard(open_stream: OpenStream) -> None:
@@ -216,7 +233,7 @@ async def test_too_many_unacknowledged_tickets_stall_the_shard(open_stream: Open
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.4) == []
     await out[0].ack()
     await out[1].ack()
-    assert payloads(await fetched(stream, 2, seconds=3)) == [b"5", b"6"]
+    assert payloads(await fetched(stream, 2)) == [b"5", b"6"]
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3) == []
 
 
@@ -229,10 +246,8 @@ async def test_surplus_tickets_are_dropped_and_counted(open_stream: OpenStream) 
     assert stream.counts.dropped == 7
 
 
-async def backlog_is(
-    stream: Stream, expected: int, kind: TicketKind = TicketKind.DELIVER, seconds: float = 4.0
-) -> None:
-    await eventually(lambda: stream.backlog(kind), lambda found: found == expected, within=seconds, every=0.05)
+async def backlog_is(stream: Stream, expected: int, kind: TicketKind = TicketKind.DELIVER) -> None:
+    await eventually(lambda: stream.backlog(kind), lambda found: found == expected, every=0.05)
 
 
 async def test_the_backlog_counts_unacknowledged_tickets_of_a_kind(open_stream: OpenStream) -> None:
@@ -336,10 +351,8 @@ async def test_the_backlog_of_an_unreachable_server_is_the_last_known(
     await backlog_is(stream, 5)
     nats.freeze()
     await asyncio.sleep(1.0)
-    began_at = time.monotonic()
     assert await stream.backlog(TicketKind.DELIVER) == 5
     assert await stream.backlog(TicketKind.DELIVER) == 5
-    assert time.monotonic() - began_at < 4
     nats.kill()
     await eventually(lambda: not stream.is_ready)
     await eventually(lambda: metrics.STREAM_CONNECTED.values == {(): 0})
@@ -472,19 +485,17 @@ async def test_a_fetching_worker_notices_a_missing_stream(nats: PrivateNats, sta
         assert (await jetstream.stream_info("DELIVER")).config.name == "DELIVER"
 
 
-async def flows_again(stream: Stream, seconds: float = 8.0) -> None:
+async def flows_again(stream: Stream) -> None:
     """A ticket published from now on arrives; the schedule publishes lost tickets again."""
-    deadline = time.monotonic() + seconds
-    number = 0
-    while True:
-        assert time.monotonic() < deadline, f"no ticket came through, {stream.counts}"
-        number += 1
-        stream.publish(TicketKind.DELIVER, 7, b"again %d" % number)
+
+    async def comes_through() -> bool:
+        stream.publish(TicketKind.DELIVER, 7, b"again")
         deliveries = await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3)
         for delivery in deliveries:
             await delivery.ack()
-        if any(delivery.payload.startswith(b"again") for delivery in deliveries):
-            return
+        return b"again" in payloads(deliveries)
+
+    await eventually(comes_through, or_say=lambda: stream.counts)
 
 
 async def test_an_acknowledgement_during_an_outage_is_sent_later(
@@ -524,12 +535,9 @@ async def test_a_silent_server_blocks_nothing(nats: PrivateNats, stack: contextl
     stream = await opened(stack, nats)
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     nats.freeze()
-    began_at = time.monotonic()
     for number in range(5_000):
         stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
-    assert time.monotonic() - began_at < 4
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3) == []
-    assert time.monotonic() - began_at < 8
     nats.thaw()
     assert payloads(await fetched(stream, 1)) == [b"0"]
 
@@ -541,7 +549,7 @@ async def test_prefetched_tickets_move_with_their_shard(nats: PrivateNats, stack
     seen = await old.fetch(TicketKind.DELIVER, frozenset({0, 1}), 10, 2)
     seen += await old.fetch(TicketKind.DELIVER, frozenset({0}), 10, 0.3)
     given_out = [delivery for delivery in seen if delivery.shard == 1]
-    moved = await fetched(new, 20 - len(given_out), frozenset({1}), seconds=3)
+    moved = await fetched(new, 20 - len(given_out), frozenset({1}))
     assert {delivery.shard for delivery in moved} == {1}
     assert len({*payloads(moved), *payloads(given_out)}) == 20
 
@@ -560,8 +568,8 @@ async def test_close_publishes_waiting_and_releases_prefetched_tickets(
     closing.publish(TicketKind.NOTIFY, 7, b"last")
     await closing.close()
     assert closing.counts.confirmed == 31
-    assert len(await fetched(staying, 29, seconds=3)) == 29
-    assert payloads(await fetched(staying, 1, kind=TicketKind.NOTIFY, seconds=3)) == [b"last"]
+    assert len(await fetched(staying, 29)) == 29
+    assert payloads(await fetched(staying, 1, kind=TicketKind.NOTIFY)) == [b"last"]
 
 
 async def test_changed_settings_reach_existing_streams(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:

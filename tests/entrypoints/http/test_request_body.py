@@ -1,6 +1,5 @@
 """Request bodies are bounded before they are parsed."""
 
-import time
 import tracemalloc
 from typing import Any
 
@@ -23,14 +22,11 @@ from posthouse.rules.refusal import Code, Refusal
 )
 def test_a_body_of_nothing_but_structure_costs_almost_nothing(body: bytes) -> None:
     tracemalloc.start()
-    started = time.process_time()
     with pytest.raises(Refusal) as caught:
         parsed(body)
-    seconds = time.process_time() - started
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert caught.value.code is Code.INVALID_REQUEST
-    assert seconds < 2
     assert peak < 4 * len(body)
 
 

@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tools.private_postgres import free_port
 
 PROCESSES = 2
-START_SECONDS_MAX = 60.0
 # All of them reach the same process once in 2**39 times.
 CONNECTIONS = 40
 COMMAND = """
@@ -54,7 +53,7 @@ async def serving() -> AsyncIterator[int]:
         yield port
     finally:
         server.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(server.wait, START_SECONDS_MAX) == 0
+        assert await asyncio.to_thread(server.wait, HANG_SECONDS) == 0
 
 
 async def responder(port: int) -> int | None:
@@ -93,9 +92,9 @@ async def test_a_dead_process_is_replaced_and_the_other_continues() -> None:
 async def test_a_port_in_use_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = start(taken.getsockname()[1])
-        assert await asyncio.to_thread(server.wait, START_SECONDS_MAX) != 0
+        assert await asyncio.to_thread(server.wait, HANG_SECONDS) != 0
 
 
 async def test_a_second_server_on_the_same_port_is_refused() -> None:
     async with serving() as port:
-        assert await asyncio.to_thread(start(port).wait, START_SECONDS_MAX) != 0
+        assert await asyncio.to_thread(start(port).wait, HANG_SECONDS) != 0

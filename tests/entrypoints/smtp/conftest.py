@@ -9,6 +9,7 @@ import uvloop
 
 from tests.support.certificates import Authority
 from tests.support.smtp_service import NAME
+from tests.support.steady_loop import SteadyLoop
 
 ON_BOTH_LOOPS = ("test_server.py", "test_server_tls.py")
 
@@ -17,8 +18,8 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     if item.path.name in ON_BOTH_LOOPS:
-        return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-    return {"uvloop": uvloop.new_event_loop}
+        return {"asyncio": SteadyLoop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": SteadyLoop}
 
 
 @pytest.fixture(scope="session")

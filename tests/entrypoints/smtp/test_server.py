@@ -14,6 +14,7 @@ from posthouse.entrypoints.smtp.connection import WAITING_BYTES_MAX, Bounds, Ser
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.smtp_service import INBOUND, RecordingService, SmtpConnection, run_smtp_server
+from tests.support.steady_loop import ON_STEADY_LOOP
 
 SHORT = ServerDeadlines(check_seconds=0.02, closing_seconds=0.02)
 OPEN = ("EHLO client.example.com", "MAIL FROM:<ada@example.com>", "RCPT TO:<bob@example.com>")
@@ -93,6 +94,7 @@ async def test_reading_pauses_at_a_limit_while_a_message_is_accepted() -> None:
         assert (await line.reply())[:9] == "500 5.5.2"
 
 
+@ON_STEADY_LOOP
 async def test_a_client_that_does_not_read_is_cut_off() -> None:
     deadlines = replace(SHORT, reading_seconds=0.1)
     async with run_smtp_server(RecordingService(), deadlines=deadlines) as server:
@@ -113,6 +115,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
 # Deadlines
 
 
+@ON_STEADY_LOOP
 async def test_an_idle_client_gets_421() -> None:
     async with (
         run_smtp_server(RecordingService(), deadlines=replace(SHORT, command_seconds=0.15)) as server,
@@ -122,6 +125,7 @@ async def test_an_idle_client_gets_421() -> None:
         assert (await line.rest()).startswith("421 4.4.2")
 
 
+@ON_STEADY_LOOP
 async def test_single_bytes_do_not_extend_the_deadline() -> None:
     async with (
         run_smtp_server(RecordingService(), deadlines=replace(SHORT, command_seconds=0.2)) as server,
@@ -133,6 +137,7 @@ async def test_single_bytes_do_not_extend_the_deadline() -> None:
         await drip
 
 
+@ON_STEADY_LOOP
 async def test_a_message_that_is_sent_too_slowly_is_cut_off() -> None:
     service = RecordingService()
     async with run_smtp_server(service, deadlines=replace(SHORT, content_seconds=0.2)) as server:
@@ -145,6 +150,7 @@ async def test_a_message_that_is_sent_too_slowly_is_cut_off() -> None:
     assert service.accepted == []
 
 
+@ON_STEADY_LOOP
 async def test_a_slow_message_within_the_rate_is_received() -> None:
     service = RecordingService()
     deadlines = replace(SHORT, content_seconds=0.5, content_bytes_per_second=2_000, command_seconds=0.1)
@@ -156,6 +162,7 @@ async def test_a_slow_message_within_the_rate_is_received() -> None:
         assert (await line.say(b".\r\n"))[0][:3] == "250"
 
 
+@ON_STEADY_LOOP
 @pytest.mark.parametrize("words", [["DATA"], ["BDAT 100000"]], ids=["data", "between chunks"])
 async def test_a_message_that_begins_fast_and_then_stalls_is_cut_off(words: list[str]) -> None:
     service = RecordingService()
@@ -169,6 +176,7 @@ async def test_a_message_that_begins_fast_and_then_stalls_is_cut_off(words: list
         assert server.held_bytes == 0
 
 
+@ON_STEADY_LOOP
 async def test_a_session_ends_after_its_longest_time() -> None:
     async with (
         run_smtp_server(RecordingService(), deadlines=replace(SHORT, session_seconds=0.2)) as server,
@@ -333,7 +341,7 @@ async def test_an_idle_client_gets_421_at_a_drain() -> None:
     port = server.ports[0]
     async with SmtpConnection.to(port) as line:
         await line.say(*OPEN)
-        await asyncio.wait_for(server.drain(5), HANG_SECONDS)
+        await asyncio.wait_for(server.drain(10 * HANG_SECONDS), HANG_SECONDS)
         assert (await line.rest()).startswith("421 4.3.2")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -350,7 +358,7 @@ async def test_a_drain_finishes_receiving_and_accepting() -> None:
         accepting.writer.write(b"hi\r\n.\r\n")
         receiving.writer.write(b"slow")
         await eventually(lambda: service.begun == 1)
-        draining = asyncio.create_task(server.drain(5))
+        draining = asyncio.create_task(server.drain(10 * HANG_SECONDS))
         await asyncio.sleep(0.05)
         receiving.writer.write(b"ly\r\n.\r\nMAIL FROM:<>\r\n")
         await eventually(lambda: service.begun == 2)
@@ -363,6 +371,7 @@ async def test_a_drain_finishes_receiving_and_accepting() -> None:
     assert sorted(service.contents) == [b"hi\r\n", b"slowly\r\n"]
 
 
+@ON_STEADY_LOOP
 async def test_a_drain_ends_in_time_and_confirms_no_message_it_cuts() -> None:
     service = RecordingService(gate=asyncio.Event())
     server = SmtpServer(service)
