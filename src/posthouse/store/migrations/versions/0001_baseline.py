@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import asyncpg
 from alembic import op
+from sqlalchemy.util import await_only
 
 revision = "0001"
 down_revision = None
@@ -15,20 +17,11 @@ AREAS = ("operator", "accounts", "messages", "webhooks", "inbound")
 
 
 def upgrade() -> None:
+    # Whole files, since the driver would prepare each statement. It begins a transaction only for its own statements.
+    op.execute("SET LOCAL client_min_messages = warning")
+    connection: asyncpg.Connection = op.get_bind().connection.driver_connection
     for area in AREAS:
-        for statement in _statements((DIRECTORY / f"{area}.sql").read_text()):
-            op.execute(statement)
-
-
-def _statements(text: str) -> list[str]:
-    """The statements of a file: lines that continue a statement are indented."""
-    found: list[str] = []
-    for part in text.split(";\n"):
-        if part.startswith(" "):
-            found[-1] += f";\n{part}"
-        elif part.strip():
-            found.append(part)
-    return found
+        await_only(connection.execute((DIRECTORY / f"{area}.sql").read_text()))
 
 
 def downgrade() -> None:
