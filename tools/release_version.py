@@ -1,4 +1,4 @@
-"""Checks that everything is ready for a release, and prints its section of the changelog: `release_version.py 0.1.0`.
+"""Checks that everything is ready for a release, and prints its section of the changelog: `release_version.py 1.0.0-rc.1`.
 
 Needs nothing but the standard library, because the release workflow runs it.
 """
@@ -20,7 +20,7 @@ VERSIONS: Final = {
     "sdks/ruby/lib/posthouse/version.rb": r'VERSION = "(.+)"',
     "sdks/java/pom.xml": r"^  <version>(.+)</version>$",
     "sdks/java/src/main/java/example/posthouse/PosthouseClient.java": r'VERSION = "(.+)"',
-    "deploy/compose.yaml": r"localhost/posthouse:([0-9.]+)\}",
+    "deploy/compose.yaml": r"localhost/posthouse:([0-9a-z.-]+)\}",
     "deploy/kubernetes/kustomization.yaml": r"newTag: (.+)$",
 }
 

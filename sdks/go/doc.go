@@ -6,4 +6,4 @@
 package posthouse
 
 // Version is the version of the library, as in its User-Agent.
-const Version = "0.1.0"
+const Version = "1.0.0-rc.1"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.files import ROOT, passes
+from tests.support.released_version import newest_tag
 from tools.release_version import changelog_section, versions
 
 GITHUB = ROOT / ".github"
@@ -63,3 +64,20 @@ def test_a_release_has_its_section_of_the_changelog() -> None:
     assert changelog_section(changelog, "0.2.0") == "- New."
     assert changelog_section(changelog, "0.1.0") == "- Old."
     assert changelog_section(changelog, "0.3.0") == ""
+
+
+def test_a_release_candidate_is_older_than_its_release(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    git("commit", "--allow-empty", "--message", "First")
+    assert newest_tag(tmp_path) is None
+    newest = []
+    for tag in ("v0.9.0", "v1.0.0-rc.2", "v1.0.0-rc.10", "v1.0.0", "v1.0.1-rc.1"):
+        git("tag", tag)
+        newest.append(newest_tag(tmp_path))
+    assert newest == ["v0.9.0", "v1.0.0-rc.2", "v1.0.0-rc.10", "v1.0.0", "v1.0.1-rc.1"]
+    git("tag", "v1.0.0-rc.11")
+    assert newest_tag(tmp_path) == "v1.0.1-rc.1"

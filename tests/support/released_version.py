@@ -27,9 +27,8 @@ class ReleaseError(Exception):
 
 def newest_release() -> Release:
     """The newest tag v*; without one, the commit that `tests/upgrade/start-commit` names."""
-    tags = _git("tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname").split()
-    if tags:
-        return Release(tags[0], _git("rev-list", "-1", tags[0]).strip())
+    if tag := newest_tag(REPOSITORY):
+        return Release(tag, _git("rev-list", "-1", tag).strip())
     commit = START.read_text().strip()
     try:
         _git("cat-file", "-e", f"{commit}^{{commit}}")
@@ -37,6 +36,12 @@ def newest_release() -> Release:
         text = f"this clone has no tag v*, and not commit {commit}: `git fetch --tags --unshallow` fetches both"
         raise ReleaseError(text) from None
     return Release("the commit that upgrades start from", commit)
+
+
+def newest_tag(repository: Path) -> str | None:
+    """Of the tags v* that HEAD contains; a release candidate is older than its release."""
+    by_version = ("-c", "versionsort.suffix=-", "tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname")
+    return next(iter(_git(*by_version, repository=repository).split()), None)
 
 
 def released_text(release: Release, path: str) -> str:
@@ -76,10 +81,10 @@ def installed(release: Release) -> Path:
     return program
 
 
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+def _git(*words: str, repository: Path = REPOSITORY) -> str:
+    done = subprocess.run(["git", *words], cwd=repository, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise ReleaseError(f"`git {words[0]}` failed: {done.stderr.strip()}")
+        raise ReleaseError(f"`git {' '.join(words)}` failed: {done.stderr.strip()}")
     return done.stdout
 
 

@@ -14,7 +14,7 @@ namespace Posthouse;
  */
 final class Client
 {
-    public const VERSION = '0.1.0';
+    public const VERSION = '1.0.0-rc.1';
     public const ATTEMPT_SECONDS = 10;
     public const WAIT_SECONDS = 60;
 

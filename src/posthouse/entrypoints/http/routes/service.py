@@ -35,7 +35,7 @@ class ServiceResponse(Response):
         {
             "service": {
                 "name": "Posthouse",
-                "version": "0.1.0",
+                "version": "1.0.0-rc.1",
                 "docs_url": "https://mail.example.com/docs",
                 "sends_own_mail": True,
                 "submission": {"host": "mail.example.com", "starttls_port": 587, "tls_port": 465},

@@ -11,7 +11,7 @@ import java.util.function.DoubleSupplier;
 /** Sends email and reports its status. Safe to share between threads. Its printed form has no secrets. */
 public final class PosthouseClient {
     /** The version of the library, as in its User-Agent. */
-    public static final String VERSION = "0.1.0";
+    public static final String VERSION = "1.0.0-rc.1";
 
     private static final Duration WAIT_TIMEOUT = Duration.ofSeconds(60);
 
