@@ -1,4 +1,4 @@
-"""Checks that everything is ready for a release, and prints its section of the changelog: `release_version.py 1.0.0-rc.1`.
+"""Checks that everything is ready for a release, and prints its section of the changelog: `release_version.py 1.0.0`.
 
 Needs nothing but the standard library, because the release workflow runs it.
 """
