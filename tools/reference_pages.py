@@ -142,7 +142,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     yield from ("", f"Credential: {', or '.join(accepted) if accepted else 'none'}.")
     if parameters := operation.get("parameters"):
         yield from ("", "| Parameter | In | Type | Meaning |", "|---|---|---|---|")
-        for parameter in parameters:
+        for parameter in map(resolved, parameters):
             required = ", required" if parameter.get("required") and parameter["in"] != "path" else ""
             schema = parameter["schema"]
             meaning = _cell(parameter.get("description") or schema.get("description", ""))

@@ -17,12 +17,12 @@ def document() -> dict[str, Any]:
     return api_reference.document(create_router())
 
 
-def resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """The shared component that a part of the document refers to, or the part itself."""
+def resolved(part: dict[str, Any], content: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The shared component of the document, or of this one, that a part of it refers to; otherwise the part itself."""
     if "$ref" not in part:
         return part
     _, _, kind, name = part["$ref"].split("/")
-    found: dict[str, Any] = document()["components"][kind][name]
+    found: dict[str, Any] = (content or document())["components"][kind][name]
     return found
 
 

@@ -25,7 +25,7 @@ from tests.support import declared_access
 from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, SCOPES
 from tests.support.operator_login import operator_login
 from tests.support.service import ABSENT, PASSWORD, Service, Tenant
-from tools.write_openapi import FILE
+from tools.write_openapi import FILE, resolved
 
 UNKNOWN: Final = UUID("0192f7e3-b9d0-7000-8000-000000000000")
 ROLES: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
@@ -70,16 +70,17 @@ def _done(declaration: Mapping[str, Any]) -> list[Any]:
     return [response for status, response in declaration["responses"].items() if status.startswith("2")]
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
+def _operations(document: dict[str, Any]) -> Iterator[Operation]:
     for path, methods in document["paths"].items():
         for method, declaration in methods.items():
+            parameters = [resolved(part, document) for part in declaration.get("parameters", ())]
             yield Operation(
                 id=declaration["operationId"],
                 method=method.upper(),
                 path=path,
                 body=declaration.get("requestBody", {}).get("content"),
                 statuses=frozenset(int(status) for status in declaration["responses"]),
-                query=tuple(name["name"] for name in declaration.get("parameters", []) if name["in"] == "query"),
+                query=tuple(part["name"] for part in parameters if part["in"] == "query"),
                 is_public=declaration["security"] == [],
                 is_json=any("application/json" in response["content"] for response in _done(declaration)),
                 key_scopes=tuple(name for way in declaration["security"] for name in way.get("apiKey", ())),

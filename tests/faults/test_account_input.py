@@ -115,8 +115,7 @@ class Operation:
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.declared.get("parameters", [])
-        return found
+        return [resolved(parameter) for parameter in self.declared.get("parameters", ())]
 
     @property
     def media_types(self) -> set[str]:
@@ -127,10 +126,11 @@ class Operation:
         return resolved(self.declared["requestBody"]["content"][JSON]["schema"])
 
 
-def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in schema:
-        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return schema
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in part:
+        _, _, kind, name = part["$ref"].split("/")
+        part = DOCUMENT["components"][kind][name]
+    return part
 
 
 def is_stream(declared: dict[str, Any]) -> bool:

@@ -34,7 +34,7 @@ class _Comparison:
                 if new is None:
                     yield f"{place}: removed"
                     continue
-                yield from self._parameters(old.get("parameters", []), new.get("parameters", []), place)
+                yield from self._parameters(_parameters(self._old, old), _parameters(self._new, new), place)
                 yield from self._body(old.get("requestBody", {}), new.get("requestBody", {}), place)
                 for status in (status for status in old["responses"] if status.startswith("2")):
                     if status not in new["responses"]:
@@ -134,10 +134,15 @@ class _Comparison:
                 yield from compare(old[name], new[name], f"{place}[]")
 
 
-def _target(document: Part, schema: Part) -> Part:
-    if "$ref" not in schema:
-        return schema
-    target: Part = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+def _parameters(document: Part, operation: Part) -> Sequence[Part]:
+    return [_target(document, parameter) for parameter in operation.get("parameters", [])]
+
+
+def _target(document: Part, part: Part) -> Part:
+    if "$ref" not in part:
+        return part
+    _, _, kind, name = part["$ref"].split("/")
+    target: Part = document["components"][kind][name]
     return target
 
 

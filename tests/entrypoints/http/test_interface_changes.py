@@ -29,6 +29,18 @@ def test_a_document_is_compatible_with_itself() -> None:
     assert incompatible_changes(document(), document()) == []
 
 
+def test_a_shared_parameter_is_compared_like_one_of_an_operation() -> None:
+    def shared(maximum: int) -> dict[str, Any]:
+        document = interface(parameters=[{"$ref": "#/components/parameters/Limit"}])
+        limit = {"in": "query", "name": "limit", "schema": {"type": "integer", "maximum": maximum}}
+        document["components"]["parameters"] = {"Limit": limit}
+        return document
+
+    assert incompatible_changes(interface(), shared(100)) == []
+    assert incompatible_changes(shared(100), interface()) == []
+    assert incompatible_changes(interface(), shared(99)) == ["POST /x limit: maximum 99"]
+
+
 def interface(sent: Any = STRING, shown: Any = STRING, **operation: Any) -> dict[str, Any]:
     """A document with one operation that takes `{"a": …}` and returns `{"b": …}`."""
     body = {"type": "object", "properties": {"a": sent}, "additionalProperties": False}

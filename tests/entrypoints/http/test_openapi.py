@@ -163,7 +163,7 @@ def test_every_reference_has_a_target() -> None:
         assert name in DOCUMENT["components"][kind], reference
 
 
-@pytest.mark.parametrize("kind", ["schemas", "responses", "headers"])
+@pytest.mark.parametrize("kind", ["schemas", "responses", "headers", "parameters"])
 def test_every_component_is_used(kind: str) -> None:
     used = {reference for reference in references(DOCUMENT) if f"/{kind}/" in reference}
     assert {f"#/components/{kind}/{name}" for name in DOCUMENT["components"][kind]} == used

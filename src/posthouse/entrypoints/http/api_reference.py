@@ -25,6 +25,7 @@ router = APIRouter(include_in_schema=False)
 API_VERSION: Final = "1.0.0"
 # Schemas are named after their classes, except these enums of the rules.
 _PUBLIC_NAMES: Final = {"SuppressionReason": "Reason"}
+_SHARED_PARAMETERS: Final = ("cursor", "limit")
 
 _DOCUMENT_DESCRIPTION: Final = f"""\
 Send mail with `POST /emails` and read its status with `GET /emails/{{id}}`. Receive events with a webhook, or fetch
@@ -165,14 +166,36 @@ def document(application: FastAPI) -> dict[str, Any]:
                 code = int(status)
                 if code in openapi.ERRORS and response == openapi.error_response(code):
                     operation["responses"][status] = {"$ref": f"#/components/responses/{openapi.ERRORS[code][0]}"}
+    shared = _shared_parameters(content["paths"])
     content["webhooks"] = {"event": {"post": _event_operation()}}
     content["components"] = {
         "schemas": _schemas(),
         "responses": {name: openapi.error_response(status) for status, (name, _) in openapi.ERRORS.items()},
+        "parameters": shared,
         "headers": openapi.HEADERS,
         "securitySchemes": openapi.SECURITY,
     }
     return content
+
+
+def _shared_parameters(paths: dict[str, Any]) -> dict[str, Any]:
+    """The usual form of parameters that many operations have, which then refer to it."""
+    declared = [
+        operation["parameters"]
+        for operations in paths.values()
+        for operation in operations.values()
+        if "parameters" in operation
+    ]
+    shared = {}
+    for name in _SHARED_PARAMETERS:
+        forms = [part for parameters in declared for part in parameters if part.get("name") == name]
+        usual, component = max(forms, key=forms.count), name.title()
+        shared[component] = usual
+        for parameters in declared:
+            parameters[:] = [
+                {"$ref": f"#/components/parameters/{component}"} if part == usual else part for part in parameters
+            ]
+    return shared
 
 
 def _schemas() -> dict[str, Any]:
