@@ -22,7 +22,7 @@ from tests.support.context import context
 from tests.support.eventually import eventually
 from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.service import Service, Tenant, uuid
-from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, prepare_processes
 
 DAY = timedelta(days=1)
 NO_MAIL = {"accepted": 0, "delivered": 0, "bounced": 0, "failed": 0, "open": 0}
@@ -36,7 +36,7 @@ async def processes(
     # After a third deferral a recipient waits longer than this test takes.
     waits = json.dumps([0.01, 0.01, 60.0])
     async with prepare_processes(
-        database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY__RETRY_MINUTES=waits
+        database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY__RETRY_MINUTES=waits, **LONG_LEASE
     ) as processes:
         processes.destination("elsewhere.example.net")
         for domain, mx_host in (

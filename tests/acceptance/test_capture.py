@@ -18,7 +18,7 @@ from tests.support.accept_flow import SIMULATOR
 from tests.support.eventually import eventually
 from tests.support.server_process import ServerProcess, environment
 from tests.support.service import Tenant
-from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, queued_id, raw_mail, submit
 
 CAPTURE: Final = {"DELIVERY__OUTBOUND": "capture"}
@@ -36,7 +36,9 @@ async def test_captured_mail_never_leaves_and_mail_from_before_is_held(
     listeners: SmtpListeners, new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    async with prepare_processes(database_url, tmp_path, stream="memory", **listeners.settings) as processes:
+    async with prepare_processes(
+        database_url, tmp_path, stream="memory", **listeners.settings, **LONG_LEASE
+    ) as processes:
         processes.destination(DESTINATION)
         delivering = await processes.start_http()
         tenant = await processes.service.account()
@@ -103,7 +105,7 @@ async def test_a_thousand_captured_messages_reach_only_loopback(
     """strace sees every address that the process connects or sends to, from its start to its end."""
     database_url = await asyncio.to_thread(new_database)
     settings = {**listeners.settings, "SERVICE__RESOLVERS": OUTSIDE}
-    async with prepare_processes(database_url, tmp_path, stream="memory", **settings) as processes:
+    async with prepare_processes(database_url, tmp_path, stream="memory", **settings, **LONG_LEASE) as processes:
         processes.settings |= CAPTURE
         async with watched(processes, tmp_path / "capture.strace") as tenant:
             await listeners.open(processes.parts[-1])

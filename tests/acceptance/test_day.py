@@ -22,7 +22,7 @@ from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.http_answer import Answer
 from tests.support.server_process import environment
 from tests.support.service import ABSENT
-from tests.support.service_processes import ServiceProcesses, run_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, run_processes
 from tests.support.smtp_conversation import GREYLISTED_TRIES, Delivered
 
 OWNER: Final = "owner@acme.example"
@@ -113,7 +113,7 @@ class Day:
 async def at_work(database_url: str, directory: Path) -> AsyncIterator[Day]:
     behaviours = {SECURE: "starttls"}
     async with run_processes(
-        database_url, directory, behaviours=behaviours, DELIVERY__RETRY_MINUTES=RETRY_MINUTES
+        database_url, directory, behaviours=behaviours, DELIVERY__RETRY_MINUTES=RETRY_MINUTES, **LONG_LEASE
     ) as processes:
         processes.receiver.certificates = Certificates.make()
         processes.destination(PLAIN_DESTINATION)

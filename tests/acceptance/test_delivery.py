@@ -25,6 +25,7 @@ from tests.support.nameserver import SERVFAIL
 from tests.support.service import Tenant, uuid
 from tests.support.service_processes import (
     HOSTNAME,
+    LONG_LEASE,
     RETRY_MINUTES,
     RETURN_PATH_DOMAIN,
     ServiceProcesses,
@@ -45,7 +46,7 @@ async def processes(
     """For all of these tests: every part in a process, a NATS server, two delivery workers."""
     database_url = await asyncio.to_thread(new_database)
     directory = tmp_path_factory.mktemp("office")
-    async with run_processes(database_url, directory, workers=2) as processes:
+    async with run_processes(database_url, directory, workers=2, **LONG_LEASE) as processes:
         for name in ("one", "two", "three", "554-dot", "554-data", "lose-dot"):
             processes.destination(f"{name}.example.net")
         processes.destination("private.example.net", "10.1.2.3")
@@ -488,7 +489,7 @@ async def test_mail_of_a_suspended_account_is_held_until_it_is_resumed(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    async with prepare_processes(database_url, tmp_path, stream="memory") as processes:
+    async with prepare_processes(database_url, tmp_path, stream="memory", **LONG_LEASE) as processes:
         await processes.start_http()
         processes.destination("one.example.net")
         held, free = await processes.service.account(), await processes.service.account()
@@ -522,7 +523,9 @@ async def test_a_single_process_without_a_stream_server_delivers_too(
     # Two attempts: after two failed connections a destination is paused for a while.
     settings: dict[str, Any] = {"DELIVERY__RETRY_MINUTES": "0.02"}
     behaviours = {REFUSING: "554-connect"}
-    async with run_processes(database_url, tmp_path, stream="memory", behaviours=behaviours, **settings) as processes:
+    async with run_processes(
+        database_url, tmp_path, stream="memory", behaviours=behaviours, **settings, **LONG_LEASE
+    ) as processes:
         processes.destination("one.example.net")
         processes.destination("refusing.example.net", REFUSING)
         processes.destination("absent.example.net", ABSENT)

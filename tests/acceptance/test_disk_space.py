@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from tests.support.disk_shortage import check_disk_shortage
-from tests.support.service_processes import prepare_processes
+from tests.support.service_processes import LONG_LEASE, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners
 
 
@@ -29,7 +29,7 @@ async def test_at_the_disk_limit_only_new_mail_is_refused(new_database: Callable
     listeners = SmtpListeners.make(tmp_path)
     settings = {**listeners.settings, "DISK_SPACE__DATABASE_BYTES_MAX": str(used * 14 // 10)}
     try:
-        async with prepare_processes(database_url, tmp_path, stream="memory", **settings) as processes:
+        async with prepare_processes(database_url, tmp_path, stream="memory", **settings, **LONG_LEASE) as processes:
             await check_disk_shortage(processes, listeners, use_up, give_back)
     finally:
         await connection.close()

@@ -12,7 +12,7 @@ from posthouse.rules.credential import Scope
 from tests.support.http_answer import Answer
 from tests.support.nameserver import Nameserver
 from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant
-from tests.support.service_processes import ServiceProcesses, run_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, run_processes
 
 TEST = "/v1/test-email"
 DRY_RUN = "/v1/emails/dry-run"
@@ -35,7 +35,9 @@ async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
     database_url = await asyncio.to_thread(new_database)
-    async with run_processes(database_url, tmp_path_factory.mktemp("office"), stream="memory") as processes:
+    async with run_processes(
+        database_url, tmp_path_factory.mktemp("office"), stream="memory", **LONG_LEASE
+    ) as processes:
         processes.destination("one.example.net")
         yield processes
 

@@ -35,7 +35,7 @@ from tests.support.http_answer import Answer
 from tests.support.inbound_reports import bounce, complaint
 from tests.support.npm_webhooks import verified_by_npm
 from tests.support.service import ABSENT, StartService, Tenant
-from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, prepare_processes
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
 
@@ -57,7 +57,7 @@ async def processes(
     authority = directory / "authority.pem"
     authority.write_bytes(certificates().authority_pem)
     settings = webhook_accounts.webhook_settings(receiver.port, authority)
-    async with prepare_processes(new_database(), directory, stream="memory", **settings) as processes:
+    async with prepare_processes(new_database(), directory, stream="memory", **settings, **LONG_LEASE) as processes:
         processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
         await processes.start_http("dispatch", "delivery", "notification")
         await processes.service.prepare_sender()

@@ -19,7 +19,7 @@ from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.secrets_left import copies_of, dump
 from tests.support.server_process import environment
 from tests.support.service import Tenant
-from tests.support.service_processes import Senders, ServiceProcesses, prepare_processes
+from tests.support.service_processes import LONG_LEASE, Senders, ServiceProcesses, prepare_processes
 
 EMAIL: Final = "quince.lovelace@one.example.net"
 COLLEAGUE: Final = "ada.colleague@one.example.net"
@@ -77,7 +77,7 @@ async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    async with prepare_processes(database_url, tmp_path) as processes:
+    async with prepare_processes(database_url, tmp_path, **LONG_LEASE) as processes:
         processes.destination(ONE)
         await processes.start_http()
         for part in ("dispatch", "delivery", "maintenance"):
@@ -127,7 +127,7 @@ async def test_an_address_with_1000_messages_over_30_days_is_erased_while_mail_f
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    async with prepare_processes(database_url, tmp_path, RETENTION__MESSAGES_DAYS="60") as processes:
+    async with prepare_processes(database_url, tmp_path, RETENTION__MESSAGES_DAYS="60", **LONG_LEASE) as processes:
         processes.destination(ONE)
         await processes.start_http()
         tenant = await processes.service.account(credits=100_000)

@@ -13,7 +13,7 @@ from tests.support.accept_flow import SIMULATOR
 from tests.support.eventually import eventually
 from tests.support.secrets_left import copies_of, dump
 from tests.support.service import ABSENT, Tenant, uuid
-from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, queued_id, raw_mail, submit
 
 SECRET: Final = "plum4711code"
@@ -125,7 +125,7 @@ async def test_once_it_is_final_neither_database_nor_logs_nor_stream_contain_it(
     listeners: SmtpListeners, new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    async with prepare_processes(database_url, tmp_path, **listeners.settings) as processes:
+    async with prepare_processes(database_url, tmp_path, **listeners.settings, **LONG_LEASE) as processes:
         processes.destination(ONE)
         submission = processes.start("submission")
         await processes.start_http()

@@ -15,7 +15,13 @@ from tests.support.feedback_loop import FeedbackLoop
 from tests.support.inbound_reports import VACATION, bounce, complaint
 from tests.support.server_process import environment
 from tests.support.service import Tenant
-from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, ServiceProcesses, prepare_processes
+from tests.support.service_processes import (
+    HOSTNAME,
+    LONG_LEASE,
+    RETURN_PATH_DOMAIN,
+    ServiceProcesses,
+    prepare_processes,
+)
 from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, SmtpListeners, submit
 
@@ -32,7 +38,9 @@ async def processes(
     """All parts in one process, without NATS."""
     database_url = await asyncio.to_thread(new_database)
     directory = tmp_path_factory.mktemp("inbound")
-    async with prepare_processes(database_url, directory, stream="memory", **listeners.settings) as processes:
+    async with prepare_processes(
+        database_url, directory, stream="memory", **listeners.settings, **LONG_LEASE
+    ) as processes:
         for name in (ONE, TWO):
             processes.destination(name)
         processes.nameserver.zone |= YAHOO.zone

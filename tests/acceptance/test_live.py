@@ -9,8 +9,8 @@ import pytest
 
 from posthouse.rules import ids, live
 from tests.support.accept_flow import new_id
-from tests.support.eventually import HANG_SECONDS
-from tests.support.live_stream import PATH, open_stream
+from tests.support.eventually import HANG_SECONDS, used_in_time
+from tests.support.live_stream import PATH, LiveStream, open_stream
 from tests.support.service import PASSWORD, Service, StartService, Tenant, uuid
 
 
@@ -84,13 +84,18 @@ async def test_a_stream_ends_with_its_session_its_membership_and_its_token(tenan
     service = tenant.service
     await tenant.jwt()
     async with AsyncExitStack() as stack:
-        soon = int((datetime.now(UTC) + timedelta(seconds=10)).timestamp())
-        streams = [await stack.enter_async_context(open_stream(service, await tenant.forged(exp=soon)))]
+
+        async def opened(seconds: float) -> LiveStream | None:
+            soon = int((datetime.now(UTC) + timedelta(seconds=seconds)).timestamp())
+            stream = await stack.enter_async_context(open_stream(service, await tenant.forged(exp=soon)))
+            return stream if stream.response.status == 200 and await stream.event() == ("ready", {}) else None
+
         _, logged_out = await new_token(tenant)
         removed_email, removed = await new_token(tenant)
-        streams += [await stack.enter_async_context(open_stream(service, token)) for token in (logged_out, removed)]
+        streams = [await stack.enter_async_context(open_stream(service, token)) for token in (logged_out, removed)]
         for stream in streams:
             await stream.ready()
+        streams.append(await used_in_time(opened, 2))
         await service.request("POST", "/v1/auth/logout", headers={"Authorization": logged_out})
         members = (await tenant.call("GET", "/v1/members")).body["members"]
         (member,) = [found["id"] for found in members if found["email"] == removed_email]

@@ -19,7 +19,13 @@ from posthouse.rules import limits
 from tests.mail import submitted
 from tests.support.eventually import eventually
 from tests.support.service import Tenant, uuid
-from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, ServiceProcesses, prepare_processes
+from tests.support.service_processes import (
+    HOSTNAME,
+    LONG_LEASE,
+    RETURN_PATH_DOMAIN,
+    ServiceProcesses,
+    prepare_processes,
+)
 from tests.support.smart_host import smart_host
 from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import SmtpListeners, dotted, keys_published_by, plain, queued_id, raw_mail, submit
@@ -36,7 +42,9 @@ async def processes(
     """Every part in its own process: submitted mail goes through NATS to delivery."""
     database_url = await asyncio.to_thread(new_database)
     settings = {**listeners.settings, "HTTP__PUBLIC_URL": "https://mail.posthouse.example"}
-    async with prepare_processes(database_url, tmp_path_factory.mktemp("submission"), **settings) as processes:
+    async with prepare_processes(
+        database_url, tmp_path_factory.mktemp("submission"), **settings, **LONG_LEASE
+    ) as processes:
         for name in (ONE, TWO):
             processes.destination(name)
         for part in ("dispatch", "delivery"):

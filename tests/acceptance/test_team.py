@@ -14,7 +14,7 @@ from posthouse.rules import ids, limits, totp
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant, person_at
-from tests.support.service_processes import prepare_processes
+from tests.support.service_processes import LONG_LEASE, prepare_processes
 
 MEMBER_FIELDS = {"id", "email", "role", "created_at", "second_factor", "last_seen_at"}
 INVITATION_FIELDS = {"id", "email", "role", "invited_by", "created_at", "expires_at"}
@@ -235,7 +235,7 @@ async def test_who_invites_unknown_addresses_is_warned_and_then_stopped(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    async with prepare_processes(database_url, tmp_path, stream="memory") as processes:
+    async with prepare_processes(database_url, tmp_path, stream="memory", **LONG_LEASE) as processes:
         destination = processes.destination("one.example.net")
         await processes.start_http("dispatch", "delivery")
         service = processes.service

@@ -15,7 +15,7 @@ from tests.support import webhook_accounts
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.otlp_collector import CollectedSpan, OtlpCollector
 from tests.support.service import Tenant
-from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, raw_mail, submit
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import WebhookReceiver
@@ -41,7 +41,7 @@ async def running(
             "TRACING__ENDPOINT": collector.endpoint,
             **settings,
         }
-        async with prepare_processes(database_url, directory, **chosen) as processes:
+        async with prepare_processes(database_url, directory, **chosen, **LONG_LEASE) as processes:
             processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
             processes.destination(DESTINATION)
             for word in ("dispatch", "delivery", "notification"):

@@ -16,7 +16,7 @@ import pytest_asyncio
 from posthouse.rules.ids import AccountId
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant, uuid
-from tests.support.service_processes import ServiceProcesses, run_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, run_processes
 from tests.support.smtp_conversation import Delivered
 
 PUBLIC_URL: Final = "https://mail.posthouse.example"
@@ -32,7 +32,9 @@ async def processes(
 ) -> AsyncIterator[ServiceProcesses]:
     database_url = await asyncio.to_thread(new_database)
     settings: dict[str, Any] = {"HTTP__PUBLIC_URL": f"{PUBLIC_URL}/", "INBOUND__FEEDBACK_ADDRESS": FEEDBACK_ADDRESS}
-    async with run_processes(database_url, tmp_path_factory.mktemp("lists"), stream="memory", **settings) as processes:
+    async with run_processes(
+        database_url, tmp_path_factory.mktemp("lists"), stream="memory", **settings, **LONG_LEASE
+    ) as processes:
         processes.destination("one.example.net")
         yield processes
 

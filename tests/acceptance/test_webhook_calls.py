@@ -14,7 +14,7 @@ from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
-from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.service_processes import LONG_LEASE, ServiceProcesses, prepare_processes
 from tests.support.webhook_accounts import signed_at
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
@@ -38,7 +38,7 @@ async def processes(
     authority = directory / "authority.pem"
     authority.write_bytes(certificates().authority_pem)
     settings = webhook_accounts.webhook_settings(webhook_receiver.port, authority)
-    async with prepare_processes(new_database(), directory, stream="memory", **settings) as processes:
+    async with prepare_processes(new_database(), directory, stream="memory", **settings, **LONG_LEASE) as processes:
         processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
         await processes.start_http("dispatch", "delivery", "notification")
         await processes.service.prepare_sender()

@@ -25,7 +25,7 @@ from tests.support.nameserver import Nameserver
 from tools.private_nats import PrivateNats
 from tools.private_postgres import PrivatePostgres, free_port
 
-COMMAND_SECONDS_MAX = 60
+COMMAND_SECONDS_MAX = HANG_SECONDS
 BYTECODE = Path(__file__).parents[2] / ".run" / "bytecode"
 
 

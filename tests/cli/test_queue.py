@@ -25,6 +25,7 @@ from posthouse.store.lanes import report
 from tests.cli.test_cli import Terminal, environment, secrets
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
+from tests.support.eventually import HANG_SECONDS
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIRST, SECOND = UUID(int=1), UUID(int=2)
@@ -190,7 +191,7 @@ def _accept_interrupts() -> None:
 def _until(terminal: int, awaited: bytes) -> bytes:
     """The output up to `awaited`, or, if that is empty, until the command ends."""
     shown = b""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while not awaited or awaited not in shown:
         assert time.monotonic() < deadline, shown
         if select.select([terminal], [], [], 1)[0]:

@@ -33,8 +33,9 @@ from tests.simulation.simulated_world import (
 from tests.support.accept_flow import new_intake
 from tests.support.context import context
 from tests.support.delivery_flow import IDENTITY, WIDE, new_delivery
+from tests.support.eventually import HANG_SECONDS
 
-SETTLED_SECONDS_MAX: Final = 20.0
+SETTLED_SECONDS_MAX: Final = HANG_SECONDS
 
 
 @dataclass(eq=False, kw_only=True)

@@ -16,8 +16,6 @@ from tests.support.eventually import HANG_SECONDS
 from tools.private_postgres import free_port
 
 READY: Final = "Ctrl-C stops everything"
-READY_SECONDS_MAX: Final = 2 * HANG_SECONDS
-END_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.05
 
 
@@ -56,7 +54,7 @@ class DevCommand:
     def start(self, *words: str) -> str:
         """Starts it, and waits until it is ready; returns the panel."""
         process = self.spawn(*words)
-        deadline = time.monotonic() + READY_SECONDS_MAX
+        deadline = time.monotonic() + (2 * HANG_SECONDS)
         while READY not in (printed := self.output.read_text()):
             assert process.poll() is None, printed
             assert time.monotonic() < deadline, printed
@@ -84,7 +82,7 @@ class DevCommand:
     def end(self, how: signal.Signals = signal.SIGINT) -> int:
         assert self.process is not None
         self.process.send_signal(how)
-        return self.process.wait(END_SECONDS_MAX)
+        return self.process.wait(HANG_SECONDS)
 
     def end_if_running(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -99,7 +97,7 @@ class DevCommand:
         demo = self.demo()
         headers = {"Authorization": f"Bearer {demo['DEMO_LIVE_KEY']}"}
         request = urllib.request.Request(f"{demo['DEMO_URL']}/emails/{message_id}", headers=headers)
-        deadline = time.monotonic() + END_SECONDS_MAX
+        deadline = time.monotonic() + HANG_SECONDS
         while True:
             with urllib.request.urlopen(request) as response:
                 assert response.headers["Posthouse-Outbound"] == "capture"

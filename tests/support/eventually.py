@@ -56,5 +56,17 @@ async def eventually(
         await asyncio.sleep(every)
 
 
+async def used_in_time(use: Callable[[float], Awaitable[Read | None]], seconds: float = 0.5) -> Read:
+    """The result of `use`, which makes something that expires after so many seconds, and uses it before that.
+
+    A slow machine may use it too late, which `use` reports as None: then it gets longer.
+    """
+    while seconds < HANG_SECONDS:
+        if (result := await use(seconds)) is not None:
+            return result
+        seconds *= 2
+    raise AssertionError("what expires could not be used in time")
+
+
 async def _awaited(value: Any) -> Any:
     return await value if isawaitable(value) else value

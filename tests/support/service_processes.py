@@ -30,6 +30,8 @@ RETURN_PATH_DOMAIN: Final = "bounces.posthouse.example"
 # Four attempts, a second or so apart.
 RETRY_MINUTES: Final = (0.02, 0.02, 0.02)
 WORKER_LEASE_SECONDS: Final = 3
+# Where no worker is killed: one that stands still for minutes has not died.
+LONG_LEASE: Final[dict[str, Any]] = {"WORKERS__LEASE_SECONDS": "600"}
 TICKET_LEASE_SECONDS: Final = 5
 # Too high to matter, as the limits of the tests' accounts are.
 LANE: Final = {"LANES__PER_SECOND": "100000", "LANES__BURST": "100000", "LANES__CONNECTIONS_MAX": "20"}
