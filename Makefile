@@ -6,6 +6,10 @@ PYTHON ?= 3.11
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # A file stays with one worker, since its tests may share fixtures.
 PARALLEL = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# How often each generated input is tried; below 1 the inputs and seeds are the same in every run.
+TIMES ?= 0.25
+fuzz: TIMES = 20
+export FUZZ_TIMES = $(TIMES)
 # Without cached bytecode, rewriting the tests takes 10 s of each start.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -37,14 +41,14 @@ check: ## Style, types, package boundaries, dependencies, circles of imports; pr
 CORE = tests/flows tests/store tests/acceptance
 
 test: ## The tests that a change needs, on private PostgreSQLs; `test-all` runs the rest; PG=18: the core, on that version
-	$(if $(PG),POSTGRES_VERSION=$(PG) )FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) \
+	$(if $(PG),POSTGRES_VERSION=$(PG) )$(PARALLEL) \
 		-m "not alone and not long and not nightly" --durations 20 $(if $(PG),$(CORE))
 
 test-all: ## Everything: also the examples of the documentation, then one by one the tests that need the machine to themselves
 	@$(MAKE) --no-print-directory test-parallel; parallel=$$?; $(MAKE) --no-print-directory test-alone && exit $$parallel
 
 test-parallel: ## Of `test-all`: the tests that run in parallel
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -m "not alone and not nightly" --durations 20
+	$(PARALLEL) -m "not alone and not nightly" --durations 20
 
 test-alone: ## Of `test-all`: the tests that need the machine to themselves, one by one
 	$(BIN)/pytest -m "alone and not nightly" --durations 20
@@ -59,11 +63,12 @@ test-docs: ## Every command of the README, the tutorial and the how-to pages; CI
 
 .PHONY: test-times
 test-times: ## How long each file of tests takes, into tests/times.csv, which `make test` starts them by
-	MEASURE_TEST_TIMES=1 FUZZ_TIMES=$(or $(TIMES),0.25) $(PARALLEL) -q -m "not alone and not nightly"
+	MEASURE_TEST_TIMES=1 $(PARALLEL) -q -m "not alone and not nightly"
 
 .PHONY: nightly
 nightly: ## What CI leaves out, in some hours: every page, measured attacks, kills at every crash point, chaos, generated input
-	$(MAKE) --keep-going test-docs test-nightly test-attacks test-upgrade test-contract sdks crash chaos fuzz
+	@$(MAKE) --keep-going TIMES=1 test-all test-docs test-nightly test-attacks test-upgrade test-contract sdks crash chaos; \
+	others=$$?; $(MAKE) fuzz && exit $$others
 
 test-nightly: ## The tests that take long, or fail only when their own subject is changed: small benchmarks, planted faults
 	$(BIN)/pytest -m nightly --ignore tests/deploy --ignore tests/dashboard
@@ -165,7 +170,7 @@ attacks-table: ## Measure a victim's times next to every noisy neighbour; writes
 	REPORT=docs/internals/threats.md $(BIN)/pytest tests/attacks/test_noisy_neighbours.py
 
 fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.25) (an hour); reports what was tried, and what failed
-	FUZZ_TIMES=$(or $(TIMES),20) $(BIN)/pytest -m fuzz --verbose --durations 10
+	$(BIN)/pytest -m fuzz --verbose --durations 10
 
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329

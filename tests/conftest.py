@@ -12,7 +12,6 @@ from pathlib import Path
 import asyncpg
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
-from hypothesis import settings as hypothesis_settings
 
 from posthouse.mail import dkim
 from posthouse.store.postgres import Database
@@ -27,10 +26,6 @@ from tools.private_postgres import PrivatePostgres
 # Tests start the real command many times, and pytest rewrites 200 test files: both keep their bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-
-# A busy machine is no reason to fail; a failing example is printed with what reproduces it.
-hypothesis_settings.register_profile("posthouse", deadline=None, print_blob=True)
-hypothesis_settings.load_profile("posthouse")
 
 TEMPLATE = "posthouse_template"
 # A directory in memory, as Linux has one, and the space that it must have left.

@@ -20,6 +20,7 @@ from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.wire.dns import Resolver
+from tests.support.bad_input import new_seed
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.eventually import HANG_SECONDS
@@ -250,8 +251,7 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         inbound = Inbound(reports=reports, hostname=HOSTNAME, return_path_domain=DOMAIN, feedback_address=COMPLAINTS)
         smtp = SmtpServer(inbound)
         await smtp.listen([Listener("127.0.0.1", 0)])
-        seed = random.randrange(2**32)
-        print("seed", seed)
+        seed = new_seed()
         reputation = Reputation(context(steps.database, steps.clock))
         scene = Scene(steps, smtp.ports[0], reputation, random.Random(seed))
         try:

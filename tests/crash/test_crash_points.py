@@ -1,7 +1,6 @@
 """Some of the crash points, each once; `make crash` runs all of them."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from posthouse import crash
 from tests.crash.crash_points import CI, PART_OF, PASSES, run_points
 from tests.support.audit_report import is_failed, show
+from tests.support.bad_input import new_seed
 
 
 def test_every_crash_point_belongs_to_a_part() -> None:
@@ -23,9 +23,8 @@ def test_every_crash_point_belongs_to_a_part() -> None:
 async def test_a_death_at_a_crash_point_loses_and_duplicates_nothing_unexplained(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
-    seed = random.randrange(1 << 32)
+    seed = new_seed()
     console = Console(width=160)
-    console.print(f"seed {seed}")
     url = await asyncio.to_thread(new_database)
     report = await run_points(CI, url, tmp_path, seed, console)
     show(report, console)

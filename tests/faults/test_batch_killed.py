@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from posthouse import crash
+from tests.support.bad_input import new_seed
 from tests.support.http_answer import Answer
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
@@ -36,8 +37,7 @@ async def test_a_repeated_batch_request_makes_one_message_for_each_email(
 ) -> None:
     """KILLS=200 kills more often than CI does."""
     kills = int(os.environ.get("KILLS", "8"))
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     randomness = random.Random(seed)
     server = ServerProcess(await asyncio.to_thread(new_database), tmp_path / "server.log")
     await server.start()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.acceptance import IdempotencyKey
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
+from tests.support.bad_input import new_seed
 from tests.support.clock import SettableClock
 from tests.support.database_checks import database_faults
 from tests.support.operator_client import Operator
@@ -72,8 +72,7 @@ def outcome(answer: AcceptedMessage | BaseException) -> str:
 async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock(
     database_url: str, operator: Operator
 ) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     senders = [await new_sender(operator, f"contended{number}", credits=10_000_000) for number in range(6)]
     contenders = []
     for descending in (False, True):

@@ -5,7 +5,6 @@ an outcome is on record.
 """
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -29,6 +28,7 @@ from posthouse.store import delivery_schedule
 from posthouse.store.postgres import Database
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
+from tests.support.bad_input import new_seed
 from tests.support.clock import OffsetClock
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, PausingCarrier, open_delivery_flow
@@ -45,7 +45,7 @@ LOOKS_APART: Final = timedelta(seconds=2)
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryFlow, int, str]]:
     """One flow for all tests; the database is checked at the end."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     url = new_database()
     async with open_delivery_flow(url, seed=seed) as flow:
         flow.serve("example.org")

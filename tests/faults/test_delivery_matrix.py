@@ -5,7 +5,6 @@ removed, and deferred mail is retried. The tests check what was seen after each 
 """
 
 import json
-import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +16,7 @@ import pytest_asyncio
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.public_address import is_public
+from tests.support.bad_input import new_seed
 from tests.support.certificates import Certificates
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
@@ -224,7 +224,7 @@ async def observe(flow: DeliveryFlow, message_id: MessageId) -> Seen:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def matrix(new_database: Callable[[], str]) -> AsyncIterator[Matrix]:
-    seed = random.randrange(2**32)
+    seed = new_seed()
     behaviours, addresses = manners_of_rows()
     url = new_database()
     async with open_delivery_flow(url, behaviours=behaviours, certificates=Certificates.make(), seed=seed) as flow:

@@ -1,6 +1,5 @@
 """Delivery and its schedule: when mail is retried, when it is held, and when it is given up."""
 
-import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from tests.support.accept_flow import Sender
+from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.maintenance import new_maintenance
@@ -28,7 +28,7 @@ PATIENT: Final = Schedule((timedelta(hours=25),) * 9, lifetime=timedelta(hours=7
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryFlow, int]]:
     """One flow for all tests, each of which begins some time after the last; the database is checked at the end."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     url = new_database()
     async with open_delivery_flow(url, seed=seed) as flow:
         flow.serve("example.org")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.http_load import HttpLoad
 from tests.support.server_process import ServerProcess
@@ -36,8 +37,7 @@ async def messages_by_key(service: Service) -> dict[str, list[str]]:
 async def test_kills_in_mid_load_lose_nothing_and_double_nothing(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     url = await asyncio.to_thread(new_database)
     # Two servers of one fleet, killed in turns and started again at their ports: the other serves meanwhile.
     servers = [ServerProcess(url, tmp_path / f"server-{number}.log") for number in range(2)]

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
 from tests.support.fresh_database import stoppable_cluster
@@ -182,8 +182,7 @@ async def test_a_hanging_postgresql_is_answered_503_and_recovers(
 async def test_a_restart_under_load_loses_no_202(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, mode: Any
 ) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     load = HttpLoad([service], [tenant], seed)
     sending = asyncio.create_task(load.run(8))
     await load.accepts(50)
@@ -230,8 +229,7 @@ async def test_a_server_that_starts_without_postgresql_serves_once_it_is_there(
 async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     service: Service, tenant: Tenant, tmp_path: Path
 ) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     leaving = ServerProcess(service.database_url, tmp_path / "leaving.log")
     try:
         await leaving.start()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
 from tests.support.forked_processes import ForkedProcesses
@@ -74,8 +75,7 @@ def _listens(pid: int) -> bool:
 async def test_20_kills_in_mid_load_lose_no_250(
     processes: ServiceProcesses, listeners: SmtpListeners, forked: ForkedProcesses
 ) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     randomness = random.Random(seed)
     load = SmtpLoad(listeners, [await processes.service.account(credits=10_000_000) for _ in range(3)], seed)
     # Two servers share the ports, and are killed in turns: one takes mail while the other comes back.
@@ -100,8 +100,7 @@ async def test_20_kills_in_mid_load_lose_no_250(
 async def test_a_stopping_server_takes_what_has_come_and_answers_it(
     processes: ServiceProcesses, listeners: SmtpListeners, tmp_path: Path
 ) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     load = SmtpLoad(listeners, [await processes.service.account(credits=10_000_000) for _ in range(3)], seed)
     processes.settings |= listeners.settings
     part = processes.start("submission")

@@ -1,7 +1,6 @@
 """PostgreSQL away or restarted while mail comes in: 451 meanwhile, then recovery; no mail answered with 250 is lost."""
 
 import asyncio
-import random
 import re
 import smtplib
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.flows.shared.tickets import LEASE
+from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import stoppable_cluster
@@ -78,8 +78,7 @@ async def reachable(service: Service) -> None:
 async def test_a_restart_in_mid_load_is_answered_451_and_loses_no_250(
     cluster: PrivatePostgres, processes: ServiceProcesses, listeners: SmtpListeners, tenant: Tenant
 ) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
+    seed = new_seed()
     load = SmtpLoad(listeners, [tenant], seed)
     sending = asyncio.create_task(load.run(SENDERS))
     for away in (cluster.stop, cluster.kill):

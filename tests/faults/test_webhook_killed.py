@@ -16,6 +16,7 @@ import pytest
 
 from posthouse.rules import ids
 from tests.support import webhook_accounts
+from tests.support.bad_input import new_seed
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.forked_processes import ForkedProcesses, owner_of
 from tests.support.server_process import environment
@@ -70,8 +71,7 @@ class Killer:
 async def test_after_twenty_kills_every_event_was_sent_and_none_changed(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+    seed = new_seed()
     url = await asyncio.to_thread(new_database)
     authority = tmp_path / "authority.pem"
     authority.write_bytes(certificates().authority_pem)

@@ -18,6 +18,7 @@ from posthouse.rules.message import message_state
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from posthouse.store.postgres import SETTINGS
+from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, outcome, record_on
 
@@ -358,8 +359,7 @@ async def test_test_mail_costs_nothing_and_gives_nothing_back(steps: DeliverySte
 async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(
     at_once: bool, steps: DeliverySteps
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"{seed=}")
+    seed = new_seed()
     randomness = random.Random(seed)
     open_results = (DeliveryResult.DEFERRED, DeliveryResult.POSTPONED)
     mixes = list(chain.from_iterable(combinations_with_replacement(RESULTS, size) for size in range(1, 5)))
@@ -442,8 +442,7 @@ def test_an_outcome_that_makes_no_sense_can_not_be_made(given: dict[str, Any]) -
 
 async def test_many_recorders_of_the_same_messages_never_deadlock(steps: DeliverySteps) -> None:
     """Fifty recipients a message, recorded by eight connections in any order, some of it twice."""
-    seed = random.randrange(2**32)
-    print(f"{seed=}")
+    seed = new_seed()
     randomness = random.Random(seed)
     senders = [steps.sender, await steps.another_sender("second"), await steps.another_sender("third")]
     await asyncio.gather(*(steps.accept(50, sender=senders[number % 3]) for number in range(102)))

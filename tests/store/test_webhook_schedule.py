@@ -18,6 +18,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.postgres import SETTINGS, Database
 from posthouse.store.webhook_schedule import DELETED, DISABLED, WebhookOutcome, WebhookResult
 from tests.support import query_plans
+from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, record_on
 from tests.support.eventually import HANG_SECONDS, eventually
@@ -660,8 +661,7 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     """Events come in, calls are claimed, recorded and reclaimed, the endpoint is disabled, enabled and emptied."""
-    seed = random.randrange(2**32)
-    print(f"{seed=}")
+    seed = new_seed()
     randomness = random.Random(seed)
     senders = [steps.sender, await steps.another_sender("second"), await steps.another_sender("third")]
     accounts = [AccountId(call.account_id) for call in senders]

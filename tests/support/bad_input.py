@@ -1,11 +1,13 @@
 """Bad input: how many inputs a run tries, how samples are mutated, and the table of what was tried.
 
-A test names its surface and a number of inputs; `FUZZ_TIMES` multiplies it (CI: a quarter, `make fuzz`: 20).
-Hypothesis shows a failure in its smallest form, with the line that repeats it.
+A test names its surface and a number of inputs; `FUZZ_TIMES` multiplies it (CI: a quarter, `make fuzz`: 20). CI's
+inputs are the same in every run, so that it fails only for what changed; other runs have new ones. Hypothesis shows a
+failure in its smallest form, with the line that repeats it.
 """
 
 import functools
 import os
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -14,9 +16,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as some
 
-TIMES: Final = float(os.environ.get("FUZZ_TIMES", "1"))
+TIMES: Final = float(os.environ.get("FUZZ_TIMES", "0.25"))
+IS_REPEATED: Final = TIMES < 1
 TRIED: Final[Counter[str]] = Counter()
 _MARK: Final = "fuzz"
+
+# A busy machine is no reason to fail; a failing example is printed with what reproduces it.
+settings.register_profile("posthouse", deadline=None, print_blob=not IS_REPEATED, derandomize=IS_REPEATED)
+settings.load_profile("posthouse")
+
+
+def new_seed() -> int:
+    """For a test's own choices: always 1 in CI, otherwise a new one; a failure shows it."""
+    seed = 1 if IS_REPEATED else random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return seed
 
 
 def inputs(count: int) -> int:

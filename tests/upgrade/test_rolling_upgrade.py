@@ -6,7 +6,6 @@ the audit compares what senders, receivers and webhooks logged with the record.
 """
 
 import asyncio
-import random
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 from posthouse.store.schema import applied_revision as applied
 from tests.support import preloaded
 from tests.support.audit_report import audit_result, is_failed
+from tests.support.bad_input import new_seed
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.released_version import ReleaseError, installed, newest_release
 from tests.support.rolling_restart import (
@@ -65,8 +65,7 @@ def old_tables(old_program: Path, tmp_path: Path) -> Iterator[str]:
 async def test_every_part_is_replaced_under_load_without_a_failed_request(
     old_program: Path, old_tables: str, tmp_path: Path
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+    seed = new_seed()
     async with start_whole_service(old_tables, tmp_path, seed, program=old_program, **LONG_LEASES) as whole_service:
         processes = whole_service.processes
         whole_service.batch_share = 0.0

@@ -7,7 +7,6 @@ old ones are removed. Each step restarts all processes, one after the other.
 import asyncio
 import base64
 import json
-import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from tests.support import preloaded
 from tests.support.audit_report import audit_result, is_failed
+from tests.support.bad_input import new_seed
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import fresh_database
 from tests.support.rolling_restart import LONG_LEASES, replace_all, start_second_http
@@ -87,8 +87,7 @@ def url() -> Iterator[str]:
 
 
 async def test_all_secrets_are_replaced_under_load_without_a_failed_request(url: str, tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"\nseed {seed}")
+    seed = new_seed()
     async with start_whole_service(url, tmp_path, seed, program=None, **LONG_LEASES) as whole_service:
         processes = whole_service.processes
         await start_second_http(whole_service)

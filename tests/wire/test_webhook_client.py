@@ -32,7 +32,7 @@ from posthouse.wire.webhook_client import (
     public_tls,
 )
 from tests.rules.test_webhook_url import CORPUS
-from tests.support.bad_input import TRIED, inputs
+from tests.support.bad_input import TRIED, inputs, new_seed
 from tests.support.certificates import Certificates, trusting_webhooks
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
@@ -675,7 +675,7 @@ async def test_the_address_is_checked_again_when_the_socket_opens(flow: ClientFl
 
 @pytest.mark.fuzz("Webhook answers")
 async def test_any_response_is_an_answer_or_a_failure(flow: ClientFlow, caplog: pytest.LogCaptureFixture) -> None:
-    seed = random.randrange(1 << 32)
+    seed = new_seed()
     randomness = random.Random(seed)
     pieces = [
         b"HTTP/1.1 ", b"HTTP/1.0 ", b"200", b"100", b"204", b"999", b" ", b"OK", b"\r\n", b"\r\n", b"\n", b"\r", b"\0",

@@ -22,6 +22,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import resends as store
 from tests.support.accept_flow import RATE, SIMULATOR, Sender
 from tests.support.audit import audit_findings
+from tests.support.bad_input import new_seed
 from tests.support.context import context
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
@@ -314,8 +315,7 @@ async def test_of_two_processes_that_make_the_same_step_one_does(desk: Desk) -> 
 
 async def test_steps_that_are_cut_off_anywhere_send_each_message_once(desk: Desk) -> None:
     await desk.fail(dead(60))
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    seed = new_seed()
     randomness = random.Random(seed)
     resend = await desk.begin()
     for _ in range(12):

@@ -23,6 +23,7 @@ from posthouse.store.messages import StoredMessage
 from posthouse.wire.stream import TicketKind
 from tests.support.accept_flow import RATE, Sender
 from tests.support.audit import audit_findings
+from tests.support.bad_input import new_seed
 from tests.support.context import context
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, PausingCarrier, open_delivery_flow
 from tests.support.eventually import HANG_SECONDS
@@ -325,8 +326,7 @@ async def race(desk: Desk, races: int, randomness: random.Random) -> Counter[str
 
 
 async def check_races(desk: Desk, races: int) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    seed = new_seed()
     before = await desk.available()
     counts = await race(desk, races, random.Random(seed))
     print(counts)
