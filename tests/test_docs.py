@@ -14,7 +14,7 @@ from posthouse.config.settings import Settings
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import limits
 from posthouse.rules.message import RecipientStatus
-from tools import draw_diagrams, reference_pages, write_reference
+from tools import draw_diagrams, mutations, reference_pages, write_reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -140,3 +140,8 @@ def test_every_diagram_is_drawn_from_its_source() -> None:
         s.name for s in sources if draw_diagrams.drawn_hash(draw_diagrams.drawing_of(s)) != draw_diagrams.source_hash(s)
     ]
     assert stale == [], "run `make diagrams`"
+
+
+def test_every_planted_fault_applies_to_the_code_and_each_area_has_five() -> None:
+    assert {area: len(mutations.patches([area])) for area in mutations.AREAS} == dict.fromkeys(mutations.AREAS, 5)
+    assert {patch.name: refused for patch in mutations.patches() if (refused := mutations.refusal(patch))} == {}
