@@ -12,7 +12,7 @@ from posthouse.cli.output import AccountGiven, AsJson
 if TYPE_CHECKING:
     from posthouse.compose.flows import Flows
     from posthouse.flows.account.usage_and_ledger import AccountSummary
-    from posthouse.flows.operate.accounts import AccountDetail, AccountRow
+    from posthouse.flows.operate.accounts import AccountDetail, AccountRow, NewAccount
 
 account = typer.Typer(no_args_is_help=True)
 credits_ = typer.Typer(no_args_is_help=True)
@@ -34,26 +34,20 @@ def create(
 ) -> None:
     """Make an account and its default SMTP credential."""
     made = perform(lambda flows: flows.accounts.create_account(name))
-    secret = {"username": made.credential.credential.username, "password": made.credential.password}
-    if as_json:
-        return output.write_json({**output.account(made.account), "credential": secret})
-    output.write_values({"account": output.account(made.account)["id"], "name": made.account.name, **secret})
-    output.write_line("\nThe password is shown this once: keep it now.")
-    return output.write_line(
+    after = (
+        "The password is shown this once: keep it now.\n"
         f"Next: `posthouse credits grant {made.account.name!r} 1000 --reason …` and "
         f"`posthouse domain add {made.account.name!r} example.com`."
     )
+    _write_new_credential(made, after, as_json=as_json)
 
 
 @account.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Show all accounts."""
     rows = [output.account(row) for row in perform(lambda flows: flows.accounts.list_accounts())]
-    if as_json:
-        return output.write_json(rows)
-    if not rows:
-        return output.write_line("There are no accounts yet: make one with `posthouse account create NAME`.")
-    return output.write_table(rows, _LIST_COLUMNS)
+    hint = "There are no accounts yet: make one with `posthouse account create NAME`."
+    output.write_page(rows, _LIST_COLUMNS, as_json=as_json, empty=hint)
 
 
 @account.command("show")
@@ -105,18 +99,15 @@ def _warmup_text(row: "AccountRow", summary: "AccountSummary") -> str:
 def suspend(account: AccountGiven, reason: Reason, as_json: AsJson = False) -> None:
     """Block sending; reading still works, queued mail is held."""
     row = perform(lambda flows: flows.accounts.suspend(account, reason))
-    if as_json:
-        return output.write_json(output.account(row))
-    return output.write_line(f"{row.name} is suspended: {row.suspended_reason}")
+    done = f"{row.name} is suspended: {row.suspended_reason}"
+    output.write_done(done, output.account(row), as_json=as_json)
 
 
 @account.command("resume")
 def resume(account: AccountGiven, as_json: AsJson = False) -> None:
     """Let a suspended account send again."""
     row = perform(lambda flows: flows.accounts.resume(account))
-    if as_json:
-        return output.write_json(output.account(row))
-    return output.write_line(f"{row.name} may send again.")
+    output.write_done(f"{row.name} may send again.", output.account(row), as_json=as_json)
 
 
 @account.command("close")
@@ -157,11 +148,17 @@ def close(
 def reopen(account: AccountGiven, as_json: AsJson = False) -> None:
     """Let a closed account send again, with a new default SMTP credential; held mail is sent."""
     made = perform(lambda flows: flows.accounts.reopen(account))
+    after = "The password is shown only now: save it. Keys and users have to be created again."
+    _write_new_credential(made, after, as_json=as_json)
+
+
+def _write_new_credential(made: "NewAccount", after: str, *, as_json: bool) -> None:
+    """An account and the password of its new credential, which can't be read again."""
     secret = {"username": made.credential.credential.username, "password": made.credential.password}
     if as_json:
         return output.write_json({**output.account(made.account), "credential": secret})
     output.write_values({"account": output.account(made.account)["id"], "name": made.account.name, **secret})
-    return output.write_line("\nThe password is shown only now: save it. Keys and users have to be created again.")
+    return output.write_line(f"\n{after}")
 
 
 @account.command("reputation")
@@ -272,9 +269,8 @@ def grant(
 ) -> None:
     """Give an account credits: each pays for a recipient."""
     row = perform(lambda flows: flows.accounts.grant_credits(account, amount, reason))
-    if as_json:
-        return output.write_json(output.account(row))
-    return output.write_line(f"{row.name} has {row.available} credits available.")
+    done = f"{row.name} has {row.available} credits available."
+    output.write_done(done, output.account(row), as_json=as_json)
 
 
 def _number(given: str | None) -> int | Literal["default"] | None:

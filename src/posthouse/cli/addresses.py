@@ -4,6 +4,7 @@ A relay is a mail service of others; it takes mail where none of our addresses m
 """
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -154,26 +155,12 @@ def _instead(changed: "ChangedAddress") -> str:
 
 
 def _plain(row: "AddressRow") -> Plain:
-    return {
-        "ip": str(row.ip),
-        "hostname": row.hostname,
-        "pool": row.pool,
-        "state": row.state,
-        "listed_by": list(row.listed_by),
-        "findings": list(row.findings),
-        "checked_at": row.checked_at,
-        "warms_up_since": row.warms_up_since,
-        "created_at": row.created_at,
-        "changed_at": row.changed_at,
-    }
+    return {**asdict(row), "ip": str(row.ip)}
 
 
 def _plain_pool(row: "PoolRow") -> Plain:
     return {
-        "name": row.pool.name,
-        "tier": row.pool.tier,
-        "overflow": row.pool.overflow,
-        "relay": row.pool.relay,
+        **asdict(row.pool),
         "addresses": row.addresses,
         "accounts": row.accounts,
         "created_at": row.created_at,

@@ -276,11 +276,9 @@ def show_settings(as_json: AsJson = False) -> None:
 def list_postmaster_mail(as_json: AsJson = False) -> None:
     """Show the postmaster mail, newest first."""
     rows = [_plain_mail(mail) for mail in perform(lambda flows: flows.monitor.postmaster_mail())]
-    if as_json:
-        return output.write_json(rows)
-    if not rows:
-        return output.write_line("There is no postmaster mail.")
-    return output.write_table([{**row, "sender": row["sender"] or "<>"} for row in rows], _MAIL_COLUMNS)
+    if not as_json:
+        rows = [{**row, "sender": row["sender"] or "<>"} for row in rows]
+    output.write_page(rows, _MAIL_COLUMNS, as_json=as_json, empty="There is no postmaster mail.")
 
 
 @postmaster_mail.command("show")

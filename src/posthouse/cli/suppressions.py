@@ -56,11 +56,8 @@ def add(
 ) -> None:
     """Suppress an address: the account sends nothing to it any more."""
     row, is_new = perform_for(account, lambda flows, at: flows.suppressions.add(at, OPERATOR, email, note))
-    if as_json:
-        return output.write_json(_plain(row))
-    if is_new:
-        return output.write_line(f"{row.email} is suppressed.")
-    return output.write_line(f"{row.email} was suppressed already ({row.reason}), and stays as it is.")
+    already = f"{row.email} was suppressed already ({row.reason}), and stays as it is."
+    output.write_done(f"{row.email} is suppressed." if is_new else already, _plain(row), as_json=as_json)
 
 
 @suppression.command("remove")

@@ -77,9 +77,7 @@ def push(
     rows = [
         {"alias": row.alias, "version": row.version, "state": row.state, "published": row.is_published} for row in made
     ]
-    if as_json:
-        return output.write_json(rows)
-    return output.write_table(rows, _COLUMNS)
+    output.write_page(rows, _COLUMNS, as_json=as_json)
 
 
 class PushFailed(RuntimeError):  # noqa: N818 (reads as what it says)

@@ -64,9 +64,7 @@ def create(
     account_id = perform_for(account, lambda flows, at: flows.team.check_new_user(at, email))
     password = _password(password_stdin)
     row = perform(lambda flows: flows.team.create_user(account_id, email, password, role, OPERATOR))
-    if as_json:
-        return output.write_json(output.member(row))
-    return output.write_line(f"{row.email} may log in as {row.role}.")
+    output.write_done(f"{row.email} may log in as {row.role}.", output.member(row), as_json=as_json)
 
 
 @user.command("invite")
@@ -109,9 +107,7 @@ def change_role(
         return await flows.team.change_role(account_id, found, role, OPERATOR)
 
     row = perform_for(account, change)
-    if as_json:
-        return output.write_json(output.member(row))
-    return output.write_line(f"{row.email} is {row.role} of the account now.")
+    output.write_done(f"{row.email} is {row.role} of the account now.", output.member(row), as_json=as_json)
 
 
 @user.command("remove")
@@ -122,9 +118,8 @@ def remove(account: AccountGiven, member: MemberGiven, as_json: AsJson = False) 
         await flows.team.remove(account_id, await flows.team.user_id(member), OPERATOR)
 
     perform_for(account, remove_member)
-    if as_json:
-        return output.write_json({"removed": member})
-    return output.write_line(f"{member} is no longer a user of the account. Keys that they made still work.")
+    done = f"{member} is no longer a user of the account. Keys that they made still work."
+    output.write_done(done, {"removed": member}, as_json=as_json)
 
 
 @user.command("password")
@@ -134,27 +129,23 @@ def set_password(email: UserGiven, password_stdin: FromStdin = False, as_json: A
     perform(lambda flows: flows.sessions.user(email))
     password = _password(password_stdin)
     ended = perform(lambda flows: flows.sessions.reset_password(email, password))
-    if as_json:
-        return output.write_json({"email": email, "sessions_ended": ended})
-    return output.write_line(f"The password of {email} is set; {ended} of their sessions ended.")
+    done = f"The password of {email} is set; {ended} of their sessions ended."
+    output.write_done(done, {"email": email, "sessions_ended": ended}, as_json=as_json)
 
 
 @user.command("totp-off")
 def switch_off_totp(email: UserGiven, as_json: AsJson = False) -> None:
     """Remove a user's second factor, when they lost both the device and the recovery codes."""
     perform(lambda flows: flows.sessions.switch_off_totp(email))
-    if as_json:
-        return output.write_json({"email": email, "second_factor": False})
-    return output.write_line(f"{email} now logs in with only the password.")
+    done = f"{email} now logs in with only the password."
+    output.write_done(done, {"email": email, "second_factor": False}, as_json=as_json)
 
 
 @user.command("login-link")
 def login_link(email: UserGiven, as_json: AsJson = False) -> None:
     """Make a link that logs a user in to the dashboard once, for 10 minutes; a second factor is still asked for."""
     url = service_url() + perform(lambda flows: flows.login_links.new_link(email))
-    if as_json:
-        return output.write_json({"email": email, "url": url})
-    return output.write_line(url)
+    output.write_done(url, {"email": email, "url": url}, as_json=as_json)
 
 
 @user.command("operator")
