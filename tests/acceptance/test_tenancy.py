@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from argon2 import PasswordHasher
 
-from posthouse.rules import ids, role, scope, totp
+from posthouse.rules import credential, ids, totp
 from posthouse.rules.credential import Role, Scope
 from tests.support import declared_access
 from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, SCOPES
@@ -518,7 +518,7 @@ def test_the_document_declares_the_statuses_of_the_role_table(operation: Operati
 async def test_without_a_login_everything_is_refused(setup: Setup, operation: Operation) -> None:
     path = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
     for who, authorization in setup.outsiders.items():
-        if who == KEY_FOR_MAIL and set(SCOPES.get(operation.id, Scope)) <= scope.FOR_MAIL:
+        if who == KEY_FOR_MAIL and set(SCOPES.get(operation.id, Scope)) <= credential.FOR_MAIL:
             continue
         for sent in (right_body(operation, setup.here), {"data": b"\0 not what was asked for"}):
             reply = await setup.ask(operation, path, authorization, **sent)
@@ -541,7 +541,7 @@ async def test_public_operations_need_no_login(setup: Setup, operation: Operatio
 async def test_each_role_may_do_what_the_table_permits(setup: Setup, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
     for member_role in ROLES:
-        if not role.may(member_role, NEEDED[operation.id]):
+        if not credential.role_includes(member_role, NEEDED[operation.id]):
             token = await setup.here.jwt(member_role)
             for sent in (right_body(operation, setup.here), {"data": b"\0 not what was asked for"}):
                 reply = await setup.ask(operation, unknown, token, **sent)

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Page, Response, expect
 
-from posthouse.rules import role as roles
-from posthouse.rules.credential import Role
+from posthouse.rules.credential import Role, role_includes
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import operations, page_paths, page_table, settled, visited
 from tests.support.dashboard_service import DashboardService
@@ -46,7 +45,7 @@ POPUP: Final = "[role=dialog]:visible, [role=listbox]:visible"
 def may(kind: str, operation: str) -> bool:
     if kind == LACKS_FACTOR:
         return operation in OWN
-    return roles.may(Role(kind), NEEDED[operation])
+    return role_includes(Role(kind), NEEDED[operation])
 
 
 async def addresses(tenant: Tenant) -> dict[str, tuple[str, str]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.rules import limits
+from posthouse.rules import credential, limits
 from posthouse.rules.credential import (
     SECRET_RANDOM_BYTES,
     USERNAME_RANDOM_BYTES,
@@ -18,17 +18,20 @@ from posthouse.rules.credential import (
     BearerToken,
     Mode,
     Role,
+    Scope,
     is_allowed,
     may_send,
     new_api_key,
     new_smtp_password,
     new_smtp_username,
     parse_authorization,
+    role_includes,
     secret_hash,
 )
 from posthouse.rules.refusal import Code, Refusal
 from tests.support.bad_input import bad_input
 
+FROM_LEAST = [Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER]
 LIVE_KEY = "ph_live_" + "0" * 43
 secret_bytes = some.binary(min_size=SECRET_RANDOM_BYTES, max_size=SECRET_RANDOM_BYTES)
 
@@ -201,3 +204,63 @@ def test_every_role_but_viewer_may_send(role: Role, sends: bool) -> None:
 def test_an_allow_list_admits_its_networks(networks: str, peer: str, allowed: bool) -> None:
     listed: list[IPv4Network | IPv6Network] = [ip_network(network) for network in networks.split()]
     assert is_allowed(listed, peer) is allowed
+
+
+def test_each_role_includes_the_lower_roles() -> None:
+    for position, needed in enumerate(FROM_LEAST):
+        assert [item for item in FROM_LEAST if role_includes(item, needed)] == FROM_LEAST[position:]
+
+
+def test_members_and_above_may_send() -> None:
+    assert {item for item in Role if role_includes(item, Role.MEMBER)} == {item for item in Role if may_send(item)}
+
+
+@pytest.mark.parametrize(
+    ("given", "needed", "said"),
+    [
+        (Role.VIEWER, Role.ADMIN, "the role of an admin, and yours is viewer"),
+        (Role.VIEWER, Role.MEMBER, "the role of a member, and yours is viewer"),
+        (Role.ADMIN, Role.OWNER, "the role of an owner, and yours is admin"),
+    ],
+)
+def test_a_refusal_names_the_needed_role(given: Role, needed: Role, said: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        credential.require_role(given, needed)
+    assert caught.value.code is Code.FORBIDDEN
+    assert said in caught.value.text
+
+
+@pytest.mark.parametrize("given", ["", "Owner", "root", "owner ", "own\0er"])
+def test_only_the_four_names_are_roles(given: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        credential.parse_role(given)
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert [credential.parse_role(item) for item in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
+
+
+@pytest.mark.parametrize(
+    ("mode", "scopes", "domains", "is_allowed"),
+    [
+        (Mode.LIVE, [Scope.SEND, Scope.EVENTS], [], True),
+        (Mode.LIVE, [Scope.SEND, Scope.READ], ["shop.example"], True),
+        (Mode.TEST, [Scope.SEND, Scope.READ], ["shop.example"], True),
+        (Mode.TEST, [Scope.EVENTS], [], False),
+        (Mode.LIVE, [Scope.MESSAGES], ["shop.example"], False),
+    ],
+)
+def test_a_key_sees_no_more_than_its_mode_and_domains(
+    mode: Mode, scopes: list[Scope], domains: list[str], is_allowed: bool
+) -> None:
+    if is_allowed:
+        return credential.require_combination(mode, scopes, domains)
+    with pytest.raises(Refusal):
+        credential.require_combination(mode, scopes, domains)
+    return None
+
+
+def test_domains_are_stored_once_and_as_a_labels() -> None:
+    assert credential.sender_domains(["B\u00fccher.example", "xn--bcher-kva.example.", "shop.example"]) == (
+        "xn--bcher-kva.example",
+        "shop.example",
+    )
+    assert credential.sender_domains(None) == ()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from posthouse.rules.endpoint_state import FAILING_AFTER, LIMITED_RATE, EndpointState, state_of
+from posthouse.rules.endpoint import FAILING_AFTER, LIMITED_RATE, EndpointState, state_of
 from posthouse.rules.retry import WEBHOOK
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

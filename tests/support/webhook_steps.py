@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from posthouse.rules.endpoint import Filters
+from posthouse.rules.endpoint import Filters, WebhookFilters
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.store import delivery_outcomes, endpoint_events, endpoints, webhook_log, webhook_schedule
 from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult

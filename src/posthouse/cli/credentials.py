@@ -9,9 +9,8 @@ import typer
 from posthouse.cli import output
 from posthouse.cli.operator import fail, perform_for
 from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
-from posthouse.rules.credential import OPERATOR, Mode, Scope
+from posthouse.rules.credential import OPERATOR, Mode, Scope, sender_domains
 from posthouse.rules.limits import OVERLAP_SECONDS
-from posthouse.rules.scope import sender_domains
 
 credential = typer.Typer(no_args_is_help=True)
 key = typer.Typer(no_args_is_help=True)

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from posthouse.config.section import Integers, Numbers, Section, Texts
 from posthouse.mail.address import AddressError, parse_domain
-from posthouse.rules import endpoint_state, retry
+from posthouse.rules import endpoint, retry
 from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.lane import PER_SECOND_START, PROVIDERS, LaneLimits, Limits
 from posthouse.rules.reroute import HOLD_HOURS
@@ -265,7 +265,7 @@ class WebhooksSection(Section):
         "of well-known services that are not HTTPS, such as 22 and 25.",
     )
     failing_days: float = Field(
-        endpoint_state.FAILING_AFTER / timedelta(days=1),
+        endpoint.FAILING_AFTER / timedelta(days=1),
         gt=0,
         le=FAILING_DAYS_MAX,
         description="Days after which an endpoint that has answered no call with a 2xx counts as failing: it gets one "

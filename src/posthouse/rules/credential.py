@@ -1,5 +1,6 @@
 """Credentials: how secrets are generated, stored, presented and restricted, and who acts with them.
 
+Each operation declares the least role of a member that may call it, and the scopes that an API key needs for it.
 Operators are users who may see and change the whole installation. Only the command line makes a user an operator.
 """
 
@@ -14,7 +15,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple
 
-from posthouse.rules import limits
+from posthouse.rules import input_checks, limits
 from posthouse.rules.ids import SessionId, UserId
 from posthouse.rules.refusal import Code, Refusal, invalid
 
@@ -58,11 +59,23 @@ class Scope(StrEnum):
     ENDPOINTS = "endpoints"
 
 
+# Scopes for mail itself; all others are for the account, under /v1.
+FOR_MAIL: Final = frozenset({Scope.SEND, Scope.READ})
+
+
 class Role(StrEnum):
     OWNER = "owner"
     ADMIN = "admin"
     MEMBER = "member"
     VIEWER = "viewer"
+
+
+# Each role includes the permissions of those before it.
+_FROM_LEAST: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
+
+SECOND_FACTOR_REQUIRED: Final = (
+    "This account requires a second factor, and you have none: begin one with POST /v1/auth/totp."
+)
 
 
 # Secrets stay out of reprs, and so out of logs and tracebacks; usernames too, because users paste API keys there
@@ -112,6 +125,44 @@ def scopes(given: Sequence[str] | None) -> Sequence[Scope]:
     if wrong or not given:
         raise invalid(f"`scopes` has at least one of {', '.join(Scope)}, and no other.")
     return tuple([scope for scope in Scope if scope in given])
+
+
+def require_combination(mode: Mode, scopes: Sequence[Scope], domains: Sequence[str]) -> None:
+    """Refuse a key that would see more than its mode or its domains allow."""
+    others = [scope.value for scope in scopes if scope not in FOR_MAIL]
+    if others and mode is Mode.TEST:
+        raise invalid(f"`scopes`: a test key can only have `send` and `read`, not `{others[0]}`: make a live key.")
+    if others and domains:
+        raise invalid(
+            f"`sender_domains`: a key that is bound to domains can only have `send` and `read`, not `{others[0]}`."
+        )
+
+
+def sender_domains(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The domains that a key is bound to, as A-labels; none by default."""
+    if given is not None and len(given) > limits.KEY_DOMAINS_MAX:
+        raise invalid(f"`sender_domains` has at most {limits.KEY_DOMAINS_MAX} domains.")
+    return tuple(dict.fromkeys(input_checks.domain_name(name, "sender_domains") for name in given or ()))
+
+
+def parse_role(given: str) -> Role:
+    """The role with this name."""
+    if given not in list(Role):
+        raise invalid(f"`role` is one of {', '.join(Role)}.")
+    return Role(given)
+
+
+def role_includes(role: Role, needed: Role) -> bool:
+    return _FROM_LEAST.index(role) >= _FROM_LEAST.index(needed)
+
+
+def require_role(role: Role, needed: Role) -> None:
+    if not role_includes(role, needed):
+        article = "an" if needed.value[0] in "ao" else "a"
+        raise Refusal(
+            Code.FORBIDDEN,
+            f"This needs the role of {article} {needed.value}, and yours is {role.value}: ask an owner of the account.",
+        )
 
 
 def new_smtp_username(random: bytes) -> str:
@@ -268,7 +319,7 @@ class OperatorSession(NamedTuple):
     has_second_factor: bool
 
 
-def require(session: OperatorSession, now: datetime) -> None:
+def require_operator(session: OperatorSession, now: datetime) -> None:
     """Refuse a login that is not an operator's, and say what it lacks."""
     if not session.is_operator:
         raise Refusal(

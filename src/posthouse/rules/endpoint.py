@@ -2,6 +2,10 @@
 
 They receive the webhook's three events and others, with fields that the contract's body leaves out, and with the
 headers of Standard Webhooks 1.0. Every externally visible part of that is defined here.
+
+The URL of a webhook or of an endpoint may name a host that is not the customer's, or one that no longer exists. Until
+it answers with a 2xx, and again when all calls to it have failed for days, it gets one call at a time, at a low rate.
+Attempts are postponed because of that, never skipped.
 """
 
 import hmac
@@ -20,7 +24,9 @@ from posthouse.rules import event, ids, input_checks, limits
 from posthouse.rules.credential import Mode
 from posthouse.rules.event import EventType
 from posthouse.rules.message import TAG_SHAPE, Source, is_tag, read_metadata
+from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import invalid
+from posthouse.rules.search import time_bound
 
 
 class FurtherType(StrEnum):
@@ -46,6 +52,14 @@ PREVIOUS_VALID: Final = timedelta(hours=24)
 # Previous secrets of an endpoint at a time: each adds a signature to every call.
 PREVIOUS_MAX: Final = 4
 
+FAILING_AFTER: Final = timedelta(days=2)
+# A host that lets each call time out gets one call in 5 seconds; a host that refuses immediately gets no more. The
+# burst keeps the first events, and all attempts of a single event, on the contract's schedule.
+LIMITED_RATE: Final = Rate(1 / 5, 10)
+
+_LOWEST: Final = UUID(int=0)
+_HIGHEST: Final = UUID(int=2**128 - 1)
+
 SWITCHED_OFF: Final = "It was not sent: the operator of this service has switched endpoints off."
 
 ID_HEADER: Final = "webhook-id"
@@ -63,6 +77,32 @@ _FORBIDDEN: Final = frozenset(
     }
 )  # fmt: skip
 _FORBIDDEN_BEGINNINGS: Final = ("proxy-", "sec-", "webhook-", "x-forwarded-", "x-real-ip", "access-control-")
+
+
+class EndpointState(StrEnum):
+    NEW = "new"  # the URL has not answered with a 2xx yet
+    ANSWERING = "answering"
+    FAILING = "failing"  # all calls have failed for as long as the operator has set
+
+    @property
+    def is_limited(self) -> bool:
+        return self is not EndpointState.ANSWERING
+
+
+class WebhookStatus(StrEnum):
+    PENDING = "pending"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookFilters:
+    """Ids from `lowest` up to, not including, `before`; None means any status or type."""
+
+    status: WebhookStatus | None = None
+    type: str | None = None
+    lowest: UUID = _LOWEST
+    before: UUID = _HIGHEST
 
 
 class PreviousSecret(NamedTuple):
@@ -130,6 +170,35 @@ def filters(
         tuple(dict.fromkeys(tags or ())),
         None if mode is None else Mode(mode),
     )
+
+
+def webhook_filters(
+    status: str | None,
+    type_: str | None,
+    since: str | None,
+    until: str | None,
+    types: Sequence[str],
+) -> WebhookFilters:
+    """The filters as given by the client; a Refusal if one is invalid."""
+    if status is not None and status not in list(WebhookStatus):
+        raise invalid(f"`status` is one of {', '.join(WebhookStatus)}.")
+    if type_ is not None and type_ not in types:
+        raise invalid(f"`type` is one of {', '.join(types)}.")
+    return WebhookFilters(
+        None if status is None else WebhookStatus(status),
+        type_,
+        _LOWEST if since is None else time_bound("since", since),
+        _HIGHEST if until is None else time_bound("until", until),
+    )
+
+
+def state_of(
+    answered_at: datetime | None, failing_since: datetime | None, now: datetime, failing_after: timedelta
+) -> EndpointState:
+    """`answered_at` is the URL's first 2xx; `failing_since` the first failed call after its last 2xx."""
+    if failing_since is not None and now - failing_since >= failing_after:
+        return EndpointState.FAILING
+    return EndpointState.NEW if answered_at is None else EndpointState.ANSWERING
 
 
 def wants(filters: Filters, type_: str, facts: MailFacts) -> bool:

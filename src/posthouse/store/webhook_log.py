@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from posthouse.rules.endpoint import WebhookFilters
 from posthouse.rules.ids import AccountId, MessageId, lowest_id, recipient_id, time_of
-from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, Row, required
 from posthouse.store.statement import statement

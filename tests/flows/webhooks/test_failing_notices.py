@@ -9,7 +9,7 @@ from posthouse.flows.accept.service_mailer import ServiceMailer
 from posthouse.flows.shared.service_mail import NoServiceMail, ServiceMail
 from posthouse.flows.webhooks.failing_notices import FailingNotices
 from posthouse.rules.credential import Role
-from posthouse.rules.endpoint_state import FAILING_AFTER
+from posthouse.rules.endpoint import FAILING_AFTER
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.store import users
 from posthouse.store.users import UserRow

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, LIMITED, STOPPED
-from posthouse.rules.endpoint_state import FAILING_AFTER, LIMITED_RATE, EndpointState
+from posthouse.rules.endpoint import FAILING_AFTER, LIMITED_RATE, EndpointState
 from posthouse.rules.event import test_body as ping_body
 from posthouse.rules.retry import WEBHOOK
 from posthouse.store.delivery_outcomes import DeliveryResult

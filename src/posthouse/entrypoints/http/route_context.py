@@ -31,7 +31,7 @@ from posthouse.flows.operate.operators import Operators
 from posthouse.flows.shared.context import Flow
 from posthouse.flows.shared.principal import Caller, Member, Principal
 from posthouse.flows.shared.shared_database import count_for
-from posthouse.rules import role
+from posthouse.rules import credential
 from posthouse.rules.credential import Actor, Role, Scope
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -221,9 +221,9 @@ def _require_allowed(request: Request, member: Member) -> None:
         raise Refusal(Code.FORBIDDEN, "A read-only impersonation can change nothing: end it first.")
     if access.role is None:
         raise LookupError(f"{request.url.path} is for members, and names no role")
-    role.require(member.role, access.role)
+    credential.require_role(member.role, access.role)
     if member.lacks_second_factor and not access.is_own:
-        raise Refusal(Code.FORBIDDEN, role.SECOND_FACTOR_REQUIRED)
+        raise Refusal(Code.FORBIDDEN, credential.SECOND_FACTOR_REQUIRED)
 
 
 async def _check_member(request: Request, member: Member) -> None:

@@ -8,12 +8,11 @@ from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.principal import Caller, Member, Principal, Program
 from posthouse.flows.shared.shared_database import count_for
-from posthouse.rules import credential, role, token
-from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode, Role, Scope
+from posthouse.rules import credential, token
+from posthouse.rules.credential import FOR_MAIL, ApiKeySecret, BasicCredentials, BearerToken, Mode, Role, Scope
 from posthouse.rules.ids import SessionId
 from posthouse.rules.limits import AUTHORIZATION_CHARACTERS_MAX
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.scope import FOR_MAIL
 from posthouse.rules.token import Claims
 from posthouse.store.control_cache import CachedApiKey as KnownKey
 from posthouse.store.control_cache import CachedCredential, CachedMembership, ControlCache, Networks
@@ -89,7 +88,7 @@ class Admission(Flow):
                 if not credential.may_send(membership.role):
                     raise Refusal(Code.FORBIDDEN, "A viewer may not send mail: ask for the role of a member.")
                 if membership.lacks_second_factor:
-                    raise Refusal(Code.FORBIDDEN, role.SECOND_FACTOR_REQUIRED)
+                    raise Refusal(Code.FORBIDDEN, credential.SECOND_FACTOR_REQUIRED)
                 return _by_login(membership)
 
     async def password(self, username: str, password: str, peer: str) -> Principal:
@@ -130,7 +129,7 @@ class Admission(Flow):
             case BearerToken() as given:
                 membership, _ = await self._membership(given)
                 if membership.lacks_second_factor:
-                    raise _unauthorized(role.SECOND_FACTOR_REQUIRED)
+                    raise _unauthorized(credential.SECOND_FACTOR_REQUIRED)
                 return _by_login(membership)
 
     async def member(self, authorization: str | None) -> Member:
@@ -165,7 +164,7 @@ class Admission(Flow):
         session = await self._control_cache.operator_session(impersonation.session_id, impersonation.user_id, now)
         if session is None:
             raise _unauthorized("The impersonation is over, since the operator logged out.")
-        credential.require(session, now)
+        credential.require_operator(session, now)
         return Member(
             impersonation.account_id,
             impersonation.user_id,

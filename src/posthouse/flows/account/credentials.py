@@ -12,7 +12,7 @@ from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.new_credential import CredentialGenerator
 from posthouse.flows.shared.new_credential import NewCredential as NewCredential
 from posthouse.flows.shared.page import Page, id_position, page_of
-from posthouse.rules import credential, ids, input_checks, limits, scope
+from posthouse.rules import credential, ids, input_checks, limits
 from posthouse.rules.credential import Actor, Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -145,7 +145,7 @@ class Credentials(Flow):
         networks = input_checks.networks(allowed_networks)
         if not scopes:
             raise invalid(f"`scopes` is empty: a key has at least one of {', '.join(Scope)}.")
-        scope.require_combination(mode, scopes, sender_domains)
+        credential.require_combination(mode, scopes, sender_domains)
         now = self._clock.now()
         if expires_at is not None and expires_at <= now:
             raise invalid("`expires_at`: the key would expire before it exists: give a future time.")
@@ -174,7 +174,7 @@ class Credentials(Flow):
                 revoked_at=None,
                 may_send=Scope.SEND in scopes,
                 allowed_networks=networks,
-                other_scopes=tuple([given for given in scopes if given not in scope.FOR_MAIL]),
+                other_scopes=tuple([given for given in scopes if given not in credential.FOR_MAIL]),
                 sender_domains=sender_domains,
             )
             made = await self._add_key(tx, like, now)

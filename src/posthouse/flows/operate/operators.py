@@ -88,7 +88,7 @@ class Operators(Flow):
             async with self._database.connection() as connection:
                 session = await sessions.of_operator(connection, claims.session_id, claims.user_id, now)
             if session is not None:
-                credential.require(session, now)
+                credential.require_operator(session, now)
                 return session
         raise Refusal(Code.UNAUTHORIZED, "This needs the token of an operator's login: POST /v1/auth/login gives one.")
 

@@ -16,17 +16,15 @@ from posthouse.flows.shared.context import Context, Flow, new_id
 from posthouse.flows.shared.page import Page, id_position
 from posthouse.flows.shared.shares import Rates
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.rules import credential, endpoint, endpoint_state, event, ids, limits
+from posthouse.rules import credential, endpoint, event, ids, limits
 from posthouse.rules.credential import Actor
-from posthouse.rules.endpoint import Filters, PreviousSecret
-from posthouse.rules.endpoint_state import EndpointState
+from posthouse.rules.endpoint import EndpointState, Filters, PreviousSecret, WebhookFilters
 from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.search import time_bound
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.rules.webhook_filters import WebhookFilters
 from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.store import endpoint_events, endpoints, webhook_log
 from posthouse.store.audit_log import Detail
@@ -113,7 +111,7 @@ class Endpoints(Flow):
         *,
         tickets: Tickets | None,
         check: Callable[[str], WebhookTarget],
-        failing_after: timedelta = endpoint_state.FAILING_AFTER,
+        failing_after: timedelta = endpoint.FAILING_AFTER,
         is_on: bool = True,
     ) -> None:
         """`check` raises a Refusal for a URL that is not allowed. Without `tickets`, deliveries are due now.
@@ -146,7 +144,7 @@ class Endpoints(Flow):
 
     def state(self, found: Endpoint) -> EndpointState:
         now = self._clock.now()
-        return endpoint_state.state_of(found.answered_at, found.failing_since, now, self._failing_after)
+        return endpoint.state_of(found.answered_at, found.failing_since, now, self._failing_after)
 
     async def health(self, found: Endpoint) -> EndpointHealth:
         """The calls of the last day."""

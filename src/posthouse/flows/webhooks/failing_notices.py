@@ -12,7 +12,7 @@ import structlog
 
 from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.service_mail import ServiceMail
-from posthouse.rules import endpoint_state, ids, service_text
+from posthouse.rules import endpoint, ids, service_text
 from posthouse.rules.alert import AlertKind
 from posthouse.rules.credential import SERVICE
 from posthouse.rules.ids import AccountId
@@ -31,7 +31,7 @@ class FailingNotices(Flow):
         context: Context,
         *,
         service_mail: ServiceMail,
-        failing_after: timedelta = endpoint_state.FAILING_AFTER,
+        failing_after: timedelta = endpoint.FAILING_AFTER,
     ) -> None:
         super().__init__(context)
         self._service_mail = service_mail

@@ -3,7 +3,7 @@
 Claim, send, record, as with mail. The attempt is counted at the claim; the same stored bytes are signed again each
 time. Each account has its own limits of running and waiting requests, so that an endpoint that hangs delays no other
 account. Its endpoints share them, so that none of them delays the others for long. An endpoint that is
-new or failing gets one call at a time, at a low rate (`rules.endpoint_state`). The rate belongs to the account, and is
+new or failing gets one call at a time, at a low rate (`rules.endpoint`). The rate belongs to the account, and is
 kept in this process's memory, since one process at a time reads an account's tickets.
 """
 
@@ -27,10 +27,9 @@ from posthouse.flows.shared.worker_lease import SendPermit, WorkerLease
 from posthouse.flows.webhooks import claim_store
 from posthouse.flows.webhooks.claim_store import WebhookClaimStore
 from posthouse.flows.webhooks.failing_notices import FailingNotices
-from posthouse.rules import endpoint, endpoint_state, event, ids, retry
+from posthouse.rules import endpoint, event, ids, retry
 from posthouse.rules.claim import WORKER_LEASE, BatchDelay
-from posthouse.rules.endpoint import PreviousSecret
-from posthouse.rules.endpoint_state import LIMITED_RATE, EndpointState
+from posthouse.rules.endpoint import LIMITED_RATE, EndpointState, PreviousSecret
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
@@ -144,7 +143,7 @@ class WebhookPolicy:
 
     retries: Schedule = retry.WEBHOOK
     worker_lease: timedelta = WORKER_LEASE
-    failing_after: timedelta = endpoint_state.FAILING_AFTER
+    failing_after: timedelta = endpoint.FAILING_AFTER
     calls_max: int = CALLS_MAX
     waiting_max: int = WAITING_MAX
     with_endpoints: bool = True
@@ -351,7 +350,7 @@ class WebhookSender:
         if not claimed.is_for_webhook and not self._policy.with_endpoints:
             return WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=endpoint.SWITCHED_OFF)
         now = self._clock.now()
-        state = endpoint_state.state_of(claimed.answered_at, claimed.failing_since, now, self._policy.failing_after)
+        state = endpoint.state_of(claimed.answered_at, claimed.failing_since, now, self._policy.failing_after)
         destination.is_limited = state.is_limited and claimed.url != destination.answering_url
         if destination.is_limited:
             async with destination.turn:

@@ -22,7 +22,7 @@ from posthouse.entrypoints.http.shapes import (
 )
 from posthouse.flows.account.credentials import Credentials
 from posthouse.flows.shared.principal import Member
-from posthouse.rules import credential, ids, input_checks, limits, scope
+from posthouse.rules import credential, ids, input_checks, limits
 from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.input_checks import NAME_CHARACTERS_MAX, NETWORKS_MAX
 
@@ -293,7 +293,7 @@ async def create_key(member: Member, body: KeyRequest, credentials: Credentials)
         scopes=credential.scopes(body.scopes),
         given_credential=body.credential_id,
         allowed_networks=body.allowed_networks or (),
-        sender_domains=scope.sender_domains(body.sender_domains),
+        sender_domains=credential.sender_domains(body.sender_domains),
         expires_at=None if body.expires_at is None else input_checks.moment("expires_at", body.expires_at),
     )
     return NewKeyResponse.of(made)

@@ -28,8 +28,7 @@ from posthouse.flows.webhooks.endpoints import Endpoint as EndpointRow
 from posthouse.flows.webhooks.endpoints import Endpoints, EndpointWish, Replayed
 from posthouse.rules import endpoint, event, ids, limits
 from posthouse.rules.credential import Mode, Role, Scope
-from posthouse.rules.endpoint_state import EndpointState
-from posthouse.rules.webhook_filters import WebhookStatus, webhook_filters
+from posthouse.rules.endpoint import EndpointState, WebhookStatus, webhook_filters
 from posthouse.rules.webhook_url import URL_CHARACTERS_MAX
 
 router = Operations("Endpoints", Scope.ENDPOINTS)

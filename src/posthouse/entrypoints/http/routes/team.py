@@ -27,7 +27,7 @@ from posthouse.entrypoints.http.shapes import (
 from posthouse.flows.account.exports import Exports
 from posthouse.flows.account.team import AuditLogEntry, Team
 from posthouse.flows.shared.principal import Member as LoggedInMember
-from posthouse.rules import ids, limits, role
+from posthouse.rules import credential, ids, limits
 from posthouse.rules.credential import Role
 from posthouse.rules.search import audit_log_filters
 
@@ -214,7 +214,7 @@ async def change_member_role(
     member: LoggedInMember, user_id: _MemberId, body: MemberRoleRequest, team: Team
 ) -> MemberResponse:
     """Change a member's role; the last owner can't be changed"""
-    changed = await team.change_role(member.account_id, user_id, role.parse_role(body.role), member.actor)
+    changed = await team.change_role(member.account_id, user_id, credential.parse_role(body.role), member.actor)
     return MemberResponse(member=Member.of(changed))
 
 
@@ -245,7 +245,7 @@ async def list_invitations(
 @router.post("/v1/invitations", Role.OWNER, stores=True, status=201, errors=(409,))
 async def invite_member(member: LoggedInMember, body: InvitationRequest, team: Team) -> InvitationCreatedResponse:
     """Email a person an invitation, whose link works once, within 7 days"""
-    made = await team.invite_by_mail(member.account_id, body.email, role.parse_role(body.role), member.actor)
+    made = await team.invite_by_mail(member.account_id, body.email, credential.parse_role(body.role), member.actor)
     return InvitationCreatedResponse(invitation=Invitation.of(made))
 
 
