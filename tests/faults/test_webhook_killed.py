@@ -32,6 +32,12 @@ WORKERS = 8
 # More than there are shards, so that every worker has something to do.
 ACCOUNTS = 32
 FEED_SECONDS = 0.4
+# A machine that stood still let a look-up or a call time out; its next attempt need not wait for minutes.
+_RETRY_AT_ONCE = """
+UPDATE webhook_schedule SET next_at = now() WHERE ctid = ANY(ARRAY(
+    SELECT s.ctid FROM webhook_schedule s JOIN webhook_deliveries d USING (account_id, id)
+    WHERE s.next_at = d.next_attempt_at AND s.next_at > now() FOR NO KEY UPDATE OF s SKIP LOCKED))
+"""
 KILLED_SECONDS_MAX = 2 * HANG_SECONDS
 
 
@@ -87,6 +93,12 @@ async def test_after_twenty_kills_every_event_was_sent_and_none_changed(
                 await _kill_and_compare(processes, webhook_receiver, forked, random.Random(seed))
 
 
+async def _unsent(pool: Any) -> int:
+    await pool.execute(_RETRY_AT_ONCE)
+    number: int = await pool.fetchval("SELECT count(*) FROM webhook_schedule")
+    return number
+
+
 async def _open(pool: Any) -> list[dict[str, Any]]:
     """Some of the events that are not sent yet, and why."""
     rows = await pool.fetch(
@@ -121,12 +133,7 @@ async def _kill_and_compare(
         late = time.monotonic() - began_at > KILLED_SECONDS_MAX
         assert not late, f"{killer.kills} kills, {len(webhook_receiver.requests)} calls; {forked.said(forked.alive[0])}"
     killed_at = time.monotonic()
-    await eventually(
-        lambda: pool.fetchval("SELECT count(*) FROM webhook_schedule"),
-        lambda number: number == 0,
-        every=0.25,
-        or_say=lambda: _open(pool),
-    )
+    await eventually(lambda: _unsent(pool), lambda number: number == 0, every=0.25, or_say=lambda: _open(pool))
     ended_at = time.monotonic()
 
     secrets = {account.path: account.secret for account in made}

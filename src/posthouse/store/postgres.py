@@ -222,7 +222,11 @@ class Database:
             timeout=CONNECT_SECONDS_MAX * timeout_factor,
             command_timeout=statement_seconds_max + _ANSWER_SECONDS_MORE,
             max_inactive_connection_lifetime=60,
-            server_settings={**SETTINGS, "statement_timeout": str(int(statement_seconds_max * 1000))},
+            server_settings={
+                **SETTINGS,
+                "lock_timeout": str(int(LOCK_MILLISECONDS_MAX * timeout_factor)),
+                "statement_timeout": str(int(statement_seconds_max * 1000)),
+            },
             init=check,
             reset=_no_reset,
         )
