@@ -12,8 +12,10 @@ from posthouse.flows.operate.erasing import Erasing
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.shared.principal import Program
 from posthouse.rules import ids
+from posthouse.rules.endpoint import Filters
 from posthouse.rules.erasure import ERASED, ErasureKey, ErasurePhase
 from posthouse.rules.ids import AccountId, ApiKeyId
+from posthouse.store import endpoints
 from tests.support.accept_flow import Sender, new_sender
 from tests.support.context import context
 from tests.support.database_checks import database_faults
@@ -21,6 +23,7 @@ from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.maintenance import new_maintenance
 from tests.support.operator_client import Operator
 from tests.support.secrets_left import copies_of, dump
+from tests.support.webhook_steps import URL
 
 KEYS: Final = (ErasureKey(b"second:", b"k" * 32), ErasureKey(b"", b"o" * 32))
 LOCAL: Final = "quince.lovelace"
@@ -75,6 +78,9 @@ async def erasure_flow(database_url: str, operator: Operator) -> AsyncIterator[E
         database, clock = flow.steps.database, flow.clock
         sender = await new_sender(operator, "erasing")
         await flow.steps.accept_flow.control_cache.forget_changes()
+        async with database.transaction() as tx:
+            account_id, delivered = AccountId(sender.account_id), Filters(("email.delivered",))
+            await endpoints.save(tx, account_id, uuid4(), URL, delivered, True, b"sealed", clock.now())
         yield ErasureFlow(
             flow,
             sender,
@@ -123,7 +129,7 @@ async def check(erasure_flow: ErasureFlow, database_url: str, messages: int, day
     )
     assert await database_faults(database_url) == {}
 
-    later = await erasure_flow.sends("later", [EMAIL])
+    later = await erasure_flow.sends("later", [SPELLINGS[1]])
     await flow.run_due()
     assert await flow.statuses(later) == ["bounced"]
     assert sum(EMAIL in mail.recipient.lower() for mail in flow.receiver.accepted) == arrived
@@ -133,3 +139,19 @@ async def test_an_address_is_erased_from_all_tables_and_gets_no_mail(
     erasure_flow: ErasureFlow, database_url: str
 ) -> None:
     await check(erasure_flow, database_url, messages=12, days=3)
+
+
+async def test_mail_that_was_tried_is_not_cancelled_but_erased_after_its_end(erasure_flow: ErasureFlow) -> None:
+    flow, erasing = erasure_flow.flow, erasure_flow.erasing
+    tried = await erasure_flow.sends("tried", ["greylist@example.org"])
+    await flow.run_due()
+    assert await flow.statuses(tried) == ["deferred"]
+    erasure = await erasure_flow.erasures.begin(erasure_flow.caller, "greylist@example.org")
+    for _ in range(5):
+        await erasure_flow.index()
+        await erasing.step()
+        flow.clock.advance(seconds=30)
+    assert (await erasure_flow.shown(erasure)).phase is ErasurePhase.MESSAGES
+    done = await erasure_flow.finish(erasure)
+    assert (done.cancelled, done.erased) == (0, 1)
+    assert await flow.statuses(tried) == ["bounced"]
