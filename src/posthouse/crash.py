@@ -111,20 +111,20 @@ POINTS: Final = frozenset(
 )
 
 
-def _die() -> None:
+def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 _armed: str | None = None
 _passes_left = 0
-_end: Callable[[], None] = _die
+_end: Callable[[], None] = _kill_process
 
 
 class UnknownPoint(ValueError):  # noqa: N818 (reads as what it says)
     """The environment variable doesn't name a crash point."""
 
 
-def arm(given: str | None, end: Callable[[], None] = _die) -> None:
+def arm(given: str | None, end: Callable[[], None] = _kill_process) -> None:
     """Read the variable's value: a point's name, and after a colon the number of the pass at which to die.
 
     `end` replaces the death of the process: a simulation ends only the simulated process.

@@ -110,5 +110,5 @@ def test_what_it_remembers_is_bounded() -> None:
         branch = Branch(ALICE, f"d{number}.example.net")
         assert evidence.refused(branch, MessageId(UUID(int=number)), DeliveryFeedback.SLOW, 0.0) is Extent.BRANCH
         evidence.sent(AccountId(UUID(int=number)), 0.0)
-    assert sum(map(len, evidence._said.values())) <= 100
+    assert sum(map(len, evidence._refusals.values())) <= 100
     assert len(evidence._senders) <= 2

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from posthouse.rules.restore import WITNESSES_WITHIN, Continuity, NotedTime, TimelineFound, judge
+from posthouse.rules.restore import CONFIRMATION_MAX, Continuity, NotedTime, TimelineFound, judge
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOTED = NotedTime(NOON, 1)
 EARLIER = NotedTime(NOON - timedelta(seconds=5), 1)
-NOW, LONG = timedelta(0), WITNESSES_WITHIN
+NOW, LONG = timedelta(0), CONFIRMATION_MAX
 
 
 @pytest.mark.parametrize(

@@ -162,4 +162,4 @@ def test_notes_and_reasons_have_their_bounds() -> None:
             suppression.checked_note(bad)
     for bad in ("", "x" * 201, "a\nb"):
         with pytest.raises(Refusal, match="`reason`"):
-            suppression.checked_why(bad)
+            suppression.checked_reason(bad)

@@ -30,7 +30,7 @@ NOT_AN_ACCOUNTS = (
     "backlog._LEASED",
     "backlog._LATER",
     "backlog._CLAIMED",
-    "backlog._WALK",
+    "backlog._DISABLE",
     "backlog._SHARES",
 )
 STATEMENTS = {
@@ -152,7 +152,7 @@ async def test_what_waits_is_counted_along_the_key_however_much_it_is(database: 
     async with database.connection() as connection:
         await connection.execute("ANALYZE delivery_schedule")
         async with connection.transaction():
-            await connection.execute(backlog._WALK_THE_KEY)
+            await connection.execute(backlog._DISABLE_BITMAP_SCANS)
             await connection.execute(f"PREPARE shown AS {backlog._WAITING}")
             rows = await connection.fetch(f"EXPLAIN EXECUTE shown('{uuid4()}')")
             await connection.execute("DEALLOCATE shown")

@@ -196,7 +196,7 @@ def _grouped(parts: list[ServicePart], processes: int, in_memory: bool) -> list[
 
 def _raise_file_limit(given: "Settings", parts: Sequence[ServicePart]) -> None:
     """Every connection is an open file. Without free files, clients hang instead of being asked to try later."""
-    from posthouse.compose.outside_checks import FILES_BESIDE, files_needed
+    from posthouse.compose.outside_checks import OTHER_FILES, files_needed
 
     _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems call it unlimited, and mean less
@@ -212,7 +212,7 @@ def _raise_file_limit(given: "Settings", parts: Sequence[ServicePart]) -> None:
         needed = needs.get(name, 0)
         if allowed != resource.RLIM_INFINITY and allowed < needed:
             fail(
-                f"{part} may have {needed - FILES_BESIDE} connections ({name}), and this process may have only "
+                f"{part} may have {needed - OTHER_FILES} connections ({name}), and this process may have only "
                 f"{allowed} files open: allow it {needed} (LimitNOFILE= in systemd, `ulimit -Hn`), or lower {name}"
             )
 

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from posthouse.flows.account.erasures import Erasures
     from posthouse.flows.account.exports import Exports
     from posthouse.flows.account.live import Live, NextMessage
-    from posthouse.flows.account.login_links import LoginLinks
+    from posthouse.flows.account.login_tokens import LoginLinks, PasswordReset
     from posthouse.flows.account.message_changes import MessageChanges
     from posthouse.flows.account.message_detail import MessageDetail
     from posthouse.flows.account.message_search import MessageSearch
-    from posthouse.flows.account.password_reset import PasswordReset
     from posthouse.flows.account.passwords import Passwords
     from posthouse.flows.account.resends import Resends
     from posthouse.flows.account.sessions import Sessions
@@ -79,7 +78,7 @@ COMMAND_CONNECTIONS_MAX: Final = 2
 FlowT = TypeVar("FlowT")
 
 
-class _Plain(cached_property[FlowT]):
+class _ContextFlow(cached_property[FlowT]):
     """A flow that needs only the context: its module in `posthouse.flows`, whose class has the attribute's name."""
 
     def __init__(self, module: str) -> None:
@@ -269,15 +268,15 @@ class Flows:
 
     # An account.
 
-    credentials: "_Plain[Credentials]" = _Plain("account.credentials")
-    erasures: "_Plain[Erasures]" = _Plain("account.erasures")
-    event_feed: "_Plain[EventFeed]" = _Plain("webhooks.event_feed")
-    live: "_Plain[Live]" = _Plain("account.live")
-    message_search: "_Plain[MessageSearch]" = _Plain("account.message_search")
-    passwords: "_Plain[Passwords]" = _Plain("account.passwords")
-    resends: "_Plain[Resends]" = _Plain("account.resends")
-    templates: "_Plain[Templates]" = _Plain("account.templates")
-    unsubscribe: "_Plain[Unsubscribe]" = _Plain("inbound.unsubscribe")
+    credentials: "_ContextFlow[Credentials]" = _ContextFlow("account.credentials")
+    erasures: "_ContextFlow[Erasures]" = _ContextFlow("account.erasures")
+    event_feed: "_ContextFlow[EventFeed]" = _ContextFlow("webhooks.event_feed")
+    live: "_ContextFlow[Live]" = _ContextFlow("account.live")
+    message_search: "_ContextFlow[MessageSearch]" = _ContextFlow("account.message_search")
+    passwords: "_ContextFlow[Passwords]" = _ContextFlow("account.passwords")
+    resends: "_ContextFlow[Resends]" = _ContextFlow("account.resends")
+    templates: "_ContextFlow[Templates]" = _ContextFlow("account.templates")
+    unsubscribe: "_ContextFlow[Unsubscribe]" = _ContextFlow("inbound.unsubscribe")
 
     @cached_property
     def alerts(self) -> "Alerts":
@@ -329,7 +328,7 @@ class Flows:
 
     @cached_property
     def login_links(self) -> "LoginLinks":
-        from posthouse.flows.account.login_links import LoginLinks
+        from posthouse.flows.account.login_tokens import LoginLinks
 
         return LoginLinks(self.context, passwords=self.passwords, sessions=self.sessions)
 
@@ -358,7 +357,7 @@ class Flows:
 
     @cached_property
     def password_reset(self) -> "PasswordReset":
-        from posthouse.flows.account.password_reset import PasswordReset
+        from posthouse.flows.account.login_tokens import PasswordReset
 
         return PasswordReset(
             self.context,
@@ -410,10 +409,10 @@ class Flows:
 
     # What operators do.
 
-    message_lookup: "_Plain[MessageLookup]" = _Plain("operate.message_lookup")
-    operators: "_Plain[Operators]" = _Plain("operate.operators")
-    relays: "_Plain[Relays]" = _Plain("operate.relays")
-    sending_addresses: "_Plain[SendingAddresses]" = _Plain("operate.sending_addresses")
+    message_lookup: "_ContextFlow[MessageLookup]" = _ContextFlow("operate.message_lookup")
+    operators: "_ContextFlow[Operators]" = _ContextFlow("operate.operators")
+    relays: "_ContextFlow[Relays]" = _ContextFlow("operate.relays")
+    sending_addresses: "_ContextFlow[SendingAddresses]" = _ContextFlow("operate.sending_addresses")
 
     @cached_property
     def accounts(self) -> "Accounts":
@@ -504,10 +503,10 @@ class Flows:
 
     # What the service does on its own.
 
-    erasing: "_Plain[Erasing]" = _Plain("operate.erasing")
-    provider_delays: "_Plain[ProviderDelays]" = _Plain("operate.usage_counter")
-    search_indexer: "_Plain[SearchIndexer]" = _Plain("operate.search_indexer")
-    usage_counter: "_Plain[UsageCounter]" = _Plain("operate.usage_counter")
+    erasing: "_ContextFlow[Erasing]" = _ContextFlow("operate.erasing")
+    provider_delays: "_ContextFlow[ProviderDelays]" = _ContextFlow("operate.usage_counter")
+    search_indexer: "_ContextFlow[SearchIndexer]" = _ContextFlow("operate.search_indexer")
+    usage_counter: "_ContextFlow[UsageCounter]" = _ContextFlow("operate.usage_counter")
 
     @cached_property
     def address_check(self) -> "AddressCheck":

@@ -11,14 +11,14 @@ from posthouse.flows.operate.outside_checks import OutsideChecks, OutsideSetting
 from posthouse.wire.dns import Resolver, system_name_servers
 
 # Open files of a process besides its connections: pools, files, logs.
-FILES_BESIDE: Final = 100
+OTHER_FILES: Final = 100
 
 
 def files_needed(settings: Settings) -> dict[str, int]:
     """How many open files a part needs, by the setting that decides it."""
     return {
-        "smtp.connections_max": settings.smtp.connections_max + FILES_BESIDE,
-        "delivery.sessions_max": settings.delivery.sessions_max + FILES_BESIDE,
+        "smtp.connections_max": settings.smtp.connections_max + OTHER_FILES,
+        "delivery.sessions_max": settings.delivery.sessions_max + OTHER_FILES,
     }
 
 

@@ -55,7 +55,7 @@ class Purpose(StrEnum):
     FLEET = "fleet"
 
 
-_HEADS: Final = {
+_PURPOSE_COMMENTS: Final = {
     Purpose.LAPTOP: "For a laptop: no mail leaves, and new accounts have no daily limit.",
     Purpose.SERVER: "For one server, behind a proxy on the same machine that terminates TLS. Check, in this "
     "order: service.hostname, http.public_url, smtp.tls_certificate_file, inbound.return_path_domain.",
@@ -93,7 +93,7 @@ def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL, p
         ("secrets", "seal_keys"): secrets.seal_keys,
         ("secrets", "seal_key_active"): secrets.seal_key_active,
     }
-    parts = [_HEAD, *([_comment(_HEADS[purpose]) + "\n"] if purpose else [])]
+    parts = [_HEAD, *([_comment(_PURPOSE_COMMENTS[purpose]) + "\n"] if purpose else [])]
     for name, section in section_types().items():
         own = {setting: value for (of, setting), value in given.items() if of == name}
         parts += [f"{_comment(section.__doc__)}\n[{name}]\n", *_section_toml(section, own)]

@@ -30,13 +30,13 @@ _replace_ids: Final = re.compile(r"\bcid:([^\s\"'<>()]{1,255})", re.IGNORECASE).
 PARTS_MAX: Final = 200
 NAME_CHARACTERS_MAX: Final = 255
 # Fields that identify a message or control replies; the others are in the content.
-OF_NOTE: Final = frozenset(
+NOTABLE_FIELDS: Final = frozenset(
     {
         "date", "from", "sender", "reply-to", "to", "cc", "message-id", "in-reply-to", "references", "auto-submitted",
         "precedence", "list-id", "list-unsubscribe", "list-unsubscribe-post", "feedback-id",
     }
 )  # fmt: skip
-_OF_NOTE_MAX: Final = 50
+_NOTABLE_FIELDS_MAX: Final = 50
 
 _section: Final = re.compile(r"(filename|name)\*(?:(\d{1,3})(\*)?)?\Z").match
 
@@ -151,7 +151,9 @@ def header_fields(raw: bytes) -> tuple[HeaderField, ...]:
 
 
 def notable_fields(raw: bytes) -> tuple[HeaderField, ...]:
-    return tuple(islice((field for field in header_fields(raw) if field.name.lower() in OF_NOTE), _OF_NOTE_MAX))
+    return tuple(
+        islice((field for field in header_fields(raw) if field.name.lower() in NOTABLE_FIELDS), _NOTABLE_FIELDS_MAX)
+    )
 
 
 def _data_url(picture: Picture) -> str:

@@ -41,7 +41,7 @@ class Extent(Enum):
 
 
 @dataclass(slots=True)
-class _Said:
+class _Refusals:
     at: float
     # The newest messages that were refused.
     message_ids: tuple[MessageId, ...]
@@ -50,11 +50,11 @@ class _Said:
 class Evidence:
     """The evidence about one lane; `now` is a monotonic time in seconds."""
 
-    __slots__ = ("_lane", "_said", "_senders", "_used")
+    __slots__ = ("_lane", "_refusals", "_senders", "_used")
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
-        self._said: dict[DeliveryFeedback, OrderedDict[Branch, _Said]] = {}
+        self._refusals: dict[DeliveryFeedback, OrderedDict[Branch, _Refusals]] = {}
         # The last two accounts that sent, and when.
         self._senders: dict[AccountId, float] = {}
         # Each message counts as evidence once.
@@ -71,24 +71,24 @@ class Evidence:
         """What this refusal is about, together with similar ones. Refusals that taught the lane are not used again."""
         if message_id in self._used:
             return Extent.BRANCH
-        said = self._said.setdefault(served, OrderedDict())
+        said = self._refusals.setdefault(served, OrderedDict())
         _note(said, branch, message_id, now)
         if not self._is_enough(said, now):
             return Extent.BRANCH
-        del self._said[served]
+        del self._refusals[served]
         self._used.update({used: None for one in said.values() for used in one.message_ids})
         while len(self._used) > USED_MAX:
             self._used.popitem(last=False)
         return Extent.LANE if len(said) > 1 else Extent.LANE_OF_BRANCH
 
-    def _is_enough(self, said: Mapping[Branch, _Said], now: float) -> bool:
+    def _is_enough(self, said: Mapping[Branch, _Refusals], now: float) -> bool:
         if not is_provider(self._lane):
             return self._are_several(said, now)
         own = {branch: one for branch, one in said.items() if lane_by_name(branch.destination) == self._lane}
         domains = {_registered(branch.destination) for branch in said}
         return self._are_several(own, now) or (len(domains) >= DOMAINS_MIN and self._are_several(said, now))
 
-    def _are_several(self, spoken: Mapping[Branch, _Said], now: float) -> bool:
+    def _are_several(self, spoken: Mapping[Branch, _Refusals], now: float) -> bool:
         messages = {message_id for said in spoken.values() for message_id in said.message_ids}
         accounts = {branch.account_id for branch in spoken}
         if len(messages) < MESSAGES_MIN or not accounts:
@@ -97,12 +97,12 @@ class Evidence:
         return not others or len(accounts) >= ACCOUNTS_MIN
 
 
-def _note(said: OrderedDict[Branch, _Said], branch: Branch, message_id: MessageId, now: float) -> None:
+def _note(said: OrderedDict[Branch, _Refusals], branch: Branch, message_id: MessageId, now: float) -> None:
     while said and next(iter(said.values())).at <= now - TOGETHER_SECONDS:
         said.popitem(last=False)
     before = said.pop(branch, None)
     others = () if before is None else tuple([known for known in before.message_ids if known != message_id])
-    said[branch] = _Said(now, (*others, message_id)[-MESSAGES_MIN:])
+    said[branch] = _Refusals(now, (*others, message_id)[-MESSAGES_MIN:])
     if len(said) > BRANCHES_MAX:
         said.popitem(last=False)
 

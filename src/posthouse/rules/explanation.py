@@ -19,7 +19,7 @@ _AUTOMATIC: Final = "Nothing to do: it continues automatically."
 _OPERATOR: Final = "Ask the operator of this service to look into it; give the message's id."
 
 # Reasons that end a message which was never tried, or whose headline already says that it was given up.
-_FINAL_BY_THEMSELVES: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.CANCELLED, R.ACCOUNT_SUSPENDED})
+_NEED_NO_PREFIX: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.CANCELLED, R.ACCOUNT_SUSPENDED})
 _GIVEN_UP: Final = "Given up after repeated tries: "
 _TRIED_AGAIN: Final = "Nothing for now: it is tried again automatically. If that doesn't help: "
 
@@ -417,7 +417,7 @@ def explain_result(outcome: str | None, reason: DeliveryReason) -> Explanation:
         return Explanation(reason, headline, cause, what_to_do)
     if outcome == "deferred":
         return Explanation(reason, headline, cause, _TRIED_AGAIN + _continued(what_to_do))
-    if outcome == "failed" and reason not in _FINAL_BY_THEMSELVES:
+    if outcome == "failed" and reason not in _NEED_NO_PREFIX:
         return Explanation(reason, _GIVEN_UP + _continued(headline), cause, what_to_do)
     return Explanation(reason, headline, cause, what_to_do)
 

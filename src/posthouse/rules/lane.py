@@ -422,13 +422,13 @@ class Lane:
         excess = full_at - now - interval * self._burst(per_second)
         # Sums of floating-point seconds are not exact; a microsecond is not worth a wait.
         if excess > 1e-6:
-            self._pace.want_more()
+            self._pace.note_demand()
             return Later(excess)
         self._full_at = full_at
         self._in_use += 1
         return Slot(self._era)
 
-    def untake(self) -> None:
+    def undo_take(self) -> None:
         """Return the slot that was just taken, unused."""
         if self._in_use == 0:
             raise ValueError("a slot was released that was not taken")
@@ -440,7 +440,7 @@ class Lane:
     ) -> LimitChange | None:
         """End the message's turn. Returns the limit change that its result caused, if any."""
         if served is DeliveryFeedback.NOT_SENT:
-            self.untake()
+            self.undo_take()
             return None
         was_full = self._in_use >= self.connections
         self._end_turn()

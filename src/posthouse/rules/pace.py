@@ -46,7 +46,7 @@ class Pace:
     def per_second(self) -> float:
         return self.learned.per_second * self.share
 
-    def want_more(self) -> None:
+    def note_demand(self) -> None:
         """A message had to wait for the rate."""
         self._wants_more = True
 

@@ -37,15 +37,15 @@ HOLD_HOURS: Final = 4.0
 # Messages that were held by one block are not all tried at the same moment after it.
 SPREAD: Final = 0.1
 _BEFORE_RECIPIENTS: Final = frozenset({Stage.GREETING, Stage.EHLO, Stage.MAIL})
-_OURS: Final = frozenset({Scope.ADDRESS, Scope.NETWORK})
+_OWN_SCOPES: Final = frozenset({Scope.ADDRESS, Scope.NETWORK})
 
 # Bounds of mail over a second address:
 TRIES_MAX: Final = 2
 PER_MINUTE_MAX: Final = 20
 # A part of the mail that the second address brought to the same lane in the last hour.
 PART_MAX: Final = 0.05
-AGAIN_SECONDS: Final = 1.0
-AGAIN_SPREAD: Final = 3.0
+RETRY_SECONDS: Final = 1.0
+RETRY_SPREAD_SECONDS: Final = 3.0
 # Two addresses that are blocked within this time end rerouting.
 SECOND_BLOCK_WITHIN: Final = timedelta(hours=1)
 ENDED_FOR: Final = timedelta(hours=24)
@@ -84,7 +84,7 @@ def is_block(result: AttemptResult | None, reply_signal: ReplySignal | None) -> 
         and reply_signal is not None
         and reply_signal.kind is ReplySignalKind.BLOCK
         and bool(reply_signal.scopes)
-        and reply_signal.scopes <= _OURS
+        and reply_signal.scopes <= _OWN_SCOPES
     )
 
 
@@ -106,7 +106,8 @@ def hold(
 def second_try(*, now: datetime, random: float, hours: float, bounce_at: datetime | None, source: str) -> Hold:
     """Try it over the second address in a moment."""
     ends_at = bounce_at or now + timedelta(hours=hours)
-    return Hold(min(now + timedelta(seconds=AGAIN_SECONDS + AGAIN_SPREAD * random), ends_at), ends_at, source)
+    again_at = now + timedelta(seconds=RETRY_SECONDS + RETRY_SPREAD_SECONDS * random)
+    return Hold(min(again_at, ends_at), ends_at, source)
 
 
 def second_address(first: str, others: Iterable[tuple[str, int]], rerouted: Rerouted) -> str | None:

@@ -15,7 +15,7 @@ RESTORE: Final = "restore"
 # Each process notes service time every five seconds, so the newest mail may be this much younger than the last note.
 NOTED_WITHIN: Final = timedelta(seconds=10)
 # How long processes that ran before a promotion have to confirm that nothing is missing; each looks every five seconds.
-WITNESSES_WITHIN: Final = timedelta(seconds=30)
+CONFIRMATION_MAX: Final = timedelta(seconds=30)
 
 
 class Continuity(StrEnum):
@@ -56,7 +56,7 @@ def judge(remembered: NotedTime | None, found: TimelineFound) -> Continuity:
         return Continuity.RESTORED
     if remembered is not None:
         return Continuity.PROMOTED
-    return Continuity.RESTORED if found.doubted_for >= WITNESSES_WITHIN else Continuity.UNKNOWN
+    return Continuity.RESTORED if found.doubted_for >= CONFIRMATION_MAX else Continuity.UNKNOWN
 
 
 def _is_missing(remembered: NotedTime, noted: NotedTime | None) -> bool:

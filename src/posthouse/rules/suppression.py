@@ -93,13 +93,13 @@ def checked_note(given: str | None) -> str | None:
     return given
 
 
-def checked_why(given: str) -> str:
+def checked_reason(given: str) -> str:
     if not 1 <= len(given) <= WHY_CHARACTERS_MAX or not given.isprintable():
-        raise _no_why()
+        raise _missing_reason()
     return given
 
 
-def _no_why() -> Refusal:
+def _missing_reason() -> Refusal:
     return invalid(
         f"`reason` says why the address may get mail again, in 1 to {WHY_CHARACTERS_MAX} printable characters: "
         "the account's log keeps it."

@@ -13,7 +13,7 @@ ISSUER: Final = "Posthouse"
 SECRET_BYTES: Final = 20
 STEP_SECONDS: Final = 30
 # A clock may be a step off, and typing takes time.
-STEPS_AROUND: Final = 1
+STEPS_TOLERATED: Final = 1
 RECOVERY_CODES: Final = 10
 RECOVERY_CODE_BYTES: Final = 10
 
@@ -56,7 +56,7 @@ def matching_step(secret: bytes, given: str, now: datetime, last_step: int) -> i
     if not _CODE.fullmatch(code):
         return None
     middle = step_at(now)
-    steps = range(middle - STEPS_AROUND, middle + STEPS_AROUND + 1)
+    steps = range(middle - STEPS_TOLERATED, middle + STEPS_TOLERATED + 1)
     # Compares all steps, in constant time. The earliest unused step counts, so that the next stays valid.
     fitting = [step for step in steps if hmac.compare_digest(code_of(secret, step), code)]
     return next((step for step in fitting if step > last_step), None)

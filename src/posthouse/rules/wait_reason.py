@@ -11,7 +11,7 @@ from posthouse.rules import message
 from posthouse.rules.restore import RESTORE
 from posthouse.rules.suppression import SuppressionReason
 
-SAID_CHARACTERS_MAX: Final = 300
+QUOTED_CHARACTERS_MAX: Final = 300
 
 _is_greylisting: Final = re.compile(r"gr[ea]y-?list", re.IGNORECASE).search
 
@@ -132,7 +132,7 @@ def explain(
 
 
 def _blocked(state: ScheduleState, bounce_at: datetime) -> WaitExplanation:
-    said = quoted(state.first_code, (state.first_response or "")[:SAID_CHARACTERS_MAX])
+    said = quoted(state.first_code, (state.first_response or "")[:QUOTED_CHARACTERS_MAX])
     text = (
         f"this service's address was refused{said}; next try at {when(state.next_at)} at the earliest, and if the "
         f"refusal lasts, it bounces at {when(bounce_at)}"
@@ -145,7 +145,7 @@ def _deferred(last: LastAttempt, next_at: str, attempts: int) -> WaitExplanation
     is_greylisted = last.code is not None and bool(_is_greylisting(last.response or ""))
     what = f"greylisted{whose}" if is_greylisted else f"deferred{whose}"
     tried = f"after {attempts} attempt{'' if attempts == 1 else 's'}"
-    said = quoted(last.code, (last.response or "")[:SAID_CHARACTERS_MAX])
+    said = quoted(last.code, (last.response or "")[:QUOTED_CHARACTERS_MAX])
     text = f"{what}{said}; next try at {next_at}, {tried}"
     return WaitExplanation(WaitReason.GREYLISTED if is_greylisted else WaitReason.DEFERRED, text)
 

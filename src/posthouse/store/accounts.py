@@ -267,7 +267,7 @@ async def require_totp(tx: Connection, account_id: AccountId, is_required: bool,
 
 async def steps_done(tx: Connection, account_id: AccountId, user_id: UserId) -> Mapping[Step, datetime | None]:
     """When each first step was done, from the tables of each; the second factor is the user's own."""
-    await backlog.walk_the_key(tx)
+    await backlog.disable_bitmap_scans(tx)
     row = required(await tx.fetchrow(*_STEPS.bind(account_id=account_id, user_id=user_id)))
     return {step: row[step.value] for step in Step}
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from posthouse.rules import alert, ids
 from posthouse.rules.alert import AlertKind, AlertNotice, Change, Reading
 from posthouse.rules.ids import AccountId, UserId
-from posthouse.store import reputation
+from posthouse.store import backlog, reputation
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 
@@ -84,7 +84,7 @@ ON CONFLICT (account_id, user_id, kind) DO UPDATE SET threshold = excluded.thres
 _FORGET_STATES: Final = """
 DELETE FROM alert_states WHERE account_id = $1 AND user_id = $2 AND kind = ANY($3::text[])
 """
-_RAISE_QUIETLY: Final = """
+_RAISE_WITHOUT_NOTICE: Final = """
 INSERT INTO alert_states (account_id, user_id, kind, subject, label, raised_at)
 SELECT alerts.account_id, alerts.user_id, alerts.kind, given.subject, given.label, $6
 FROM alerts JOIN unnest($3::text[], $4::text[], $5::text[]) given(kind, subject, label) ON given.kind = alerts.kind
@@ -196,7 +196,7 @@ async def set_raised(
     """Raise alerts of these kinds for exactly these subjects, with their labels, and without a notice."""
     await tx.execute(_FORGET_STATES, account_id, user_id, list(kinds))
     of_kind, subjects, labels = ([trouble[place] for trouble in troubles] for place in range(3))
-    await tx.execute(_RAISE_QUIETLY, account_id, user_id, of_kind, subjects, labels, now)
+    await tx.execute(_RAISE_WITHOUT_NOTICE, account_id, user_id, of_kind, subjects, labels, now)
 
 
 async def record_raised(tx: Connection, changes: Sequence[AlertChange], now: datetime) -> list[AlertChange]:
@@ -285,8 +285,6 @@ FROM usage_days JOIN accounts ON accounts.id = account_id
 WHERE account_id = ANY($1::uuid[]) AND day >= $2 AND day < $3 GROUP BY account_id, available
 """
 _AVAILABLE: Final = "SELECT id, available FROM accounts WHERE id = ANY($1::uuid[])"
-# The planner's statistics say that an account has few rows, which are then all read and sorted, however many it has.
-_WALK_THE_KEY: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
 _OLDEST: Final = """
 SELECT asked.account_id, oldest.message_id, oldest.send_at
 FROM unnest($1::uuid[]) asked(account_id)
@@ -343,7 +341,7 @@ async def _complaint_share(tx: Connection, account_ids: list[AccountId], now: da
 
 
 async def _oldest_waiting(tx: Connection, account_ids: list[AccountId], now: datetime) -> _OfAccounts:
-    await tx.execute(_WALK_THE_KEY)
+    await backlog.disable_bitmap_scans(tx)
     rows = await tx.fetch(_OLDEST, account_ids, now)
     return {
         row["account_id"]: alert.oldest_waiting(row["send_at"] or ids.time_of(row["message_id"]), now) for row in rows

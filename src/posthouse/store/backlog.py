@@ -134,7 +134,7 @@ JOIN accounts ON accounts.id = shares.account_id
 
 # The planner's statistics say that an account has few rows, which are then all read and sorted, however many it has:
 # only without that choice does PostgreSQL walk the key and stop at the bound.
-_WALK_THE_KEY: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
+_DISABLE_BITMAP_SCANS: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
 # Test mail waits as well, and has no credits reserved.
 _WAITING: Final = f"""
 SELECT coalesce(sum(open - deferred), 0)::bigint, coalesce(sum(deferred), 0)::bigint,
@@ -186,13 +186,13 @@ async def due_webhooks(connection: Connection, now: datetime) -> tuple[BoundedCo
     return _count(due, rows_read), oldest_due_at
 
 
-async def walk_the_key(tx: Connection) -> None:
+async def disable_bitmap_scans(tx: Connection) -> None:
     """For the rest of the transaction, an account's first rows are read by their key."""
-    await tx.execute(_WALK_THE_KEY)
+    await tx.execute(_DISABLE_BITMAP_SCANS)
 
 
 async def waiting(tx: Connection, account_id: AccountId) -> AccountBacklog:
-    await walk_the_key(tx)
+    await disable_bitmap_scans(tx)
     queued, deferred, held, credits_reserved = required(await tx.fetchrow(_WAITING, account_id))
     return AccountBacklog(queued, deferred, held, credits_reserved, is_more=queued + deferred > COUNTED_MAX)
 

@@ -23,7 +23,7 @@ from posthouse.store.statement import DayStatement, common_day
 
 # The longest body that is returned with its claim: hundreds are in memory at a time.
 BODY_BYTES_MAX: Final = 64 * 1024
-FOR_EVER: Final = timedelta(days=36_500)
+LIFETIME_UNLIMITED: Final = timedelta(days=36_500)
 NOT_TRUSTED: Final = "The database has a new timeline: nothing is sent until it is known whether it was restored."
 
 
@@ -214,7 +214,7 @@ async def claim(
             lowest=low,
             highest=high,
             attempts_max=retries.attempts_max,
-            lifetime=retries.lifetime or FOR_EVER,
+            lifetime=retries.lifetime or LIFETIME_UNLIMITED,
             hold_max=HOLD_MAX,
             places=list(places.values()),
             account_ids=[key[0] for key in places],

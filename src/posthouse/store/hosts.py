@@ -81,7 +81,7 @@ async def _race(attempts: Sequence[asyncio.Future[_Opened]]) -> _Opened:
             attempt.cancel()
             attempt.add_done_callback(lambda ended: _close_unless(kept, ended))
     if kept is None:
-        raise _most_telling([fault for attempt in attempts if (fault := attempt.exception()) is not None])
+        raise _most_informative([fault for attempt in attempts if (fault := attempt.exception()) is not None])
     return kept
 
 
@@ -90,6 +90,6 @@ def _close_unless(kept: _Opened | None, ended: asyncio.Future[_Opened]) -> None:
         ended.result().connection.terminate()
 
 
-def _most_telling(faults: Sequence[BaseException]) -> BaseException:
+def _most_informative(faults: Sequence[BaseException]) -> BaseException:
     """The most useful fault: a refused password says more than a standby that takes no writes."""
     return min(faults, key=lambda fault: isinstance(fault, OSError | asyncpg.TargetServerAttributeNotMatched))

@@ -58,7 +58,7 @@ AND (:message_id::uuid IS NULL OR message_id = :message_id)
 AND (:destinations::text[] IS NULL OR destination = ANY(:destinations))
 """
 # Which rows a change applies to; after the change, the condition is false for them.
-_MEANT: Final = """
+_IS_AFFECTED: Final = """
 CASE :change::text
     WHEN 'retry' THEN held_since IS NULL AND next_at > :now AND attempt_count < :attempts_max - 1
         AND coalesce(send_at <= :now, true)
@@ -70,12 +70,12 @@ END
 """
 
 _COUNT: Final = statement(f"""
-SELECT count(*) FILTER (WHERE is_meant AND NOT is_claimed),
-    count(DISTINCT message_id) FILTER (WHERE is_meant AND NOT is_claimed),
-    count(DISTINCT account_id) FILTER (WHERE is_meant AND NOT is_claimed),
-    count(*) FILTER (WHERE is_claimed), count(*) FILTER (WHERE NOT is_meant AND NOT is_claimed)
+SELECT count(*) FILTER (WHERE is_affected AND NOT is_claimed),
+    count(DISTINCT message_id) FILTER (WHERE is_affected AND NOT is_claimed),
+    count(DISTINCT account_id) FILTER (WHERE is_affected AND NOT is_claimed),
+    count(*) FILTER (WHERE is_claimed), count(*) FILTER (WHERE NOT is_affected AND NOT is_claimed)
 FROM (
-    SELECT account_id, message_id, worker_id IS NOT NULL AS is_claimed, coalesce({_MEANT}, false) AS is_meant
+    SELECT account_id, message_id, worker_id IS NOT NULL AS is_claimed, coalesce({_IS_AFFECTED}, false) AS is_affected
     FROM delivery_schedule WHERE {_SELECTED}) selected
 """)
 
@@ -83,7 +83,7 @@ _DESTINATIONS: Final = statement(f"SELECT DISTINCT destination FROM delivery_sch
 
 _PLACES: Final = f"""
 WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM delivery_schedule WHERE worker_id IS NULL AND {_MEANT} AND {_SELECTED}
+    SELECT ctid FROM delivery_schedule WHERE worker_id IS NULL AND {_IS_AFFECTED} AND {_SELECTED}
     ORDER BY account_id, message_id, position LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED))
 """
 # A hold and a cancellation invalidate tickets; after the others, a ticket in transit still finds its row.

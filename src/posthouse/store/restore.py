@@ -106,7 +106,7 @@ WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM delivery_schedule WHERE {_TO_HOLD} ORDER BY next_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING 1
 """)
-_IS_LEFT: Final = statement(f"SELECT EXISTS (SELECT FROM delivery_schedule WHERE {_TO_HOLD})")
+_IS_MAIL_TO_HOLD: Final = statement(f"SELECT EXISTS (SELECT FROM delivery_schedule WHERE {_TO_HOLD})")
 
 _TOTALS: Final = f"""
 SELECT count(*), count(DISTINCT message_id), count(*) FILTER (WHERE attempt_count > 0),
@@ -196,9 +196,9 @@ async def hold(tx: Connection, before: MessageId, now: datetime, limit: int) -> 
     return len(await tx.fetch(*_HOLD.bind(before=before, now=now, never=NEVER, limit=limit)))
 
 
-async def is_left(tx: Connection, before: MessageId) -> bool:
+async def is_mail_to_hold(tx: Connection, before: MessageId) -> bool:
     """Whether rows are still to be held, because other transactions had locked them."""
-    found: bool = await tx.fetchval(*_IS_LEFT.bind(before=before, never=NEVER))
+    found: bool = await tx.fetchval(*_IS_MAIL_TO_HOLD.bind(before=before, never=NEVER))
     return found
 
 

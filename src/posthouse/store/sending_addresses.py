@@ -82,7 +82,7 @@ FROM pools ORDER BY name
 _CHECKED: Final = "UPDATE sending_addresses SET checked_at = $2, findings = $3::text[] WHERE ip = $1"
 
 # A list that did not answer neither adds nor removes a listing.
-_LIST_NO_MORE: Final = """
+_DELETE_LISTINGS: Final = """
 DELETE FROM blocklist_entries WHERE ip = $1 AND (zone = ANY($2::text[]) OR zone <> ALL($3::text[]))
 """
 
@@ -155,7 +155,7 @@ async def record_check(
     listed = {zone: answer for zone, answer in listings.items() if answer is not None}
     lifted = [zone for zone in listings if zone not in listed]
     await tx.execute(_CHECKED, ip, now, list(findings))
-    await tx.execute(_LIST_NO_MORE, ip, lifted, list(zones))
+    await tx.execute(_DELETE_LISTINGS, ip, lifted, list(zones))
     await tx.execute(_LISTED, ip, list(listed), list(listed.values()), now)
 
 

@@ -176,7 +176,7 @@ def _known(reason: str) -> DeliveryReason:
 
 async def deferred_now(tx: Connection, account_id: AccountId) -> Mapping[ReasonKey, ReasonCount]:
     """The deferred recipients among the oldest mail that is not final, by their last reply."""
-    await backlog.walk_the_key(tx)
+    await backlog.disable_bitmap_scans(tx)
     counts: dict[ReasonKey, ReasonCount] = {}
     for mx_host, code, response, count, example_id in await tx.fetch(_DEFERRED_NOW, account_id):
         key = usage.reason_key("deferred", mx_host, code, response)

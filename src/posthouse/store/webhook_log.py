@@ -157,7 +157,7 @@ _LOCK_RANGE: Final = """
 SELECT ctid AS place FROM webhook_schedule WHERE account_id = $1 AND endpoint_id = $2 AND id >= $3 AND id <= $4
 ORDER BY id FOR NO KEY UPDATE
 """
-_STRIKE: Final = "DELETE FROM webhook_schedule WHERE ctid = ANY($1::tid[])"
+_DELETE_SCHEDULED: Final = "DELETE FROM webhook_schedule WHERE ctid = ANY($1::tid[])"
 _FORGET: Final = """
 DELETE FROM webhook_deliveries WHERE account_id = $1 AND endpoint_id = $2 AND id >= $3 AND id <= $4
 """
@@ -389,7 +389,7 @@ async def forget(tx: Connection, account_id: AccountId, endpoint_id: UUID, limit
         # A range of ids, so that only the partitions of a few days are read.
         part = account_id, endpoint_id, ids[0], ids[-1]
         places = [row["place"] for row in await tx.fetch(_LOCK_RANGE, *part)]
-        await tx.execute(_STRIKE, places)
+        await tx.execute(_DELETE_SCHEDULED, places)
         await tx.execute(_FORGET, *part)
     return len(ids)
 

@@ -24,7 +24,7 @@ from posthouse.wire.dialogue import Dialogue, SmtpContent, error_text
 from posthouse.wire.tls import TlsDetails, TlsPolicy, TlsUse, verifies
 
 START_CONTENT: Final = 354
-GO_ON_AUTH: Final = 334
+CONTINUE_AUTHENTICATION: Final = 334
 AUTHENTICATED: Final = 235
 
 # Last line of defence: no character that ends a path or a line early may reach the wire.
@@ -226,7 +226,7 @@ class SmtpSession:
             replies = await self._dialogue.receive(1, self._deadlines.command_seconds)
             if not replies:
                 return self._lost(Stage.AUTH)
-            if replies[0].code != (AUTHENTICATED if number == len(lines) else GO_ON_AUTH):
+            if replies[0].code != (AUTHENTICATED if number == len(lines) else CONTINUE_AUTHENTICATION):
                 return self._refused(Stage.AUTH, replies[0])
         return None
 

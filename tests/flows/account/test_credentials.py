@@ -15,6 +15,7 @@ from posthouse.rules.credential import OPERATOR, Mode, Scope
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
+from posthouse.store.credentials import LastUse
 from posthouse.store.postgres import Database
 from tests.support.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused, open_account_flows
 from tests.support.context import PEPPERS, context
@@ -352,7 +353,7 @@ async def test_remembered_uses_are_bounded_and_stay_when_they_cannot_be_written(
     owner = CredentialId(await flows.value("SELECT id FROM credentials"))
     uses = LastUsed(flows.database, remembered_max=2)
     for number in range(5):
-        uses.of_credential(acme, owner if number == 0 else CredentialId(ids.new_id(NOON, bytes(10))), NOON)
+        uses.note_credential(acme, owner if number == 0 else CredentialId(ids.new_id(NOON, bytes(10))), LastUse(NOON))
     async with flows.database.transaction() as tx:
         await tx.execute("SELECT 1 FROM credentials FOR UPDATE")
         await assert_refused(uses.write(), Code.TEMPORARY_FAILURE)
@@ -366,7 +367,7 @@ async def test_processes_that_write_the_same_uses_at_once_do_not_block_each_othe
     several = [LastUsed(flows.database) for _ in range(4)]
     for number, uses in enumerate(several):
         for row in rows if number % 2 else reversed(rows):
-            uses.of_key(acme, row, NOON + number * HOUR)
+            uses.note_key(acme, row, LastUse(NOON + number * HOUR))
     ends = await asyncio.gather(*[uses.write() for uses in several], return_exceptions=True)
     assert [end for end in ends if isinstance(end, Refusal | asyncpg.PostgresError)] == []
     assert await flows.value("SELECT count(DISTINCT last_used_at) FROM api_keys") == 1

@@ -16,7 +16,7 @@ from argon2 import PasswordHasher
 
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
-from posthouse.flows.account.login_links import LoginLinks
+from posthouse.flows.account.login_tokens import LoginLinks
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.account.sessions import NewSecret, Sessions
 from posthouse.flows.shared.principal import LoginSession, Member

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from posthouse.flows.operate.address_check import CHECKED_EVERY, AddressCheck, AddressFindings, SpfLookup
+from posthouse.flows.operate.address_check import CHECKED_EVERY, AddressCheck, AddressFindings, spf_allows
 from posthouse.flows.operate.doctor import Doctor
 from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.store.postgres import Database
@@ -183,6 +183,6 @@ async def test_whether_spf_allows_an_address(domain: str, is_allowed: bool | Non
         names.records["mail.example", "MX"] = ["10 host.example."]
         names.records["host.example", "A"] = [IP]
         resolver = Resolver([names.endpoint], lookup_seconds_max=1.0)
-        answer = await SpfLookup(resolver).allows(ip_address(IP), domain)
+        answer = await spf_allows(resolver, ip_address(IP), domain)
     assert answer.is_allowed is is_allowed
     assert reason in answer.reason

@@ -99,7 +99,7 @@ OPERATIONS: Final[Mapping[str, Access]] = {
 # For all clients of this process.
 CONNECTIONS_MAX: Final = 8_000
 # Clients of one address may always open this share of the connections, while any is free.
-CONNECTIONS_PART_LEAST: Final = 16
+CONNECTIONS_PER_ADDRESS_DIVISOR: Final = 16
 
 
 def create_app(
@@ -132,7 +132,7 @@ def create_app(
             application.state.concurrency_limit = concurrency
             application.state.cached_reads = CachedReads()
             send_endpoint.open(flows[Admission], flows[Intake], tracer)
-            least = connections_max // CONNECTIONS_PART_LEAST
+            least = connections_max // CONNECTIONS_PER_ADDRESS_DIVISOR
             connections: FairShare[str] = FairShare(connections_max, least=least)
 
             def stop() -> None:

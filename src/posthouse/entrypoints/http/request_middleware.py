@@ -34,7 +34,7 @@ _TOO_MANY_SECONDS: Final = 0.25
 # The time between two log lines that say why requests get a 503.
 _UNAVAILABLE_SECONDS: Final = 1.0
 
-_NAME_THE_PROXY: Final = (
+_UNNAMED_PROXY_ADVICE: Final = (
     "X-Forwarded-For came from a proxy that is not in http.trusted_proxies: all of its clients count as one "
     "address for failed logins and allow-lists. Add the proxy there."
 )
@@ -140,7 +140,7 @@ class RequestMiddleware:
         """Once, if the settings don't name the proxy that forwarded this request."""
         if any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
             self._expects_no_proxy = False
-            log.warning("unnamed_proxy", client=scope.get("client"), advice=_NAME_THE_PROXY)
+            log.warning("unnamed_proxy", client=scope.get("client"), advice=_UNNAMED_PROXY_ADVICE)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal, *, is_send: bool) -> None:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:

@@ -43,7 +43,7 @@ WAIT_SECONDS_MAX: Final = 20.0
 NETWORK_FAILURES_PER_USER: Final = 10
 FORGET_SECONDS: Final = 3_600.0
 # One failure is forgotten per interval.
-FORGIVE_SECONDS: Final = 180.0
+FAILURE_DECAY_SECONDS: Final = 180.0
 REMEMBERED_MAX: Final = 10_000
 # How many logins may be delayed at a time; each occupies a connection.
 DELAYED_MAX: Final = 500
@@ -122,7 +122,7 @@ def _record(records: OrderedDict[Hashable, _Record], key: Hashable, now: float) 
     if record is None or (now - record.touched_at > FORGET_SECONDS and not record.running):
         record = records[key] = _Record()
     if record.failures:
-        record.failures = max(0.0, record.failures - (now - record.touched_at) / FORGIVE_SECONDS)
+        record.failures = max(0.0, record.failures - (now - record.touched_at) / FAILURE_DECAY_SECONDS)
     record.touched_at = now
     records.move_to_end(key)
     if len(records) > REMEMBERED_MAX:

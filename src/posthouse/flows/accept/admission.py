@@ -16,7 +16,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.token import Claims
 from posthouse.store.control_cache import CachedApiKey as KnownKey
 from posthouse.store.control_cache import CachedCredential, CachedMembership, ControlCache, Networks
-from posthouse.store.credentials import Rehash
+from posthouse.store.credentials import LastUse, Rehash
 
 # Authorization headers with a verified SMTP password, so that the next request needn't verify it again.
 #
@@ -137,7 +137,7 @@ class Admission(Flow):
         member = await self.recall_member(authorization)
         count_for(member.account_id)
         if member.impersonated_until is None:
-            self._last_used.of_member(member.account_id, member.user_id, self._clock.now())
+            self._last_used.note_member(member.account_id, member.user_id, LastUse(self._clock.now()))
         return member
 
     async def recall_member(self, authorization: str | None) -> Member:
@@ -210,11 +210,11 @@ class Admission(Flow):
         return self._used(known, peer, self._rehash(password, password_hash))
 
     def _used(self, known: CachedCredential, peer: str, rehash: Rehash | None) -> Principal:
-        self._last_used.of_credential(known.account_id, known.id, self._clock.now(), peer or None, rehash)
+        self._last_used.note_credential(known.account_id, known.id, LastUse(self._clock.now(), peer or None, rehash))
         return Principal(known.account_id, known.id, Mode.LIVE)
 
     def _by_key(self, known: KnownKey, peer: str, rehash: Rehash | None) -> Principal:
-        self._last_used.of_key(known.account_id, known.id, self._clock.now(), peer or None, rehash)
+        self._last_used.note_key(known.account_id, known.id, LastUse(self._clock.now(), peer or None, rehash))
         return Principal(known.account_id, known.credential_id, known.mode, sender_domains=known.sender_domains)
 
     async def _api_key(self, given: ApiKeySecret) -> tuple[KnownKey, Rehash | None]:

@@ -34,7 +34,7 @@ DOMAINS_READ_MAX: Final = 1_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # These refusals depend on the moment, not on the message.
-_PASSING: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
+_TEMPORARY: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +279,6 @@ class DryRun(Flow):
 
 def _lasting(refusal: Refusal) -> Refusal:
     """The refusal, if it is about the message; a temporary one is raised, since it says nothing about the message."""
-    if refusal.code in _PASSING:
+    if refusal.code in _TEMPORARY:
         raise refusal
     return refusal

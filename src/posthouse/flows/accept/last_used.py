@@ -5,14 +5,13 @@ that is killed loses its last minute.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
 from itertools import islice
 from typing import Final, TypeVar
 
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, UserId
 from posthouse.rules.limits import LAST_USED_MAX
 from posthouse.store import credentials, users
-from posthouse.store.credentials import LastUse, Rehash
+from posthouse.store.credentials import LastUse
 from posthouse.store.postgres import Connection, Database
 
 # A statement holds at most this many locks.
@@ -29,32 +28,19 @@ class LastUsed:
         self._keys: dict[tuple[AccountId, ApiKeyId], LastUse] = {}
         self._members: dict[tuple[AccountId, UserId], LastUse] = {}
 
-    def of_credential(
-        self,
-        account_id: AccountId,
-        credential_id: CredentialId,
-        now: datetime,
-        peer: str | None = None,
-        rehash: Rehash | None = None,
-    ) -> None:
+    def note_credential(self, account_id: AccountId, credential_id: CredentialId, use: LastUse) -> None:
+        self._note(self._credentials, (account_id, credential_id), use)
+
+    def note_key(self, account_id: AccountId, key_id: ApiKeyId, use: LastUse) -> None:
+        self._note(self._keys, (account_id, key_id), use)
+
+    def note_member(self, account_id: AccountId, user_id: UserId, use: LastUse) -> None:
+        self._note(self._members, (account_id, user_id), use)
+
+    def _note(self, uses: dict[tuple[AccountId, Used], LastUse], used: tuple[AccountId, Used], use: LastUse) -> None:
         # More than this are dropped, but no minute has this many in use.
-        if len(self._credentials) < self._remembered_max:
-            self._credentials[account_id, credential_id] = LastUse(now, peer, rehash)
-
-    def of_key(
-        self,
-        account_id: AccountId,
-        key_id: ApiKeyId,
-        now: datetime,
-        peer: str | None = None,
-        rehash: Rehash | None = None,
-    ) -> None:
-        if len(self._keys) < self._remembered_max:
-            self._keys[account_id, key_id] = LastUse(now, peer, rehash)
-
-    def of_member(self, account_id: AccountId, user_id: UserId, now: datetime) -> None:
-        if len(self._members) < self._remembered_max:
-            self._members[account_id, user_id] = LastUse(now)
+        if len(uses) < self._remembered_max:
+            uses[used] = use
 
     async def write(self) -> None:
         """Write what is in memory; if that fails, it stays in memory."""

@@ -201,7 +201,7 @@ class Domains(Flow):
             await accounts.lock(tx, account_id)
             await _require_capacity(tx, account_id, name)
             if not await domains.insert(tx, row, now):
-                raise _there_already(name)
+                raise _already_added(name)
             await self._audit_log.add_entry(tx, account_id, actor, "domain.added", name, now)
         return self._view(row, ())
 
@@ -360,7 +360,7 @@ async def _found(
 
 async def _require_capacity(connection: Connection, account_id: AccountId, name: str) -> None:
     if await domains.find(connection, account_id, name) is not None:
-        raise _there_already(name)
+        raise _already_added(name)
     if await domains.count(connection, account_id) >= limits.DOMAINS_MAX:
         raise Refusal(Code.CONFLICT, f"An account has at most {limits.DOMAINS_MAX} domains: remove one first.")
 
@@ -400,7 +400,7 @@ def _unknown(given: str) -> Refusal:
     return Refusal(Code.NOT_FOUND, f"The account has no domain {given[:253]!r}: add it first.")
 
 
-def _there_already(name: str) -> Refusal:
+def _already_added(name: str) -> Refusal:
     return Refusal(Code.CONFLICT, f"The account already has {name}, with records to publish: see the domain itself.")
 
 

@@ -34,8 +34,8 @@ NO_MEMBER: Final = "You are not a member of an account with this id: GET /v1/aut
 # If a user has more accounts, those joined first are shown.
 ACCOUNTS_SHOWN_MAX: Final = 100
 _NOT_BEGUN: Final = "There is no second factor to confirm: begin one with POST /v1/auth/totp."
-_THERE_IS_ONE: Final = "There is already a second factor: disable it before you begin another."
-_THERE_IS_NONE: Final = "You have no second factor: begin one with POST /v1/auth/totp."
+_ALREADY_ENABLED: Final = "There is already a second factor: disable it before you begin another."
+_NOT_ENABLED: Final = "You have no second factor: begin one with POST /v1/auth/totp."
 _WRONG_CODE: Final = "The code is wrong: check that the device's clock is right, and give the code that it shows now."
 log = structlog.get_logger(__name__)
 
@@ -247,7 +247,7 @@ class Sessions(Flow):
         """
         async with self._database.connection() as connection:
             if await second_factors.is_active(connection, member.user_id):
-                raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+                raise Refusal(Code.CONFLICT, _ALREADY_ENABLED)
         user = await self._passwords.recognised(member.email, password, peer)
         if user is None:
             raise Refusal(Code.FORBIDDEN, "`password` is wrong: give it as for a login.")
@@ -255,7 +255,7 @@ class Sessions(Flow):
         sealed = self._keys.sealer.seal(secret, second_factors.secret_purpose(member.user_id))
         async with self._database.transaction() as tx:
             if not await second_factors.begin(tx, member.user_id, sealed, self._clock.now()):
-                raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+                raise Refusal(Code.CONFLICT, _ALREADY_ENABLED)
         await self._passwords.trust(user.email, peer)
         return NewSecret(totp.secret_text(secret), totp.secret_uri(secret, member.email))
 
@@ -296,7 +296,7 @@ class Sessions(Flow):
         async with self._database.transaction() as tx:
             factor = await second_factors.lock(tx, user.id)
             if factor is None or factor.confirmed_at is None:
-                raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
+                raise Refusal(Code.CONFLICT, _NOT_ENABLED)
             await second_factors.replace_recovery_codes(tx, user.id, hashes)
             await self._note(tx, user.id, member.actor, "user.recovery_codes_renewed", user.email, now)
         await self._passwords.trust(user.email, peer)
@@ -306,7 +306,7 @@ class Sessions(Flow):
         """The member, who must have a second factor and give password and code; the attempt counts until `trust`."""
         async with self._database.connection() as connection:
             if not await second_factors.is_active(connection, member.user_id):
-                raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
+                raise Refusal(Code.CONFLICT, _NOT_ENABLED)
         user = await self._passwords.recognised(member.email, password, peer)
         if user is None or not await self._passwords.is_code(user.id, code):
             raise Refusal(Code.FORBIDDEN, "`password` or `code` is wrong: give both as for a login.")
@@ -389,7 +389,7 @@ class Sessions(Flow):
         now = self._clock.now()
         async with self._database.transaction() as tx:
             if not await second_factors.remove(tx, user.id):
-                raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
+                raise Refusal(Code.CONFLICT, _NOT_ENABLED)
             await self._touch_accounts(tx, user.id, now)
             await self._note(tx, user.id, actor, "user.totp_disabled", user.email, now)
 
@@ -413,7 +413,7 @@ async def _unconfirmed(tx: Connection, user_id: UserId) -> SecondFactorRow:
     if factor is None:
         raise Refusal(Code.CONFLICT, _NOT_BEGUN)
     if factor.confirmed_at is not None:
-        raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+        raise Refusal(Code.CONFLICT, _ALREADY_ENABLED)
     return factor
 
 

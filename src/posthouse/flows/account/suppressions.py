@@ -128,7 +128,7 @@ class Suppressions(Flow):
 
     async def remove(self, account_id: AccountId, actor: Actor, email: str, why: str) -> SuppressionRow:
         """The address may get mail again. That it bounced or complained still counts for the account's reputation."""
-        why = suppression.checked_why(why)
+        why = suppression.checked_reason(why)
         address = suppression.known_address(email)
         async with self._database.transaction() as tx:
             now = self._clock.now()

@@ -33,8 +33,8 @@ PUBLISH_BATCH_MAX: Final = 1_000
 BACKLOG_MAX: Final = 10_000
 # Intake publishes new mail directly, and could keep the stream full for days. So this many of the recipients that
 # have been due the longest are published all the same, this often.
-DISPATCHED_ANYWAY: Final = 100
-ANYWAY_SECONDS: Final = 10.0
+FORCED_BATCH: Final = 100
+FORCED_SECONDS: Final = 10.0
 # In normal operation the database's time and ours drift apart by less than this.
 JUMP_SECONDS_MAX: Final = 2.0
 # After a longer gap between two checks it is not known whether the database was available all the time.
@@ -54,7 +54,7 @@ class Dispatch:
         self._worker_lease_seconds = worker_lease.total_seconds()
         self._batch_max = dict.fromkeys(TicketKind, DISPATCH_BATCH_MIN)
         self._was_idle = dict.fromkeys(TicketKind, False)
-        self._anyway_at = dict.fromkeys(TicketKind, clock.monotonic())
+        self._forced_at = dict.fromkeys(TicketKind, clock.monotonic())
         self._sure_since: float | None = None
         self._last_check: tuple[datetime, float] | None = None
 
@@ -81,7 +81,7 @@ class Dispatch:
         metrics.STREAM_PENDING.set(backlog, KIND_NAMES[kind])
         capacity = BACKLOG_MAX - backlog
         if capacity <= 0:
-            capacity = self._capacity_anyway(kind)
+            capacity = self._forced_capacity(kind)
         if not capacity:
             return 0
         # If this raises, the next step starts with few again.
@@ -103,12 +103,12 @@ class Dispatch:
         self._was_idle[kind] = not due
         return len(due)
 
-    def _capacity_anyway(self, kind: TicketKind) -> int:
+    def _forced_capacity(self, kind: TicketKind) -> int:
         now = self._clock.monotonic()
-        if now - self._anyway_at[kind] < ANYWAY_SECONDS:
+        if now - self._forced_at[kind] < FORCED_SECONDS:
             return 0
-        self._anyway_at[kind] = now
-        return DISPATCHED_ANYWAY
+        self._forced_at[kind] = now
+        return FORCED_BATCH
 
     async def reclaim(self) -> int:
         """Make the claims of dead workers due now; returns how many.

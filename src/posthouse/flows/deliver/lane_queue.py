@@ -32,9 +32,9 @@ WAIT_SECONDS_MAX: Final = 30.0
 WAITING_MIN: Final = 100
 WAITING_MAX: Final = 5_000
 # For all lanes together; less than the stream and the worker can hold. The less of it is free, the less a lane gets,
-# to the power of SCARCITY: a hundred full lanes still leave an eighth of it to others.
+# to the power of SPACE_EXPONENT: a hundred full lanes still leave an eighth of it to others.
 ALL_WAITING_MAX: Final = 15_000
-SCARCITY: Final = 3
+SPACE_EXPONENT: Final = 3
 # Never reached: `has_capacity` refuses long before.
 BUNDLES_MAX: Final = 1_000_000
 # A full lane still takes this many recipients of an account that has fewer waiting, until it holds twice its maximum.
@@ -165,14 +165,14 @@ class LaneQueue:
             return slot
         of_whole = self.whole.lane.take_slot(now)
         if isinstance(of_whole, Later):
-            self.lane.untake()
+            self.lane.undo_take()
             return of_whole
         return replace(slot, whole=of_whole)
 
-    def untake(self) -> None:
-        self.lane.untake()
+    def undo_take(self) -> None:
+        self.lane.undo_take()
         if self.whole is not None:
-            self.whole.lane.untake()
+            self.whole.lane.undo_take()
 
     @property
     def per_connection_max(self) -> int:
@@ -195,7 +195,7 @@ class LaneQueue:
         """Whether one more recipient of the account may wait, if `free` more may in all lanes together."""
         if free <= 0:
             return False
-        capacity = min(self.waiting_max, int(WAITING_MAX * (free / ALL_WAITING_MAX) ** SCARCITY))
+        capacity = min(self.waiting_max, int(WAITING_MAX * (free / ALL_WAITING_MAX) ** SPACE_EXPONENT))
         waiting = self.waiting_by_account[account_id]
         # Mail to lists leaves space for its own account's other mail.
         if waiting - (0 if is_list else self.lists_by_account[account_id]) < SMALL_SHARE:

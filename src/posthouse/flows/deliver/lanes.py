@@ -172,7 +172,7 @@ class Lanes:
         """End a bundle's session, once its outcomes are recorded."""
         if bundle.domain_slot is not None:
             # Nothing was sent.
-            bundle.domain_slot.lane.untake()
+            bundle.domain_slot.lane.undo_take()
         self._sessions.end(bundle.account_id, is_unproven=bundle.is_unproven)
         self._advance_each(self._sessions.starved())
         self._advance_each(self._sessions.over_share())
@@ -319,7 +319,7 @@ class Lanes:
                 return
             account_id = self._next_account(queue)
             if account_id is None:
-                queue.untake()
+                queue.undo_take()
                 # A lane that hasn't answered yet may get more sessions once it does.
                 queue.waits_for_share = queue.lane.answers
                 self._sessions.wait_for_share(queue.bundles.accounts(), queue.key)
@@ -365,15 +365,15 @@ class Lanes:
         if is_provider(queue.name):
             taken = self._learning.domains.take_slot(queue, bundle, self._clock.monotonic())
             if isinstance(taken, float):
-                queue.untake()
+                queue.undo_take()
                 self._late += [(item, taken) for item in bundle.items]
                 self._postpone_late()
                 return
             bundle.domain_slot = taken
         if not self._within_quota(queue, bundle):
-            queue.untake()
+            queue.undo_take()
             if bundle.domain_slot is not None:
-                bundle.domain_slot.lane.untake()
+                bundle.domain_slot.lane.undo_take()
             return
         bundle.is_unproven = not queue.lane.answers
         self._sessions.begin(account_id, is_unproven=bundle.is_unproven)

@@ -45,7 +45,7 @@ SIZES_KNOWN_MAX: Final = 10_000
 WAIT_SECONDS_MIN: Final = 5.0
 WAIT_SECONDS_MAX: Final = 600.0
 # The time that a body is held is averaged over about this many.
-MEAN_OF: Final = 10
+MEAN_SAMPLES: Final = 10
 
 
 class Sent(NamedTuple):
@@ -84,7 +84,7 @@ class LargeBodies:
     def release_body(self, account_id: AccountId, size: int, seconds: float) -> None:
         """Release the memory of a body that was held for this long."""
         self._share.release_units(account_id, size)
-        self._held_seconds += (seconds - self._held_seconds) / MEAN_OF
+        self._held_seconds += (seconds - self._held_seconds) / MEAN_SAMPLES
 
     def wait_seconds(self, message_id: MessageId, now: float) -> float:
         """When there should be memory: after everything that was postponed before, at the recent pace."""

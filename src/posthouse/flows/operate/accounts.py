@@ -176,7 +176,7 @@ class Accounts(Flow):
                 return FirstAccounts(await account_figures.newest(connection, limit), limit)
             if order is AccountOrder.LIMITS:
                 return await self._first_by_limits(connection, limit)
-            return await self._first_lately(connection, order, limit)
+            return await self._first_by_recent_figures(connection, order, limit)
 
     async def _first_by_limits(self, connection: Connection, limit: int) -> FirstAccounts:
         """The closest first; each of them is among the first of its kind of limit."""
@@ -193,9 +193,9 @@ class Accounts(Flow):
         ranked = [RankedAccount(account_id, nearest.share) for account_id, nearest in near.items()]
         return FirstAccounts(first_ids(ranked, limit), read)
 
-    async def _first_lately(self, connection: Connection, order: AccountOrder, limit: int) -> FirstAccounts:
+    async def _first_by_recent_figures(self, connection: Connection, order: AccountOrder, limit: int) -> FirstAccounts:
         """By their figures of the last 24 hours, among the accounts that stand out in the days of these hours."""
-        since, read = self._lately(), 0
+        since, read = self._recent_since(), 0
         day = since.astimezone(UTC).date()
         ranked: list[RankedAccount] = []
         async for account_ids in all_accounts(connection, ACCOUNTS_A_STEP):
@@ -213,7 +213,7 @@ class Accounts(Flow):
     async def figures(self, account_ids: Sequence[AccountId]) -> Mapping[AccountId, AccountFigures]:
         """What they sent in the last 24 hours."""
         async with self._database.connection() as connection:
-            return await account_figures.of_accounts(connection, account_ids, self._lately())
+            return await account_figures.of_accounts(connection, account_ids, self._recent_since())
 
     async def nearest_limits(self, account_ids: Sequence[AccountId]) -> Mapping[AccountId, NearestLimit]:
         """Of those accounts that are close to a limit."""
@@ -231,7 +231,7 @@ class Accounts(Flow):
         }
         return {account_id: nearest for account_id, nearest in found.items() if nearest is not None}
 
-    def _lately(self) -> datetime:
+    def _recent_since(self) -> datetime:
         return hour_of(self._clock.now()) - timedelta(hours=23)
 
     async def account(self, account: str) -> AccountDetail:

@@ -36,17 +36,12 @@ class _TooMany(Exception):  # noqa: N818 (ends a recursion, and no caller sees i
     pass
 
 
-class SpfLookup:
+async def spf_allows(resolver: Resolver, ip: Address, domain: str) -> SpfAnswer:
     """Whether a domain's SPF record allows an address: the look-ups that `rules.spf` needs."""
-
-    def __init__(self, resolver: Resolver) -> None:
-        self._resolver = resolver
-
-    async def allows(self, ip: Address, domain: str) -> SpfAnswer:
-        try:
-            return await _Evaluation(self._resolver, ip).of(domain)
-        except _TooMany:
-            return SpfAnswer(False, f"it needs more than {spf.LOOKUPS_MAX} look-ups, which makes it invalid")
+    try:
+        return await _Evaluation(resolver, ip).of(domain)
+    except _TooMany:
+        return SpfAnswer(False, f"it needs more than {spf.LOOKUPS_MAX} look-ups, which makes it invalid")
 
 
 class _Evaluation:
@@ -135,7 +130,6 @@ class AddressCheck(Flow):
     ) -> None:
         super().__init__(context)
         self._resolver = resolver
-        self._spf = SpfLookup(resolver)
         self._return_path = return_path
         self._blocklists = tuple(blocklists)
 
@@ -194,7 +188,7 @@ class AddressCheck(Flow):
             findings.append(finding)
 
     async def _check_spf(self, ip: Address, findings: list[str], unknown: list[str]) -> None:
-        answer = await self._spf.allows(ip, self._return_path)
+        answer = await spf_allows(self._resolver, ip, self._return_path)
         if answer.is_allowed is None:
             unknown.append(f"SPF of {self._return_path}: {answer.reason}")
         elif not answer.is_allowed:

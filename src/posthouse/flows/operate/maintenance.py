@@ -49,7 +49,7 @@ DOMAINS_A_RUN_MAX: Final = 200
 ACCOUNTS_RAISED_A_RUN_MAX: Final = 1_000
 DAYS_DROPPED_BATCH_MAX: Final = 2
 WEBHOOK_OVERDUE_MAX: Final = timedelta(days=3)
-FINAL_FORGOTTEN_EVERY: Final = timedelta(hours=6)
+FORGET_FINAL_INTERVAL: Final = timedelta(hours=6)
 # In all other tables, a day waits until the messages of that day are dropped or reduced.
 _INDEPENDENT: Final = frozenset({"messages", "bodies", "endpoint_events", "webhook_deliveries"})
 
@@ -265,7 +265,7 @@ class Maintenance(Flow):
         now = self._clock.now()
         if now < self._forget_final_at.get(reduced, now):
             return
-        self._forget_final_at[reduced] = now + FINAL_FORGOTTEN_EVERY
+        self._forget_final_at[reduced] = now + FORGET_FINAL_INTERVAL
         page: int | None = 0
         while page is not None:
             async with connection.transaction():

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from posthouse.flows.operate.address_check import SpfLookup
+from posthouse.flows.operate.address_check import spf_allows
 from posthouse.rules import outside_check
 from posthouse.rules.check_up import DoctorCheck, expect
 from posthouse.rules.public_address import Address
@@ -50,7 +50,6 @@ class OutsideChecks:
         self._settings = settings
         self._resolver = resolver
         self._name_servers = name_servers
-        self._spf = SpfLookup(resolver)
         self._greeting = greeting
 
     async def outbound(self, *, has_addresses: bool) -> list[DoctorCheck]:
@@ -111,7 +110,7 @@ class OutsideChecks:
 
     async def _spf_of(self, ip: Address) -> DoctorCheck:
         domain = self._settings.return_path
-        answer = await self._spf.allows(ip, domain)
+        answer = await spf_allows(self._resolver, ip, domain)
         if answer.is_allowed is None:
             return DoctorCheck("spf", True, f"not checked: {answer.reason}", subject=f"for {ip}")
         advice = outside_check.spf_finding(ip, domain, answer.reason)

@@ -129,7 +129,7 @@ class _Hold(Flow):
                     return total
                 count = await restore.hold(tx, before, now, STEP)
                 total += count
-                if not count and not await restore.is_left(tx, before):
+                if not count and not await restore.is_mail_to_hold(tx, before):
                     await self._trust(tx, now)
                     return total
             if not count:

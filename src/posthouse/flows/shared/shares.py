@@ -5,8 +5,8 @@ taken back once it was taken, such as sessions, bytes of memory and calls in pro
 who have nothing yet:
 
 - a holder that has nothing, or whose total stays within `least`, may take, as long as anything is free;
-- among several holders, each may have its share: `MOST_PART` of the capacity, divided by the number of holders;
-- a holder never has more than `FREE_FACTOR` times what is left. For a single holder, that is `MOST_PART` of the
+- among several holders, each may have its share: `SHARED_PART` of the capacity, divided by the number of holders;
+- a holder never has more than `FREE_FACTOR` times what is left. For a single holder, that is `SHARED_PART` of the
   capacity.
 
 A holder above its share keeps what it has and gets no more until it has released enough. Shares depend only on the
@@ -25,8 +25,8 @@ from posthouse.rules import rate_limit
 from posthouse.rules.rate_limit import Rate, RateReading, RateWait
 from posthouse.rules.refusal import Code, Refusal, too_many_waiting
 
-MOST_PART: Final = 0.8
-FREE_FACTOR: Final = MOST_PART / (1 - MOST_PART)
+SHARED_PART: Final = 0.8
+FREE_FACTOR: Final = SHARED_PART / (1 - SHARED_PART)
 # The capacity of what only has a bound for each holder.
 UNLIMITED: Final = sys.maxsize
 
@@ -71,7 +71,7 @@ class FairShare(Generic[Holder]):
             raise ValueError("the capacity must be at least 1")
         self._capacity = capacity
         self._least = least if holder_max is None else holder_max
-        self._divided = MOST_PART * capacity if holder_max is None else 0.0
+        self._divided = SHARED_PART * capacity if holder_max is None else 0.0
         self._held: dict[Holder, int] = {}
         self._taken = 0
 

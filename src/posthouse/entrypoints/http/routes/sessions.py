@@ -21,8 +21,7 @@ from posthouse.entrypoints.http.shapes import (
     id_text,
     read_from,
 )
-from posthouse.flows.account.login_links import LoginLinks
-from posthouse.flows.account.password_reset import PasswordReset
+from posthouse.flows.account.login_tokens import LoginLinks, PasswordReset
 from posthouse.flows.account.sessions import Sessions
 from posthouse.flows.shared.principal import LoginSession, Member, RenewalSecret
 from posthouse.rules import ids, limits
