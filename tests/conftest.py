@@ -11,11 +11,9 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 
-from posthouse.mail import dkim
 from posthouse.store.postgres import Database
-from tests.support import fresh_database
+from tests.support import faster, fresh_database
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.nameserver import Nameserver
 from tests.support.operator_client import Operator
@@ -26,34 +24,16 @@ from tools.private_postgres import PrivatePostgres
 # Tests start the real command many times, and pytest rewrites 200 test files: both keep their bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+faster.use_cheap_secrets()
 
 TEMPLATE = "posthouse_template"
 # A directory in memory, as Linux has one, and the space that it must have left.
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 * 1024**3
-# Consecutive domains of a test have different keys; a new 2048-bit key takes 0.1 s of CPU.
-RSA_KEYS = 12
 IN_MEMORY = {"max_wal_size": "256MB", "shared_buffers": "32MB"}
 
 
 pytest_plugins = ["tests.support.bad_input", "tests.support.measured_times"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def rsa_keys() -> Iterator[None]:
-    """A few real RSA keys in turn, instead of a new one for each domain that a test adds."""
-    made: list[RSAPrivateKey] = []
-    turns = itertools.cycle(range(RSA_KEYS))
-
-    def next_key(public_exponent: int, key_size: int) -> RSAPrivateKey:
-        if len(made) < RSA_KEYS:
-            made.append(generate_private_key(public_exponent, key_size))
-            return made[-1]
-        return made[next(turns)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dkim, "generate_private_key", next_key)
-        yield
 
 
 @pytest.fixture(scope="session")

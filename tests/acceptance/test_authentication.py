@@ -15,6 +15,7 @@ import jwt
 import pytest
 
 from posthouse.rules import limits
+from tests.support import faster
 from tests.support.eventually import eventually, used_in_time
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Service, StartService, Tenant, basic, person_at
@@ -541,7 +542,10 @@ async def test_failures_with_other_addresses_lock_no_one_out(start_service: Star
 
 
 @pytest.mark.rule("LOGIN-08")
-async def test_one_network_can_not_take_all_places_for_passwords(start_service: StartService) -> None:
+async def test_one_network_can_not_take_all_places_for_passwords(
+    start_service: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(faster.REAL_HASHES, "1")
     service = await start_service()
     address = await (await service.account()).user()
     elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))

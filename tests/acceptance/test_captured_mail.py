@@ -3,18 +3,19 @@
 import asyncio
 import base64
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from subprocess import CompletedProcess
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 
+from tests.support import preloaded
 from tests.support.hostile_html import payloads
-from tests.support.service import Service, StartService, Tenant, settings_for
+from tests.support.server_process import environment
+from tests.support.service import Service, StartService, Tenant
 
 TRAP = "http://127.0.0.1:9"
 FRAME = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "iframe"}
@@ -56,12 +57,10 @@ class Reader:
         return shown
 
 
-async def message_open(service: Service, message_id: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "posthouse", "message", "open", message_id, "--print"]
-    environment = settings_for(service.database_url)
-    return await asyncio.to_thread(
-        subprocess.run, command, env=environment, capture_output=True, text=True, check=False
-    )
+async def message_open(service: Service, message_id: str) -> "CompletedProcess[str]":
+    words = ("message", "open", message_id, "--print")
+    given = environment(service.database_url)
+    return await asyncio.to_thread(preloaded.run, *words, environment=given, directory=service.log.parent)
 
 
 async def link(service: Service, message_id: str) -> str:

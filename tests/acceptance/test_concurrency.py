@@ -231,7 +231,7 @@ async def test_a_client_that_disconnects_makes_at_most_one_message(service: Serv
             + body
         )
         await writer.drain()
-        await asyncio.sleep(number * 0.0005)
+        await asyncio.sleep(number * 0.0005)  # so that the server is at different points
         writer.transport.abort()
     for key in keys:
         await answered(tenant, key)

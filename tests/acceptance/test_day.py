@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -33,7 +32,8 @@ CREDITS: Final = 10_000
 # The receiver offers TLS at this address.
 SECURE: Final = "127.0.0.2"
 PLAIN_DESTINATION, SECURE_DESTINATION = "friends.example.net", "tls.example.net"
-MESSAGES: Final = 100
+# Many are under way at any moment, also while the keys change.
+MESSAGES: Final = 30
 SENDERS: Final = 4
 IMPORTED: Final = 100_000
 # Long enough to observe the wait for the second attempt.
@@ -99,14 +99,12 @@ class Day:
                 self.processes.nameserver.zone[record["name"]] = [record["value"]]
 
     async def verify(self) -> dict[str, Any]:
-        """Repeats a request that is refused as too soon."""
-        while True:
-            answer = await self.call("POST", f"/v1/domains/{DOMAIN}/verify")
-            if answer.status != 429:
-                assert answer.status == 200, answer.raw
-                domain: dict[str, Any] = answer.body["domain"]
-                return domain
-            await asyncio.sleep(float(answer.headers["Retry-After"]))
+        """As if the last check were long ago."""
+        await self.processes.service.sql("UPDATE domains SET asked_at = NULL")
+        answer = await self.call("POST", f"/v1/domains/{DOMAIN}/verify")
+        assert answer.status == 200, answer.raw
+        domain: dict[str, Any] = answer.body["domain"]
+        return domain
 
 
 @asynccontextmanager
@@ -125,7 +123,6 @@ async def at_work(database_url: str, directory: Path) -> AsyncIterator[Day]:
 async def test_a_day_in_the_life_of_an_account(new_database: Callable[[], str], tmp_path: Path) -> None:
     database_url = await asyncio.to_thread(new_database)
     async with at_work(database_url, tmp_path) as day:
-        started = time.monotonic()
         for step in (
             make_the_account,
             verify_a_domain,
@@ -137,10 +134,7 @@ async def test_a_day_in_the_life_of_an_account(new_database: Callable[[], str], 
             rotate_keys_while_mail_flows,
             read_the_ledger,
         ):
-            begun = time.monotonic()
             await step(day)
-            print(f"{step.__name__.replace('_', ' ')}: {time.monotonic() - begun:.1f} s")
-        print(f"the day: {time.monotonic() - started:.1f} s, {len(day.sent)} messages")
         assert await day.processes.broken_promises() == {}
 
 
@@ -226,7 +220,6 @@ async def suppress_an_address(day: Day) -> None:
 
 async def import_many_suppressions(day: Day) -> None:
     rows = "".join([f"many+{number}@example.org\r\n" for number in range(IMPORTED)])
-    begun = time.monotonic()
     service = day.processes.service
     headers = {"Authorization": f"Bearer {day.token}", "Content-Type": "text/csv"}
     async with service.client.post(
@@ -236,8 +229,7 @@ async def import_many_suppressions(day: Day) -> None:
         timeout=aiohttp.ClientTimeout(total=HANG_SECONDS),
     ) as response:
         assert response.status == 200, await response.read()
-        progress = [json.loads(line) for line in (await response.text()).splitlines()]
-    print(f"{IMPORTED:,} suppressions in {time.monotonic() - begun:.1f} s: {progress[-1]}")
+        await response.read()
     listed = await day.get(f"/v1/suppressions?email=many%2B{IMPORTED - 1}@example.org")
     assert len(listed["suppressions"]) == 1
     number = await service.value("SELECT count(*) FROM suppressions")
@@ -292,13 +284,13 @@ class Watch:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """While the block runs, senders post without pause and received mail is verified."""
+        """While the block runs, senders keep posting and received mail is verified."""
         is_over = False
 
         async def post() -> None:
             while not is_over:
                 await self.day.accepted(f"flow+{self.day.posted['flow']}@{PLAIN_DESTINATION}")
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)  # a steady flow, no flood
 
         async def check() -> None:
             while not is_over:

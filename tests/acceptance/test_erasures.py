@@ -10,7 +10,7 @@ import pytest
 
 from posthouse.rules.credential import Scope
 from posthouse.rules.erasure import ERASED
-from tests.support import preloaded
+from tests.support import faster, preloaded
 from tests.support.accept_flow import Sender
 from tests.support.account_webhook import log_of, saved
 from tests.support.database_checks import database_faults
@@ -74,8 +74,9 @@ async def test_members_and_keys_with_the_scope_may_erase(tenant: Tenant) -> None
 
 @pytest.mark.rule("ERS-02", "ERS-03", "ERS-04", "ERS-05", "ERS-07")
 async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
-    new_database: Callable[[], str], tmp_path: Path
+    new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(faster.SHORT_PAUSES, "1")
     database_url = await asyncio.to_thread(new_database)
     async with prepare_processes(database_url, tmp_path, **LONG_LEASE) as processes:
         processes.destination(ONE)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support import faster
 from tests.support.accept_flow import SIMULATOR
 from tests.support.eventually import eventually
 from tests.support.secrets_left import copies_of, dump
@@ -122,8 +123,9 @@ async def test_test_suites_and_pages_of_captured_mail_do_not_show_it(tenant: Ten
 
 @pytest.mark.rule("FGT-04", "FGT-05", "FGT-06")
 async def test_once_it_is_final_neither_database_nor_logs_nor_stream_contain_it(
-    listeners: SmtpListeners, new_database: Callable[[], str], tmp_path: Path
+    listeners: SmtpListeners, new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(faster.SHORT_PAUSES, "1")
     database_url = await asyncio.to_thread(new_database)
     async with prepare_processes(database_url, tmp_path, **listeners.settings, **LONG_LEASE) as processes:
         processes.destination(ONE)
@@ -201,4 +203,4 @@ async def _until_forgotten(processes: ServiceProcesses) -> None:
         number: int = await processes.service.value("SELECT count(*) FROM bodies_to_delete")
         return number
 
-    await eventually(waiting, lambda number: number == 0, within=300)
+    await eventually(waiting, lambda number: number == 0)

@@ -9,7 +9,7 @@ import pytest
 
 from posthouse.rules import ids, live
 from tests.support.accept_flow import new_id
-from tests.support.eventually import HANG_SECONDS, used_in_time
+from tests.support.eventually import eventually, used_in_time
 from tests.support.live_stream import PATH, LiveStream, open_stream
 from tests.support.service import PASSWORD, Service, StartService, Tenant, uuid
 
@@ -137,9 +137,9 @@ async def test_a_user_has_a_limited_number_of_streams_at_a_time(tenant: Tenant) 
 
 async def _is_open_again(service: Service, token: str) -> None:
     """The places come back when the process notices that the clients left."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while True:
-            async with open_stream(service, token) as stream:
-                if stream.response.status == 200:
-                    return
-            await asyncio.sleep(0.05)
+
+    async def status() -> int:
+        async with open_stream(service, token) as stream:
+            return stream.response.status
+
+    await eventually(status, lambda found: found == 200)

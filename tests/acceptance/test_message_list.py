@@ -187,7 +187,7 @@ async def test_time_filters_bound_the_list(reader: Reader) -> None:
     made = []
     for number in range(3):
         made.append(await sent(reader.tenant, tags=["t"], subject=f"Number {number}"))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # ids count milliseconds
     times = {message["id"]: message["created_at"] for message in await reader.all()}
     at = [ids.time_of(ids.parse(ids.MESSAGE, message_id)).isoformat() for message_id in made]  # type: ignore[arg-type]
     assert all(times[message_id].endswith("Z") for message_id in made)

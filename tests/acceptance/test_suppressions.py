@@ -243,7 +243,7 @@ async def test_an_import_reports_progress_while_the_file_is_sent(tenant: Tenant)
         while not reported.is_set():
             sent += 1
             yield b"early+%d@example.org\n" % sent
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a slow client: only then is a report due before the end
         # The rest is sent after the first progress report.
         yield b"x" * 2_000 + b"\n" + b"wrong\n" * 200 + b"cyd@example.org"
 

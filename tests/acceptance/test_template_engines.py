@@ -3,15 +3,14 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from posthouse.rules.credential import Scope
-from tests.support.eventually import HANG_SECONDS
+from tests.support import preloaded
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, Tenant
 
@@ -142,15 +141,10 @@ async def test_a_draft_is_rendered_by_its_engine(regular: Tenant) -> None:
     assert empty.is_refusal(404, "not_found")
 
 
-def _run(tenant: Tenant, key: str, directory: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "posthouse", "template", "push", str(directory), "--json", *options],
-        env={**os.environ, "POSTHOUSE_URL": tenant.service.url, "POSTHOUSE_KEY": key},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+def _run(tenant: Tenant, key: str, directory: Path, *options: str) -> "CompletedProcess[str]":
+    words = ("template", "push", str(directory), "--json", *options)
+    given = {**os.environ, "POSTHOUSE_URL": tenant.service.url, "POSTHOUSE_KEY": key}
+    return preloaded.run(*words, environment=given, directory=directory.parent)
 
 
 async def pushed(tenant: Tenant, key: str, directory: Path, *options: str) -> list[dict[str, Any]]:

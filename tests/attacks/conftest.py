@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import faster
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service
+
+
+@pytest.fixture(autouse=True)
+def _real_password_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an attacker's logins cost is as in real processes."""
+    monkeypatch.setenv(faster.REAL_HASHES, "1")
 
 
 @pytest.fixture

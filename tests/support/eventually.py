@@ -8,6 +8,8 @@ from inspect import isawaitable
 from typing import Any, Final, TypeVar, overload
 
 POLL_SECONDS: Final = 0.02
+# After a long wait a look need not come soon, and looking takes processor time from what is awaited.
+POLL_SECONDS_MAX: Final = 0.25
 TIMEOUT_FACTOR: Final = float(os.environ.get("TIMEOUT_FACTOR", "1"))
 # A limit ends a hang and measures nothing: a machine that stands still for a minute must not end a test.
 HANG_SECONDS: Final = 180.0 * TIMEOUT_FACTOR
@@ -46,14 +48,15 @@ async def eventually(
     or_say: Callable[[], object] = str,
 ) -> Any:
     """Read again until the value is as wanted; after `within` seconds fail with the last value and `or_say`."""
-    deadline = time.monotonic() + within
+    began_at = time.monotonic()
     while True:
         value = await _awaited(read())
         if is_true(value):
             return value
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began_at
+        if waited > within:
             raise AssertionError(f"still {value!r} after {within} s\n{await _awaited(or_say())}")
-        await asyncio.sleep(every)
+        await asyncio.sleep(max(every, min(waited / 10, POLL_SECONDS_MAX)))
 
 
 async def used_in_time(use: Callable[[float], Awaitable[Read | None]], seconds: float = 0.5) -> Read:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from argon2 import PasswordHasher
-
 from posthouse.clock import Clock
 from posthouse.compose.flows import Flows, open_flows
 from posthouse.config import Settings
@@ -16,10 +14,9 @@ from posthouse.rules import ids
 from posthouse.rules.credential import OPERATOR, Mode, Role, Scope
 from posthouse.rules.ids import AccountId
 from tests.support.clock import SettableClock
+from tests.support.faster import CHEAP_HASHER
 
 WHY: Final = "acceptance tests"
-# A real hash takes a third of a second of processor time, and so does each login with it.
-CHEAP_HASHER: Final = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 
 
 @dataclass(frozen=True, slots=True)

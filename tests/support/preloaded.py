@@ -2,7 +2,8 @@
 
 A helper process has imported the command, and forks once for each start. The forked process runs `posthouse` as
 `python -m posthouse` does, in its own directory, environment and session, and is a child of the tests' process, so
-that `subprocess.Popen` waits for it. Some tests of the start itself (`tests/entrypoints/test_run.py`) don't use this.
+that `subprocess.Popen` waits for it. Its secrets are cheap ones. Some tests of the start itself
+(`tests/entrypoints/test_run.py`) don't use this.
 """
 
 import atexit
@@ -26,6 +27,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Final, NoReturn
 
 import posthouse
+from tests.support import faster
 from tests.support.eventually import HANG_SECONDS
 
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -165,6 +167,7 @@ def _become(request: bytes, descriptors: Sequence[int]) -> None:
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
+    faster.prepare_process()
     sys.argv = ["posthouse", *words]
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

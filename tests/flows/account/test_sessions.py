@@ -34,8 +34,8 @@ from posthouse.store.sessions import SessionRow
 from posthouse.store.users import UserRow
 from tests.support.clock import SettableClock
 from tests.support.context import PEPPERS, context
+from tests.support.faster import CHEAP_HASHER
 from tests.support.maintenance import new_maintenance
-from tests.support.operator_client import CHEAP_HASHER
 
 SECRET: Final = "token secret of the tests, thirty-two bytes"
 EMAIL: Final = "ada@example.com"

@@ -22,8 +22,8 @@ from posthouse.store.seal import Sealer
 from tests.support.accept_flow import new_id
 from tests.support.clock import SettableClock
 from tests.support.context import context
+from tests.support.faster import CHEAP_HASHER
 from tests.support.maintenance import new_maintenance
-from tests.support.operator_client import CHEAP_HASHER
 
 PASSWORD: Final = "correct horse battery"
 PEER: Final = "192.0.2.7"
