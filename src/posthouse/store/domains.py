@@ -421,15 +421,7 @@ async def keys_sealed_with(connection: Connection, key_ids: Sequence[str], limit
 
 
 async def reseal_keys(tx: Connection, row: DomainKeysRow, dkim_sealed: bytes, ed25519_sealed: bytes) -> None:
-    await tx.execute(
-        *_RESEAL_KEYS.bind(
-            account_id=row.account_id,
-            domain_id=row.domain_id,
-            selector=row.selector,
-            dkim_sealed=dkim_sealed,
-            ed25519_sealed=ed25519_sealed,
-        )
-    )
+    await tx.execute(*_RESEAL_KEYS.bind_row(row, dkim_sealed=dkim_sealed, ed25519_sealed=ed25519_sealed))
 
 
 async def reseal(tx: Connection, domain: DomainRow, dkim_sealed: bytes, ed25519_sealed: bytes | None) -> None:

@@ -21,7 +21,7 @@ class RelayRow:
     per_second: float
     per_day: int | None
     created_at: datetime
-    pools: tuple[str, ...]
+    pools: tuple[str, ...] = ()
 
 
 _LIST: Final = """
@@ -32,7 +32,7 @@ FROM relays ORDER BY name
 
 _PUT: Final = statement("""
 INSERT INTO relays (name, host, port, username, password_sealed, per_second, per_day, created_at)
-VALUES (:name, :host, :port, :username, :password_sealed, :per_second, :per_day, :now)
+VALUES (:name, :host, :port, :username, :password_sealed, :per_second, :per_day, :created_at)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, port = excluded.port, username = excluded.username,
     password_sealed = excluded.password_sealed, per_second = excluded.per_second,
     per_day = excluded.per_day
@@ -63,31 +63,9 @@ async def lock(tx: Connection) -> frozenset[str]:
     return frozenset(row["name"] for row in await tx.fetch(_LOCK))
 
 
-async def put(
-    tx: Connection,
-    *,
-    name: str,
-    host: str,
-    port: int,
-    username: str,
-    password_sealed: bytes,
-    per_second: float,
-    per_day: int | None,
-    now: datetime,
-) -> None:
-    """Add a relay, or change the one of this name."""
-    await tx.execute(
-        *_PUT.bind(
-            name=name,
-            host=host,
-            port=port,
-            username=username,
-            password_sealed=password_sealed,
-            per_second=per_second,
-            per_day=per_day,
-            now=now,
-        )
-    )
+async def put(tx: Connection, relay: RelayRow) -> None:
+    """Add a relay, or change the one of this name. Its pools stay as they are."""
+    await tx.execute(*_PUT.bind_row(relay))
 
 
 async def remove(tx: Connection, name: str) -> None:

@@ -45,19 +45,10 @@ class Relays(Flow):
             raise invalid(f"The messages per day are above 0 and at most {PER_DAY_MAX:,}.")
         _check_credential("username", username)
         _check_credential("password", password)
-        now = self._clock.now()
+        sealed = self._keys.sealer.seal(password.encode(), relays.password_purpose(name))
+        relay = RelayRow(name, host, port, username, sealed, per_second, per_day, self._clock.now())
         async with self._database.transaction() as tx:
-            await relays.put(
-                tx,
-                name=name,
-                host=host,
-                port=port,
-                username=username,
-                password_sealed=self._keys.sealer.seal(password.encode(), relays.password_purpose(name)),
-                per_second=per_second,
-                per_day=per_day,
-                now=now,
-            )
+            await relays.put(tx, relay)
             await self._note(tx, "relay.added", name, {"host": host, "port": port, "per_second": f"{per_second:g}"})
             return next(row for row in await relays.list_all(tx) if row.name == name)
 

@@ -238,7 +238,8 @@ def _record(line: ShownRecord) -> DnsRecord:
     found = None
     if finding is not None:
         found = [value[:FOUND_CHARACTERS_SHOWN_MAX] for value in finding.found[:FOUND_SHOWN_MAX]]
-    return DnsRecord(
+    return DnsRecord.of(
+        line,
         purpose=record.purpose,
         state=line.stage,
         type="TXT",
@@ -247,6 +248,4 @@ def _record(line: ShownRecord) -> DnsRecord:
         required=record.is_required,
         result=None if finding is None else finding.result,
         found=found,
-        checked_at=line.checked_at,
-        advice=line.advice,
     )

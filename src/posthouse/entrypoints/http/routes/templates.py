@@ -246,27 +246,18 @@ async def preview_template(caller: Caller, alias: str, body: PreviewRequest, tem
         raise invalid("Give either `version` or the content of a draft, not both.")
     else:
         preview = await flow.preview_draft(alias, draft, body.variables)
-    rendered = preview.content
-    return PreviewResponse(
-        subject=rendered.subject,
-        text=rendered.text,
-        html=rendered.html,
-        variables=_variables(preview.variables),
-        missing=list(preview.missing),
-    )
+    return PreviewResponse.of(preview.content, variables=_variables(preview.variables), missing=list(preview.missing))
 
 
 def _version(row: TemplateVersionRow) -> TemplateVersion:
     content = row.content
-    return TemplateVersion(
-        version=row.version,
+    return TemplateVersion.of(
+        row,
         subject=content.subject,
         text=content.text,
         html=content.html,
         engine=None if content.engine is Engine.PLAIN else content.engine,
         variables=_variables(template.variables(content)),
-        author=row.author,
-        created_at=row.created_at,
     )
 
 
