@@ -27,7 +27,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 from posthouse.rules.credential import Role, role_includes
 from tests.support import corpus
-from tests.support.bad_input import TRIED, inputs
+from tests.support.bad_input import IS_REPEATED, TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, PUBLIC
 from tests.support.eventually import HANG_SECONDS
@@ -56,6 +56,8 @@ SLOW: Final = frozenset(
     {"login", "acceptInvitation", "changePassword", "disableTotp", "addDomain", "rotateDomainKeys", "verifyDomain"}
 )
 SLOW_EVERY: Final = 6
+# CI tries a part of the odd values of each operation; `make nightly` and `make fuzz` try all.
+EVERY: Final = 4 if IS_REPEATED else 1
 # Each field gets another third of the odd values, so that each value is tried in many fields.
 SHARE: Final = 3
 # The session that asks ends with it.
@@ -404,7 +406,7 @@ def tried(
 ) -> list[str]:
     faults = []
     probe = HttpProbe(bench.server.port, bench.tally)
-    for number, (name, target, body, media_type) in enumerate(cases):
+    for number, (name, target, body, media_type) in enumerate(cases, len(operation.id)):
         if number % every and name != "usual":
             continue
         try:
@@ -444,7 +446,7 @@ def test_odd_values_in_every_parameter_and_field(bench: Bench) -> None:
             continue
         before = bench.tally.inputs.total()
         faults += tried(
-            bench, operation, cases(operation, bench.existing(operation)), SLOW_EVERY if operation.id in SLOW else 1
+            bench, operation, cases(operation, bench.existing(operation)), SLOW_EVERY if operation.id in SLOW else EVERY
         )
         assert bench.tally.inputs.total() > before, f"nothing was tried of {operation.id}"
     collected(faults)

@@ -6,13 +6,12 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis
 import pytest
-import pytest_asyncio
 import schemathesis
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
@@ -31,7 +30,6 @@ from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
 
 pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.fuzz("Sending: POST /emails"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestWarning"),
 ]
@@ -63,6 +61,7 @@ QUIET = hypothesis.settings(
 class Bench:
     """A server, an account, and the requests made."""
 
+    runner: asyncio.Runner
     server: ServerProcess
     service: Service
     tenant: Tenant
@@ -82,12 +81,22 @@ class Bench:
 
     def restart(self) -> None:
         self.server.kill()
-        asyncio.run(self.server.start())
+        self.runner.run(self.server.start())
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+@pytest.fixture(scope="module")
+def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     server = ServerProcess(new_database(), tmp_path_factory.mktemp("bad") / "server.log")
+    with asyncio.Runner() as runner:
+        made = runner.run(prepared(runner, server))
+        yield made
+        runner.run(made.service.close())
+    server.kill()
+    raw = made.tally.inputs["raw"]
+    TRIED.update({"Raw HTTP": raw, "Sending: POST /emails": made.tally.inputs.total() - raw})
+
+
+async def prepared(runner: asyncio.Runner, server: ServerProcess) -> Bench:
     await server.start()
     service = await server.open_client()
     tenant = await service.account(credits=CREDITS)
@@ -95,12 +104,7 @@ async def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPa
     await tenant.template("t", subject="Hello {{a}}", text="{{a}}", html="<p>{{a}}</p>")
     # A request of each kind, so that one-time loading is not counted as growth.
     await tenant.send(tenant.mail(from_="nobody"))
-    made = Bench(server, service, tenant, token, Tally(), server.resident_bytes())
-    yield made
-    await service.close()
-    server.kill()
-    raw = made.tally.inputs["raw"]
-    TRIED.update({"Raw HTTP": raw, "Sending: POST /emails": made.tally.inputs.total() - raw})
+    return Bench(runner, server, service, tenant, token, Tally(), server.resident_bytes())
 
 
 @pytest.fixture
@@ -438,15 +442,15 @@ def try_operation(bench: Bench, operation: Any, mode: GenerationMode) -> None:
     check()
 
 
-async def test_afterwards_memory_is_bounded_and_the_database_consistent(bench: Bench) -> None:
+def test_afterwards_memory_is_bounded_and_the_database_consistent(bench: Bench) -> None:
     """Runs last: it checks what all other tests did to the server."""
-    tally = bench.tally
+    tally, run = bench.tally, bench.runner.run
     print(f"{tally.inputs.total()} inputs: {dict(tally.inputs)}; {dict(tally.statuses)}; slowest {tally.slowest}")
-    assert await database_faults(bench.service.database_url) == {}
+    assert run(database_faults(bench.service.database_url)) == {}
     tenant = bench.tenant
-    assert (await tenant.counts())["messages"] == len(tally.accepted), "a refusal left a message behind"
-    await tenant.accepts()
-    assert (await bench.service.request("GET", "/healthz")).status == 200
+    assert run(tenant.counts())["messages"] == len(tally.accepted), "a refusal left a message behind"
+    run(tenant.accepts())
+    assert run(bench.service.request("GET", "/healthz")).status == 200
     assert bench.server.running.poll() is None
     grown = max(bench.resident_bytes_max, bench.server.resident_bytes()) - bench.resident_bytes
     print(f"grown by {grown // corpus.MIB} MiB")
