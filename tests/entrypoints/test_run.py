@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support import preloaded
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
@@ -149,15 +150,19 @@ async def status_is(customer: Tenant, message_id: str, status: str) -> dict[str,
 
 
 def refusal(runs: Runs, *words: str, below: Sequence[str] = ()) -> str:
-    done = subprocess.run(
-        [*below, sys.executable, "-m", "posthouse", "run", *words],
-        cwd=runs.directory,
-        env=environment(runs.database_url),
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    variables = environment(runs.database_url)
+    if below:
+        done = subprocess.run(
+            [*below, sys.executable, "-m", "posthouse", "run", *words],
+            cwd=runs.directory,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            check=False,
+        )
+    else:
+        done = preloaded.run("run", *words, environment=variables, directory=runs.directory)
     assert done.returncode == 1, done
     assert "Traceback" not in done.stderr, done.stderr
     return done.stderr
@@ -266,19 +271,23 @@ async def test_in_memory_mail_of_separate_http_processes_is_delivered(runs: Runs
     assert await server.terminate() == 0, server.said()
 
 
-async def test_with_nats_every_part_is_its_own_process(runs: Runs, nats: PrivateNats) -> None:
-    server = await runs.run(settings={"STREAM__SERVERS": nats.url})
-    assert server.parts() == ["delivery", "dispatch", "http --processes 1", "maintenance", "notification"]
-    customer = await runs.customer(server)
-    key = await customer.key(mode="test", may_read=True)
-    answer = await customer.send(customer.mail(to="ada@example.org"), authorization=key)
-    message_id = answer.body["id"]
-    message = await status_is(customer, message_id, "delivered")
-    assert message["source"] == "test"
-    children = _children(server.running.pid)
-    assert await server.terminate() == 0, server.said()
-    assert [child for child in children if os.path.exists(f"/proc/{child}")] == []  # noqa: ASYNC240
-    assert "Traceback" not in server.said()
+async def test_with_nats_every_part_is_its_own_process_and_mail_is_accepted_while_nats_is_down(runs: Runs) -> None:
+    nats = PrivateNats()
+    try:
+        server = await runs.run(settings={"STREAM__SERVERS": nats.url, "WORKERS__TICKET_LEASE_SECONDS": "2"})
+        assert server.parts() == ["delivery", "dispatch", "http --processes 1", "maintenance", "notification"]
+        customer = await runs.customer(server)
+        key = await customer.key(mode="test", may_read=True)
+        answer = await customer.send(customer.mail(to="ada@example.org"), authorization=key)
+        nats.start()
+        message = await status_is(customer, answer.body["id"], "delivered")
+        assert message["source"] == "test"
+        children = _children(server.running.pid)
+        assert await server.terminate() == 0, server.said()
+        assert [child for child in children if os.path.exists(f"/proc/{child}")] == []  # noqa: ASYNC240
+        assert "Traceback" not in server.said()
+    finally:
+        nats.__exit__()
 
 
 async def test_with_nats_a_second_worker_continues_when_the_first_stops(runs: Runs, nats: PrivateNats) -> None:
@@ -290,19 +299,6 @@ async def test_with_nats_a_second_worker_continues_when_the_first_stops(runs: Ru
     await runs.run("delivery", settings={"STREAM__SERVERS": nats.url})
     assert await first.terminate() == 0, first.said()
     await status_is(customer, await sent(customer, "delivered@simulator.invalid"), "delivered")
-
-
-async def test_mail_is_accepted_while_nats_is_down(runs: Runs) -> None:
-    nats = PrivateNats()
-    try:
-        server = await runs.run(settings={"STREAM__SERVERS": nats.url, "WORKERS__TICKET_LEASE_SECONDS": "2"})
-        customer = await runs.customer(server)
-        message_id = await sent(customer, "delivered@simulator.invalid")
-        nats.start()
-        await status_is(customer, message_id, "delivered")
-        assert await server.terminate() == 0, server.said()
-    finally:
-        nats.__exit__()
 
 
 async def test_a_delivery_under_way_is_finished_before_the_process_ends(
