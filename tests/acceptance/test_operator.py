@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import jwt
 import pytest
+import pytest_asyncio
 
 from posthouse.rules import ids
 from posthouse.rules.credential import IMPERSONATION_MAX, SESSION_MAX
@@ -58,30 +59,37 @@ def test_every_route_of_the_operator_is_in_the_table_of_roles() -> None:
     assert {operation for operation, _, _ in ROUTES} == FOR_OPERATORS
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def customers_credentials(regular: Tenant) -> list[str | None]:
+    return [
+        None,
+        regular.basic,
+        await regular.key("live", may_read=True),
+        await regular.key("test", may_read=True),
+        await regular.forged(secret="another secret, as long as one should be"),
+    ]
+
+
 @pytest.mark.rule("OPR-01")
 @pytest.mark.parametrize(("operation", "method", "path"), ROUTES, ids=[route[0] for route in ROUTES])
-async def test_no_credential_of_a_customer_is_let_in(tenant: Tenant, operation: str, method: str, path: str) -> None:
-    service = tenant.service
-    for authorization in (
-        None,
-        tenant.basic,
-        await tenant.key("live", may_read=True),
-        await tenant.key("test", may_read=True),
-        await tenant.forged(secret="another secret, as long as one should be"),
-    ):
+async def test_no_credential_of_a_customer_is_let_in(
+    regular: Tenant, customers_credentials: list[str | None], operation: str, method: str, path: str
+) -> None:
+    service = regular.service
+    for authorization in customers_credentials:
         assert (await call(service, method, path, authorization)).status == 401, authorization
     for each in ("viewer", "member", "admin", "owner"):
-        answer = await call(service, method, path, await tenant.jwt(each))
+        answer = await call(service, method, path, await regular.jwt(each))
         assert (answer.status, answer.code) == (403, "forbidden"), each
 
 
 @pytest.mark.rule("OPR-02")
 @pytest.mark.parametrize(("operation", "method", "path"), ROUTES, ids=[route[0] for route in ROUTES])
 async def test_an_operator_needs_a_second_factor_and_a_login_of_today(
-    tenant: Tenant, operation: str, method: str, path: str
+    regular: Tenant, operation: str, method: str, path: str
 ) -> None:
-    service = tenant.service
-    email = await tenant.user("owner")
+    service = regular.service
+    email = await regular.user("owner")
     token = f"Bearer {(await service.login(email, PASSWORD)).body['token']}"
     await set_operator(service, email)
     answer = await call(service, method, path, token)

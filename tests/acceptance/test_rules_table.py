@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -25,6 +26,7 @@ def _marks(decorators: list[ast.expr]) -> Iterator[str]:
                 yield str(argument.value)
 
 
+@cache
 def rules_by_test(*folders: Path) -> dict[str, list[str]]:
     found = {}
     for path in sorted(path for folder in folders or (HERE, ATTACKS) for path in folder.glob("test_*.py")):

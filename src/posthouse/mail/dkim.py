@@ -20,6 +20,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -89,7 +90,7 @@ def new_ed25519_key_pair() -> KeyPair:
 
 
 def public_of(private_der: bytes) -> str:
-    key = load_der_private_key(private_der, password=None)
+    key = _load(private_der)
     if isinstance(key, Ed25519PrivateKey):
         # RFC 8463, 4: the bare 32 bytes, where RSA has a structure around its numbers.
         return b64encode(key.public_key().public_bytes_raw()).decode()
@@ -102,8 +103,7 @@ def record_text(public: str, key_type: KeyType = KeyType.RSA) -> str:
 
 
 def load_signing_key(domain: str, selector: str, private_der: bytes) -> SigningKey:
-    # Checking an RSA key's primes takes 50 ms. Ours were generated here and stored with authenticated encryption.
-    private = load_der_private_key(private_der, password=None, unsafe_skip_rsa_key_validation=True)
+    private = _load(private_der)
     if not isinstance(private, RSAPrivateKey | Ed25519PrivateKey):
         raise TypeError(f"DKIM signs with RSA or Ed25519, not with {type(private).__name__}")
     return SigningKey(domain, selector, private)
@@ -198,6 +198,11 @@ def _folded(names: list[str]) -> str:
             line = f"{line}:{name}"
     lines.append(line)
     return ":\r\n\t".join(lines)
+
+
+def _load(private_der: bytes) -> PrivateKeyTypes:
+    # Checking an RSA key's primes takes 50 ms. Ours were generated here and stored with authenticated encryption.
+    return load_der_private_key(private_der, password=None, unsafe_skip_rsa_key_validation=True)
 
 
 def _pair(key: RSAPrivateKey | Ed25519PrivateKey) -> KeyPair:
