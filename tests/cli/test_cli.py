@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -281,26 +280,22 @@ def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[st
     port = free_port()
     if parts == ["maintenance"]:
         asyncio.run(_drop_partitions(terminal))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "posthouse", "run", *parts, "--port", str(port)],
-        cwd=terminal.directory,
-        env=terminal.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    log = terminal.directory / "log"
+    with log.open("wb") as output:
+        words = ("run", *parts, "--port", str(port))
+        process = preloaded.start(*words, environment=terminal.environment, directory=terminal.directory, output=output)
     try:
         if parts != ["maintenance"]:
-            _wait_for_http(port, process)
+            asyncio.run(eventually(lambda: _answers(port), or_say=log.read_text))
         else:
             asyncio.run(_wait_for_partitions(terminal))
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=HANG_SECONDS)
+        process.wait(HANG_SECONDS)
     finally:
         process.kill()
-    assert process.returncode in (0, -signal.SIGTERM), output
-    assert "Traceback" not in output
+    assert process.returncode in (0, -signal.SIGTERM), log.read_text()
+    assert "Traceback" not in log.read_text()
 
 
 def test_maintenance_makes_missing_partitions(terminal: Terminal) -> None:
@@ -379,16 +374,11 @@ async def _wait_for_partitions(terminal: Terminal) -> None:
     await connection.close()
 
 
-def _wait_for_http(port: int, process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + COMMAND_SECONDS_MAX
-    while True:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=HANG_SECONDS).close()
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            assert process.poll() is None, process.communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        else:
-            return
+def _answers(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=HANG_SECONDS).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True

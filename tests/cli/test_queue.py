@@ -5,8 +5,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -23,6 +21,7 @@ from posthouse.flows.operate.lanes import LaneRow, merged
 from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, Monitor, QueueView, ReportedLane
 from posthouse.store.lanes import report
 from tests.cli.test_cli import Terminal, environment, secrets
+from tests.support import preloaded
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.eventually import HANG_SECONDS
@@ -164,28 +163,23 @@ def test_the_command_shows_the_queue_once_or_until_stopped(database_url: str, tm
     terminal.refuses("message", "show", "em_00000000000000000000000000", expected="No account has a message")
 
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "posthouse", "queue", "top"]
-    # Its own session: the signal is only for the command, even where the test runner ignores it.
-    watching = subprocess.Popen(
-        command, cwd=tmp_path, env=terminal.environment, stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True, preexec_fn=_accept_interrupts,
-    )  # fmt: skip
-    os.close(theirs)
+    with os.fdopen(theirs, "r+b", buffering=0) as screen:
+        # Its own session: the signal is only for the command.
+        watching = preloaded.start(
+            "queue", "top", environment=terminal.environment, directory=tmp_path, output=screen, given=screen,
+            new_session=True,
+        )  # fmt: skip
     try:
         shown = _until(ours, b"oldest due")
         assert b"due now 0" in shown
         watching.send_signal(signal.SIGINT)
         assert b"Traceback" not in _until(ours, b"")
-        assert watching.wait(10) == 0
+        assert watching.wait(HANG_SECONDS) == 0
     finally:
         if watching.poll() is None:
             watching.kill()
             watching.wait()
         os.close(ours)
-
-
-def _accept_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _until(terminal: int, awaited: bytes) -> bytes:

@@ -29,6 +29,7 @@ HOSTILE_HOST: Final = "127.0.0.9"
 HOSTILE_DOMAIN: Final = "hostile.example"
 SENT_SECONDS_MAX: Final = 7 * HANG_SECONDS
 COUNTED_SECONDS_MAX: Final = 3 * HANG_SECONDS
+# What a text may start comes late.
 QUIET_SECONDS: Final = 2.0
 # At least this many of each kind are accepted; the others meet a rule of the kind, or its limit for an account.
 KEPT_MIN: Final = 10

@@ -4,6 +4,7 @@ PATH has neither PostgreSQL nor NATS, and `posthouse dev` uses the PostgreSQL of
 second and third command, after the download and installation.
 """
 
+import asyncio
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from typing import Final
 import pytest
 
 from tests.support.dev_command import DevCommand, snippet
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.nightly
 
@@ -116,9 +118,7 @@ def test_three_commands_lead_to_a_message_that_can_be_read(dev: DevCommand) -> N
     assert dev.message(found[0])["status"] == "delivered"
     assert dev.end() == 0
     dev.spawn("--reset")
-    deadline = time.monotonic() + SECONDS_MAX
-    while not list(postgres.parent.glob("data.partial-*")):
-        assert time.monotonic() < deadline
+    asyncio.run(eventually(lambda: list(postgres.parent.glob("data.partial-*"))))
     assert dev.end(signal.SIGKILL) == -signal.SIGKILL
     dev.start()
     assert dev.end() == 0
