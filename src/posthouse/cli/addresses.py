@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.operator import fail, perform
+from posthouse.cli.operator import fail, perform, prompted_password
 from posthouse.cli.output import AsJson, Plain
 from posthouse.rules.address_warm_up import Change
 from posthouse.rules.route import AddressState, Tier
@@ -240,8 +240,7 @@ def _password(file: Path | None) -> str:
             fail(f"the password can't be read from {file}: {error}")
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
-    typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    return typed
+    return prompted_password()
 
 
 def _plain_relay(row: "RelayRow") -> Plain:

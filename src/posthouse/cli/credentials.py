@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.operator import fail, perform_for
+from posthouse.cli.operator import moment, perform_for
 from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
 from posthouse.rules.credential import OPERATOR, Mode, Scope, sender_domains
 from posthouse.rules.limits import OVERLAP_SECONDS
@@ -184,8 +184,4 @@ def _expiry(given: str | None) -> datetime | None:
     days = re.fullmatch(r"([0-9]{1,5})d", given)
     if days:
         return datetime.now(UTC) + timedelta(days=int(days[1]))
-    try:
-        moment = datetime.fromisoformat(given)
-    except ValueError:
-        fail(f"{given!r} is no time: write a number of days such as 90d, or a date such as 2027-01-31")
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return moment(given, "a number of days such as 90d, or a date such as 2027-01-31")

@@ -4,7 +4,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeVar
 
 import typer
@@ -94,6 +94,20 @@ def length(option: str, given: str) -> timedelta:
 
 def is_length(given: str) -> bool:
     return _length(given) is not None
+
+
+def moment(given: str, forms: str) -> datetime:
+    """A date or a time, in UTC unless it says otherwise. Ends the command if it is none, and names the `forms`."""
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        fail(f"{given!r} is no time: write {forms}")
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def prompted_password() -> str:
+    """A new password, typed twice."""
+    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
 
 
 def confirm(text: str, count: int, values: Plain, *, dry_run: bool, yes: bool, as_json: bool) -> bool:

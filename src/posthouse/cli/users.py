@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import output
-from posthouse.cli.operator import perform, perform_for, service_url
+from posthouse.cli.operator import perform, perform_for, prompted_password, service_url
 from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules import ids
@@ -170,10 +170,7 @@ def set_operator(
 
 
 def _password(from_stdin: bool) -> str:
-    if from_stdin:
-        return sys.stdin.readline().rstrip("\r\n")
-    typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    return typed
+    return sys.stdin.readline().rstrip("\r\n") if from_stdin else prompted_password()
 
 
 @session.command("list")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import output, webhook_events
-from posthouse.cli.operator import DryRun, Yes, confirm, fail, is_length, length, perform_for
+from posthouse.cli.operator import DryRun, Yes, confirm, fail, is_length, length, moment, perform_for
 from posthouse.cli.output import AccountGiven, AsJson, LimitGiven, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules import ids
@@ -285,8 +285,4 @@ def _moment(given: str) -> int:
         return int(time.time())
     if given.isascii() and given.isdecimal() and len(given) <= 12:
         return int(given)
-    try:
-        moment = datetime.fromisoformat(given)
-    except ValueError:
-        fail(f"{given!r} is no time: write Unix seconds, or a date and time such as 2026-11-15T07:00:00Z")
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    return int(moment(given, "Unix seconds, or a date and time such as 2026-11-15T07:00:00Z").timestamp())

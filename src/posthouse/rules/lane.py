@@ -450,7 +450,7 @@ class Lane:
             return self._serve(moment, was_full=was_full, is_answer=is_first)
         return self.heed(served, moment, refused or Refused(), others=self._in_use, is_first=is_first)
 
-    def end_turn_unheeded(self) -> None:
+    def end_turn_without_learning(self) -> None:
         """End the message's turn and learn nothing: its reply was about less than this lane, or about more."""
         self._end_turn()
         self._misses = 0

@@ -244,9 +244,9 @@ async def mark_pinged(tx: Connection, account_id: AccountId, endpoint_id: UUID, 
 async def note_calls(tx: Connection, outcomes: Sequence[WebhookOutcome], now: datetime) -> None:
     """Store since when endpoints answer or fail; of several calls to a URL a 2xx counts."""
     calls = [
-        ((outcome.account_id, outcome.news_of, outcome.url), outcome.result is WebhookResult.SUCCEEDED)
+        ((outcome.account_id, outcome.changed_endpoint, outcome.url), outcome.result is WebhookResult.SUCCEEDED)
         for outcome in outcomes
-        if outcome.news_of is not None and outcome.url is not None
+        if outcome.changed_endpoint is not None and outcome.url is not None
     ]
     taken = {call for call, is_taken in calls if is_taken}
     # In order: two transactions that change the same endpoints must not deadlock.

@@ -100,8 +100,8 @@ class WebhookOutcome:
     """The result of one claim; if it isn't final, it has the time of the next attempt.
 
     `url` is the URL of the attempt; without it nothing was tried, and the log keeps the previous attempt. `error` is
-    our own text; `response_body` is the receiver's, truncated to RESPONSE_BYTES_MAX. `news_of` is
-    the endpoint, if it began to answer or to fail with this attempt.
+    our own text; `response_body` is the receiver's, truncated to RESPONSE_BYTES_MAX. `changed_endpoint` is the
+    endpoint, if it began to answer or to fail with this attempt.
     """
 
     account_id: AccountId
@@ -115,7 +115,7 @@ class WebhookOutcome:
     duration_ms: int | None = None
     response_body: bytes | None = None
     response_truncated: bool = False
-    news_of: UUID | None = None
+    changed_endpoint: UUID | None = None
 
     def __post_init__(self) -> None:
         if (self.next_at is None) is not self.result.is_final:

@@ -107,7 +107,7 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOu
             "message": ids.text(ids.MESSAGE, work.message_id),
         }
 
-    def goes_alone(self, claimed: ClaimedRecipient) -> bool:
+    def is_claimed_alone(self, claimed: ClaimedRecipient) -> bool:
         return self._outgoing_mail.is_personal(claimed.message)
 
     def publish(self, tickets: Sequence[Ticket]) -> None:

@@ -194,7 +194,7 @@ class LaneLearning:
         queue, slot, bundle = turn
         whole = queue.whole or queue
         if slot.whole is not None:
-            queue.lane.end_turn_unheeded()
+            queue.lane.end_turn_without_learning()
         # In a provider's lane, only the domain whose server asked for a wait gets it.
         asks = is_provider(whole.name) and refused.asked_seconds > 0
         if extent is Extent.LANE and not asks:
@@ -214,7 +214,7 @@ class LaneLearning:
             of_lane = replace(refused, asked_seconds=0.0)
             self._note(whole.lane.release_slot(slot.whole or slot, served, moment, of_lane), learnt)
         else:
-            whole.lane.end_turn_unheeded()
+            whole.lane.end_turn_without_learning()
             if extent is Extent.LANE_OF_BRANCH and is_stricter(branch.lane.learned, whole.lane.learned):
                 # Only the branch has been refused: what it learned is what the lane would have learned.
                 kind = _KINDS.get(served, LimitChangeKind.SLOW) if limit_change is None else limit_change.kind

@@ -124,7 +124,7 @@ class ClaimStore(ABC, Generic[TicketT, ClaimedT, OutcomeT]):
     def log_fields(self, work: TicketT | OutcomeT) -> Mapping[str, str]:
         """The fields that identify the work in a log line."""
 
-    def goes_alone(self, claimed: ClaimedT) -> bool:
+    def is_claimed_alone(self, claimed: ClaimedT) -> bool:
         """Whether it can't be claimed together with the others of its group."""
         del claimed
         return False
@@ -293,7 +293,7 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
                 # The fence is part of the key: an older ticket for the same row may be next to the one that counted.
                 by_key = {_ticket_key(claimed): claimed for claimed in found}
                 groups = [[by_key[ticket.key] for ticket in group if ticket.key in by_key] for group in batch]
-                if any(len(group) > 1 and self._store.goes_alone(group[0]) for group in groups):
+                if any(len(group) > 1 and self._store.is_claimed_alone(group[0]) for group in groups):
                     raise _NotTogetherError
                 crash.point(self._points.before_claim_commit)
         except _NotTogetherError:
@@ -306,7 +306,7 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         return list(groups)
 
     def _narrowed(self, tickets: Sequence[TicketT], claimed: Sequence[ClaimedT]) -> Sequence[TicketT]:
-        if not claimed or not self._store.goes_alone(claimed[0]):
+        if not claimed or not self._store.is_claimed_alone(claimed[0]):
             return tickets
         return [ticket for ticket in tickets if is_claim_of(claimed[0], ticket)]
 

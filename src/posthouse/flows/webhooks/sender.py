@@ -472,7 +472,7 @@ class WebhookSender:
                     duration_ms=duration_ms,
                     response_body=body,
                     response_truncated=truncated,
-                    news_of=_news_of(claimed, is_taken=is_taken),
+                    changed_endpoint=_changed_endpoint(claimed, is_taken=is_taken),
                 )
             case NoWebhookAnswer(reason, duration_ms):
                 return WebhookOutcome(
@@ -483,7 +483,9 @@ class WebhookSender:
                     error=reason,
                     duration_ms=duration_ms,
                     # A fault on our side says nothing about the endpoint.
-                    news_of=None if reason in (STOPPED, FAULT_OF_OURS) else _news_of(claimed, is_taken=False),
+                    changed_endpoint=None
+                    if reason in (STOPPED, FAULT_OF_OURS)
+                    else _changed_endpoint(claimed, is_taken=False),
                 )
             case _:
                 assert_never(answer)
@@ -493,7 +495,7 @@ class WebhookSender:
         return WebhookOutcome(*claimed.key, WebhookResult.POSTPONED, next_at=self._clock.now() + wait, error=reason)
 
 
-def _news_of(claimed: ClaimedWebhook, *, is_taken: bool) -> UUID | None:
+def _changed_endpoint(claimed: ClaimedWebhook, *, is_taken: bool) -> UUID | None:
     """The endpoint if its row is to be written: rarely, so that not every call costs a write."""
     is_failing = claimed.failing_since is not None
     is_news = is_taken is is_failing or (is_taken and claimed.answered_at is None)
