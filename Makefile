@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEBIAN_PYTHON ?= /usr/bin/python3
 DEBIAN_VENV := .run/debian-python
 
-.PHONY: setup lock check test test-all test-parallel test-alone test-fast test-nightly test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-operator bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
+.PHONY: setup lock check test test-all test-fast test-nightly test-dev test-workers test-attacks attacks-table test-debian-python run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-operator bench-idle bench-warm-up bench-warm-up-flows bench-providers crash chaos simulate docs docs-serve diagrams screenshots openapi reference clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -42,19 +42,13 @@ CORE = tests/flows tests/store tests/acceptance
 
 test: ## The tests that a change needs, on private PostgreSQLs; `test-all` runs the rest; PG=18: the core, on that version
 	$(if $(PG),POSTGRES_VERSION=$(PG) )$(PARALLEL) \
-		-m "not alone and not long and not nightly" --durations 20 $(if $(PG),$(CORE))
+		-m "not long and not nightly" --durations 20 $(if $(PG),$(CORE))
 
-test-all: ## Everything: also the examples of the documentation, then one by one the tests that need the machine to themselves
-	@$(MAKE) --no-print-directory test-parallel; parallel=$$?; $(MAKE) --no-print-directory test-alone && exit $$parallel
-
-test-parallel: ## Of `test-all`: the tests that run in parallel
-	$(PARALLEL) -m "not alone and not nightly" --durations 20
-
-test-alone: ## Of `test-all`: the tests that need the machine to themselves, one by one
-	$(BIN)/pytest -m "alone and not nightly" --durations 20
+test-all: ## The tests of CI: also load and kills, the dashboard, and pages that changed
+	$(PARALLEL) -m "not nightly" --durations 20
 
 test-fast: ## Pure rules and storage, in under a minute
-	$(PARALLEL) -m "not alone and not long and not nightly and not fuzz" tests/rules tests/mail tests/store
+	$(PARALLEL) -m "not long and not nightly and not fuzz" tests/rules tests/mail tests/store
 
 .PHONY: test-docs
 test-docs: ## Every command of the README, the tutorial and the how-to pages; CI runs those of pages that changed
@@ -63,7 +57,7 @@ test-docs: ## Every command of the README, the tutorial and the how-to pages; CI
 
 .PHONY: test-times
 test-times: ## How long each file of tests takes, into tests/times.csv, which `make test` starts them by
-	MEASURE_TEST_TIMES=1 $(PARALLEL) -q -m "not alone and not nightly"
+	MEASURE_TEST_TIMES=1 $(PARALLEL) -q -m "not nightly"
 
 .PHONY: nightly
 nightly: ## What CI leaves out, in some hours: every page, measured attacks, kills at every crash point, chaos, generated input
@@ -137,7 +131,7 @@ test-debian-python: ## The tests of `rules/` and `mail/` on Debian's own Python,
 	$(UV) pip sync --quiet --python $(DEBIAN_VENV)/bin/python --require-hashes requirements.lock; \
 	$(UV) pip install --quiet --python $(DEBIAN_VENV)/bin/python --no-deps --editable .; \
 	$(DEBIAN_VENV)/bin/pytest -p no:cacheprovider --numprocesses $(WORKERS) \
-		-m "not alone and not long and not nightly and not fuzz" tests/rules tests/mail
+		-m "not long and not nightly and not fuzz" tests/rules tests/mail
 
 .PHONY: test-deploy image test-image sbom
 test-deploy: ## Deployment files, packages and proxies, whole: also what CI leaves out (Debian's nginx, caddy, systemd, strace)

@@ -29,7 +29,7 @@ AREAS: Final = {
     "erasure": "tests/rules tests/store tests/flows/operate tests/flows/account tests/acceptance",
     "migrations": "tests/store tests/flows tests/acceptance",
 }
-MARKS: Final = "not alone and not long and not nightly"
+MARKS: Final = "not long and not nightly"
 # A test that hangs fails after its own limit; nothing takes this long.
 SECONDS_MAX: Final = 3600
 NOT_FOUND: Final = "not found"

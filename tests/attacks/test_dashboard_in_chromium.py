@@ -28,7 +28,7 @@ from tests.support.dashboard_service import DashboardService
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
-pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="session")]
 
 PAGES: Final = ("/dashboard/", "/dashboard/login", "/dashboard/frame", "/captured", "/docs")
 # What a foreign page does to ours: read, write, embed, open. A name is in the result where something came of it.

@@ -348,14 +348,12 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.alone
 def test_help_takes_little_processor_time(tmp_path: Path) -> None:
     limit = max(HELP_SECONDS_MAX, HELP_IMPORTS_MAX * _seconds_to_import_asyncio(tmp_path))
     assert _processor_seconds(environment(), tmp_path, "-m", "posthouse", "--help") < limit
 
 
 @pytest.mark.nightly
-@pytest.mark.alone
 def test_a_command_on_the_database_takes_little_processor_time(operator: Operator, tmp_path: Path) -> None:
     account = operator.account("processor time")
     given = {**environment(), **{name: value for name, value in operator.environment.items() if value is not None}}

@@ -19,7 +19,7 @@ def test_every_crash_point_belongs_to_a_part() -> None:
     assert {point for point in PASSES if "." in point} <= crash.POINTS
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_a_death_at_a_crash_point_loses_and_duplicates_nothing_unexplained(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

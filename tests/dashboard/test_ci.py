@@ -21,7 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.hostile_html import payloads
 from tests.support.service import PASSWORD, Tenant
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.long
 
 # An email is delivered late on a busy machine.
 # A message has them all.

@@ -11,7 +11,7 @@ from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DashboardService
 from tests.support.service import Tenant
 
-pytestmark = [pytest.mark.nightly, pytest.mark.alone]
+pytestmark = pytest.mark.nightly
 
 MESSAGES: Final = 100_000
 ROWS_MAX: Final = 60

@@ -11,7 +11,7 @@ from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.service import Tenant
 
-pytestmark = [pytest.mark.nightly, pytest.mark.alone]
+pytestmark = pytest.mark.nightly
 
 LOADS: Final = 30
 COLD_SECONDS_MAX: Final = 1.5

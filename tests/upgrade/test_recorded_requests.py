@@ -38,7 +38,7 @@ from tests.support.webhook_receiver import Request, WebhookReceiver
 from tests.support.webhook_steps import ALL_EVENTS, save_webhook
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = [pytest.mark.nightly, pytest.mark.alone]
+pytestmark = pytest.mark.nightly
 
 BEFORE: Final = Release("before these features", "539bf08e842397d7d1c88156ccbe470feac0ab26")
 # The names that commit has for settings that the tests set; it refuses any other name.

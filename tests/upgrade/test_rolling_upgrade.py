@@ -32,7 +32,7 @@ from tests.support.server_process import environment
 from tests.support.whole_service import WholeService, start_whole_service
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = [pytest.mark.nightly, pytest.mark.alone]
+pytestmark = pytest.mark.nightly
 
 STEADY_SECONDS = 5.0
 MORE_SECONDS_MAX = 60.0

@@ -27,7 +27,7 @@ from tests.support.service import JWT_SECRET, PEPPER, SEAL_KEY, Tenant
 from tests.support.smtp_listeners import plain
 from tests.support.whole_service import WholeService, start_whole_service
 
-pytestmark = [pytest.mark.nightly, pytest.mark.alone]
+pytestmark = pytest.mark.nightly
 
 PER_SECOND = 20.0
 IDLE_SECONDS_MAX = 5 * HANG_SECONDS

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 import pytest
-from argon2 import PasswordHasher
+from argon2 import PasswordHasher, extract_parameters
 
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
@@ -696,7 +696,24 @@ async def test_of_many_simultaneous_logins_with_a_link_one_passes(flow: SessionF
         await flow.login_links.login(late, None, HOME, "", remember=False)
 
 
-@pytest.mark.alone
+async def test_a_login_of_nobody_costs_the_same_hash_as_a_users(database: Database) -> None:
+    costs = []
+
+    class NotingHasher(PasswordHasher):
+        def verify(self, hash: str | bytes, password: str | bytes) -> Literal[True]:  # noqa: A002 (the library's name)
+            costs.append(extract_parameters(str(hash)))
+            return super().verify(hash, password)
+
+    flow = SessionFlow(database, hasher=NotingHasher(time_cost=1, memory_cost=64, parallelism=1))
+    await flow.furnish()
+    for email in (EMAIL, "nobody@example.com"):
+        with refused(Code.UNAUTHORIZED, "password is wrong"):
+            await flow.sessions.login(email, "a wrong password", None, "192.0.2.1")
+    known, unknown = costs
+    assert known == unknown
+
+
+@pytest.mark.nightly
 async def test_the_time_that_a_login_takes_does_not_show_whether_there_is_a_user(database: Database) -> None:
     """Medians of 200 of each, one by one in turn, in the processor's time, whatever else it does meanwhile.
 
