@@ -1,20 +1,17 @@
 """What tests that touch the outside world use: one private PostgreSQL, and fresh databases in it."""
 
-import asyncio
-import itertools
 import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from posthouse.store.postgres import Database
 from tests.support import faster, fresh_database
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.kept_databases import TEMPLATE, Databases, KeptPools
 from tests.support.nameserver import Nameserver
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
@@ -26,7 +23,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 faster.use_cheap_secrets()
 
-TEMPLATE = "posthouse_template"
 # A directory in memory, as Linux has one, and the space that it must have left.
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 * 1024**3
@@ -55,46 +51,14 @@ def postgres(memory: Path | None) -> Iterator[PrivatePostgres]:
         yield cluster
 
 
-class Databases:
-    """Copies of the template, made and dropped over one connection on its own thread.
-
-    CPU per copy of 12 MB in memory: 24 ms with FILE_COPY and 8 ms to drop, 46 and 14 ms with WAL_LOG; a `psql`
-    for each statement adds 20 ms. With 256 MB of shared buffers, which DROP searches, it is half as much again.
-    """
-
-    def __init__(self, cluster: PrivatePostgres) -> None:
-        self._cluster = cluster
-        self._numbers = itertools.count(1)
-        self._thread = ThreadPoolExecutor(1, "databases")
-        self._runner = asyncio.Runner()
-        self._connection: asyncpg.Connection | None = None
-
-    def make(self) -> str:
-        name = f"test_{next(self._numbers)}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
-        return self._cluster.url(name)
-
-    def drop(self, url: str) -> None:
-        self._execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._thread.submit(self._runner.run, self._connection.close()).result()
-        self._thread.submit(self._runner.close).result()
-        self._thread.shutdown()
-
-    def _execute(self, statement: str) -> None:
-        self._thread.submit(self._runner.run, self._run(statement)).result()
-
-    async def _run(self, statement: str) -> None:
-        if self._connection is None:
-            self._connection = await asyncpg.connect(self._cluster.url())
-        await self._connection.execute(statement)
+@pytest.fixture(scope="session")
+def pools() -> KeptPools:
+    return KeptPools()
 
 
 @pytest.fixture(scope="session")
-def databases(postgres: PrivatePostgres) -> Iterator[Databases]:
-    made = Databases(postgres)
+def databases(postgres: PrivatePostgres, pools: KeptPools) -> Iterator[Databases]:
+    made = Databases(postgres, pools)
     yield made
     made.close()
 
@@ -106,12 +70,10 @@ def new_database(databases: Databases) -> Callable[[], str]:
 
 
 @pytest.fixture
-def database_url(databases: Databases, memory: Path | None) -> Iterator[str]:
+def database_url(databases: Databases) -> Iterator[str]:
     url = databases.make()
     yield url
-    # Memory is given back; on a disk a database costs nothing until all go at the end, and much to remove.
-    if memory is not None:
-        databases.drop(url)
+    databases.release(url)
 
 
 @pytest.fixture
