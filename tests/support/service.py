@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -407,6 +408,7 @@ def settings_for(database_url: str, **settings: str) -> dict[str, str]:
     return {f"POSTHOUSE_{name}": value for name, value in chosen.items() if not name.startswith("_")}
 
 
+@cache
 def service_settings(database_url: str) -> Settings:
     return settings_from(settings_for(database_url))
 
