@@ -7,17 +7,19 @@ backend knows no table yet; emptying a database takes 5.
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
 
 from posthouse.store.postgres import Database
 from tools.private_postgres import PrivatePostgres
+
+Result = TypeVar("Result")
 
 TEMPLATE: Final = "posthouse_template"
 # How rows are found must not depend on earlier tests: PostgreSQL plans for up to ten pages as for an empty table.
@@ -32,6 +34,8 @@ _WRITTEN: Final = """
 SELECT relname, pg_relation_size(oid) AS bytes FROM pg_class
 WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
 """
+# Triggers and foreign keys are off, and what a test left locked is not waited for.
+_EMPTYING: Final = {"session_replication_role": "replica", "lock_timeout": "1000"}
 _SEQUENCES: Final = """
 SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
 FROM pg_sequences WHERE last_value IS NOT NULL
@@ -50,7 +54,7 @@ class KeptPools:
     def keep(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         opened, closed = Database.open.__func__, Database.close  # type: ignore[attr-defined]
 
-        async def open_database(cls: type[Database], url: str, **how: Any) -> Database:
+        async def open_database(cls: type[Database], /, url: str, **how: Any) -> Database:
             key = (url, *sorted(how.items()))
             is_kept = asyncio.get_running_loop() is loop and how.get("on_connect") is None and not how.get("standbys")
             if is_kept and self._idle[key]:
@@ -135,7 +139,7 @@ class Databases:
         self._thread.submit(self._runner.close).result()
         self._thread.shutdown()
 
-    def _run(self, work: Any) -> Any:
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._thread.submit(self._runner.run, work).result()
 
     async def _create(self) -> str:
@@ -155,10 +159,7 @@ class Databases:
     async def _read_template(self) -> None:
         connection = await asyncpg.connect(self._cluster.url(TEMPLATE))
         self._first_schema = await connection.fetchrow(_SCHEMA)
-        for table, _ in await connection.fetch(_WRITTEN):
-            rows = BytesIO()
-            await connection.copy_from_table(table, output=rows, format="binary")
-            self._first_rows[table] = rows.getvalue()
+        self._first_rows = await _rows(connection)
         await connection.close()
 
     async def _empty(self, url: str, kept: list[int]) -> bool:
@@ -171,21 +172,43 @@ class Databases:
                 return False
             if any(row["bytes"] > BYTES_MAX for row in written):
                 return False
-            async with connection.transaction():
-                await connection.execute(";".join(f"DELETE FROM ONLY {row['relname']}" for row in written))
-                for table, rows in self._first_rows.items():
-                    await connection.copy_to_table(table, source=BytesIO(rows), format="binary")
-                await connection.execute(_SEQUENCES)
+            await _replace(connection, self._first_rows)
+            await connection.execute(_SEQUENCES)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             return False
         return True
 
     async def _connection(self, url: str) -> asyncpg.Connection:
         if url not in self._connections:
-            # Triggers and foreign keys are off, and what a test left locked is not waited for.
-            settings = {"session_replication_role": "replica", "lock_timeout": "1000"}
-            self._connections[url] = await asyncpg.connect(url, server_settings=settings)
+            self._connections[url] = await asyncpg.connect(url, server_settings=_EMPTYING)
         return self._connections[url]
+
+
+@asynccontextmanager
+async def kept_rows(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Brings back the rows that the database has now, whenever it is called."""
+    connection = await asyncpg.connect(url, server_settings=_EMPTYING)
+    rows = await _rows(connection)
+    yield lambda: _replace(connection, rows)
+    await connection.close()
+
+
+async def _rows(connection: asyncpg.Connection) -> dict[str, bytes]:
+    """Of each table, in PostgreSQL's own form."""
+    found = {}
+    for table, _ in await connection.fetch(_WRITTEN):
+        rows = BytesIO()
+        await connection.copy_from_table(table, output=rows, format="binary")
+        found[table] = rows.getvalue()
+    return found
+
+
+async def _replace(connection: asyncpg.Connection, rows: dict[str, bytes]) -> None:
+    async with connection.transaction():
+        for table, _ in await connection.fetch(_WRITTEN):
+            await connection.execute(f"DELETE FROM ONLY {table}")
+        for table, of_table in rows.items():
+            await connection.copy_to_table(table, source=BytesIO(of_table), format="binary")
 
 
 @asynccontextmanager

@@ -2,12 +2,14 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.rules import event, ids
@@ -18,6 +20,7 @@ from posthouse.store.endpoints import secret_purpose
 from posthouse.store.seal import Sealer
 from tests.support.context import context
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
+from tests.support.kept_databases import Databases, kept_rows
 from tests.support.smtp_conversation import Delivered
 
 RECIPIENTS = "SELECT email FROM recipients WHERE message_id = $1 ORDER BY position"
@@ -60,8 +63,8 @@ def found(tally: AuditTally) -> set[tuple[int, str]]:
     return {(row.promise.value, row.fault.value) for row in tally.findings}
 
 
-@pytest.fixture
-async def audited(database_url: str) -> AsyncIterator[Audited]:
+@asynccontextmanager
+async def open_audited(database_url: str) -> AsyncIterator[Audited]:
     async with open_delivery_flow(database_url) as delivery_flow:
         delivery_flow.serve("example.org", "example.net")
         sent = [
@@ -89,6 +92,28 @@ async def audited(database_url: str) -> AsyncIterator[Audited]:
         yield Audited(delivery_flow, audit, [ids.text(ids.MESSAGE, sent_id) for sent_id in sent])
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(databases: Databases) -> AsyncIterator[tuple[Audited, Callable[[], Awaitable[None]]]]:
+    url = databases.make()
+    async with open_audited(url) as audited, kept_rows(url) as restore:
+        yield audited, restore
+    databases.release(url)
+
+
+@pytest.fixture
+async def audited(shared: tuple[Audited, Callable[[], Awaitable[None]]]) -> AsyncIterator[Audited]:
+    """For a test that changes nothing but rows."""
+    audited, restore = shared
+    yield audited
+    await restore()
+
+
+@pytest.fixture
+async def own_audited(database_url: str) -> AsyncIterator[Audited]:
+    async with open_audited(database_url) as audited:
+        yield audited
+
+
 async def test_an_intact_service_passes_with_every_outside_log(audited: Audited) -> None:
     keys = await audited.sql("SELECT key, message_id FROM idempotency")
     requests = [
@@ -103,23 +128,23 @@ async def test_an_intact_service_passes_with_every_outside_log(audited: Audited)
     assert tally.counts[Promise.DURABLE].ok == tally.counts[Promise.DURABLE].checked >= 5
 
 
-async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(audited: Audited) -> None:
-    await audited.delivery_flow.steps.accept(["550-rcpt-unknown@example.org", "dee@example.org"])
-    await audited.sql(
+async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(own_audited: Audited) -> None:
+    await own_audited.delivery_flow.steps.accept(["550-rcpt-unknown@example.org", "dee@example.org"])
+    await own_audited.sql(
         "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'dee@example.org', 'complaint', $2)",
-        audited.delivery_flow.steps.sender.account_id,
-        audited.delivery_flow.clock.now(),
+        own_audited.delivery_flow.steps.sender.account_id,
+        own_audited.delivery_flow.clock.now(),
     )
-    await audited.delivery_flow.run_due()
-    audited.delivery_flow.clock.advance(days=4)
-    await audited.delivery_flow.run_due()
-    ended = await audited.sql(
+    await own_audited.delivery_flow.run_due()
+    own_audited.delivery_flow.clock.advance(days=4)
+    await own_audited.delivery_flow.run_due()
+    ended = await own_audited.sql(
         "SELECT status FROM recipients r WHERE status IN ('bounced', 'failed') AND NOT EXISTS ("
         " SELECT FROM attempts a WHERE a.message_id = r.message_id AND a.position = r.position"
         " AND a.outcome = r.status) ORDER BY status"
     )
     assert ended == [("bounced",), ("failed",)]
-    assert (await audited.audit(receiver=audited.arrivals)).findings == []
+    assert (await own_audited.audit(receiver=own_audited.arrivals)).findings == []
 
 
 DELIVERED = "(SELECT message_id FROM recipients WHERE email = 'ada@example.org')"
@@ -326,15 +351,15 @@ async def test_a_duplicate_after_a_late_report_is_explained(audited: Audited) ->
     assert tally.counts[Promise.ONCE].explained == 1
 
 
-async def test_a_blind_copy_that_others_can_read_of_is_found(audited: Audited) -> None:
-    sent = await audited.delivery_flow.steps.accept(["ada@example.org"], bcc=["secret@example.net"])
-    await audited.delivery_flow.run_due()
-    lines = [_arrival(row) for row in audited.delivery_flow.receiver.accepted]
-    assert not (await audited.audit(receiver=lines)).is_broken
-    leaked = [row for row in audited.delivery_flow.receiver.accepted if row.recipient == "secret@example.net"][-1]
+async def test_a_blind_copy_that_others_can_read_of_is_found(own_audited: Audited) -> None:
+    sent = await own_audited.delivery_flow.steps.accept(["ada@example.org"], bcc=["secret@example.net"])
+    await own_audited.delivery_flow.run_due()
+    lines = [_arrival(row) for row in own_audited.delivery_flow.receiver.accepted]
+    assert not (await own_audited.audit(receiver=lines)).is_broken
+    leaked = [row for row in own_audited.delivery_flow.receiver.accepted if row.recipient == "secret@example.net"][-1]
     message = b"X-Envelope-To: =?utf-8?q?secret=40example=2Enet?=\r\n" + leaked.message
     lines[-1] = _arrival(leaked, message=base64.b64encode(message).decode())
-    tally = await audited.audit(receiver=lines)
+    tally = await own_audited.audit(receiver=lines)
     assert {row.where for row in tally.findings if row.promise is Promise.BLIND_COPIES} == {ids.text(ids.MESSAGE, sent)}
 
 
@@ -372,11 +397,11 @@ async def test_one_key_under_several_credentials_is_no_duplicate(audited: Audite
     assert tally.counts[Promise.IDEMPOTENT].checked >= 3
 
 
-async def test_a_key_used_again_after_a_day_is_no_duplicate(audited: Audited) -> None:
-    audited.delivery_flow.clock.advance(hours=25)
-    later = ids.text(ids.MESSAGE, await audited.delivery_flow.steps.accept(["late@example.org"]))
-    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": row} for row in (audited.messages[0], later)]
-    assert (2, "duplicated") not in found(await audited.audit(sender=lines))
+async def test_a_key_used_again_after_a_day_is_no_duplicate(own_audited: Audited) -> None:
+    own_audited.delivery_flow.clock.advance(hours=25)
+    later = ids.text(ids.MESSAGE, await own_audited.delivery_flow.steps.accept(["late@example.org"]))
+    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": row} for row in (own_audited.messages[0], later)]
+    assert (2, "duplicated") not in found(await own_audited.audit(sender=lines))
 
 
 async def test_mail_with_an_empty_sender_is_found_at_its_recipient(audited: Audited) -> None:
