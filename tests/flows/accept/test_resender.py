@@ -320,6 +320,7 @@ async def test_steps_that_are_cut_off_anywhere_send_each_message_once(desk: Desk
     resend = await desk.begin()
     for _ in range(12):
         step = asyncio.create_task(desk.resender().step())
+        # Real time: wherever the step has come to by then.
         await asyncio.sleep(randomness.random() * 0.2)
         step.cancel()
         await asyncio.gather(step, return_exceptions=True)
