@@ -173,14 +173,14 @@ async def test_no_query_under_the_accounts_lock_reads_what_has_ended(database: D
                 INSERT INTO api_keys
                     (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, {ending})
                 SELECT $1, gen_random_uuid(), $2, '{ending}'::bytea || n::text::bytea, 'h', 'n', 'live', $3, $3
-                FROM generate_series(1, 20000) n
+                FROM generate_series(1, 5000) n
                 """,
                 owner.account_id, owner.id, NOW,
             )  # fmt: skip
         await tx.execute(
             """
             INSERT INTO credentials (account_id, id, username, secret_hash, name, created_at, revoked_at)
-            SELECT $1, gen_random_uuid(), 'smtp_' || n, 'hash', 'web', $2, $2 FROM generate_series(1, 20000) n
+            SELECT $1, gen_random_uuid(), 'smtp_' || n, 'hash', 'web', $2, $2 FROM generate_series(1, 5000) n
             """,
             owner.account_id, NOW,
         )  # fmt: skip

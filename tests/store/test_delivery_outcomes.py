@@ -362,7 +362,8 @@ async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(
     seed = new_seed()
     randomness = random.Random(seed)
     open_results = (DeliveryResult.DEFERRED, DeliveryResult.POSTPONED)
-    mixes = list(chain.from_iterable(combinations_with_replacement(RESULTS, size) for size in range(1, 5)))
+    # Of three recipients, each can be in another of the states that count.
+    mixes = list(chain.from_iterable(combinations_with_replacement(RESULTS, size) for size in range(1, 4)))
     wanted = {await steps.accept(len(mix)): mix for mix in mixes}
     outcomes = [
         steps.outcome(claimed, wanted[claimed.message_id][claimed.position])
@@ -445,7 +446,7 @@ async def test_many_recorders_of_the_same_messages_never_deadlock(steps: Deliver
     seed = new_seed()
     randomness = random.Random(seed)
     senders = [steps.sender, await steps.another_sender("second"), await steps.another_sender("third")]
-    await asyncio.gather(*(steps.accept(50, sender=senders[number % 3]) for number in range(102)))
+    await asyncio.gather(*(steps.accept(50, sender=senders[number % 3]) for number in range(45)))
     settings = {**SETTINGS, "lock_timeout": "20000", "deadlock_timeout": "50"}
     connections = [await asyncpg.connect(steps.url, server_settings=settings) for _ in range(8)]
     final: Counter[tuple[object, int]] = Counter()
@@ -480,7 +481,7 @@ async def test_many_recorders_of_the_same_messages_never_deadlock(steps: Deliver
     finally:
         for connection in connections:
             await connection.close()
-    assert len(final) == 102 * 50
+    assert len(final) == 45 * 50
     assert set(final.values()) == {1}
     assert await steps.value("SELECT count(*) FROM messages WHERE status = 'queued'") == 0
     assert await steps.value("SELECT count(*) FROM delivery_schedule") == 0

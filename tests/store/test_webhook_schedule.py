@@ -668,7 +668,7 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
     for account_id in accounts:
         await webhook_steps.save(account_id=account_id)
     outcomes = []
-    for number in range(24):
+    for number in range(12):
         outcomes += await webhook_steps.outcomes(*[BOUNCED, DELIVERED, FAILED] * 10, sender=senders[number % 3])
     randomness.shuffle(outcomes)
     settings = {**SETTINGS, "lock_timeout": "20000", "deadlock_timeout": "50"}

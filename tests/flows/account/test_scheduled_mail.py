@@ -28,7 +28,7 @@ from tests.support.context import context
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, PausingCarrier, open_delivery_flow
 from tests.support.eventually import HANG_SECONDS
 
-RACES: Final = int(os.environ.get("RACES", "300"))
+RACES: Final = int(os.environ.get("RACES", "100"))
 BATCH: Final = 25
 
 

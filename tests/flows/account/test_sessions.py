@@ -256,7 +256,10 @@ async def test_a_user_without_account_is_notified_only_with_the_right_password(f
         await flow.login("a wrong password")
 
 
-async def test_a_user_has_no_more_than_a_hundred_sessions_and_live_ones_stay(flow: SessionFlow) -> None:
+async def test_a_user_has_no_more_sessions_than_the_limit_and_live_ones_stay(
+    flow: SessionFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SESSIONS_PER_USER_MAX", 5)
     oldest, ended = await flow.login(), await flow.login()
     flow.clock.advance(seconds=1)
     await flow.sessions.logout(await flow.member(ended))

@@ -180,7 +180,7 @@ async def test_reduced_days_use_up_nothing_of_what_a_round_may_drop(scene: Scene
         )
         steps.clock.advance(days=1)
         await scene.maintenance.make_partitions()
-    await scene.pass_days(20)
+    await scene.pass_days(10)
     old = await scene.old_partitions()
     assert all(row.is_reduced for row in old)
     assert len({row.day for row in old}) == 4
@@ -190,11 +190,11 @@ async def test_reduced_days_use_up_nothing_of_what_a_round_may_drop(scene: Scene
 async def test_mail_for_a_later_day_retains_no_other_and_is_delivered_on_its_day(scene: Scene) -> None:
     flow, steps = scene.delivery_flow, scene.delivery_flow.steps
     first_day = flow.clock.now().date()
-    send_at = flow.clock.now() + timedelta(days=30)
+    send_at = flow.clock.now() + timedelta(days=10)
     later = [await steps.accept(["ada@example.org"], send_at=send_at.isoformat()) for _ in range(20)]
     others = [await steps.accept(["cy@example.org"], sender=scene.neighbour) for _ in range(20)]
     await flow.run_due()
-    await scene.pass_days(29)
+    await scene.pass_days(9)
 
     old = await scene.old_partitions()
     assert {row.day for row in old} == {first_day}
@@ -265,7 +265,7 @@ async def check_moved_mail(scene: Scene, messages: int, days_ahead: int, seed: i
 
 
 async def test_a_day_is_dropped_when_the_last_of_its_moved_mail_is_sent(scene: Scene) -> None:
-    await check_moved_mail(scene, 30, 8, random.randrange(2**32))
+    await check_moved_mail(scene, 15, 5, random.randrange(2**32))
 
 
 @pytest.mark.nightly
