@@ -10,6 +10,7 @@ from posthouse.rules.credential import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.rules.template import Template
+from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from tests.support.account_flows import assert_refused
 from tests.support.clock import SettableClock
@@ -104,3 +105,25 @@ async def test_what_does_not_fit_next_to_other_templates_is_refused(
     await templates.delete(acme, "other", OPERATOR)
     await templates.create(acme, "third", None, LARGE, OPERATOR, publish=True)
     assert len(set(await sizes(database))) == 1
+
+
+async def test_what_is_published_renamed_or_deleted_is_read_again_by_caches(
+    templates: Templates, database: Database, acme: AccountId
+) -> None:
+    cache = ControlCache(database, SettableClock().monotonic)
+    newer = Template("Hello", "Good evening.", None)
+    await templates.create(acme, "hello", "Hello", SMALL, OPERATOR, publish=True)
+    for change, alias, published in (
+        (lambda: templates.add_version(acme, "hello", newer, OPERATOR, publish=True), "hello", newer),
+        (lambda: templates.publish(acme, "hello", 1, OPERATOR), "hello", SMALL),
+        (lambda: templates.rename(acme, "hello", "hi", None, OPERATOR), "hello", None),
+        (lambda: templates.delete(acme, "hi", OPERATOR), "hi", None),
+    ):
+        # Caches read the changes of the last seconds more than once.
+        async with database.transaction() as tx:
+            await tx.execute("UPDATE accounts SET changed_at = now() - interval '1 hour'")
+        await cache.forget_changes()
+        assert await cache.published_template(acme, alias) is not None
+        await change()
+        await cache.forget_changes()
+        assert await cache.published_template(acme, alias) == published
