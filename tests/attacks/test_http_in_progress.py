@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.support.eventually import HANG_SECONDS, eventually
+from tests.support.locks import lock_waits
 from tests.support.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
@@ -87,7 +88,7 @@ async def test_slow_requests_under_v1_leave_connections_to_the_database_for_mail
     async with service.pool.acquire() as connection, connection.transaction():
         await connection.execute("LOCK TABLE templates IN ACCESS EXCLUSIVE MODE")
         waiting = [asyncio.create_task(tenant.call("GET", "/v1/templates")) for _ in range(30)]
-        await asyncio.sleep(0.5)
+        await lock_waits(connection, 2)
         async with asyncio.timeout(HANG_SECONDS):
             for _ in range(10):
                 await tenant.accepts()
