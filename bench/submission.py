@@ -45,7 +45,7 @@ from bench.processes import (
 )
 from bench.report import BLUE, GREY, PALE_BLUE, Goal, Plot, RateAndCost, Report, Rows, Runs, goal, middle
 from posthouse.rules import ids
-from tests.support.idle_clients import Cost, may_open, open_clients, reset
+from tests.faults.idle_clients import Cost, may_open, open_clients, reset
 from tests.support.smtp_listeners import plain
 from tools.private_postgres import PrivatePostgres, free_port
 

@@ -25,6 +25,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.unsubscribe import ListMember
 from posthouse.store import endpoint_events
 from posthouse.store.endpoint_events import AccountEvent
+from tests.acceptance.npm_webhooks import verified_by_npm
 from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
 from tests.support.context import context
@@ -33,7 +34,6 @@ from tests.support.feedback_loop import TRUSTED, complaint_check
 from tests.support.fresh_database import open_database
 from tests.support.http_answer import Answer
 from tests.support.inbound_reports import bounce, complaint
-from tests.support.npm_webhooks import verified_by_npm
 from tests.support.service import ABSENT, StartService, Tenant
 from tests.support.service_processes import LONG_LEASE, ServiceProcesses, prepare_processes
 from tests.support.webhook_flow import NAME, certificates

@@ -10,9 +10,9 @@ import pytest
 
 from posthouse.rules.credential import Scope
 from posthouse.rules.erasure import ERASED
+from tests.acceptance.account_webhook import log_of, saved
 from tests.support import faster, preloaded
 from tests.support.accept_flow import Sender
-from tests.support.account_webhook import log_of, saved
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import open_delivery_flow
 from tests.support.eventually import HANG_SECONDS, eventually

@@ -14,9 +14,9 @@ from posthouse.rules.reports import ReportNote
 from posthouse.store import delivery_schedule, message_detail, reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
+from tests.acceptance.tenant_worker import HOUR, TenantWorker, new_id
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant, uuid
-from tests.support.tenant_worker import HOUR, TenantWorker, new_id
 
 WAIT = timedelta(minutes=5)
 HOOK = "https://hooks.example.com/posthouse"

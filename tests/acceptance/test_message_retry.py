@@ -6,9 +6,9 @@ import pytest
 
 from posthouse.rules.retry import REQUESTS_PER_MESSAGE_MAX
 from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.acceptance.tenant_worker import TenantWorker
 from tests.support.http_answer import Answer
 from tests.support.service import Tenant, uuid
-from tests.support.tenant_worker import TenantWorker
 
 
 async def deferred(tenant: Tenant, *recipients: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.account_webhook import add_event, log_of, saved
+from tests.acceptance.account_webhook import add_event, log_of, saved
 from tests.support.http_answer import Answer
 from tests.support.service import Tenant
 

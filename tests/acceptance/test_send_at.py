@@ -8,9 +8,9 @@ import pytest
 
 from posthouse.rules.credential import Scope
 from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.acceptance.tenant_worker import TenantWorker
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant, uuid
-from tests.support.tenant_worker import TenantWorker
 
 
 def ahead(**parts: float) -> datetime:

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules import limits
+from tests.acceptance.smart_host import smart_host
 from tests.mail import submitted
 from tests.support.eventually import eventually
 from tests.support.service import Tenant, uuid
@@ -26,7 +27,6 @@ from tests.support.service_processes import (
     ServiceProcesses,
     prepare_processes,
 )
-from tests.support.smart_host import smart_host
 from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import SmtpListeners, dotted, keys_published_by, plain, queued_id, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection

@@ -13,8 +13,8 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_log, webhook_schedule
 from posthouse.store.webhook_schedule import WebhookOutcome, WebhookResult
+from tests.acceptance.account_webhook import AGO, add_event, ended, log_of, saved
 from tests.support.accept_flow import new_id
-from tests.support.account_webhook import AGO, add_event, ended, log_of, saved
 from tests.support.service import Service, Tenant
 
 HOUR = timedelta(hours=1)

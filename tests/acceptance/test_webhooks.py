@@ -16,7 +16,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.store import endpoints
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import WebhookResult
-from tests.support.account_webhook import AGO, URL, add_event, ended, log_of, saved
+from tests.acceptance.account_webhook import AGO, URL, add_event, ended, log_of, saved
 from tests.support.service import ABSENT, SEAL_KEY, Service, Tenant, uuid
 
 EMAIL_EVENTS = ["email.delivered", "email.bounced", "email.failed"]

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from tests.attacks.neighbours import attack, measure, require_undisturbed
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.locks import lock_waits
-from tests.support.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from posthouse.entrypoints.http.request_limits import PIECE_BYTES
-from tests.support.neighbours import attack, measure, require_undisturbed
+from tests.attacks.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from posthouse.entrypoints.http.server import FRAMING_BYTES_MAX
-from tests.support.neighbours import attack, measure, require_undisturbed
+from tests.attacks.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service
 

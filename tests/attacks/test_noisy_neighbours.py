@@ -15,12 +15,12 @@ from typing import Final
 
 import pytest
 
+from tests.attacks.neighbours import TIMES_MAX, run_attacker
+from tests.attacks.neighbours_table import Measured, write_row
+from tests.attacks.processor_load import ProcessorLoad
+from tests.attacks.victim import ACTIONS, DESTINATION, SILENT, Stage, Victim, open_stage
 from tests.support import nameserver
-from tests.support.neighbours import TIMES_MAX, run_attacker
-from tests.support.neighbours_table import Measured, write_row
-from tests.support.processor_load import ProcessorLoad
 from tests.support.service import Tenant
-from tests.support.victim import ACTIONS, DESTINATION, SILENT, Stage, Victim, open_stage
 
 PAIRS: Final = 5
 SECONDS: Final = 5.0
@@ -34,7 +34,7 @@ Prepare = Callable[[Stage, Sequence[Tenant]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`attack` names a function of `tests.support.attackers`."""
+    """`attack` names a function of `tests.attacks.attackers`."""
 
     resource: str
     worst: str
@@ -131,7 +131,7 @@ async def measure(stage: Stage, victim: Victim, scene: Scene) -> Measured:
         if scene.prepare is not None:
             await scene.prepare(stage, attackers)
         service_pid = stage.processes.parts[0].running.pid
-        async with run_attacker("-m", "tests.support.attackers", scene.attack, target) as process:
+        async with run_attacker("-m", "tests.attacks.attackers", scene.attack, target) as process:
             began = ProcessorLoad.now(service_pid, process.pid)
             measured.attacked.append(await victim.live(SECONDS))
             measured.load = began.until(ProcessorLoad.now(service_pid, process.pid))

@@ -15,8 +15,8 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from posthouse.rules import totp
+from tests.dashboard.hands import Hands, Keyboard, Mouse
 from tests.support.dashboard_browser import Pages
-from tests.support.dashboard_hands import Hands, Keyboard, Mouse
 from tests.support.dashboard_pages import settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService, run_dashboard_service
 from tests.support.eventually import eventually

@@ -13,14 +13,14 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
 
+from tests.dashboard.hostile_peers import HostileMailServer, hostile_answers
+from tests.dashboard.hostile_rows import CLOSED, columns_without, fill_rows, join_all
+from tests.dashboard.hostile_texts import hostile_texts
 from tests.support.connection_trap import ConnectionTrap
 from tests.support.dashboard_browser import Pages, account_path
 from tests.support.dashboard_pages import opened, page_paths, settled
 from tests.support.dashboard_service import DESTINATION, DashboardService, run_dashboard_service
 from tests.support.eventually import HANG_SECONDS, eventually
-from tests.support.hostile_peers import HostileMailServer, hostile_answers
-from tests.support.hostile_rows import CLOSED, columns_without, fill_rows, join_all
-from tests.support.hostile_texts import hostile_texts
 from tests.support.service import PASSWORD, Tenant
 
 pytestmark = pytest.mark.nightly

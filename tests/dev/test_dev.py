@@ -18,7 +18,7 @@ from posthouse.dev import ports
 from posthouse.dev.home import Home
 from posthouse.dev.postgres import stop_left_server
 from posthouse.entrypoints.http import static_content
-from tests.support.dev_command import DevCommand, link_in, plain_environment, snippet
+from tests.dev.dev_command import DevCommand, link_in, plain_environment, snippet
 from tests.support.fresh_database import make_older_than_1_0
 
 

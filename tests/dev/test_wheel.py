@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.dev_command import DevCommand, snippet
+from tests.dev.dev_command import DevCommand, snippet
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.nightly

@@ -26,13 +26,13 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from posthouse.rules.credential import Role, role_includes
-from tests.support import corpus
+from tests.faults import corpus
+from tests.faults.http_probe import HttpProbe, Tally
 from tests.support.bad_input import IS_REPEATED, TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, PUBLIC
 from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer, check_every_answer
-from tests.support.http_probe import HttpProbe, Tally
 from tests.support.nameserver import Nameserver
 from tests.support.operator_login import operator_login
 from tests.support.server_process import ServerProcess

@@ -20,12 +20,12 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from tests.support import corpus
+from tests.faults import corpus
+from tests.faults.http_probe import HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
 from tests.support.bad_input import TIMES, TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer
-from tests.support.http_probe import HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
 

@@ -87,7 +87,7 @@ async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock
             await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "tests.support.contender",
+                "tests.faults.contender",
                 json.dumps(task),
                 cwd=ROOT,
                 env=environment(database_url),

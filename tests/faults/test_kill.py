@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.http_load import HttpLoad
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
-from tests.support.http_load import HttpLoad
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, uuid
 

@@ -13,11 +13,11 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.faults.http_load import HttpLoad
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
 from tests.support.fresh_database import stoppable_cluster
-from tests.support.http_load import HttpLoad
 from tests.support.locks import lock_waits, locked_account
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess
 from tests.support.service import Service, Tenant, uuid

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
+from tests.faults.idle_clients import Cost, IdleClient, may_open, open_clients, reset
+from tests.faults.idle_sessions import is_bounded, measure_both
 from tests.support.eventually import HANG_SECONDS, eventually
-from tests.support.idle_clients import Cost, IdleClient, may_open, open_clients, reset
-from tests.support.idle_sessions import is_bounded, measure_both
 from tests.support.service_processes import prepare_processes
 from tests.support.smtp_service import SmtpConnection
 
@@ -112,7 +112,7 @@ async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(databas
 @pytest.fixture
 def hurried() -> Iterator[tuple[int, int]]:
     """An SMTP server whose deadlines are short: its process and its port."""
-    command = [sys.executable, "-m", "tests.support.short_deadline_server"]
+    command = [sys.executable, "-m", "tests.faults.short_deadline_server"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -23,10 +23,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from tests.faults.http_probe import HttpProbe, Tally, _read, declared_statuses, is_parsers_own
 from tests.support.bad_input import bad_input, spoiled
 from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS
-from tests.support.http_probe import HttpProbe, Tally, _read, declared_statuses, is_parsers_own
 from tests.support.inbound_reports import bounce
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant

@@ -13,13 +13,13 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.lenient_smtp_server import LenientSmtpServer
+from tests.faults.lenient_smtp_server import LenientSmtpServer
+from tests.faults.smuggling import END, Form, forms, smuggled
 from tests.support.server_process import ServerProcess
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail
 from tests.support.smtp_service import SmtpConnection
-from tests.support.smuggling import END, Form, forms, smuggled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

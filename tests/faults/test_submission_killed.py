@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.faults.forked_processes import ForkedProcesses
+from tests.faults.smtp_load import Mail, SmtpLoad
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
-from tests.support.forked_processes import ForkedProcesses
 from tests.support.server_process import environment
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, dotted, is_listening, queued_id, raw_mail
-from tests.support.smtp_load import Mail, SmtpLoad
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 

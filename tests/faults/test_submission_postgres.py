@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.flows.shared.tickets import LEASE
+from tests.faults.smtp_load import DEFERRED, QUEUED, SmtpLoad
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS, eventually
@@ -18,7 +19,6 @@ from tests.support.inbound_reports import bounce
 from tests.support.service import Service, Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import HOST, SmtpListeners, plain, queued_id, raw_mail, submit
-from tests.support.smtp_load import DEFERRED, QUEUED, SmtpLoad
 from tools.private_postgres import PrivatePostgres
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]

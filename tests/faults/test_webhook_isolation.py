@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from posthouse.wire.webhook_client import CALL_SECONDS_MAX
+from tests.faults.webhook_isolation import measure_waits
+from tests.faults.webhook_load_receiver import WebhookLoadReceiver
 from tests.support import webhook_accounts
 from tests.support.service_processes import prepare_processes
 from tests.support.webhook_flow import NAME
-from tests.support.webhook_isolation import measure_waits
-from tests.support.webhook_load_receiver import WebhookLoadReceiver
 
 # Few, so that the hanging endpoint has more events than may be in flight to it at a time.
 ACCOUNTS = 20

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from posthouse.rules import ids
+from tests.faults.forked_processes import ForkedProcesses, owner_of
 from tests.support import webhook_accounts
 from tests.support.bad_input import new_seed
 from tests.support.eventually import HANG_SECONDS, eventually
-from tests.support.forked_processes import ForkedProcesses, owner_of
 from tests.support.server_process import environment
 from tests.support.service import service_settings
 from tests.support.service_processes import ServiceProcesses, prepare_processes

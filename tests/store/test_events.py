@@ -11,10 +11,10 @@ from posthouse.store import events
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.events import BEGINNING, SEARCHED_BATCH_MAX, EventRange, StoredEvent
 from posthouse.store.postgres import Database
+from tests.store.other_events import add_other_events, events_fetched
 from tests.support import query_plans
 from tests.support.accept_flow import new_id
 from tests.support.delivery_steps import DeliverySteps
-from tests.support.other_events import add_other_events, events_fetched
 from tests.support.webhook_steps import WebhookSteps
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (

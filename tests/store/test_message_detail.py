@@ -14,10 +14,10 @@ from posthouse.store import message_detail, messages, reports, webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
 from posthouse.store.message_detail import Timeline
+from tests.store.other_events import add_other_events, events_fetched
 from tests.support.accept_flow import new_id
 from tests.support.context import context
 from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps
-from tests.support.other_events import add_other_events, events_fetched
 from tests.support.query_plans import condition, scans, statements
 from tests.support.webhook_steps import enter_replay, save_webhook
 

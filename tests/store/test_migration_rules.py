@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from posthouse.store.schema import DIRECTORY
-from tests.support.migration_rules import faults, read
+from tests.store.migration_rules import faults, read
 
 # The baseline makes the tables.
 CHECKED_FROM = "0002"

@@ -8,8 +8,8 @@ import pytest
 
 from posthouse.entrypoints.http import static_content
 from posthouse.entrypoints.http.routes.dashboard import FRAME_BYTES_MAX
+from tests.entrypoints.in_process_http import Reply, ask, get
 from tests.support.hostile_html import payloads
-from tests.support.in_process_http import Reply, ask, get
 
 SCRIPT = b"document.title = 'built'"
 PAGE = '<!doctype html><meta content="__NONCE__"><script src="/dashboard/assets/main-1a2b.js"></script>'

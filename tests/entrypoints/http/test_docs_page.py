@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.support.in_process_http import get
+from tests.entrypoints.in_process_http import get
 
 STYLE = "text/css; charset=utf-8"
 SCRIPT = "text/javascript; charset=utf-8"

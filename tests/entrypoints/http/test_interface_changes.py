@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.interface_changes import incompatible_changes
+from tests.entrypoints.interface_changes import incompatible_changes
 from tests.support.released_version import ReleaseError, newest_release, released_text
 from tools.write_openapi import FILE, document
 

@@ -20,8 +20,8 @@ from posthouse.rules import ids, limits
 from posthouse.rules.ids import AccountId, ApiKeyId, MessageId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import resends as store
+from tests.flows.audit import audit_findings
 from tests.support.accept_flow import RATE, SIMULATOR, Sender
-from tests.support.audit import audit_findings
 from tests.support.bad_input import new_seed
 from tests.support.context import context
 from tests.support.database_checks import database_faults

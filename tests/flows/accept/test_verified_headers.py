@@ -11,7 +11,7 @@ from posthouse.rules.credential import OPERATOR
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import AccountFlows, open_account_flows
+from tests.flows.account_flows import AccountFlows, open_account_flows
 from tests.support.context import context
 from tests.support.service import basic
 

@@ -17,7 +17,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.credentials import LastUse
 from posthouse.store.postgres import Database
-from tests.support.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused, open_account_flows
 from tests.support.context import PEPPERS, context
 from tests.support.service import basic
 

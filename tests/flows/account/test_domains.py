@@ -19,7 +19,7 @@ from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from tests.support.account_flows import ADA, DAY, NOON, RETURN_PATH, AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import ADA, DAY, NOON, RETURN_PATH, AccountFlows, assert_refused, open_account_flows
 from tests.support.maintenance import new_maintenance
 from tests.support.nameserver import SERVFAIL, SILENT
 

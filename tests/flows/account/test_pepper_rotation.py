@@ -14,7 +14,7 @@ from posthouse.rules.pepper import Pepper, Peppers
 from posthouse.rules.refusal import Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import AccountFlows, open_account_flows
+from tests.flows.account_flows import AccountFlows, open_account_flows
 from tests.support.context import PEPPERS, context
 from tests.support.service import basic
 

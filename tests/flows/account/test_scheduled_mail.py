@@ -21,8 +21,8 @@ from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.messages import StoredMessage
 from posthouse.wire.stream import TicketKind
+from tests.flows.audit import audit_findings
 from tests.support.accept_flow import RATE, Sender
-from tests.support.audit import audit_findings
 from tests.support.bad_input import new_seed
 from tests.support.context import context
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, PausingCarrier, open_delivery_flow

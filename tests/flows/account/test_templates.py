@@ -12,7 +12,7 @@ from posthouse.rules.refusal import Code
 from posthouse.rules.template import Template
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import assert_refused
+from tests.flows.account_flows import assert_refused
 from tests.support.clock import SettableClock
 from tests.support.context import context
 from tests.support.operator_client import Operator

@@ -10,10 +10,10 @@ from posthouse.rules import limits
 from posthouse.rules.lane import LaneLimits
 from posthouse.rules.ticket import DeliveryTicket, pack, shard_of
 from posthouse.wire.stream import TicketKind
+from tests.flows.moving_leases import MovedLeases
 from tests.support.accept_flow import SIMULATOR
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
-from tests.support.moving_leases import MovedLeases
 from tests.support.nameserver import SILENT
 
 

@@ -19,11 +19,11 @@ from posthouse.rules.ticket import DeliveryTicket, shard_of
 from posthouse.store.seal import Sealer
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.jetstream import JetStream
+from tests.flows.moving_leases import MovedLeases
 from tests.support.certificates import NAME, Certificates
 from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
-from tests.support.moving_leases import MovedLeases
 from tests.support.nats import PrivateNats
 from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver

@@ -19,6 +19,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.lane import MISS_PAUSE_SECONDS_MIN, DeliveryFeedback, LaneLimits, Limits
 from posthouse.rules.route import Route, ranked
 from posthouse.rules.ticket import DeliveryTicket, shard_of
+from tests.flows.moving_leases import MovedLeases
 from tests.support.eventually import eventually
 from tests.support.lanes import (
     ONE,
@@ -33,7 +34,6 @@ from tests.support.lanes import (
     ticket,
     tickets,
 )
-from tests.support.moving_leases import MovedLeases
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 
 

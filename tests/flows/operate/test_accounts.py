@@ -15,7 +15,7 @@ from posthouse.rules.search import AuditLogFilters
 from posthouse.rules.send_quota import LimitKind
 from posthouse.store import audit_log
 from posthouse.store.postgres import Database
-from tests.support.account_flows import DAY, NOON, AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import DAY, NOON, AccountFlows, assert_refused, open_account_flows
 from tests.support.context import PEPPERS
 
 

@@ -19,7 +19,7 @@ from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from tests.support.account_flows import DEFAULTS
+from tests.flows.account_flows import DEFAULTS
 from tests.support.context import context
 from tests.support.fresh_database import open_database
 from tools.private_postgres import PrivatePostgres, free_port

@@ -13,7 +13,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.account_flows import AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import AccountFlows, assert_refused, open_account_flows
 from tests.support.context import context
 
 NAME = "sandbox.example.org"

@@ -12,7 +12,7 @@ from posthouse.rules.route import Tier
 from posthouse.store import reputation
 from posthouse.store import sending_addresses as store
 from posthouse.store.postgres import Database
-from tests.support.account_flows import AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import AccountFlows, assert_refused, open_account_flows
 from tests.support.context import context
 
 

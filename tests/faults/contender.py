@@ -1,6 +1,6 @@
 """A process that accepts batches for accounts while another process accepts for the same accounts.
 
-python -m tests.support.contender '{"url": ..., "seed": ..., "rounds": ..., "senders": [[...]], "descending": false}'
+python -m tests.faults.contender '{"url": ..., "seed": ..., "rounds": ..., "senders": [[...]], "descending": false}'
 """
 
 import asyncio

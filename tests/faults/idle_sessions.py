@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from tests.support.idle_clients import PER_SOURCE, Cost, IdleClient, open_clients, reset, source_address
+from tests.faults.idle_clients import PER_SOURCE, Cost, IdleClient, open_clients, reset, source_address
 from tests.support.service import Tenant
 from tests.support.service_processes import prepare_processes
 from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, plain, raw_mail, submit

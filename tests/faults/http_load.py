@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.faults.load import run_senders
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
-from tests.support.load import run_senders
 from tests.support.service import Service, Tenant
 
 PAUSE_SECONDS: Final = 0.05

@@ -21,8 +21,8 @@ from posthouse.rules import event
 from posthouse.rules.ids import AccountId
 from posthouse.store import endpoints
 from posthouse.store.seal import Sealer
+from tests.attacks.attackers import ANSWERING, Target
 from tests.support import webhook_accounts
-from tests.support.attackers import ANSWERING, Target
 from tests.support.eventually import eventually
 from tests.support.server_process import USUAL_PATIENCE
 from tests.support.service import PASSWORD, Tenant, service_settings

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.support.neighbours import percentile
-from tests.support.victim import ACTIONS, Times
+from tests.attacks.neighbours import percentile
+from tests.attacks.victim import ACTIONS, Times
 
 BEGIN: Final = "<!-- noisy neighbours: written by make attacks-table -->\n"
 END: Final = "<!-- end of noisy neighbours -->\n"

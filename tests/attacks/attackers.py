@@ -1,4 +1,4 @@
-"""Attackers of the noisy-neighbour suite, each in its own process: `python -m tests.support.attackers NAME JSON`.
+"""Attackers of the noisy-neighbour suite, each in its own process: `python -m tests.attacks.attackers NAME JSON`.
 
 Each does its worst until it is killed, from addresses other than the victim's. It prints a line once it is at work.
 """

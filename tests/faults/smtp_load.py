@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from tests.faults.load import run_senders
 from tests.support.eventually import eventually
-from tests.support.load import run_senders
 from tests.support.service import Service, Tenant, uuid
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection

@@ -1,6 +1,6 @@
 """Our SMTP server in its own process, with short deadlines and a recording service; it prints its port.
 
-python -m tests.support.short_deadline_server
+python -m tests.faults.short_deadline_server
 """
 
 import asyncio

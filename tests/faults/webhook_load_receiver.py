@@ -58,7 +58,7 @@ class WebhookLoadReceiver:
         authority.cert_pem.write_to_path(str(self.authority))
         with authority.issue_cert(NAME).private_key_and_cert_chain_pem.tempfile() as certificate:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.webhook_load_receiver", certificate, str(self._log)],
+                [sys.executable, "-m", "tests.faults.webhook_load_receiver", certificate, str(self._log)],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

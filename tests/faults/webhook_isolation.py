@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from tests.faults.webhook_load_receiver import Arrival, WebhookLoadReceiver
 from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
 from tests.support.delivery_isolation import percentile
@@ -20,7 +21,6 @@ from tests.support.rate_load import post, raw_request
 from tests.support.service import service_settings
 from tests.support.service_processes import ServiceProcesses
 from tests.support.webhook_accounts import WebhookAccount
-from tests.support.webhook_load_receiver import Arrival, WebhookLoadReceiver
 
 # The recipients of one message are final at the same moment.
 RECIPIENTS: Final = 10
