@@ -24,7 +24,7 @@ TO: Final = ("delivered@simulator.invalid", "ada@example.org", "bob@example.org"
 
 @dataclass(slots=True)
 class Mail:
-    """A message as its sender knows it; its subject is unique, so that copies can be counted.
+    """A message as its sender knows it; its subject is unique in its account, so that copies can be counted.
 
     After 4xx or no answer the sender submits it again; SMTP has no key that identifies the first try.
     """
@@ -84,7 +84,9 @@ class SmtpLoad:
         return +kept
 
     async def _stored(self, service: Service) -> dict[str, list[UUID]]:
-        rows = await service.sql("SELECT subject, id FROM messages WHERE subject LIKE $1", f"{self.seed}-%")
+        rows = await service.sql(
+            "SELECT subject, id FROM messages WHERE account_id = ANY($1)", [tenant.id for tenant in self.tenants]
+        )
         there: dict[str, list[UUID]] = {}
         for row in rows:
             there.setdefault(row["subject"], []).append(row["id"])

@@ -69,6 +69,8 @@ STATEMENT_SECONDS_MAX: Final = 2.0
 # PostgreSQL ends a statement that takes too long; this much later we stop waiting for it.
 _ANSWER_SECONDS_MORE: Final = 0.5
 LOCK_MILLISECONDS_MAX: Final = 500
+# Within a transaction: then the process hangs, and others need its locks.
+IDLE_MILLISECONDS_MAX: Final = 10_000
 # How long a check that there are enough standbys is trusted.
 STANDBYS_CHECK_SECONDS: Final = 5.0
 
@@ -79,7 +81,7 @@ SETTINGS: Final = {
     "timezone": "UTC",
     "synchronous_commit": "on",
     "lock_timeout": str(LOCK_MILLISECONDS_MAX),
-    "idle_in_transaction_session_timeout": "10000",
+    "idle_in_transaction_session_timeout": str(IDLE_MILLISECONDS_MAX),
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -225,6 +227,7 @@ class Database:
             server_settings={
                 **SETTINGS,
                 "lock_timeout": str(int(LOCK_MILLISECONDS_MAX * timeout_factor)),
+                "idle_in_transaction_session_timeout": str(int(IDLE_MILLISECONDS_MAX * timeout_factor)),
                 "statement_timeout": str(int(statement_seconds_max * 1000)),
             },
             init=check,
