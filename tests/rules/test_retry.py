@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.rules.retry import DELIVERY, WEBHOOK, Schedule, is_held_too_long, next_at
+from posthouse.rules import retry
+from posthouse.rules.retry import DELIVERY, WEBHOOK, RetryAnswer, Schedule, is_held_too_long, next_at
+from posthouse.rules.wait_reason import WaitExplanation, WaitReason
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -95,3 +97,30 @@ def test_held_mail_waits_a_week() -> None:
     week = timedelta(days=7)
     assert not is_held_too_long(NOON, NOON + week - MICROSECOND)
     assert is_held_too_long(NOON, NOON + week)
+
+
+# A retry that was asked for
+
+
+AT = datetime(2026, 5, 4, 9, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("reason", list(WaitReason))
+def test_what_was_deferred_is_moved_and_all_else_stays(reason: WaitReason) -> None:
+    judged = retry.judge_request("deferred", WaitExplanation(reason, "why"), AT, attempts=1, attempts_max=10)
+    is_movable = reason in (WaitReason.DEFERRED, WaitReason.GREYLISTED)
+    assert judged.result == (RetryAnswer.NOW if is_movable else reason)
+    assert (judged.text == "why") is not is_movable
+
+
+def test_what_is_final_stays() -> None:
+    judged = retry.judge_request("bounced", None, None, attempts=3, attempts_max=10)
+    assert (judged.result, judged.text) == (RetryAnswer.FINAL, "it is final: bounced")
+
+
+@pytest.mark.parametrize(("attempts", "result"), [(8, RetryAnswer.NOW), (9, RetryAnswer.LAST_ATTEMPT)])
+def test_the_last_attempt_stays_at_its_time(attempts: int, result: RetryAnswer) -> None:
+    wait = WaitExplanation(WaitReason.DEFERRED, "why")
+    judged = retry.judge_request("deferred", wait, AT, attempts=attempts, attempts_max=10)
+    assert judged.result is result
+    assert ("2026-05-04 09:30:00 UTC" in judged.text) is (result is RetryAnswer.LAST_ATTEMPT)

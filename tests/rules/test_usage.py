@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from posthouse.rules import retry, usage
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS
+from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS, delay_of
 
 TODAY = date(2026, 11, 15)
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -127,3 +127,39 @@ def test_a_day_range_ends_today_or_is_given(
 def test_invalid_days_are_refused_by_name(days: str | None, first: str | None, last: str | None, named: str) -> None:
     with pytest.raises(Refusal, match=named):
         usage.day_range(days, first, last, TODAY)
+
+
+# Delayed providers
+
+
+def taking(seconds: float, messages: int) -> list[int]:
+    """A histogram in which all messages took about this long."""
+    counts = [0] * usage.COUNTS
+    counts[next(number for number, bound in enumerate(usage.BOUNDS_SECONDS) if bound >= seconds)] = messages
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("recent", "week", "was_delayed", "is_delayed"),
+    [
+        (taking(60, 100), taking(5, 1_000), False, True),
+        (taking(60, 100), taking(20, 1_000), False, False),
+        # Once it is delayed, it is over at twice the week's.
+        (taking(60, 100), taking(20, 1_000), True, True),
+        (taking(60, 100), taking(40, 1_000), True, False),
+        # Too few to say.
+        (taking(60, 99), taking(5, 1_000), False, False),
+        (taking(60, 100), taking(5, 999), False, False),
+        (taking(60, 100), [], True, False),
+        ([], taking(5, 1_000), True, False),
+        # Fast enough, however fast it was before.
+        (taking(5, 100), taking(0.5, 1_000), False, False),
+    ],
+)
+def test_a_provider_is_delayed_at_four_times_its_week(
+    recent: list[int], week: list[int], was_delayed: bool, is_delayed: bool
+) -> None:
+    found = delay_of(recent, week, is_delayed=was_delayed)
+    assert (found is not None) is is_delayed
+    if found is not None:
+        assert found.p95_seconds > usage.TIMES_OVER * found.week_p95_seconds

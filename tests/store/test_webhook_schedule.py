@@ -67,12 +67,6 @@ async def test_an_event_of_a_subscribed_type_gets_a_webhook_delivery_and_a_ticke
     assert await steps.value("SELECT count(*) FROM webhook_schedule") == 2
 
 
-async def test_without_a_lease_it_is_due_at_once(webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    tickets = await webhook_steps.add_events(DELIVERED, lease=timedelta(0))
-    assert await webhook_steps.lease() == tickets != []
-
-
 @pytest.mark.parametrize("kind", ["none", "disabled", "another account's"])
 async def test_an_account_without_an_enabled_endpoint_is_sent_nothing(
     kind: str, steps: DeliverySteps, webhook_steps: WebhookSteps

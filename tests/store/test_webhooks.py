@@ -9,12 +9,12 @@ import asyncpg
 import pytest
 
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.store import accounts, endpoints, webhook_log, webhook_schedule
+from posthouse.store import endpoints, webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.endpoints import PING_COOLDOWN
 from posthouse.store.postgres import Database
 from posthouse.store.webhook_log import WebhookDelivery
-from posthouse.store.webhook_schedule import DISABLED, WebhookOutcome, WebhookResult
+from posthouse.store.webhook_schedule import DISABLED, WebhookResult
 from tests.support import query_plans
 from tests.support.accept_flow import new_id
 from tests.support.delivery_steps import LEASE, DeliverySteps
@@ -154,19 +154,6 @@ async def test_of_many_simultaneous_pings_one_is_sent(steps: DeliverySteps, webh
     assert sum(await asyncio.gather(*(mark_pinged(steps, webhook_steps.account_id) for _ in range(8)))) == 1
 
 
-async def test_a_ping_that_came_to_nothing_leaves_no_cooldown(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    async with steps.database.connection() as connection:
-        transaction = connection.transaction()
-        await transaction.start()
-        account_id = webhook_steps.account_id
-        assert await endpoints.mark_pinged(connection, account_id, account_id, steps.clock.now()) is None
-        await transaction.rollback()
-    assert await mark_pinged(steps, webhook_steps.account_id)
-
-
 async def ping(steps: DeliverySteps, webhook_steps: WebhookSteps, body: bytes = b"{}") -> WebhookDelivery:
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
@@ -223,17 +210,6 @@ async def test_a_replay_sends_the_same_event_with_all_its_attempts(
     assert await found(webhook_steps, original.id) == original
     assert (await found(webhook_steps, entered.id)).status == "succeeded"
     assert await steps.value("SELECT count(*) FROM events") == 1
-
-
-async def test_what_is_no_longer_stored_can_not_be_replayed(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
-    async with steps.database.transaction() as tx:
-        await tx.execute("DELETE FROM events")
-        original = await webhook_log.find_delivery(tx, webhook_steps.account_id, ticket.webhook_delivery_id)
-        assert original is not None
-        assert original.request_body is None
-        assert not original.is_stored
 
 
 # The log
@@ -414,27 +390,6 @@ async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
         (delivery.webhook_delivery_id,) for delivery in kept
     ]
     assert await steps.value("SELECT count(*) FROM events") == 8, "events are the messages', not the endpoint's"
-
-
-async def test_an_event_entered_during_a_deletion_is_cancelled_at_its_claim(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    tickets = await webhook_steps.add_events(DELIVERED)
-    async with steps.database.transaction() as tx:
-        await endpoints.delete(tx, webhook_steps.account_id, webhook_steps.account_id, steps.clock.now())
-    (claimed,) = await webhook_steps.claim(tickets)
-    await webhook_steps.record(WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled))
-    assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
-    assert [delivery.error for delivery in await webhook_steps.log()] == [webhook_schedule.DELETED]
-
-
-async def test_an_unknown_account_has_no_endpoint(database: Database, steps: DeliverySteps) -> None:
-    async with database.transaction() as tx:
-        unknown = AccountId(uuid4())
-        assert await accounts.find_by_id(tx, unknown) is None
-        with pytest.raises(asyncpg.ForeignKeyViolationError):
-            await save_webhook(tx, unknown, URL, ALL_EVENTS, True, b"sealed", steps.clock.now())
 
 
 # All endpoints are read when a seal key is retired, and only then.

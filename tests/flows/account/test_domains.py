@@ -19,7 +19,7 @@ from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from tests.flows.account_flows import ADA, DAY, NOON, RETURN_PATH, AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import ADA, DAY, RETURN_PATH, AccountFlows, assert_refused, open_account_flows
 from tests.support.maintenance import new_maintenance
 from tests.support.nameserver import SERVFAIL, SILENT
 
@@ -107,33 +107,6 @@ async def test_an_operators_confirmation_includes_the_ed25519_record(flows: Acco
     assert checked.domain.ed25519_published
     checked = await flows.domains.verify(acme, "example.com", OPERATOR)
     assert checked.domain.ed25519_published, "missing records take nothing from a domain on the operator's word"
-
-
-async def test_missing_records_take_a_verified_domain_away_after_a_week_and_no_sooner(flows: AccountFlows) -> None:
-    acme = await flows.account()
-    view = await flows.domains.add(acme, "example.com", ADA)
-    flows.publish(view)
-    await flows.domains.verify(acme, "example.com", OPERATOR)
-    flows.nameserver.zone.clear()
-    for days, is_verified in ((1, True), (6, True), (8, False)):
-        flows.clock.time = NOON + days * DAY
-        checked = await flows.domains.verify(acme, "example.com", OPERATOR)
-        assert (checked.domain.verified_at is not None) is is_verified
-
-
-async def test_a_name_server_that_fails_takes_nothing_away(flows: AccountFlows) -> None:
-    acme = await flows.account()
-    view = await flows.domains.add(acme, "example.com", ADA)
-    flows.publish(view)
-    await flows.domains.verify(acme, "example.com", OPERATOR)
-    flows.nameserver.script[view.records.dkim.name] = SERVFAIL
-    for days in (1, 9):
-        flows.clock.time = NOON + days * DAY
-        checked = await flows.domains.verify(acme, "example.com", OPERATOR)
-        assert checked.judgement is not None
-        assert checked.judgement.result is RecordResult.UNKNOWN
-        assert checked.domain.verified_at is not None
-        assert checked.domain.missing_since is None
 
 
 async def test_an_operators_confirmation_needs_no_dns_and_is_not_lost_to_it(flows: AccountFlows) -> None:

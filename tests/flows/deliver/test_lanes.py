@@ -298,17 +298,6 @@ async def test_recipients_of_one_message_at_one_destination_go_together(names: N
     assert [item.ticket.position for item in bundles["two.example"].items] == [1]
 
 
-async def test_accounts_take_turns(names: Nameserver) -> None:
-    lanes = Lanes(names, narrow(connections=1, per_second=1e6, burst=1_000))
-    await lanes.sort(tickets(1, "one.example"))
-    await lanes.sort(tickets(20, "one.example", ONE), tickets(2, "one.example", TWO), tickets(1, "one.example", THREE))
-    order = []
-    for _ in range(7):
-        await lanes.finish(lanes.turns[0])
-        order.append(lanes.turns[0].bundle.account_id)
-    assert order == [ONE, TWO, THREE, ONE, TWO, ONE, ONE]
-
-
 async def test_sessions_are_bounded_and_waiting_lanes_take_turns(names: Nameserver) -> None:
     lanes = Lanes(names, LaneLimits(WIDE), sessions_max=10)
     await lanes.sort(tickets(5, "one.example"))
@@ -359,17 +348,6 @@ async def test_an_account_above_its_share_continues_as_its_sessions_end(names: N
     await lanes.sort([ticket(f"{number}.silent.example", ONE) for number in range(600)])
     served = await finished(lanes, turns_max=200)
     assert len(served) == 600
-
-
-async def test_a_share_grows_when_the_others_end_their_sessions(names: Nameserver) -> None:
-    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=100)
-    for number in range(20):
-        await lanes.sort(ticket(f"{number}.two.example", TWO))
-    await lanes.sort([ticket(f"{number}.one.example", ONE) for number in range(60)])
-    assert len([turn for turn in lanes.turns if turn.bundle.account_id == ONE]) == 20
-    for turn in [turn for turn in lanes.turns if turn.bundle.account_id == TWO]:
-        await lanes.finish(turn)
-    assert len(lanes.turns) == 40
 
 
 async def test_in_a_lane_an_account_above_its_share_is_skipped(names: Nameserver) -> None:
@@ -493,22 +471,6 @@ async def test_a_lane_unreachable_twice_postpones_all_its_tickets(names: Nameser
     await lanes.finish(lanes.turns[0])
     await lanes.sort(ticket("two.example"))
     assert [turn.queue.name for turn in lanes.turns] == ["two.example"]
-
-
-async def test_after_the_pause_one_message_probes_the_destination(names: Nameserver) -> None:
-    lanes = Lanes(names, LaneLimits(WIDE))
-    await unreachable_twice(lanes, waiting=0)
-    lanes.clock.advance(seconds=MISS_PAUSE_SECONDS_MIN)
-    await lanes.sort(tickets(3, "one.example"))
-    assert (len(lanes.turns), lanes.lane("one.example").waiting) == (1, 2)
-    await lanes.finish(lanes.turns[0], DeliveryFeedback.UNREACHABLE)
-    assert (lanes.turns, len(lanes.postponed)) == ([], 2)
-    assert min(lanes.waits) == pytest.approx(2 * MISS_PAUSE_SECONDS_MIN)
-    lanes.clock.advance(seconds=2 * MISS_PAUSE_SECONDS_MIN)
-    await lanes.sort(tickets(3, "one.example"))
-    await lanes.finish(lanes.turns[0], DeliveryFeedback.WELL)
-    # It answers, and the lane grows again.
-    assert len(lanes.turns) == 2
 
 
 async def test_tickets_wait_through_a_short_pause(names: Nameserver) -> None:

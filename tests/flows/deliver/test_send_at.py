@@ -16,7 +16,6 @@ from posthouse.rules.ids import AccountId, MessageId, RequestId
 from posthouse.rules.limits import GROUP_COMMIT_ITEMS_MAX
 from posthouse.rules.queue_change import QueueChange
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.suppression import SuppressionReason
 from posthouse.rules.ticket import DeliveryTicket, unpack
 from posthouse.store import alerts, message_detail
 from posthouse.store.delivery_schedule import RecipientKey
@@ -135,20 +134,6 @@ async def test_mail_that_becomes_due_during_a_suspension_is_held_for_7_days_at_m
     await flow.pass_days(1)
     await flow.run_due()
     assert await flow.statuses(message_id) == ["failed"]
-    assert flow.receiver.accepted == []
-
-
-async def test_an_address_suppressed_meanwhile_gets_nothing(flow: DeliveryFlow) -> None:
-    message_id = await accept_later(flow, days=1)
-    await flow.steps.fetch(
-        "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'ada@example.org', $2, $3)",
-        flow.steps.sender.account_id,
-        SuppressionReason.MANUAL,
-        flow.clock.now(),
-    )
-    await flow.pass_days(1)
-    await flow.run_due()
-    assert await flow.statuses(message_id) == ["bounced"]
     assert flow.receiver.accepted == []
 
 

@@ -28,7 +28,7 @@ from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS
 from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.maintenance import new_maintenance
-from tests.support.nameserver import SERVFAIL, Nameserver
+from tests.support.nameserver import Nameserver
 from tests.support.operator_client import MadeAccount, Operator
 from tests.support.service import SEAL_KEY
 from tests.support.webhook_steps import save_webhook
@@ -488,65 +488,6 @@ async def test_a_domain_falls_back_after_seven_days_without_its_records(
     assert after > before, "the caches were not invalidated"
     clock.advance(days=1, seconds=1)
     assert await maintenance.recheck_domains() == (0, 0)
-
-
-async def test_records_that_come_back_in_time_restart_the_week(
-    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
-) -> None:
-    _, wanted = await proved_domain(operator, database, nameserver, clock)
-    record = nameserver.zone.pop(wanted.ownership.name)
-    clock.advance(days=1)
-    for _ in range(6):
-        clock.advance(days=1)
-        await maintenance.recheck_domains()
-    assert (await domain_row(database))["missing_since"] is not None
-    nameserver.zone[wanted.ownership.name] = record
-    clock.advance(days=1, seconds=1)
-    assert await maintenance.recheck_domains() == (1, 0)
-    assert (await domain_row(database))["missing_since"] is None
-    del nameserver.zone[wanted.ownership.name]
-    clock.advance(days=2)
-    assert await maintenance.recheck_domains() == (1, 0)
-    assert (await domain_row(database))["verified_at"] is not None
-
-
-async def test_a_nameserver_that_fails_takes_nothing_away(
-    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
-) -> None:
-    _, wanted = await proved_domain(operator, database, nameserver, clock)
-    nameserver.script |= {wanted.ownership.name: SERVFAIL, wanted.dkim.name: SERVFAIL}
-    for _ in range(3):
-        clock.advance(days=10)
-        assert await maintenance.recheck_domains() == (1, 0)
-    row = await domain_row(database)
-    assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
-
-
-async def test_an_ed25519_key_rests_while_its_record_is_gone_and_the_domain_stays_verified(
-    database: Database, maintenance: Maintenance, clock: SettableClock, nameserver: Nameserver, operator: Operator
-) -> None:
-    account, wanted = await proved_domain(operator, database, nameserver, clock)
-    record = nameserver.zone.pop(wanted.ed25519.name)
-    for is_published, script, zone in (
-        (False, {}, {}),
-        (True, {}, {wanted.ed25519.name: record}),
-        (True, {wanted.ed25519.name: SERVFAIL}, {}),
-    ):
-        nameserver.script |= script
-        nameserver.zone |= zone
-        for _ in range(9):
-            clock.advance(days=1, seconds=1)
-            assert await maintenance.recheck_domains() == (1, 0)
-        row = await domain_row(database)
-        assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
-        assert row["ed25519_published"] is is_published
-    # The last that changed was that it came back.
-    stamped = await count(
-        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
-    )
-    assert stamped == int((clock.now() - 17 * timedelta(days=1, seconds=1)).timestamp()), (
-        "caches were not invalidated, or needlessly"
-    )
 
 
 async def test_a_vouched_domain_is_never_checked(

@@ -22,7 +22,7 @@ from posthouse.rules.limits import ENDPOINTS_MAX
 from posthouse.rules.webhook_url import WebhookTarget, check_url
 from posthouse.store import endpoints, webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult
-from posthouse.store.webhook_schedule import DELETED, DISABLED
+from posthouse.store.webhook_schedule import DISABLED
 from posthouse.wire.stream import TicketKind
 from posthouse.wire.webhook_client import WebhookCallResult, WebhookClient
 from tests.support.accept_flow import new_id
@@ -31,7 +31,7 @@ from tests.support.delivery_steps import open_delivery_steps
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.webhook_flow import NAME, SECRET, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 from tests.support.webhook_receiver import http_answer
-from tests.support.webhook_steps import enter_ping, enter_replay
+from tests.support.webhook_steps import enter_ping
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 # The contract: immediately, then after these waits.
@@ -43,7 +43,6 @@ WAITS: Final = (
     timedelta(hours=5),
     timedelta(hours=10),
 )
-OTHER_SECRET: Final = "whsec_another_one"
 MISSED: Final = "The endpoint answered 500 instead of a 2xx."
 
 
@@ -74,14 +73,6 @@ async def flow(database_url: str) -> AsyncIterator[WebhookFlow]:
 
 def now_seconds(flow: WebhookFlow) -> int:
     return int(flow.clock.now().timestamp())
-
-
-async def missed(flow: WebhookFlow) -> UUID:
-    """An event whose first attempt was answered with 500."""
-    await flow.subscribe("/status/500")
-    webhook_id = await flow.add_event()
-    await flow.run_due()
-    return webhook_id
 
 
 async def answered_slowly(flow: WebhookFlow, path: str) -> tuple[PausingClient, UUID, "asyncio.Task[int]"]:
@@ -203,16 +194,6 @@ async def test_the_wait_begins_when_the_answer_came_not_at_the_request(flow: Web
     assert (await flow.log(webhook_id)).next_attempt_at == flow.clock.now() + WAITS[0]
 
 
-async def test_success_ends_the_attempts_at_any_time(flow: WebhookFlow) -> None:
-    webhook_id = await missed(flow)
-    await flow.subscribe("/events")
-    flow.clock.advance(WAITS[0])
-    await flow.run_due()
-    assert await flow.status_of(webhook_id) == ("succeeded", 2, 200, None)
-    flow.clock.advance(days=1)
-    assert await flow.run_due() == 0
-
-
 async def test_a_ping_is_sent_once_whatever_the_answer(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
     now = flow.clock.now()
@@ -230,60 +211,7 @@ async def test_a_ping_is_sent_once_whatever_the_answer(flow: WebhookFlow) -> Non
     assert await flow.run_due() == 0
 
 
-async def test_a_replay_sends_the_event_again_and_does_not_change_the_first(
-    flow: WebhookFlow,
-) -> None:
-    await flow.subscribe("/events")
-    webhook_id = await flow.add_event()
-    await flow.run_due()
-    before = await flow.log(webhook_id)
-    await flow.subscribe("/status/500")
-    flow.clock.advance(hours=1)
-    now = flow.clock.now()
-    replay_id = new_id(now)
-    async with flow.steps.database.transaction() as tx:
-        assert await enter_replay(tx, before, replay_id, 7, now, now)
-    for number, wait in enumerate((*WAITS, timedelta(0)), 1):
-        assert await flow.run_due() == 1
-        assert (await flow.status_of(replay_id))[:3] == ("failed" if number == 7 else "pending", number, 500)
-        assert is_signed(flow.webhook_receiver.requests[-1], SECRET, now_seconds(flow))
-        flow.clock.advance(wait)
-    assert len(flow.webhook_receiver.requests) == 8
-    assert len({request.body for request in flow.webhook_receiver.requests}) == 1
-    assert (await flow.log(replay_id)).event_id == before.event_id
-    assert await flow.log(webhook_id) == before
-
-
 # Changes by the customer meanwhile
-
-
-async def test_a_new_secret_signs_pending_events(flow: WebhookFlow) -> None:
-    await missed(flow)
-    async with flow.steps.database.transaction() as tx:
-        await endpoints.rotate_secret(tx, flow.account_id, flow.account_id, flow.sealed(OTHER_SECRET), flow.clock.now())
-    flow.clock.advance(WAITS[0])
-    await flow.run_due()
-    first, second = flow.webhook_receiver.requests
-    assert is_signed(second, OTHER_SECRET, now_seconds(flow))
-    assert not is_signed(second, SECRET, now_seconds(flow))
-    assert first.body == second.body
-
-
-@pytest.mark.parametrize("is_deleted", [False, True], ids=["disabled", "deleted"])
-async def test_pending_events_are_cancelled_when_the_endpoint_is_gone(flow: WebhookFlow, is_deleted: bool) -> None:
-    tried = await missed(flow)
-    untried = await flow.add_event()
-    async with flow.steps.database.transaction() as tx:
-        change = endpoints.delete if is_deleted else endpoints.disable
-        assert await change(tx, flow.account_id, flow.account_id, flow.clock.now())
-    flow.clock.advance(WAITS[0])
-    assert await flow.run_due() == 2
-    why = DELETED if is_deleted else DISABLED
-    # The answer to an attempt that was made is still shown.
-    assert await flow.status_of(tried) == ("failed", 1, 500, why)
-    assert await flow.status_of(untried) == ("failed", 0, None, why)
-    assert len(flow.webhook_receiver.requests) == 1
-    assert await flow.schedule() == []
 
 
 async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated(
@@ -493,14 +421,3 @@ async def test_two_kilobytes_of_a_long_failure_answer_are_stored(database_url: s
         log = await flow.log(webhook_id)
     assert (log.status, log.http_status, log.error) == ("pending", 500, MISSED)
     assert (log.response_body, log.response_truncated) == (b"w" * 2048, True)
-
-
-async def test_an_answer_replaces_that_of_the_attempt_before(flow: WebhookFlow) -> None:
-    webhook_id = await missed(flow)
-    await flow.subscribe("/reset")
-    flow.clock.advance(WAITS[0])
-    await flow.run_due()
-    log = await flow.log(webhook_id)
-    assert (log.status, log.attempt, log.http_status, log.response_body) == ("pending", 2, None, None)
-    assert log.error is not None
-    assert "waiting for the answer" in log.error

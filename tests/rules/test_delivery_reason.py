@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posthouse.rules.delivery_reason import ADDRESS, without_addresses
 from posthouse.rules.delivery_reason import DeliveryReason as R
 from posthouse.rules.ids import MessageId, lowest_id
 from posthouse.rules.usage import ReasonCount, ReasonKey, bounded_counts, count_sum, reason_key
@@ -54,3 +55,19 @@ def test_the_most_frequent_keep_their_own_key() -> None:
     rare, frequent = keys(1, 2)
     counts = {rare: ReasonCount(1, OLDER), frequent: ReasonCount(5, OLDER)}
     assert bounded_counts((), counts, 1) == {frequent: (5, OLDER), OTHER: (1, OLDER)}
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        (
+            "5.7.1 blocked, see https://example.net/a?ip=192.0.2.1",
+            "5.7.1 blocked, see https://example.net/a?ip=192.0.2.1",
+        ),
+        ("5.1.1 <Ada@example.net>: unknown\n5.1.1 try later", f"5.1.1 {ADDRESS} unknown\n5.1.1 try later"),
+        ("see https://example.net/?to=ada%40example.net now", f"see {ADDRESS} now"),
+        ("", ""),
+    ],
+)
+def test_what_is_stored_about_a_server_names_no_recipient(reply: str, kept: str) -> None:
+    assert without_addresses(reply) == kept
