@@ -1,7 +1,7 @@
 """`posthouse doctor` against real databases, healthy and faulty."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,8 +14,7 @@ from posthouse.flows.shared.disk_space import DiskSpace, size, volume
 from posthouse.randomness import SystemRandomness
 from posthouse.rules.credential import OPERATOR
 from posthouse.rules.endpoint import Filters
-from posthouse.store import endpoints, partitions
-from posthouse.store.partitions import Partition
+from posthouse.store import endpoints
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
@@ -42,17 +41,6 @@ async def test_a_migrated_database_with_its_partitions_is_well(database: Databas
     checks = await check_up(database)
     assert unwell(checks) == []
     assert len({check.name for check in checks}) == len(checks) == 30
-
-
-async def test_a_missing_day_is_named(database: Database) -> None:
-    day = (datetime.now(UTC) + timedelta(days=3)).date()
-    async with database.transaction() as tx:
-        await tx.execute(f"DROP TABLE {Partition(day, 'recipients').name}")
-    async with database.connection() as connection:
-        assert Partition(day, "recipients") not in await partitions.attached(connection)
-    (check,) = unwell(await check_up(database))
-    assert str(day) in check.found
-    assert "posthouse maintenance" in check.advice
 
 
 async def test_a_dropped_seal_key_is_named(database: Database) -> None:
