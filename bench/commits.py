@@ -36,7 +36,7 @@ from bench.peer_servers import SubmissionTerms
 from bench.processes import BenchError, Measured, microseconds
 from bench.report import Goal, Report, Rows, Runs, goal
 from bench.turns import POSTGRES, PYTHON, Turn, Variant, costs, spread
-from tests.faults.webhook_load_receiver import NAME, WebhookLoadReceiver
+from bench.webhook_load_receiver import NAME, WebhookLoadReceiver
 from tests.support import webhook_accounts
 from tests.support.nameserver import Nameserver
 from tests.support.service import service_settings

@@ -3,7 +3,7 @@
     make bench-idle                                      (or: python bench/idle_sessions.py)
     python bench/idle_sessions.py --sessions 500 --seconds 2 --output /tmp/bench
 
-The server is real, in its own process, on a private PostgreSQL; `tests/faults/idle_sessions.py` says how it is
+The server is real, in its own process, on a private PostgreSQL; `bench/idle_session_costs.py` says how it is
 measured. Exits with 1 when an idle session was lost, a message was not accepted, or a client over the limit was let in.
 """
 
@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import dataset, harness, report
 from bench.harness import Run
+from bench.idle_session_costs import Findings, is_bounded, measure_both
 from bench.processes import BenchError
 from bench.report import Goal, Report, Rows, goal
 from tests.faults.idle_clients import may_open
-from tests.faults.idle_sessions import Findings, is_bounded, measure_both
 from tools.private_postgres import PrivatePostgres
 
 SESSIONS: Final = 10_000

@@ -31,9 +31,9 @@ from bench.dataset import EmptyServices
 from bench.harness import Run
 from bench.processes import BenchError, Measured, metered, microseconds
 from bench.report import BLUE, PALE_BLUE, RED, Goal, Plot, RateAndCost, Report, Rows, goal, middle
+from bench.webhook_load_receiver import NAME, Arrival, WebhookLoadReceiver
+from bench.webhook_waits import EventsMissingError, Waits, measure_waits
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX
-from tests.faults.webhook_isolation import EventsMissingError, Waits, measure_waits
-from tests.faults.webhook_load_receiver import NAME, Arrival, WebhookLoadReceiver
 from tests.support import webhook_accounts
 from tests.support.service import service_settings
 from tests.support.service_processes import ServiceProcesses

@@ -1,4 +1,4 @@
-"""A thousand forged bounces and complaints of ten kinds, over SMTP, change nothing; a provider's own still count.
+"""Hundreds of forged bounces and complaints of ten kinds, over SMTP, change nothing; a provider's own still count.
 
 The attacker got messages of the account: it has their tokens, and every byte of them. It has a domain with its own DKIM
 key, and genuine reports that a provider signed.
@@ -28,11 +28,11 @@ from tests.support.feedback_loop import FeedbackLoop, complaint_check
 from tests.support.inbound_reports import bounce, complaint
 from tests.support.nameserver import Nameserver
 
-OF_EACH_KIND: Final = 100
+OF_EACH_KIND: Final = 40
 CLIENTS: Final = 8
 HOSTNAME, DOMAIN, COMPLAINTS = "mx.example.com", "bounce.example.com", "complaints@bounce.example.com"
 KEY: Final = b"k" * 32
-# Short keys: a thousand signatures take long with longer ones.
+# Short keys: hundreds of signatures take long with longer ones.
 YAHOO: Final = FeedbackLoop("arf.mail.yahoo.com", bits=1024)
 VALIDITY: Final = FeedbackLoop("senderscore.net", "081107", bits=1024)
 ATTACKER: Final = FeedbackLoop("attacker.example", bits=1024)
@@ -62,10 +62,12 @@ class Scene:
     neighbours: list[list[ClaimedRecipient]] = field(default_factory=list)
     genuine: list[bytes] = field(default_factory=list)
 
-    async def delivered(self, *recipients: str, **how: Any) -> list[ClaimedRecipient]:
-        claimed = await self.steps.claimed(recipients, **how)
+    async def delivered(self, *messages: Sequence[str], **how: Any) -> list[list[ClaimedRecipient]]:
+        """Each message's recipients, in order."""
+        ids = await asyncio.gather(*[self.steps.accept(recipients, **how) for recipients in messages])
+        claimed = sorted(await self.steps.claim(await self.steps.lease()), key=lambda row: row.position)
         await self.steps.record(*[self.steps.outcome(row, DeliveryResult.DELIVERED) for row in claimed])
-        return claimed
+        return [[row for row in claimed if row.message_id == message_id] for message_id in ids]
 
     async def send(self, reports: Sequence[ForgedReport]) -> list[bytes]:
         """All of them, over a few connections; the reply to each."""
@@ -263,15 +265,15 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
 
 async def _send_mail(scene: Scene) -> None:
     """An account with 240 results, its neighbour, and a few complaints that were genuine and are removed again."""
-    for number in range(200):
-        scene.alone += await scene.delivered(f"customer{number}@c{number % 7}.example.org")
-    for number in range(20):
-        scene.together.append(await scene.delivered(f"ada{number}@example.org", f"bob{number}@example.org"))
-    neighbour = await scene.steps.another_sender("beta")
-    for number in range(5):
-        scene.neighbours.append(
-            await scene.delivered(f"eve{number}@example.net", f"mia{number}@example.net", sender=neighbour)
-        )
+    alone = await scene.delivered(*[[f"customer{number}@c{number % 7}.example.org"] for number in range(200)])
+    scene.alone = [claimed for (claimed,) in alone]
+    scene.together = await scene.delivered(
+        *[[f"ada{number}@example.org", f"bob{number}@example.org"] for number in range(20)]
+    )
+    scene.neighbours = await scene.delivered(
+        *[[f"eve{number}@example.net", f"mia{number}@example.net"] for number in range(5)],
+        sender=await scene.steps.another_sender("beta"),
+    )
     complained = scene.alone[:2]
     scene.genuine = [YAHOO.signed(arf(token(claimed))) for claimed in complained]
     await scene.send([ForgedReport(mail, [COMPLAINTS]) for mail in scene.genuine])
@@ -279,12 +281,12 @@ async def _send_mail(scene: Scene) -> None:
     scene.alone = scene.alone[2:]
 
 
-async def test_a_thousand_forged_reports_of_ten_kinds_change_nothing(scene: Scene) -> None:
+async def test_hundreds_of_forged_reports_of_ten_kinds_change_nothing(scene: Scene) -> None:
     before, counting = await scene.state(), await scene.counting()
     forged = [(kind, kind(scene)) for kind in KINDS for _ in range(OF_EACH_KIND)]
     scene.randomness.shuffle(forged)
     replies = await scene.send([report for _, report in forged])
-    assert len(replies) == 1_000
+    assert len(replies) == len(KINDS) * OF_EACH_KIND
     # Only forged tokens are refused, and malformed mail with bare line ends; the rest is known only when it is read.
     assert {reply[:9] for reply in replies} == {b"250 2.0.0", b"550 5.1.1", b"550 5.6.0"}
     assert sum(reply.startswith(b"550 5.1.1") for reply in replies) == OF_EACH_KIND
@@ -296,7 +298,7 @@ async def test_a_thousand_forged_reports_of_ten_kinds_change_nothing(scene: Scen
         assert after[table] == before[table], table
     assert await scene.counting() == counting
     noted = await scene.steps.value("SELECT count(*) FROM reports WHERE detail LIKE '%unverified, from 127.0.0.1'")
-    assert noted > 100
+    assert noted > OF_EACH_KIND
 
 
 async def test_signed_reports_of_real_feedback_loops_suppress_and_count(scene: Scene) -> None:

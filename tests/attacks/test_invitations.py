@@ -61,7 +61,7 @@ async def forgot(service: Service, email: str) -> Answer:
 
 @pytest.mark.parametrize(
     ("accounts", "attempts", "lane_per_second"),
-    [(2, 20, 4), pytest.param(20, 50, 5, marks=pytest.mark.long)],
+    [(2, 20, 4), pytest.param(20, 50, 5, marks=pytest.mark.nightly)],
     ids=["short", "1000"],
 )
 async def test_invitations_to_unknown_addresses_stop_the_inviters_and_no_password_reset(

@@ -26,7 +26,7 @@ async def test_a_death_at_a_crash_point_loses_and_duplicates_nothing_unexplained
     seed = new_seed()
     console = Console(width=160)
     url = await asyncio.to_thread(new_database)
-    report = await run_points(CI, url, tmp_path, seed, console)
+    report = await run_points(CI, url, tmp_path, seed, console, per_second=20)
     show(report, console)
     assert not is_failed(report), report["findings"]
     # Every promise was checked.

@@ -31,7 +31,7 @@ def dev() -> Iterator[DevCommand]:
         command.end_if_running()
 
 
-def test_every_snippet_works_and_a_killed_start_continues(dev: DevCommand) -> None:
+def test_every_snippet_works_a_killed_start_continues_and_old_data_are_reset(dev: DevCommand) -> None:
     with socket.create_server(("127.0.0.1", dev.port)):
         panel = dev.start()
     assert f"port {dev.port} is taken, {dev.port + 1} is used instead" in panel
@@ -61,15 +61,11 @@ def test_every_snippet_works_and_a_killed_start_continues(dev: DevCommand) -> No
     assert dev.message(sent[0][0])["status"] == "delivered"
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (dev.directory / ".posthouse").iterdir()}
     assert {name for name, mode in modes.items() if mode & 0o077} == {"certificate.pem"}
-    assert dev.end() == 0
-    assert not (dev.directory / ".posthouse" / "postgres" / "data" / "postmaster.pid").exists()
-
-
-def test_data_of_a_version_before_1_0_is_refused_until_a_reset(dev: DevCommand) -> None:
-    dev.start()
+    # Data of a version before 1.0 are refused until a reset.
     config = tomllib.loads((dev.directory / ".posthouse" / "posthouse.toml").read_text())
     asyncio.run(make_older_than_1_0(config["database"]["url"]))
-    dev.end()
+    assert dev.end() == 0
+    assert not (dev.directory / ".posthouse" / "postgres" / "data" / "postmaster.pid").exists()
     refused = dev.run("dev")
     assert refused.returncode == 1
     assert "made by a version before 1.0" in refused.stderr

@@ -103,33 +103,37 @@ def broken_json(mail: Mapping[str, Any]) -> Iterator[Input]:
         yield Input(f"only {text}", text.encode())
 
 
-def large_bodies(mail: Mapping[str, Any]) -> Iterator[Input]:
-    """At the limits and beyond them; what is slow or large inside must not be noticeable outside."""
+def large_bodies(mail: Mapping[str, Any], size: int) -> Iterator[Input]:
+    """At the limits and beyond them; what is slow or large inside must not be noticeable outside.
+
+    `size` is that of what has too many or too long parts, in MiB or 100,000.
+    """
+    count = 100_000 * size
     whole = _json(mail)
-    for size in (BODY_BYTES_MAX, BODY_BYTES_MAX + 1):
-        yield Input(f"{size} bytes, white space", whole + b" " * (size - len(whole)))
-        capacity = size - len(_json({**mail, "text": ""}))
-        yield Input(f"{size} bytes, one long text", _json({**mail, "text": "x" * capacity}))
-        yield Input(f"{size} bytes, one long name", _named("x", size, whole))
-    for count in range(-2, 3):
-        yield Input(f"a text of 10 MiB {count:+}", _json({**mail, "text": "x" * (10 * MIB + count)}))
+    for length in (BODY_BYTES_MAX, BODY_BYTES_MAX + 1):
+        yield Input(f"{length} bytes, white space", whole + b" " * (length - len(whole)))
+        capacity = length - len(_json({**mail, "text": ""}))
+        yield Input(f"{length} bytes, one long text", _json({**mail, "text": "x" * capacity}))
+        yield Input(f"{length} bytes, one long name", _named("x", length, whole))
+    for more in (-1, 0, 1):
+        yield Input(f"a text of 10 MiB {more:+}", _json({**mail, "text": "x" * (10 * MIB + more)}))
     raw = b"\x00" * (7 * MIB)
     content = base64.b64encode(raw).decode()
     for extra in (0, 350_000, 400_000, 500_000):
         grown = content + "A" * (4 * (extra // 4))
         yield Input(f"an attachment of {len(grown)} base64 characters", _attached(mail, grown))
-    yield Input("a million addresses", _json({**mail, "to": ["a@b.example"] * 1_000_000}))
-    yield Input("a million other addresses", _json({**mail, "to": [f"{n:x}@b.io" for n in range(1_000_000)]}))
+    yield Input("many addresses", _json({**mail, "to": ["a@b.example"] * count}))
+    yield Input("many other addresses", _json({**mail, "to": [f"{n:x}@b.io" for n in range(count)]}))
     for field, item in (("to", b"0,"), ("tags", b"null,"), ("attachments", b"{},"), ("bcc", b"[],")):
-        items = item * (8 * MIB // len(item))
-        yield Input(f"{field}: 8 MiB of {item.decode()}", _listed(whole, field, items))
-    yield Input("600,000 headers", _json({**mail, "headers": {f"X-{n}": "" for n in range(600_000)}}))
-    yield Input("600,000 variables", _json({**mail, "template": "t", "variables": {str(n): n for n in range(600_000)}}))
-    yield Input("600,000 wrong headers", _json({**mail, "headers": {f"X-{n}": n for n in range(600_000)}}))
-    yield Input("600,000 unknown fields", _json({**mail, **{f"a{n}": 0 for n in range(600_000)}}))
+        items = item * (size * MIB // len(item))
+        yield Input(f"{field}: much of {item.decode()}", _listed(whole, field, items))
+    yield Input("many headers", _json({**mail, "headers": {f"X-{n}": "" for n in range(count)}}))
+    yield Input("many variables", _json({**mail, "template": "t", "variables": {str(n): n for n in range(count)}}))
+    yield Input("many wrong headers", _json({**mail, "headers": {f"X-{n}": n for n in range(count)}}))
+    yield Input("many unknown fields", _json({**mail, **{f"a{n}": 0 for n in range(count)}}))
     yield Input("a long unknown field", _json({**mail, "x" * 4 * MIB: 0}))
-    yield Input("a long address", _json({**mail, "to": "x" * 8 * MIB + "@b.example"}))
-    yield Input("a long domain", _json({**mail, "to": "a@" + "b." * 4 * MIB + "example"}))
+    yield Input("a long address", _json({**mail, "to": "x" * size * MIB + "@b.example"}))
+    yield Input("a long domain", _json({**mail, "to": "a@" + "b." * (size * MIB // 2) + "example"}))
     yield Input("a long display name", _json({**mail, "to": "é" * 2 * MIB + " <a@b.example>"}))
     yield Input("a long name of many quotes", _json({**mail, "to": '"' + '\\"' * 2 * MIB + '" <a@b.example>'}))
     yield Input("many angle brackets", _json({**mail, "to": "<" * 4 * MIB}))

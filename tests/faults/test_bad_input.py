@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 from tests.faults import corpus
 from tests.faults.http_probe import HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
-from tests.support.bad_input import TIMES, TRIED, inputs
+from tests.support.bad_input import IS_REPEATED, TIMES, TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer
@@ -36,8 +35,8 @@ pytestmark = [
 
 INPUTS_MIN = 2_000
 GROWTH_BYTES_MAX = 400 * corpus.MIB
-GENERATED_EXAMPLES = inputs(25)
-MAIL_EXAMPLES = inputs(400)
+GENERATED_EXAMPLES = inputs(8)
+MAIL_EXAMPLES = inputs(160)
 CREDITS = 1_000_000
 
 CHECKS = [
@@ -116,25 +115,6 @@ def probe(bench: Bench, request: pytest.FixtureRequest) -> Iterator[HttpProbe]:
     bench.finished.add(request.node.originalname)
 
 
-def stalled(tenant: Tenant) -> dict[str, bytes]:
-    head = f"POST /emails HTTP/1.1\r\nHost: x\r\nAuthorization: {tenant.basic}\r\n".encode()
-    rest = b"Content-Type: application/json\r\nIdempotency-Key: stalled\r\nContent-Length: 1000\r\n\r\n"
-    return {"in the headers": head, "in the body": head + rest + b"{", "before a byte": b""}
-
-
-def stall(port: int, name: str, sent: bytes, ended: set[str]) -> None:
-    """Sends a part of a request and waits for what the server makes of it."""
-    with socket.create_connection(("127.0.0.1", port), timeout=HANG_SECONDS) as connection:
-        connection.sendall(sent)
-        try:
-            connection.recv(65_536)  # an answer, or the end of the connection
-        except TimeoutError:
-            return
-        except ConnectionResetError:
-            pass
-        ended.add(name)
-
-
 def sending(bench: Bench, name: str) -> dict[str, str | bytes]:
     return {
         "Authorization": bench.tenant.basic,
@@ -179,7 +159,8 @@ def test_broken_json(bench: Bench, probe: HttpProbe) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_large_bodies(bench: Bench, probe: HttpProbe, chunked: bool) -> None:
-    inputs = corpus.large_bodies(bench.tenant.mail())
+    # CI tries every shape, but fewer of a million: making and sending them takes most of the time.
+    inputs = corpus.large_bodies(bench.tenant.mail(), 1 if IS_REPEATED else 8)
     if chunked:
         # Those at the limit come first; the others take seconds to make.
         inputs = itertools.takewhile(lambda given: given.name.startswith(str(corpus.BODY_BYTES_MAX)[:6]), inputs)
@@ -240,51 +221,6 @@ def test_odd_paths_and_queries(bench: Bench, probe: HttpProbe) -> None:
         except Exception as fault:
             probe.close()
             faults.append(f"{method} {target[:80]}: {type(fault).__name__}: {fault}")
-    collected(faults)
-
-
-def test_odd_values_to_templates_and_login(bench: Bench, probe: HttpProbe) -> None:
-    faults: list[str] = []
-    forms: list[tuple[str, dict[str, Any], str]] = [
-        ("/v1/templates", {"alias": "odd", "name": "Odd", "subject": "a", "text": "b", "html": "c"}, bench.token),
-        ("/v1/templates/t/versions", {"subject": "a", "text": "b", "html": "c", "publish": False}, bench.token),
-        ("/v1/templates/t/publish", {"version": 1}, bench.token),
-        ("/v1/templates/t/preview", {"version": 1, "variables": {"a": "b"}}, bench.token),
-        ("/v1/auth/login", {"email": "nobody@example.net", "password": "a long password"}, ""),
-    ]
-    literals = (
-        b"9" * 5_000,
-        b"1e400",
-        b"-1",
-        b"2147483648",
-        b"1.0",
-        b"NaN",
-        b'"\\ud800"',
-        b'{"a":' + b"9" * 400 + b"}",
-    )
-    for target, form, authorization in forms:
-        bodies = [
-            (f"{name} = value {number}", json.dumps({**form, name: value}).encode())
-            for name in form
-            for number, value in enumerate(corpus.ODD_VALUES)
-            # The limiter answers most log-ins: a few of each are enough, they are slow on purpose.
-            if not target.endswith("login") or number % 8 == 0 or value in ("\x00", "a\x00b")
-        ]
-        bodies += [
-            (f"{name} = {literal[:20]!r}", json.dumps({**form, name: "?"}).encode().replace(b'"?"', literal))
-            for name in form
-            for literal in literals
-        ]
-        for name, body in bodies:
-            headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
-            if authorization:
-                headers["Authorization"] = authorization
-            try:
-                answer = probe.send("dashboard", f"{target} {name}", "POST", target, headers, body)
-                assert answer.status in declared_statuses("POST", target), f"{target} {name}: {answer.status}"
-            except Exception as fault:
-                probe.close()
-                faults.append(f"{target} {name}: {type(fault).__name__}: {fault}")
     collected(faults)
 
 
@@ -351,7 +287,7 @@ def test_a_slow_but_steady_body_is_accepted(bench: Bench, probe: HttpProbe) -> N
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
         for start in range(0, len(body), 20):
             connection.sendall(body[start : start + 20])
-            time.sleep(0.1)
+            time.sleep(0.02)
         answer = connection.recv(65_536)
     assert answer.startswith(b"HTTP/1.1 202"), answer
     bench.tally.inputs["raw"] += 1
@@ -458,16 +394,3 @@ def test_afterwards_memory_is_bounded_and_the_database_consistent(bench: Bench) 
     if len(bench.finished) < 10:
         pytest.skip("only a part of the corpus was run")
     assert tally.inputs.total() >= INPUTS_MIN * min(1.0, TIMES)
-
-
-def test_a_request_that_never_ends_is_dropped(bench: Bench) -> None:
-    ended: set[str] = set()
-    stalls = [
-        threading.Thread(target=stall, args=(bench.server.port, name, sent, ended))
-        for name, sent in stalled(bench.tenant).items()
-    ]
-    for thread in stalls:
-        thread.start()
-    for thread in stalls:
-        thread.join()
-    assert ended == set(stalled(bench.tenant)), f"only these were let go: {ended}"

@@ -1,7 +1,6 @@
 """Delivery and its schedule: when mail is retried, when it is held, and when it is given up."""
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -124,28 +123,6 @@ async def test_a_message_is_tried_ten_times_on_schedule_and_then_it_has_failed(f
     assert (await attempts(flow, message_id), flow.receiver.accepted) == (10, [])
 
 
-async def test_what_failed_together_does_not_come_back_together(flow: DeliveryFlow) -> None:
-    await flow.steps.accept([f"450-rcpt+{number}@example.org" for number in range(20)])
-    await flow.run_due()
-    waits = [at - flow.clock.now() for (at,) in await flow.steps.fetch("SELECT next_at FROM delivery_schedule")]
-    assert len(set(waits)) == 20
-    assert timedelta(seconds=54) <= min(waits) < timedelta(seconds=60)
-    assert timedelta(seconds=60) < max(waits) <= timedelta(seconds=66)
-
-
-async def test_an_attempt_that_would_come_after_72_hours_is_not_waited_for(flow: DeliveryFlow) -> None:
-    patient = replace(flow, delivery=flow.another_worker(retries=PATIENT))
-    message_id = await flow.steps.accept(["450-rcpt@example.org"])
-    for number in (1, 2):
-        await patient.run_due()
-        assert await state(flow, message_id) == ("deferred", number)
-        assert await wait_until_due(flow) == timedelta(hours=25)
-    await patient.run_due()
-    # The next would be after 75 hours.
-    assert await state(flow, message_id) == ("failed", 3)
-    assert await events(flow, message_id) == ["email.failed"]
-
-
 async def test_nothing_is_sent_after_72_hours_however_late_its_turn_comes(flow: DeliveryFlow) -> None:
     late = await flow.steps.accept(["450-rcpt@example.org"])
     await flow.run_due()
@@ -170,13 +147,6 @@ async def test_mail_that_was_never_tried_in_its_time_is_not_charged(flow: Delive
     assert await state(flow, message_id) == ("failed", 0)
     assert await flow.message(message_id) == ("failed", "released")
     assert await flow.steps.value("SELECT sum(available) FROM accounts") == before
-
-
-async def test_a_first_attempt_within_the_72_hours_is_made_however_late(flow: DeliveryFlow) -> None:
-    message_id = await flow.steps.accept(["ada@example.org"])
-    await advance(flow, timedelta(hours=72) - SECOND)
-    await flow.run_due()
-    assert await state(flow, message_id) == ("delivered", 1)
 
 
 # Suspension
@@ -215,49 +185,6 @@ async def test_time_spent_held_is_no_part_of_the_72_hours(flow: DeliveryFlow, se
         assert await state(flow, message_id) == ("failed" if number == 10 else "deferred", number)
 
 
-async def test_the_72_hours_continue_where_they_stopped(flow: DeliveryFlow, sender: Sender) -> None:
-    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
-    await flow.run_due()
-    await advance(flow, timedelta(hours=70))
-    await flow.steps.operator.suspend(sender.account_id)
-    await flow.run_due()
-    await advance(flow, timedelta(days=3))
-    await flow.steps.operator.resume(sender.account_id)
-    await flow.run_due()
-    # 70 hours counted: tried once more, and the next wait still fits.
-    await is_tried_again_and_fails_after(flow, message_id, timedelta(hours=2))
-
-
-@pytest.mark.parametrize("looks", [(), (1,), (0, 47, 95)], ids=["never looked at", "once", "three times"])
-async def test_suspended_time_never_counts_whatever_ran(
-    flow: DeliveryFlow, sender: Sender, looks: tuple[int, ...]
-) -> None:
-    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
-    await flow.run_due()
-    await advance(flow, timedelta(hours=70))
-    await flow.steps.operator.suspend(sender.account_id)
-    for hours in range(96):
-        if hours in looks:
-            await flow.run_due()
-        await advance(flow, timedelta(hours=1))
-    await flow.steps.operator.resume(sender.account_id)
-    await flow.run_due()
-    # 70 hours counted, as if it had never been suspended.
-    await is_tried_again_and_fails_after(flow, message_id, timedelta(hours=2))
-
-
-async def test_mail_first_tried_after_a_suspension_loses_no_time(flow: DeliveryFlow, sender: Sender) -> None:
-    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
-    await flow.steps.operator.suspend(sender.account_id)
-    await advance(flow, timedelta(hours=50))
-    await flow.steps.operator.resume(sender.account_id)
-    await flow.run_due()
-    assert await state(flow, message_id) == ("deferred", 1)
-    await advance(flow, timedelta(hours=30))
-    await flow.run_due()
-    assert await state(flow, message_id) == ("deferred", 2)
-
-
 @pytest.mark.parametrize("looked_at", [(False, False), (True, False), (False, True), (True, True)])
 async def test_the_time_of_two_suspensions_is_added_up(
     flow: DeliveryFlow, sender: Sender, looked_at: tuple[bool, bool]
@@ -274,17 +201,6 @@ async def test_the_time_of_two_suspensions_is_added_up(
     # 160 hours old, 40 of them counted.
     await flow.run_due()
     await is_tried_again_and_fails_after(flow, message_id, timedelta(hours=32))
-
-
-async def test_a_suspension_before_the_mail_was_accepted_adds_nothing(flow: DeliveryFlow, sender: Sender) -> None:
-    await flow.steps.operator.suspend(sender.account_id)
-    await advance(flow, timedelta(hours=60))
-    await flow.steps.operator.resume(sender.account_id)
-    message_id = await flow.steps.accept(["450-rcpt@example.org"], sender=sender)
-    await flow.run_due()
-    await advance(flow, timedelta(hours=72) + SECOND)
-    await flow.run_due()
-    assert await state(flow, message_id) == ("failed", 1)
 
 
 async def test_mail_held_for_seven_days_has_failed_and_is_not_charged(flow: DeliveryFlow, sender: Sender) -> None:
@@ -308,31 +224,6 @@ async def test_mail_held_for_seven_days_has_failed_and_is_not_charged(flow: Deli
 
 
 # Addresses that get no more mail
-
-
-@pytest.mark.parametrize(
-    ("local", "is_suppressed"),
-    [("550-rcpt", True), ("554-rcpt", False), ("551-rcpt", False), ("552-dot", False), ("550-dot", False)],
-    ids=["5.1.1", "5.7.1", "a bare 5xx", "5.2.2 at the dot", "5.1.1 at the dot"],
-)
-async def test_only_an_address_refused_as_unknown_gets_no_more_mail(
-    flow: DeliveryFlow, sender: Sender, local: str, is_suppressed: bool
-) -> None:
-    asked = []
-    for spelling in (f"{local}@example.org", f"{local.upper()}@example.org"):
-        message_id = await flow.steps.accept([spelling], sender=sender)
-        await flow.run_due()
-        (row,) = await flow.recipients(message_id)
-        assert row[1:3] == ("bounced", "released")
-        assert await events(flow, message_id) == ["email.bounced"]
-        asked.append((row[4] is not None, sum(command.startswith("RCPT") for command in flow.receiver.commands)))
-    assert asked == [(True, 1), (False, 1) if is_suppressed else (True, 2)]
-    # Another account may know better, and finds out for itself.
-    message_id = await flow.steps.accept([f"{local}@example.org"])
-    await flow.run_due()
-    assert (await flow.recipients(message_id))[0][4] is not None
-    available = "SELECT available FROM accounts WHERE id = $1"
-    assert await flow.steps.value(available, sender.account_id) == 1_000_000
 
 
 # Simulated mail

@@ -153,7 +153,7 @@ async def test_statements_at_a_frozen_primary_end_once_another_server_took_over(
     await cluster.add_standby(old)
 
 
-@pytest.mark.parametrize("fail", [frozen, killed])
+@pytest.mark.parametrize("fail", [frozen, pytest.param(killed, marks=pytest.mark.nightly)])
 async def test_a_standby_takes_over_without_a_lost_message_or_a_restart(
     cluster: ReplicatedPostgres,
     service: Service,

@@ -13,13 +13,10 @@ from posthouse.flows.shared.tickets import HELD_MAX
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lane import Lane, Limits
 from posthouse.wire.stream import StreamSettings
-from tests.support.delivery_isolation import DEAD_ADDRESS, SLOW, Experiment
+from tests.support.delivery_isolation import SLOW, Experiment
 from tests.support.eventually import HANG_SECONDS
 from tests.support.service_processes import run_processes
-from tests.support.unresponsive_server import UnresponsiveServer
 
-# The usual wait is below a second; behind the dead server mail would wait for its time-outs.
-WAIT_SECONDS_MAX = 25.0
 # At the lane's pace the backlog takes far longer than the test may.
 BACKLOG = 2_000
 LANE_PER_SECOND = 5
@@ -58,31 +55,6 @@ def test_an_accounts_list_leaves_capacity_in_a_lane_for_its_other_mail() -> None
     assert not queue.has_capacity(account, ALL_WAITING_MAX, is_list=False)
     queue.count(account, -queue.lists_by_account[account], is_list=True)
     assert (queue.waiting, queue.lists_by_account[account]) == (SMALL_SHARE, 0)
-
-
-@pytest.mark.nightly
-async def test_a_destination_that_hangs_does_not_delay_the_others(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
-    url = await asyncio.to_thread(new_database)
-    async with run_processes(url, tmp_path, keeps_mail=False) as processes:
-        experiment = await Experiment.prepared(processes, senders=3, domains=50)
-        await experiment.warm(per_second=50, seconds_max=WAIT_SECONDS_MAX)
-        with UnresponsiveServer(DEAD_ADDRESS, processes.receiver.port) as dead_end:
-            others = await experiment.one_among_many(
-                DEAD_ADDRESS, every=5, per_second=50, seconds=6, late_seconds_max=WAIT_SECONDS_MAX
-            )
-            assert await asyncio.to_thread(dead_end.hangs)
-        print(
-            f"{len(others.waits)} messages to the others: p50 {others.percentile(0.5):.3f} s, "
-            f"p99 {others.percentile(0.99):.3f} s; {others.to_the_one} to the dead server"
-        )
-        assert (
-            await processes.service.value(
-                "SELECT count(*) FROM recipients WHERE email LIKE 'one+%' AND status IN ('queued', 'deferred')"
-            )
-            == others.to_the_one
-        )
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""A thousand messages of fifty recipients each, which end in different workers at once."""
+"""Messages of fifty recipients each, which end in different workers at once."""
 
 import asyncio
 import itertools
@@ -14,7 +14,6 @@ from tests.support.eventually import HANG_SECONDS
 from tests.support.service import Tenant, uuid
 from tests.support.service_processes import run_processes
 
-MESSAGES = 250
 RECIPIENTS = 50
 DOMAINS = 10
 SHARDS = 16
@@ -58,7 +57,10 @@ async def send(tenant: Tenant, numbers: Iterator[int], domains: list[str], sent:
 
 
 @pytest.mark.long
-async def test_messages_of_fifty_recipients_without_a_deadlock(new_database: Callable[[], str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("messages", [80, pytest.param(1_000, marks=pytest.mark.nightly)])
+async def test_messages_of_fifty_recipients_without_a_deadlock(
+    new_database: Callable[[], str], tmp_path: Path, messages: int
+) -> None:
     url = await asyncio.to_thread(new_database)
     # A backlog of this size outlives the short leases that other tests work with.
     leases = {"WORKERS__LEASE_SECONDS": "30", "WORKERS__TICKET_LEASE_SECONDS": "60"}
@@ -66,9 +68,9 @@ async def test_messages_of_fifty_recipients_without_a_deadlock(new_database: Cal
         url, tmp_path, workers=WORKERS, keeps_mail=False, STREAM__SHARDS=str(SHARDS), **leases
     ) as processes:
         domains = [processes.destination(name) for name in domains_of_different_shards()]
-        tenant = await processes.service.account(credits=MESSAGES * RECIPIENTS)
+        tenant = await processes.service.account(credits=messages * RECIPIENTS)
         sent: dict[str, int] = {}
-        numbers = iter(range(MESSAGES))
+        numbers = iter(range(messages))
         started = time.monotonic()
         await asyncio.gather(*(send(tenant, numbers, domains, sent) for _ in range(SENDERS)))
         accepted_after = time.monotonic() - started
@@ -83,12 +85,12 @@ async def test_messages_of_fifty_recipients_without_a_deadlock(new_database: Cal
             for message_id, number in sent.items()
             if states[uuid(message_id)] != KINDS[number % len(KINDS)][1:]
         }
-        assert (len(states), wrong) == (MESSAGES, {})
+        assert (len(states), wrong) == (messages, {})
         rows = await processes.service.sql(
             "SELECT split_part(email, '+', 1) AS manner, status, count(*) FROM recipients GROUP BY 1, 2"
         )
         expected: Counter[tuple[str, str]] = Counter()
-        for number in range(MESSAGES):
+        for number in range(messages):
             for behaviour, count in KINDS[number % len(KINDS)][0].items():
                 expected[behaviour, ENDS[behaviour]] += count
         assert {(row["manner"], row["status"]): row["count"] for row in rows} == dict(expected)
@@ -102,7 +104,7 @@ async def test_messages_of_fifty_recipients_without_a_deadlock(new_database: Cal
             """SELECT count(*) FROM (
                    SELECT message_id FROM attempts GROUP BY 1 HAVING count(DISTINCT worker_id) > 1) both_worked_on"""
         )
-        assert shared == MESSAGES
+        assert shared == messages
         deadlocks = await processes.service.value(
             "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         )

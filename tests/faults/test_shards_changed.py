@@ -12,8 +12,15 @@ DOMAINS = [f"d{number}.example.net" for number in range(8)]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("before", "after"), [("4", "16"), ("16", "4")])
-@pytest.mark.parametrize("first", ["workers", "publishers"])
+@pytest.mark.parametrize(
+    ("before", "after", "first"),
+    [
+        ("4", "16", "workers"),
+        ("16", "4", "publishers"),
+        pytest.param("4", "16", "publishers", marks=pytest.mark.nightly),
+        pytest.param("16", "4", "workers", marks=pytest.mark.nightly),
+    ],
+)
 async def test_the_number_of_shards_changes_while_mail_flows(
     new_database: Callable[[], str], tmp_path: Path, before: str, after: str, first: str
 ) -> None:

@@ -11,16 +11,14 @@ from typing import Final
 import pytest
 
 from tests.faults.idle_clients import Cost, IdleClient, may_open, open_clients, reset
-from tests.faults.idle_sessions import is_bounded, measure_both
+from tests.support import faster
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.service_processes import prepare_processes
 from tests.support.smtp_service import SmtpConnection
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EACH: Final = 100
-IDLE: Final = 500
 DRIP_SECONDS: Final = 0.5
-SERVED_SECONDS_MAX: Final = 20.0
 # A connection has its buffers and a request its task.
 BYTES_EACH_MAX: Final = 100_000
 
@@ -57,8 +55,11 @@ class Reader(IdleClient):
 
 
 @pytest.mark.long
-async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(database_url: str, tmp_path: Path) -> None:
+async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     may_open(6 * EACH)
+    monkeypatch.setenv(faster.SHORT_DEADLINES, "1")
     async with prepare_processes(database_url, tmp_path, stream="memory") as processes:
         part = await processes.start_http()
         tenant = await processes.service.account()
@@ -148,18 +149,3 @@ async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried
         lambda: Cost.of(process).descriptors,
         lambda number: number <= before.descriptors + 10,
     )
-
-
-@pytest.mark.nightly
-async def test_idle_clients_cost_little_and_the_next_is_asked_to_return_later(
-    database_url: str, tmp_path: Path
-) -> None:
-    may_open(IDLE)
-
-    found = await measure_both(database_url, tmp_path, IDLE, 1.0)
-
-    assert is_bounded(found), found
-    for measured in found:
-        assert measured.bytes_each < BYTES_EACH_MAX
-        assert measured.processor_part < 0.5
-        assert max(measured.answer_seconds) < SERVED_SECONDS_MAX

@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.shared.tickets import LEASE
 from tests.faults.smtp_load import DEFERRED, QUEUED, SmtpLoad
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import stoppable_cluster
 from tests.support.inbound_reports import bounce
+from tests.support.server_process import USUAL_PATIENCE
 from tests.support.service import Service, Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import HOST, SmtpListeners, plain, queued_id, raw_mail, submit
@@ -24,8 +24,6 @@ from tools.private_postgres import PrivatePostgres
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 SENDERS = 8
-# A restart between dispatch's COMMIT and its answer loses a ticket, and the message waits for the end of its lease.
-FINAL_SECONDS_MAX = LEASE.total_seconds() + HANG_SECONDS
 TO = ["ada@one.example.net"]
 
 
@@ -42,7 +40,7 @@ async def processes(
     """One process for all parts."""
     directory = tmp_path_factory.mktemp("away")
     async with prepare_processes(
-        cluster.url("submission"), directory, stream="memory", keeps_mail=True, **listeners.settings
+        cluster.url("submission"), directory, stream="memory", **(listeners.settings | USUAL_PATIENCE)
     ) as processes:
         processes.destination("one.example.net")
         part = await processes.start_http("dispatch", "delivery", "submission", "inbound")
@@ -96,7 +94,7 @@ async def test_a_restart_in_mid_load_is_answered_451_and_loses_no_250(
     # No client lost its connection, and none got a permanent error.
     assert set(load.answers) <= {"250 2.0.0", "451 4.3.0", "login 235", "login 454"}
     assert await load.faults(processes.service) == []
-    await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    await processes.wait_until_all_final()
     assert await database_faults(processes.database_url) == {}
 
 

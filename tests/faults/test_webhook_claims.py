@@ -13,9 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.deliver.dispatch import Dispatch
 from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
-from posthouse.flows.shared.tickets import LEASE, Tickets
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, FAULT_OF_OURS, STOPPED, UNREADY
 from posthouse.rules.claim import WORKER_LEASE
 from posthouse.rules.ticket import WebhookTicket
@@ -25,8 +23,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.endpoints import secret_purpose
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import DISABLED
-from posthouse.wire.stream import StreamSettings, TicketKind
-from posthouse.wire.stream.memory import MemoryStream
+from posthouse.wire.stream import TicketKind
 from posthouse.wire.webhook_client import WebhookCallResult
 from tests.support.clock import OffsetClock
 from tests.support.delivery_steps import open_delivery_steps
@@ -75,46 +72,6 @@ async def worker_count(flow: WebhookFlow, worker_id: UUID) -> int:
 # Tickets
 
 
-async def test_two_tickets_are_one_call(flow: WebhookFlow) -> None:
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    flow.clock.advance(LEASE)
-    await flow.dispatch_due()
-    await flow.notification.renew()
-    assert await flow.send_fetched() == 2
-    assert len(flow.webhook_receiver.requests) == 1
-    assert await flow.status_of(delivery_id) == SUCCEEDED
-    assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
-
-
-async def test_two_workers_with_the_same_ticket_make_one_call(flow: WebhookFlow) -> None:
-    other = replace(flow, notification=flow.another_worker())
-    await flow.add_events(*[DeliveryResult.DELIVERED] * 10)
-    await flow.dispatch_due()
-    flow.clock.advance(LEASE)
-    await flow.dispatch_due()
-    await asyncio.gather(flow.notification.renew(), other.notification.renew())
-    mine, others = await flow.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0)
-    await asyncio.gather(flow.notification.offer([mine]), other.notification.offer([others]))
-    await asyncio.gather(flow.notification.settle(), other.notification.settle())
-    assert (
-        len(flow.webhook_receiver.requests) == len({request.body for request in flow.webhook_receiver.requests}) == 10
-    )
-
-
-async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(flow: WebhookFlow) -> None:
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    stream = MemoryStream(StreamSettings(), monotonic=flow.clock.monotonic)
-    flow.stream, flow.tickets = stream, Tickets(stream, SHARDS)
-    flow.dispatch = Dispatch(database=flow.steps.database, clock=flow.clock, tickets=flow.tickets)
-    flow.clock.advance(LEASE - SECOND)
-    assert await flow.run_due() == 0
-    flow.clock.advance(SECOND)
-    assert await flow.run_due() == 1
-    assert await flow.status_of(delivery_id) == SUCCEEDED
-
-
 async def test_tickets_of_what_is_over_or_unknown_or_unreadable_change_nothing(flow: WebhookFlow) -> None:
     delivery_id = await flow.add_event()
     await flow.run_due()
@@ -155,30 +112,6 @@ async def test_an_unrecorded_attempt_counts_and_the_event_is_sent_again(
     lost.resume.set()
     await dying.settle()
     assert await flow.log(delivery_id) == before
-
-
-async def test_orphans_end_at_the_limit_and_nothing_is_sent(flow: WebhookFlow) -> None:
-    """An event that kills its workers must not be retried forever."""
-    delivery_id = await flow.add_event()
-    for _ in range(7):
-        await claim_and_die(flow)
-    assert await flow.schedule() == [(7, 7, 0.0)]
-    assert await flow.run_due() == 1
-    assert await flow.status_of(delivery_id) == ("failed", 7, None, OVER)
-    assert flow.webhook_receiver.requests == []
-    assert await flow.schedule() == []
-
-
-async def test_an_orphan_takes_its_place_in_the_schedule(flow: WebhookFlow) -> None:
-    await flow.subscribe("/status/500")
-    delivery_id = await flow.add_event()
-    await claim_and_die(flow)
-    await claim_and_die(flow)
-    await flow.run_due()
-    log = await flow.log(delivery_id)
-    assert (log.status, log.attempt, log.next_attempt_at) == (
-        "pending", 3, flow.clock.now() + timedelta(minutes=30),
-    )  # fmt: skip
 
 
 async def test_a_worker_without_a_valid_lease_sends_nothing_and_it_is_no_attempt(flow: WebhookFlow) -> None:
@@ -287,47 +220,6 @@ async def test_an_event_that_is_no_longer_stored_has_failed(flow: WebhookFlow) -
 # A database that is away
 
 
-async def test_failed_and_unnoticed_claims_are_repeated(
-    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
-) -> None:
-    cut_off = replace(flow, notification=flow.another_worker(database=far))
-    await cut_off.notification.renew()
-    # Its commit succeeded, but the worker got no answer.
-    unnoticed = await flow.add_event()
-    await flow.store.claim(await flow.store.lease(), cut_off.notification.worker_id)
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    await proxy.cut()
-    assert await cut_off.send_fetched() == 1
-    assert flow.webhook_receiver.connections == 0
-    await proxy.restore()
-    assert await cut_off.send_fetched() == 0
-    flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
-    assert await cut_off.send_fetched() == 1
-    assert await flow.status_of(delivery_id) == SUCCEEDED
-    assert await cut_off.run_due() == 1
-    assert await flow.status_of(unnoticed) == ("succeeded", 2, 200, None)
-
-
-async def test_what_was_answered_is_recorded_when_the_database_is_back(
-    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
-) -> None:
-    caller = PausingClient(flow.caller, comes_back=False)
-    cut_off = replace(flow, notification=flow.another_worker(database=far, client=caller))
-    delivery_id = await flow.add_event()
-    round_of_it = asyncio.create_task(cut_off.run_due())
-    await caller.arrived.wait()
-    await proxy.cut()
-    caller.resume.set()
-    await far.refuses()
-    assert not round_of_it.done()
-    assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
-    await proxy.restore()
-    await round_of_it
-    assert await flow.status_of(delivery_id) == SUCCEEDED
-    assert len(flow.webhook_receiver.requests) == 1
-
-
 async def test_what_could_not_be_postponed_is_repeated(
     flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
@@ -418,21 +310,6 @@ async def answered_without_database(
     await proxy.cut()
     client.resume.set()
     return leaving, delivery_id
-
-
-async def test_a_stopping_worker_records_answers_once_the_database_is_back(
-    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
-) -> None:
-    """The answer came: when the time for waiting is over, the time for recording is not."""
-    leaving, delivery_id = await answered_without_database(flow, far, proxy)
-    draining = asyncio.create_task(leaving.notification.drain(6))
-    # A second apart: the time for waiting, two thirds, is over.
-    await far.refuses(5)
-    await proxy.restore()
-    await draining
-    assert await flow.status_of(delivery_id) == SUCCEEDED
-    assert await flow.schedule() == []
-    assert len(flow.webhook_receiver.requests) == 1
 
 
 async def test_claims_of_a_stopping_worker_are_not_sent_and_do_not_count(

@@ -18,6 +18,9 @@ REAL_HASHES: Final = "REAL_PASSWORD_HASHES"
 # In the environment of a process whose maintenance need not be awaited for a minute.
 SHORT_PAUSES: Final = "SHORT_PAUSES"
 _PAUSE_SECONDS: Final = 0.2
+# In the environment of a process that needn't wait half a minute for the rest of an HTTP request.
+SHORT_DEADLINES: Final = "SHORT_DEADLINES"
+_DEADLINE_SECONDS: Final = 5.0
 # Consecutive domains of a test have different keys; a new 2048-bit key takes 0.1 s of processor time.
 _KEYS: Final = 4
 _made: Final[list[RSAPrivateKey]] = []
@@ -42,6 +45,11 @@ def prepare_process() -> None:
         for work in ("SEARCH_INDEX_PAUSE", "FORGETTING_PAUSE", "ERASURE_PAUSE", "ERASURE_IDLE", "RESEND_IDLE"):
             setattr(maintenance, f"{work}_SECONDS", _PAUSE_SECONDS)
         erasing.PASS_PAUSE = erasing.COMMITTED_WITHIN = timedelta(seconds=_PAUSE_SECONDS)  # type: ignore[misc]
+    if SHORT_DEADLINES in os.environ:
+        from posthouse.entrypoints.http import request_body, server
+
+        server.HEAD_SECONDS_MAX = server.DISCARDED_SECONDS_MAX = _DEADLINE_SECONDS  # type: ignore[misc]
+        request_body.READ_SECONDS_MAX = _DEADLINE_SECONDS  # type: ignore[misc, assignment]
 
 
 def _next_key(public_exponent: int, key_size: int) -> RSAPrivateKey:

@@ -16,9 +16,12 @@ TABLE: Final = Path(__file__).parents[1] / "times.csv"
 UNKNOWN_SECONDS: Final = 30.0
 
 _PROPERTY: Final = "processor_seconds"
+_OF_SERVERS: Final = "processor_seconds_of_servers"
 _is_measured: Final = "MEASURE_TEST_TIMES" in os.environ
 _files: Final[defaultdict[str, defaultdict[str, float]]] = defaultdict(lambda: defaultdict(float))
 _processor_seconds_before = 0.0
+_server_seconds = 0.0
+_is_last = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,17 +33,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -seconds.get(_file(item.nodeid), UNKNOWN_SECONDS))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    global _is_last
+    _is_last = nextitem is None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     global _processor_seconds_before
     report = yield
     processor_seconds = _processor_seconds()
-    report.user_properties.append((_PROPERTY, processor_seconds - _processor_seconds_before))
+    # After its last test, a worker ends the PostgreSQL of all its tests, whose time belongs to no single file.
+    name = _OF_SERVERS if report.when == "teardown" and _is_last else _PROPERTY
+    report.user_properties.append((name, processor_seconds - _processor_seconds_before))
     _processor_seconds_before = processor_seconds
     return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    global _server_seconds
+    _server_seconds += sum(float(str(value)) for name, value in report.user_properties if name == _OF_SERVERS)
     file = _files[_file(report.nodeid)]
     file["tests"] += report.when == "call"
     file["wall"] += report.duration
@@ -62,7 +75,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             rows.writerow((name, int(file["tests"]), *(f"{seconds:.1f}" for seconds in shown)))
     tests, wall, processor = (sum(file[name] for file in _files.values()) for name in ("tests", "wall", "processor"))
     terminalreporter.write_line(
-        f"{TABLE}: {tests:.0f} tests, {wall:.0f} worker-seconds, {processor:.0f} of the processor"
+        f"{TABLE}: {tests:.0f} tests, {wall:.0f} worker-seconds, {processor:.0f} of the processor, and "
+        f"{_server_seconds:.0f} of PostgreSQL for all tests"
     )
 
 

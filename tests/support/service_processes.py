@@ -243,7 +243,8 @@ class Senders:
     # How the receiver treats them, in turn: the local parts of the addresses begin with these.
     behaviours: Sequence[str] = ("taken", "taken", "taken", "550-rcpt", "greylist")
     recipients: int = 3
-    pause_seconds: float = 0.03
+    # No more than few workers on a busy machine deliver meanwhile: a backlog would have to be awaited.
+    pause_seconds: float = 0.1
     answers: "Counter[int]" = field(default_factory=Counter)
     _is_stopping: bool = False
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import trustme
 
 NAME: Final = "hooks.example.com"
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[1]
 ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -58,7 +58,7 @@ class WebhookLoadReceiver:
         authority.cert_pem.write_to_path(str(self.authority))
         with authority.issue_cert(NAME).private_key_and_cert_chain_pem.tempfile() as certificate:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.webhook_load_receiver", certificate, str(self._log)],
+                [sys.executable, "-m", "bench.webhook_load_receiver", certificate, str(self._log)],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

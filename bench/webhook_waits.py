@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tests.faults.webhook_load_receiver import Arrival, WebhookLoadReceiver
+from bench.webhook_load_receiver import Arrival, WebhookLoadReceiver
 from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
 from tests.support.delivery_isolation import percentile
