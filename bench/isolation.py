@@ -41,7 +41,7 @@ from tests.support.delivery_isolation import (
 from tests.support.rate_load import request
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses
-from tests.support.unresponsive_server import UnresponsiveServer
+from tests.wire.unresponsive_server import UnresponsiveServer
 from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 2

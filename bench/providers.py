@@ -33,9 +33,7 @@ import structlog
 from bench import harness, peer_servers, report
 from bench.harness import Run
 from bench.report import BLUE, GREY, LIGHT_GREY, RED, Goal, Plot, Report, Rows, goal
-from tests.support.fresh_database import create
-from tests.support.provider import HOUR
-from tests.support.provider_run import (
+from tests.flows.deliver.provider_run import (
     DESTINATIONS,
     HOURS,
     PEAK_PER_SECOND,
@@ -47,6 +45,8 @@ from tests.support.provider_run import (
     run_on_sockets,
     run_providers,
 )
+from tests.support.fresh_database import create
+from tests.support.provider import HOUR
 from tests.support.provider_server import ProviderServer
 from tools.private_postgres import PrivatePostgres, free_port
 

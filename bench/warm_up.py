@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import harness, report
 from bench.harness import Run
 from bench.report import BLUE, GREY, RED, Plot, Report, Rows, goal
-from tests.support import warming_provider
-from tests.support.warming_provider import Plan, WarmingRun
+from tests.rules import warming_provider
+from tests.rules.warming_provider import Plan, WarmingRun
 
 PROVIDERS: Final = 400
 QUICK_PROVIDERS: Final = 20

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import harness, report
 from bench.harness import Run
 from bench.report import BLUE, GREY, RED, Plot, Report, Rows, goal
+from tests.flows.deliver.warm_up_run import KNOWN, NEW, RELAY, SCALE, WarmUpRun, run_warm_up
 from tests.support.fresh_database import create
-from tests.support.warm_up_run import KNOWN, NEW, RELAY, SCALE, WarmUpRun, run_warm_up
 from tools.private_postgres import PrivatePostgres
 
 SEED: Final = 1

@@ -23,10 +23,9 @@ from posthouse.entrypoints.http.static_content import is_dashboard_built
 from posthouse.flows.operate.usage_counter import SETTLED_AFTER, UsageCounter
 from posthouse.rules import ids
 from posthouse.store.postgres import Database
-from tests.support.browser import chromium
 from tests.support.clock import OffsetClock
 from tests.support.context import context
-from tests.support.dashboard_browser import Pages, running_browser
+from tests.support.dashboard_browser import Pages, chromium, running_browser
 from tests.support.dashboard_pages import settled
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
 from tests.support.eventually import eventually

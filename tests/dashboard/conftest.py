@@ -13,8 +13,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from posthouse.entrypoints.http.static_content import is_dashboard_built
-from tests.support.browser import chromium
-from tests.support.dashboard_browser import HANG_MILLISECONDS, Pages, running_browser
+from tests.support.dashboard_browser import HANG_MILLISECONDS, Pages, chromium, running_browser
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
 from tests.support.service import Tenant
 

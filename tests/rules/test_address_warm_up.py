@@ -24,8 +24,8 @@ from posthouse.rules.address_warm_up import (
     restored,
     stored,
 )
-from tests.support import warming_provider
-from tests.support.warming_provider import Plan, WarmingRun
+from tests.rules import warming_provider
+from tests.rules.warming_provider import Plan, WarmingRun
 
 Day = WarmUpDay
 IDLE: Final = Day(0)

@@ -5,6 +5,7 @@ exceptions, answers of 403 and 5xx, and requests to other origins. The fixture `
 """
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,6 @@ from playwright.async_api import (
     async_playwright,
 )
 
-from tests.support.browser import chromium
 from tests.support.eventually import HANG_SECONDS
 from tests.support.service import PASSWORD, Tenant
 
@@ -43,6 +43,10 @@ _LOGIN: Final = """async (login) => {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(login) });
   return { status: answer.status, body: await answer.json() };
 }"""
+
+
+def chromium() -> str | None:
+    return shutil.which("chromium")
 
 
 @dataclass  # without slots: Playwright adds to it

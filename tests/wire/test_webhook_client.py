@@ -37,8 +37,8 @@ from tests.support.certificates import Certificates, trusting_webhooks
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 from tests.support.steady_loop import ON_STEADY_LOOP
-from tests.support.unresponsive_server import UnresponsiveServer
 from tests.support.webhook_receiver import BOMB, GIGABYTE, WebhookReceiver, record_server_names
+from tests.wire.unresponsive_server import UnresponsiveServer
 
 NAME = "hooks.example.com"
 BODY = b'{"id":"ev_1","type":"webhook.test"}'

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from tests.support.warm_up_run import KNOWN, NEW, RELAY, run_warm_up
+from tests.flows.deliver.warm_up_run import KNOWN, NEW, RELAY, run_warm_up
 
 # A third of the steps of the benchmark: an hour has four in which its quota could be exceeded.
 STEP = timedelta(minutes=15)
