@@ -96,7 +96,7 @@ async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
 
 
 @pytest.fixture
-def webhook_steps(steps: DeliverySteps) -> WebhookSteps:
+def webhooks(steps: DeliverySteps) -> WebhookSteps:
     return WebhookSteps(steps)
 
 

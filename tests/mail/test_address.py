@@ -120,21 +120,7 @@ REFUSED = {
     "x" * 2_000: "longer than 1024",
 }
 
-CONTROLS = [
-    "\r",
-    "\n",
-    "\0",
-    "\t",
-    "\x0b",
-    "\x1b",
-    "\x7f",
-    "\x85",
-    "\x9f",
-    "\u2028",
-    "\u2029",
-    "\ud800",
-    "\udfff",
-]
+CONTROLS = ["\r", "\n", "\0", "\t", "\x0b", "\x1b", "\x7f", "\x85", "\x9f", "\u2028", "\u2029", "\ud800", "\udfff"]
 
 
 @pytest.mark.parametrize(("text", "mailbox"), ACCEPTED.items())

@@ -80,13 +80,7 @@ def test_a_message_with_two_authors_or_two_to_fields_is_not_valid(name: bytes) -
 
 
 @pytest.mark.parametrize(
-    "how",
-    [
-        {"with_length": True},
-        {"algorithm": b"rsa-sha1"},
-        {"fields": ("From", "Subject")},
-    ],
-    ids=str,
+    "how", [{"with_length": True}, {"algorithm": b"rsa-sha1"}, {"fields": ("From", "Subject")}], ids=str
 )
 def test_a_signature_that_proves_too_little_is_not_read(how: dict[str, Any]) -> None:
     assert dkim_check.read(LOOP.signed(MAIL, **how)) is None
@@ -130,13 +124,7 @@ def test_a_message_without_a_readable_signature_has_none() -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    [
-        b" " * 2_000_000,
-        b" \t" * 1_000_000 + b"x",
-        b"\r\n" * 1_000_000,
-        b" \r\n" * 600_000,
-        b"x " * 1_000_000,
-    ],
+    [b" " * 500_000, b" \t" * 250_000 + b"x", b"\r\n" * 250_000, b" \r\n" * 150_000, b"x " * 250_000],
     ids=["blanks", "tabs", "lines", "blank lines", "words"],
 )
 @pytest.mark.parametrize("canonical", FORMS)

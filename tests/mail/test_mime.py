@@ -143,13 +143,7 @@ def test_a_full_message_is_nested_as_clients_expect() -> None:
     )
 
 
-PLAIN, HTML, CALENDAR, PNG, BYTES = (
-    "text/plain",
-    "text/html",
-    "text/calendar",
-    "image/png",
-    "application/pdf",
-)
+PLAIN, HTML, CALENDAR, PNG, BYTES = ("text/plain", "text/html", "text/calendar", "image/png", "application/pdf")
 
 
 @pytest.mark.parametrize(
@@ -172,12 +166,7 @@ PLAIN, HTML, CALENDAR, PNG, BYTES = (
             (INVITATION, INVITATION),
             ("multipart/mixed", [("multipart/alternative", [PLAIN, CALENDAR]), CALENDAR]),
         ),
-        (
-            "t",
-            None,
-            (INVITATION._replace(content_type="text/calendar"),),
-            ("multipart/mixed", [PLAIN, CALENDAR]),
-        ),
+        ("t", None, (INVITATION._replace(content_type="text/calendar"),), ("multipart/mixed", [PLAIN, CALENDAR])),
     ],
 )
 def test_the_tree_has_no_needless_level(
@@ -308,10 +297,7 @@ mailbox_values = st.builds(
 )
 line_ends = st.sampled_from(["\r\n", "\n", "\r"])
 bodies = st.one_of(
-    st.lists(
-        st.one_of(phrases, line_ends, st.sampled_from("\0\x0b\x0c\x1c\x85\u2028\t.")),
-        max_size=12,
-    ).map("".join),
+    st.lists(st.one_of(phrases, line_ends, st.sampled_from("\0\x0b\x0c\x1c\x85\u2028\t.")), max_size=12).map("".join),
     st.sampled_from([f"--=_a{BOUNDARY}\r\n\r\nBcc: x", f"\n--=_m{BOUNDARY}--\n", "x" * 2_000, "é" * 2_000]),
 )
 attachments = st.builds(

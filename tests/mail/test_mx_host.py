@@ -31,8 +31,7 @@ def test_without_an_mx_the_domain_itself_accepts_its_mail(domain: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "records",
-    [[MxRecord(0, ".")], [MxRecord(0, "")], [MxRecord(10, ".")], [MxRecord(0, "."), MxRecord(5, ".")]],
+    "records", [[MxRecord(0, ".")], [MxRecord(0, "")], [MxRecord(10, ".")], [MxRecord(0, "."), MxRecord(5, ".")]]
 )
 def test_a_null_mx_accepts_no_mail(records: list[MxRecord]) -> None:
     assert mx_hosts("example.com", records, b"seed") == NullMx()

@@ -81,10 +81,6 @@ def test_an_empty_field_is_omitted(empty: dict[str, Any], absent: str) -> None:
     assert whole.keys() - data.keys() == {absent}
 
 
-def test_an_ordinary_event_is_not_a_test() -> None:
-    assert "test" not in json.loads(written())["data"]
-
-
 @pytest.mark.parametrize(
     ("field", "given_as", "kept"), [("subject", "subject", 200), ("smtp_response", "smtp_response", 500)]
 )

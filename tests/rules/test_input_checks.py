@@ -32,11 +32,7 @@ def test_a_reason_is_required(given: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [
-        ("example.com", "example.com"),
-        (" Example.COM. ", "example.com"),
-        ("bücher.example", "xn--bcher-kva.example"),
-    ],
+    [("example.com", "example.com"), (" Example.COM. ", "example.com"), ("bücher.example", "xn--bcher-kva.example")],
 )
 def test_a_domain_is_stored_in_a_labels(given: str, expected: str) -> None:
     assert input_checks.domain_name(given) == expected

@@ -113,8 +113,7 @@ def test_an_operator_sets_limits_for_one_lane_or_for_all() -> None:
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 10])
 @pytest.mark.parametrize(
-    "whole",
-    [Limits(100, 10, 2, 20), Limits(1_000, 1_001, 2, 23), Limits(0.3, 10, 10, 10), Limits(333.3, 29, 1, 11)],
+    "whole", [Limits(100, 10, 2, 20), Limits(1_000, 1_001, 2, 23), Limits(0.3, 10, 10, 10), Limits(333.3, 29, 1, 11)]
 )
 def test_the_parts_of_a_lane_are_the_whole_together(whole: Limits, parts: int) -> None:
     divided = [whole.part(number, parts) for number in range(parts)]
@@ -136,12 +135,7 @@ def test_more_parts_than_connections_are_a_fault() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [
-        {"per_second": 0},
-        {"burst": 0},
-        {"connections_start": 0},
-        {"connections_start": 3, "connections_max": 2},
-    ],
+    [{"per_second": 0}, {"burst": 0}, {"connections_start": 0}, {"connections_start": 3, "connections_max": 2}],
 )
 def test_a_lane_without_capacity_is_a_fault(limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least one message"):
@@ -554,12 +548,6 @@ def test_a_lane_that_wanted_more_for_a_clean_minute_grows_and_one_that_did_not_s
     assert serve_for(lane, 0.0, 600.0, per_second=10.0) == []
 
 
-def test_growth_ends_at_the_operators_limit() -> None:
-    lane = Lane(replace(BUSY, per_second=25.0, burst=25), GOOGLE)
-    serve_for(lane, 0.0, 300.0, per_second=1000.0)
-    assert lane.per_second == 25.0
-
-
 def test_a_refusal_makes_the_lane_rest_and_then_each_accepted_message_adds_a_connection() -> None:
     lane = Lane(BUSY, GOOGLE)
     serve_for(lane, 0.0, 59.0, per_second=8.0)
@@ -589,14 +577,6 @@ def test_a_message_sent_before_the_rest_does_not_end_it() -> None:
     lane.release_slot(first, DeliveryFeedback.SLOW, moment(0.0), TOO_FAST)
     assert lane.release_slot(second, DeliveryFeedback.WELL, moment(1.0)) is None
     assert (lane.learned.state, lane.connections) == (LaneState.RESTING, 1)
-
-
-def test_the_first_message_refused_after_a_rest_doubles_it() -> None:
-    lane = Lane(BUSY, GOOGLE)
-    assert refuse_one(lane, DeliveryFeedback.SLOW, 0.0) is LimitChangeKind.SLOW
-    per_second = lane.per_second
-    assert refuse_one(lane, DeliveryFeedback.SLOW, 600.0) is LimitChangeKind.STILL_SLOW
-    assert (lane.pause_left(600.0), lane.per_second) == (1200.0, per_second)
 
 
 def test_after_a_rest_growth_takes_a_clean_rest_from_its_end() -> None:

@@ -287,6 +287,26 @@ def test_an_undone_limit_change_restores_the_learned_limits_and_its_cause_is_ign
         assert blocked(learned, TOO_FAST, NOW + DAY) is not None
 
 
+RESTING = LearnedLimits(5.0, 10.0, LaneState.RESTING, NOW, 600.0)
+CLEAN = LearnedLimits(5.0, 10.0, paused_until=NOW - 2 * DAY, connections_max=3, connections_since=NOW - 2 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        (RESTING, slowed(RESTING, "google", TOO_FAST, seen_per_second=0, now=NOW, random=0.5)),
+        (RESTING, recovered(RESTING)),
+        (CLEAN, relaxed(CLEAN, NOW, connections_max=20, per_connection_max=100)),
+        (OPEN, pinned(OPEN, 5.0)),
+        (replace(OPEN, is_pinned=True), unpinned(replace(OPEN, is_pinned=True))),
+    ],
+)
+def test_any_limit_change_can_be_undone(before: LearnedLimits, change: Change) -> None:
+    assert change[1] != before
+    _, learned = undone(limit_change_of(before, change), NOW)
+    assert replace(learned, ignored=()) == before
+
+
 def test_an_undone_growth_does_not_grow_for_a_day() -> None:
     _, learned = undone(limit_change_of(OPEN, grown(OPEN, 100.0, NOW), Refused()), NOW)
     assert learned.per_second == 20.0

@@ -37,33 +37,6 @@ def folded(recipients: list[RecipientStatus]) -> tuple[MessageStatus, BillingSta
     )
 
 
-@pytest.mark.parametrize(
-    ("recipients", "status", "billing"),
-    [
-        ("queued", "queued", "reserved"),
-        ("deferred", "queued", "reserved"),
-        ("delivered", "delivered", "settled"),
-        ("bounced", "failed", "released"),
-        ("failed", "failed", "settled"),
-        ("delivered delivered", "delivered", "settled"),
-        ("bounced bounced", "failed", "released"),
-        ("failed failed", "failed", "settled"),
-        ("bounced failed", "failed", "settled"),
-        ("delivered bounced", "partial", "settled"),
-        ("delivered failed", "partial", "settled"),
-        ("delivered bounced failed", "partial", "settled"),
-        ("delivered bounced queued", "queued", "reserved"),
-        ("delivered failed deferred", "queued", "reserved"),
-        ("bounced queued", "queued", "reserved"),
-        ("cancelled", "failed", "released"),
-        ("cancelled bounced", "failed", "released"),
-        ("delivered cancelled", "partial", "settled"),
-    ],
-)
-def test_the_message_follows_its_recipients(recipients: str, status: str, billing: str) -> None:
-    assert folded([RecipientStatus(word) for word in recipients.split()]) == (status, billing)
-
-
 @given(some.lists(some.sampled_from(RecipientStatus), min_size=1, max_size=50))
 def test_the_message_state_is_the_contracts(recipients: list[RecipientStatus]) -> None:
     status, billing = folded(recipients)

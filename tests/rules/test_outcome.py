@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from posthouse.mail.reply import Reply
 from posthouse.rules.message import RecipientStatus
@@ -27,9 +25,7 @@ from posthouse.rules.outcome import (
 from posthouse.rules.retry import Schedule
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NO_TIME = timedelta(0)
 EARLY = (Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS)
-LATE = (Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT)
 
 
 def replied(stage: Stage, code: int, enhanced: str | None = None) -> DeliveryVerdict:
@@ -171,42 +167,6 @@ def test_a_full_mailbox_is_retried_not_bounced() -> None:
     # Whatever status comes with it.
     assert in_words(replied(Stage.RCPT, 552, "5.1.1")) == "deferred"
     assert replied(Stage.RCPT, 552).code == 552
-
-
-results: some.SearchStrategy[AttemptResult] = some.one_of(
-    some.builds(
-        Replied,
-        some.sampled_from(Stage),
-        some.builds(Reply, some.integers(200, 599), some.sampled_from([None, "5.1.1", "5.7.1"]), some.just("text")),
-    ),
-    some.builds(NoReply, some.sampled_from(Stage), some.text(max_size=9)),
-    some.builds(Unresolved, some.sampled_from(LookupFailure), some.just("why")),
-    some.just(Forbidden()),
-    some.just(Suppressed()),
-    some.builds(GivenUp, some.text(min_size=1, max_size=9)),
-)
-
-
-@given(results)
-def test_every_verdict_is_consistent(attempt_result: AttemptResult) -> None:
-    verdict = judge(attempt_result)
-    # `delivered` is what a server said; so is a bounce, unless DNS, an address or a list said it.
-    if verdict.kind is OutcomeKind.DELIVERED:
-        assert isinstance(attempt_result, Replied)
-        assert attempt_result.stage is Stage.DOT
-    if verdict.kind is OutcomeKind.BOUNCED and isinstance(attempt_result, Replied):
-        assert verdict.code is not None
-        assert 500 <= verdict.code < 600
-        assert attempt_result.stage in LATE
-    assert not isinstance(attempt_result, NoReply) or verdict.kind is OutcomeKind.DEFERRED
-    # Only we give up; no server can make us do so by what it says.
-    assert (verdict.kind is OutcomeKind.FAILED) == isinstance(attempt_result, GivenUp)
-    # Another host is only tried while nothing was said about the message, and never when it may have arrived.
-    assert not (verdict.next_mx_host and (verdict.ambiguous or verdict.kind is not OutcomeKind.DEFERRED))
-    assert not verdict.ambiguous or verdict.kind is OutcomeKind.DEFERRED
-    assert not verdict.suppress or verdict.kind is OutcomeKind.BOUNCED
-    assert (verdict.code is not None) == isinstance(attempt_result, Replied)
-    assert verdict.text
 
 
 def consequence(

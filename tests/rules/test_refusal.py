@@ -43,10 +43,3 @@ def test_headers_are_not_shared_between_refusals() -> None:
     item, other = invalid("No."), invalid("No.")
     item.headers["Retry-After"] = "1"
     assert other.headers == {}
-
-
-def test_a_refusal_can_be_raised_from_a_cause() -> None:
-    cause = ValueError("why")
-    with pytest.raises(Refusal) as caught:
-        raise invalid("No.") from cause
-    assert caught.value.__cause__ is cause

@@ -155,8 +155,7 @@ def test_unpacking_any_bytes_raises_nothing(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("destination", "shards", "shard"),
-    [("gmail.com", 1, 0), ("gmail.com", 16, 8), ("example.com", 16, 6)],
+    ("destination", "shards", "shard"), [("gmail.com", 1, 0), ("gmail.com", 16, 8), ("example.com", 16, 6)]
 )
 def test_a_destination_stays_in_its_shard(destination: str, shards: int, shard: int) -> None:
     # All processes and versions must agree; otherwise two of them would each use a lane's whole limits.

@@ -264,10 +264,6 @@ CORPUS = sorted(
 )
 
 
-def test_the_corpus_is_large() -> None:
-    assert len(CORPUS) >= 500
-
-
 def test_every_url_of_the_corpus_is_refused() -> None:
     accepted = []
     unsaid = []
@@ -333,10 +329,6 @@ ACCEPTED = [
     ("https://hooks.zapier.com/hooks/catch/123456/abcdef/", None),
     ("https://webhook.site/00000000-0000-4000-8000-000000000000", None),
 ]
-
-
-def test_the_table_is_long_enough() -> None:
-    assert len(ACCEPTED) >= 30
 
 
 @pytest.mark.parametrize(("url", "saved"), ACCEPTED)

@@ -97,12 +97,7 @@ async def _take(simulation: SimulatedService, name: str, given: tuple[Any, ...])
 
 
 async def run_seed(
-    url: str,
-    seed: int,
-    count: int,
-    *,
-    report: Callable[[SimulatedService, int], None] = lambda *_: None,
-    **given: Any,
+    url: str, seed: int, count: int, *, report: Callable[[SimulatedService, int], None] = lambda *_: None, **given: Any
 ) -> tuple[SimulatedService, AuditTally]:
     """This many steps of a seed; then all work is finished and audited."""
     randomness = random.Random(seed)

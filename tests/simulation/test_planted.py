@@ -75,10 +75,7 @@ DATABASE_CHANGES = {
         "UPDATE attempts SET outcome = 'deferred' WHERE outcome = 'delivered'",
         "has an attempt that delivered it",
     ),
-    "mail that is never tried": (
-        "UPDATE delivery_schedule SET next_at = '2100-01-01'",
-        "not everything is final",
-    ),
+    "mail that is never tried": ("UPDATE delivery_schedule SET next_at = '2100-01-01'", "not everything is final"),
     "an accepted message that is gone": (
         (
             "WITH gone AS (SELECT id FROM messages LIMIT 1), "

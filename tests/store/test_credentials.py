@@ -49,14 +49,6 @@ def key_of(owner: CredentialRow) -> ApiKeyRow:
     )
 
 
-async def test_a_credential_reads_back_as_it_was_written(database: Database) -> None:
-    async with database.transaction() as tx:
-        row = credential_of(await new_account(tx))
-        await credentials.insert_credential(tx, row, b"hash", LATER)
-        assert await credentials.list_credentials(tx, row.account_id, 10) == [row]
-        assert (await accounts.lock(tx, row.account_id)).changed_at == LATER
-
-
 async def test_an_account_has_one_default_credential(database: Database) -> None:
     async with database.transaction() as tx:
         account_id = await new_account(tx)
@@ -64,52 +56,6 @@ async def test_an_account_has_one_default_credential(database: Database) -> None
     with pytest.raises(asyncpg.UniqueViolationError):
         async with database.transaction() as tx:
             await credentials.insert_credential(tx, credential_of(account_id, "smtp_b"), b"hash", NOW)
-
-
-async def test_a_credential_is_revoked_once(database: Database) -> None:
-    async with database.transaction() as tx:
-        row = credential_of(await new_account(tx))
-        await credentials.insert_credential(tx, row, b"hash", NOW)
-        assert await credentials.revoke_credential(tx, row.account_id, row.id, LATER)
-        assert not await credentials.revoke_credential(tx, row.account_id, row.id, LATER)
-        assert await credentials.list_credentials(tx, row.account_id, 10) == [replace(row, revoked_at=LATER)]
-        assert (await accounts.lock(tx, row.account_id)).changed_at == LATER
-
-
-async def test_a_key_reads_back_as_it_was_written_and_is_revoked_once(database: Database) -> None:
-    async with database.transaction() as tx:
-        owner = credential_of(await new_account(tx))
-        await credentials.insert_credential(tx, owner, b"hash", NOW)
-        row = key_of(owner)
-        await credentials.insert_key(tx, row, b"key hash", LATER)
-        assert (await accounts.lock(tx, owner.account_id)).changed_at == LATER
-        assert await credentials.list_keys(tx, owner.account_id, 10) == [row]
-        assert await credentials.revoke_key(tx, owner.account_id, row.id, LATER)
-        assert not await credentials.revoke_key(tx, owner.account_id, row.id, LATER)
-
-
-async def test_nothing_of_one_account_can_be_listed_or_revoked_through_another(database: Database) -> None:
-    async with database.transaction() as tx:
-        owner = credential_of(await new_account(tx))
-        await credentials.insert_credential(tx, owner, b"hash", NOW)
-        row = key_of(owner)
-        await credentials.insert_key(tx, row, b"key hash", NOW)
-        other = await new_account(tx, "other")
-        assert await credentials.list_credentials(tx, other, 10) == []
-        assert await credentials.list_keys(tx, other, 10) == []
-        assert not await credentials.revoke_credential(tx, other, owner.id, LATER)
-        assert not await credentials.revoke_key(tx, other, row.id, LATER)
-
-
-async def test_another_credential_becomes_the_default_one(database: Database) -> None:
-    async with database.transaction() as tx:
-        account_id = await new_account(tx)
-        first, second = credential_of(account_id), credential_of(account_id, "smtp_b", is_default=False)
-        for row in (first, second):
-            await credentials.insert_credential(tx, row, b"hash", NOW)
-        await credentials.make_default(tx, account_id, second.id, LATER)
-        assert await credentials.default_credential(tx, account_id) == replace(second, is_default=True)
-        assert (await accounts.lock(tx, account_id)).changed_at == LATER
 
 
 async def test_keys_end_with_their_credential(database: Database) -> None:
@@ -136,24 +82,6 @@ async def test_a_use_is_written_without_changing_the_caches_and_never_goes_back(
         assert await credentials.list_credentials(tx, owner.account_id, 1) == [replace(owner, **used)]
         assert await credentials.find_key(tx, owner.account_id, key.id) == replace(key, **used)
         assert (await accounts.lock(tx, owner.account_id)).changed_at == NOW
-
-
-async def test_a_replaced_key_ends_with_the_overlap_or_when_it_expires(
-    database: Database,
-) -> None:
-    async with database.transaction() as tx:
-        owner = credential_of(await new_account(tx))
-        await credentials.insert_credential(tx, owner, b"hash", NOW)
-        hour = timedelta(hours=1)
-        for expires_at, ends_at in ((None, NOW + hour), (LATER, LATER), (NOW + 2 * hour, NOW + hour)):
-            key = replace(key_of(owner), expires_at=expires_at)
-            await credentials.insert_key(tx, key, key.id.bytes, NOW)
-            assert (await credentials.count_keys(tx, owner.account_id, NOW)).current == 1
-            by = ApiKeyId(uuid4())
-            assert await credentials.replace_key(tx, owner.account_id, key.id, by, NOW + hour, LATER) == ends_at
-            assert (await credentials.count_keys(tx, owner.account_id, NOW)).current == 0, (
-                "it makes space for the other"
-            )
 
 
 async def blocks_read(connection: Connection, query: str, *arguments: object) -> int:

@@ -204,9 +204,7 @@ async def test_a_deferral_waits_and_makes_no_event(steps: DeliverySteps) -> None
     assert await database_faults(steps.url) == {}
 
 
-async def test_a_postponed_attempt_is_not_counted_and_its_ticket_is_void(
-    steps: DeliverySteps,
-) -> None:
+async def test_a_postponed_attempt_is_not_counted_and_its_ticket_is_void(steps: DeliverySteps) -> None:
     await steps.accept()
     (ticket,) = await steps.lease()
     (claimed,) = await steps.claim([ticket])

@@ -319,9 +319,7 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
             assert any(key in condition for key in keys), scan
 
 
-async def test_a_suppressed_address_is_found_by_its_key_even_after_analyze_of_none(
-    database: Database,
-) -> None:
+async def test_a_suppressed_address_is_found_by_its_key_even_after_analyze_of_none(database: Database) -> None:
     scans = await query_plans.scans(database, STATEMENTS["delivery_claims._CLAIM"], analysed="suppressions")
     (condition,) = [query_plans.condition(scan) for scan in scans if scan["Relation Name"] == "suppressions"]
     assert "email = " in condition

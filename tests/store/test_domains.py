@@ -55,28 +55,6 @@ async def test_a_domain_reads_back_as_it_was_written(database: Database) -> None
     assert "sealed" not in repr(row)
 
 
-async def test_an_account_has_a_domain_once_and_two_accounts_may_have_the_same(database: Database) -> None:
-    async with database.transaction() as tx:
-        account_id, other = await new_account(tx), await new_account(tx, "other")
-        assert await domains.insert(tx, domain_of(account_id), NOW)
-        assert not await domains.insert(tx, domain_of(account_id), NOW)
-        assert await domains.insert(tx, domain_of(other), NOW)
-
-
-async def test_only_verified_domains_last_checked_long_ago_are_due(database: Database) -> None:
-    async with database.transaction() as tx:
-        account_id = await new_account(tx)
-        long_ago = replace(domain_of(account_id, "old.example"), verified_at=NOW, checked_at=NOW - 30 * HOUR)
-        lately = replace(domain_of(account_id, "new.example"), verified_at=NOW, checked_at=NOW - HOUR)
-        vouched = replace(domain_of(account_id, "vouched.example"), verified_at=NOW - 90 * HOUR)
-        unverified = replace(domain_of(account_id, "un.example"), checked_at=NOW - 90 * HOUR)
-        for row in (long_ago, lately, vouched, unverified):
-            await domains.insert(tx, row, NOW)
-        assert vouched.is_vouched_for
-        assert not lately.is_vouched_for
-        assert await domains.due_for_check(tx, NOW - 24 * HOUR, 10) == [long_ago]
-
-
 async def test_a_check_is_recorded_and_stamps_the_account_only_when_something_changed(database: Database) -> None:
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
@@ -155,21 +133,6 @@ async def test_one_pair_of_keys_waits_and_takes_the_place_of_those_that_sign(dat
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
         # A check that began before knows nothing of the new keys.
         assert not await domains.record_check(tx, row, VerificationState(NOW, None, NOW, False), NOW)
-
-
-async def test_retired_keys_are_forgotten_in_time_and_keys_go_with_their_domain(database: Database) -> None:
-    async with database.transaction() as tx:
-        row = domain_of(await new_account(tx))
-        await domains.insert(tx, row, NOW)
-        for hours in (1, 3):
-            await domains.add_keys(tx, keys_of(row, f"ph-{hours}", NOW + hours * HOUR))
-        await domains.add_keys(tx, keys_of(row))
-        assert await domains.forget_keys(tx, NOW + 2 * HOUR) == 1
-        left = (await domains.keys(tx, row.account_id, [row.id]))[row.id]
-        assert [keys.selector for keys in left] == ["ph2", "ph-3"]
-        assert not await domains.delete(tx, AccountId(uuid4()), row.name, NOW)
-        assert await domains.delete(tx, row.account_id, row.name, NOW)
-        assert await tx.fetchval("SELECT count(*) FROM domain_keys") == 0
 
 
 async def test_keys_that_wait_are_due_after_a_while_on_verified_domains_only(database: Database) -> None:

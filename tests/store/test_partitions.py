@@ -5,9 +5,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-import asyncpg
-import pytest
-
 from posthouse.rules.ids import new_message_id
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
@@ -67,12 +64,6 @@ async def test_a_message_lies_in_the_partition_of_its_day_to_the_millisecond(dat
     }
 
 
-async def test_there_is_no_place_for_a_day_without_a_partition(database: Database) -> None:
-    async with database.connection() as connection:
-        with pytest.raises(asyncpg.CheckViolationError):
-            await insert_message(connection, at(DAY))
-
-
 async def test_a_partition_is_like_its_table(database: Database) -> None:
     async with database.connection() as connection:
         await make(connection, DAY)
@@ -107,37 +98,3 @@ async def test_a_day_of_the_ledger_leaves_its_sums_behind(database: Database) ->
         assert {tuple(row) for row in rows} == {(ours, DAY, 5, 2, 3), (theirs, DAY, 5, 0, 0)}
         assert Partition(DAY, "ledger") not in await partitions.attached(connection)
         assert await partitions.detached(connection) == []
-
-
-async def test_an_interrupted_drop_leaves_day_and_sums_as_they_were(database: Database) -> None:
-    async with database.connection() as connection:
-        await make(connection, DAY, tables=("ledger",))
-        await insert_ledger(connection, uuid4(), at(DAY), 3)
-        await partitions.detach(connection, Partition(DAY, "ledger"))
-        transaction = connection.transaction()
-        await transaction.start()
-        await partitions.drop(connection, Partition(DAY, "ledger"))
-        await transaction.rollback()
-        assert await partitions.detached(connection) == [Partition(DAY, "ledger")]
-        assert await connection.fetchval("SELECT count(*) FROM ledger_days") == 0
-
-
-async def break_off_detaching(connection: Any, other: Any, partition: Partition) -> None:
-    """Another session still reads the table, so the detaching waits, and gives up half-way."""
-    async with other.transaction():
-        await other.fetch(f"SELECT FROM {partition.table} LIMIT 1")
-        with pytest.raises(asyncpg.PostgresError):
-            await partitions.detach(connection, partition)
-
-
-async def test_an_interrupted_detach_can_be_finished(database: Database) -> None:
-    partition = Partition(DAY, "messages")
-    async with database.connection() as connection, database.connection() as other:
-        await make(connection, DAY, tables=("messages",))
-        await insert_message(connection, at(DAY))
-        await break_off_detaching(connection, other, partition)
-        assert await partitions.detaching(connection) == [partition]
-        assert partition not in await partitions.attached(connection)
-        await partitions.finish_detaching(connection, partition)
-        assert await partitions.detaching(connection) == []
-        assert await partitions.detached(connection) == [partition]

@@ -6,7 +6,6 @@ from itertools import count
 from typing import Any
 from uuid import UUID, uuid4
 
-import asyncpg
 import pytest
 
 from posthouse.rules.ids import new_message_id
@@ -244,20 +243,6 @@ async def test_the_ledgers_sums_are_whole_however_many_parts_its_day_goes_in(dat
 
 
 @pytest.mark.parametrize("table", ["messages", "bodies"])
-async def test_an_interrupted_reduction_leaves_the_day_as_it_was(table: str, database: Database) -> None:
-    async with database.connection() as connection:
-        await make(connection, 0)
-        message_id = await insert_message(connection, uuid4())
-        transaction = connection.transaction()
-        await transaction.start()
-        await maintenance.reduce(connection, Partition(DAY, table))
-        await transaction.rollback()
-        assert Partition(DAY, table) in await partitions.attached(connection)
-        assert await partitions.detached(connection) == []
-        assert await keys(connection, table) == {message_id}
-
-
-@pytest.mark.parametrize("table", ["messages", "bodies"])
 async def test_a_table_in_use_is_left_untouched_before_others_time_out(table: str, database: Database) -> None:
     assert maintenance._LOCK_MILLISECONDS_MAX * 2 < LOCK_MILLISECONDS_MAX
     async with database.connection() as connection, database.connection() as reader:
@@ -270,18 +255,6 @@ async def test_a_table_in_use_is_left_untouched_before_others_time_out(table: st
         assert await keys(connection, table) == {message_id}
         await reduce(connection, table)
         assert await keys(connection, table) == set()
-
-
-async def test_others_read_and_write_while_stragglers_are_copied(database: Database) -> None:
-    """The copy's lock, not the replacement's: that one ends at once."""
-    account_id = uuid4()
-    async with database.connection() as connection, database.connection() as other:
-        await make(connection, 0, 1)
-        message_id = await insert_message(connection, account_id)
-        async with connection.transaction():
-            await connection.execute("LOCK TABLE bodies_20400229 IN SHARE ROW EXCLUSIVE MODE")
-            assert await keys(other, "bodies") == {message_id}
-            await insert_message(other, account_id, 1)
 
 
 async def test_a_day_that_is_held_is_not_replaced(database: Database) -> None:
@@ -307,12 +280,3 @@ async def test_many_pages_are_deleted_in_batches(database: Database, monkeypatch
         message_id = await insert_message(connection, account_id)
         await reduce(connection, "recipients")
         assert await keys(connection, "recipients") == {message_id}
-
-
-async def test_there_is_no_default_partition(database: Database) -> None:
-    """With it PostgreSQL can't detach a day while there are readers and writers."""
-    async with database.connection() as connection:
-        await connection.execute("CREATE TABLE bodies_rest PARTITION OF bodies DEFAULT")
-        await make(connection, 0)
-        with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="default partition exists"):
-            await partitions.detach(connection, Partition(DAY, "bodies"))

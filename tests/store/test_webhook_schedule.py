@@ -38,16 +38,16 @@ async def state(steps: DeliverySteps) -> list[Any]:
 
 
 async def test_an_event_of_a_subscribed_type_gets_a_webhook_delivery_and_a_ticket(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save(events=["email.bounced", "email.failed"])
-    (outcome, *_) = outcomes = await webhook_steps.outcomes(BOUNCED, DELIVERED, FAILED)
+    await webhooks.save(events=["email.bounced", "email.failed"])
+    (outcome, *_) = outcomes = await webhooks.outcomes(BOUNCED, DELIVERED, FAILED)
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
         recorded = await delivery_outcomes.record(tx, outcomes, now, ticket_lease=LEASE)
     assert outcome.event is not None
     assert len({ticket.webhook_delivery_id for ticket in recorded.tickets}) == 2
-    account_id = webhook_steps.account_id
+    account_id = webhooks.account_id
     assert {(ticket.account_id, ticket.fence, ticket.endpoint_id) for ticket in recorded.tickets} == {
         (account_id, 0, account_id)
     }
@@ -69,52 +69,48 @@ async def test_an_event_of_a_subscribed_type_gets_a_webhook_delivery_and_a_ticke
 
 @pytest.mark.parametrize("kind", ["none", "disabled", "another account's"])
 async def test_an_account_without_an_enabled_endpoint_is_sent_nothing(
-    kind: str, steps: DeliverySteps, webhook_steps: WebhookSteps
+    kind: str, steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
     if kind == "disabled":
-        await webhook_steps.save(enabled=False)
+        await webhooks.save(enabled=False)
     elif kind == "another account's":
         other = await steps.another_sender("other")
-        await webhook_steps.save(account_id=AccountId(other.account_id))
-    assert await webhook_steps.add_events(DELIVERED, BOUNCED) == []
+        await webhooks.save(account_id=AccountId(other.account_id))
+    assert await webhooks.add_events(DELIVERED, BOUNCED) == []
     assert await steps.value("SELECT count(*) FROM events") == 2
     assert await steps.fetch("SELECT FROM webhook_deliveries UNION ALL SELECT FROM webhook_schedule") == []
 
 
-async def test_in_one_batch_each_account_gets_its_own_events(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_in_one_batch_each_account_gets_its_own_events(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
     silent, heard = await steps.another_sender("silent"), await steps.another_sender("heard")
-    await webhook_steps.save("https://one.example.com/", ["email.delivered"])
-    await webhook_steps.save("https://two.example.com/", ["email.failed"], account_id=AccountId(heard.account_id))
+    await webhooks.save("https://one.example.com/", ["email.delivered"])
+    await webhooks.save("https://two.example.com/", ["email.failed"], account_id=AccountId(heard.account_id))
     outcomes = [
-        outcome
-        for by in (None, silent, heard)
-        for outcome in await webhook_steps.outcomes(DELIVERED, FAILED, sender=by)
+        outcome for by in (None, silent, heard) for outcome in await webhooks.outcomes(DELIVERED, FAILED, sender=by)
     ]
     recorded = await steps.record(*outcomes)
-    assert {ticket.account_id for ticket in recorded.tickets} == {webhook_steps.account_id, heard.account_id}
+    assert {ticket.account_id for ticket in recorded.tickets} == {webhooks.account_id, heard.account_id}
     assert len(recorded.tickets) == 2
     assert sorted(await steps.fetch("SELECT account_id, url, type FROM webhook_deliveries")) == sorted(
         [
-            (webhook_steps.account_id, "https://one.example.com/", "email.delivered"),
+            (webhooks.account_id, "https://one.example.com/", "email.delivered"),
             (heard.account_id, "https://two.example.com/", "email.failed"),
         ]
     )
 
 
-async def test_recording_a_second_time_or_late_sends_nothing_more(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    (outcome,) = await webhook_steps.outcomes(DELIVERED)
+async def test_recording_a_second_time_or_late_sends_nothing_more(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (outcome,) = await webhooks.outcomes(DELIVERED)
     assert len((await steps.record(outcome)).tickets) == 1
     before = await state(steps)
     assert (await steps.record(outcome)).tickets == ()
     assert await state(steps) == before
 
 
-async def test_recording_mail_only_reads_endpoints(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    outcomes = await webhook_steps.outcomes(DELIVERED, FAILED)
+async def test_recording_mail_only_reads_endpoints(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    outcomes = await webhooks.outcomes(DELIVERED, FAILED)
     row = "SELECT xmin::text, xmax::text, ctid::text FROM endpoints"
     before = await steps.fetch(row)
     first, second = outcomes
@@ -130,31 +126,31 @@ async def test_recording_mail_only_reads_endpoints(steps: DeliverySteps, webhook
 
 
 async def test_the_longest_due_goes_first_and_a_lease_keeps_it_from_others(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
+    await webhooks.save()
     order = []
     for _ in range(3):
-        order += await webhook_steps.add_events(DELIVERED, lease=timedelta(0))
+        order += await webhooks.add_events(DELIVERED, lease=timedelta(0))
         steps.clock.advance(seconds=1)
-    assert set(await webhook_steps.lease(2)) == set(order[:2])
-    assert await webhook_steps.lease(2) == order[2:]
+    assert set(await webhooks.lease(2)) == set(order[:2])
+    assert await webhooks.lease(2) == order[2:]
     steps.clock.advance(LEASE - MOMENT)
-    assert await webhook_steps.lease() == []
+    assert await webhooks.lease() == []
     steps.clock.advance(MOMENT)
-    assert {ticket.webhook_delivery_id for ticket in await webhook_steps.lease()} == {
+    assert {ticket.webhook_delivery_id for ticket in await webhooks.lease()} == {
         call.webhook_delivery_id for call in order
     }
 
 
-async def test_dispatchers_at_work_together_never_lease_the_same_call(webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
+async def test_dispatchers_at_work_together_never_lease_the_same_call(webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     for _ in range(3):
-        await webhook_steps.add_events(*[DELIVERED] * 50, lease=timedelta(0))
+        await webhooks.add_events(*[DELIVERED] * 50, lease=timedelta(0))
     leased: list[WebhookTicket] = []
 
     async def dispatch() -> None:
-        while tickets := await webhook_steps.lease(7):
+        while tickets := await webhooks.lease(7):
             leased.extend(tickets)
 
     await asyncio.gather(*(dispatch() for _ in range(5)))
@@ -165,11 +161,11 @@ async def test_dispatchers_at_work_together_never_lease_the_same_call(webhook_st
 # Claims
 
 
-async def test_a_claim_has_all_that_an_attempt_needs(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save(secret=b"the sealed secret")
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
-    (claimed,) = await webhook_steps.claim([ticket])
-    assert (claimed.account_id, claimed.id, claimed.fence) == (webhook_steps.account_id, ticket.webhook_delivery_id, 1)
+async def test_a_claim_has_all_that_an_attempt_needs(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save(secret=b"the sealed secret")
+    (ticket,) = await webhooks.add_events(DELIVERED)
+    (claimed,) = await webhooks.claim([ticket])
+    assert (claimed.account_id, claimed.id, claimed.fence) == (webhooks.account_id, ticket.webhook_delivery_id, 1)
     assert (claimed.url, claimed.secret_sealed, claimed.body) == (
         URL,
         b"the sealed secret",
@@ -183,108 +179,102 @@ async def test_a_claim_has_all_that_an_attempt_needs(steps: DeliverySteps, webho
     ]
 
 
-async def test_of_two_tickets_for_one_call_only_one_is_valid(webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    tickets = await webhook_steps.add_events(DELIVERED, FAILED)
-    assert len(await webhook_steps.claim([*tickets, *tickets])) == 2
-    assert await webhook_steps.claim(tickets) == []
-    assert await webhook_steps.claim([]) == []
+async def test_of_two_tickets_for_one_call_only_one_is_valid(webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    tickets = await webhooks.add_events(DELIVERED, FAILED)
+    assert len(await webhooks.claim([*tickets, *tickets])) == 2
+    assert await webhooks.claim(tickets) == []
+    assert await webhooks.claim([]) == []
 
 
-async def test_workers_with_the_same_tickets_share_them_out(webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    tickets = await webhook_steps.add_events(*[DELIVERED] * 50)
+async def test_workers_with_the_same_tickets_share_them_out(webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    tickets = await webhooks.add_events(*[DELIVERED] * 50)
     shuffled = [random.sample(tickets, 50) for _ in range(8)]
-    shares = await asyncio.gather(*(webhook_steps.claim(mine, uuid4()) for mine in shuffled))
+    shares = await asyncio.gather(*(webhooks.claim(mine, uuid4()) for mine in shuffled))
     assert Counter(call.id for share in shares for call in share) == Counter(
         ticket.webhook_delivery_id for ticket in tickets
     )
 
 
-async def test_a_ticket_of_another_account_finds_nothing(webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
+async def test_a_ticket_of_another_account_finds_nothing(webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (ticket,) = await webhooks.add_events(DELIVERED)
     of_another = WebhookTicket(AccountId(uuid4()), ticket.webhook_delivery_id, 0, ticket.endpoint_id)
-    assert await webhook_steps.claim([of_another]) == []
+    assert await webhooks.claim([of_another]) == []
 
 
-async def test_a_new_url_and_secret_apply_to_what_is_pending(webhook_steps: WebhookSteps, steps: DeliverySteps) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
-    await webhook_steps.save("https://new.example.com/")
+async def test_a_new_url_and_secret_apply_to_what_is_pending(webhooks: WebhookSteps, steps: DeliverySteps) -> None:
+    await webhooks.save()
+    (ticket,) = await webhooks.add_events(DELIVERED)
+    await webhooks.save("https://new.example.com/")
     async with steps.database.transaction() as tx:
-        await endpoints.rotate_secret(
-            tx, webhook_steps.account_id, webhook_steps.account_id, b"another", steps.clock.now()
-        )
-    (claimed,) = await webhook_steps.claim([ticket])
+        await endpoints.rotate_secret(tx, webhooks.account_id, webhooks.account_id, b"another", steps.clock.now())
+    (claimed,) = await webhooks.claim([ticket])
     assert (claimed.url, claimed.secret_sealed) == ("https://new.example.com/", b"another")
 
 
 async def test_attempts_of_a_dead_worker_count_and_the_seventh_is_the_last(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    tickets = await webhook_steps.add_events(DELIVERED)
+    await webhooks.save()
+    tickets = await webhooks.add_events(DELIVERED)
     for attempt in range(1, 8):
-        (claimed,) = await webhook_steps.claim(tickets)
+        (claimed,) = await webhooks.claim(tickets)
         assert (claimed.attempt_count, claimed.is_over) == (attempt, False)
         steps.clock.advance(LEASE)
-        assert await webhook_steps.reclaim() == 1
-        tickets = await webhook_steps.lease()
-    (over,) = await webhook_steps.claim(tickets)
+        assert await webhooks.reclaim() == 1
+        tickets = await webhooks.lease()
+    (over,) = await webhooks.claim(tickets)
     assert (over.is_over, over.attempt_count, over.fence) == (True, 7, 8)
     assert (over.url, over.secret_sealed, over.body) == (None, None, None), "no attempt needs it"
     end = WebhookOutcome(*over.key, WebhookResult.FAILED, error="not every attempt was reported")
-    assert await webhook_steps.record(end) == ((end,), ())
+    assert await webhooks.record(end) == ((end,), ())
     assert await steps.fetch(LOG) == [("failed", 7, None, "not every attempt was reported")]
     assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
 
 
 @pytest.mark.parametrize("how", ["disabled", "deleted"])
 async def test_what_has_nowhere_to_go_any_more_is_cancelled_and_not_counted(
-    how: str, steps: DeliverySteps, webhook_steps: WebhookSteps
+    how: str, steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
+    await webhooks.save()
+    (ticket,) = await webhooks.add_events(DELIVERED)
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
         change = endpoints.disable if how == "disabled" else endpoints.delete
-        await change(tx, webhook_steps.account_id, webhook_steps.account_id, now)
-    (claimed,) = await webhook_steps.claim([ticket])
+        await change(tx, webhooks.account_id, webhooks.account_id, now)
+    (claimed,) = await webhooks.claim([ticket])
     assert claimed.cancelled is not None
     assert claimed.cancelled == (DISABLED if how == "disabled" else DELETED)
     assert (claimed.attempt_count, claimed.url, claimed.secret_sealed, claimed.body) == (0, None, None, None)
-    await webhook_steps.record(WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled))
+    await webhooks.record(WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled))
     assert await steps.fetch(LOG) == [("failed", 0, None, claimed.cancelled)]
     assert await steps.fetch("SELECT last_attempt_at, next_attempt_at FROM webhook_deliveries") == [(None, None)]
 
 
-async def test_a_claim_whose_event_was_lost_has_no_body(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    tickets = await webhook_steps.add_events(DELIVERED, FAILED)
+async def test_a_claim_whose_event_was_lost_has_no_body(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    tickets = await webhooks.add_events(DELIVERED, FAILED)
     async with steps.database.transaction() as tx:
         await tx.execute("DELETE FROM events WHERE type = 'email.failed'")
-    assert {ticket.body for ticket in await webhook_steps.claim(tickets)} == {None, b"delivered r0@example.org"}
+    assert {ticket.body for ticket in await webhooks.claim(tickets)} == {None, b"delivered r0@example.org"}
 
 
-async def test_a_claim_that_ends_before_it_begins_can_not_be_made(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
+async def test_a_claim_that_ends_before_it_begins_can_not_be_made(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
     now = steps.clock.now()
     with pytest.raises(ValueError, match="must end in the future"):
         async with steps.database.transaction() as tx:
             await webhook_schedule.claim(tx, steps.worker_id, [], now, now)
 
 
-async def test_a_claim_lasts_until_its_end_and_is_due_again_then(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(DELIVERED)
+async def test_a_claim_lasts_until_its_end_and_is_due_again_then(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(DELIVERED)
     steps.clock.advance(LONGEST_CALL - MOMENT)
-    assert await webhook_steps.lease() == []
+    assert await webhooks.lease() == []
     steps.clock.advance(MOMENT)
-    assert [ticket.fence for ticket in await webhook_steps.lease()] == [claimed.fence]
+    assert [ticket.fence for ticket in await webhooks.lease()] == [claimed.fence]
     assert await steps.value("SELECT worker_id FROM webhook_schedule") is None
 
 
@@ -292,14 +282,14 @@ async def test_a_claim_lasts_until_its_end_and_is_due_again_then(
 
 
 async def test_what_was_due_for_too_long_ends_on_record_however_often_it_was_leased(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    await webhook_steps.add_events(DELIVERED, BOUNCED, lease=timedelta(0))
+    await webhooks.save()
+    await webhooks.add_events(DELIVERED, BOUNCED, lease=timedelta(0))
     for _ in range(3):
         steps.clock.advance(days=1)
-        assert len(await webhook_steps.lease()) == 2
-    (claimed,) = await webhook_steps.claimed(FAILED)
+        assert len(await webhooks.lease()) == 2
+    (claimed,) = await webhooks.claimed(FAILED)
     steps.clock.advance(MOMENT)
     due_before = steps.clock.now() - timedelta(days=3)
     async with steps.database.transaction() as tx:
@@ -312,17 +302,17 @@ async def test_what_was_due_for_too_long_ends_on_record_however_often_it_was_lea
 
 
 async def test_postponements_do_not_extend_the_three_days_and_a_deferral_does(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
+    await webhooks.save()
     began_at = steps.clock.now()
-    postponed, given_back, deferred = await webhook_steps.add_events(DELIVERED, BOUNCED, FAILED)
+    postponed, given_back, deferred = await webhooks.add_events(DELIVERED, BOUNCED, FAILED)
     async with steps.database.transaction() as tx:
         assert await webhook_schedule.postpone(tx, {postponed.key: steps.clock.now() + timedelta(days=2)}) == 1
-    for claimed in await webhook_steps.claim([given_back, deferred]):
+    for claimed in await webhooks.claim([given_back, deferred]):
         is_deferred = claimed.id == deferred.webhook_delivery_id
         result = WebhookResult.DEFERRED if is_deferred else WebhookResult.POSTPONED
-        await webhook_steps.record(webhook_steps.result(claimed, result))
+        await webhooks.record(webhooks.result(claimed, result))
     async with steps.database.transaction() as tx:
         assert await webhook_schedule.end_overdue(tx, began_at + MOMENT, 10) == 2
     assert await steps.value("SELECT id FROM webhook_schedule") == deferred.webhook_delivery_id
@@ -334,41 +324,41 @@ async def test_postponements_do_not_extend_the_three_days_and_a_deferral_does(
 
 
 async def test_what_a_dead_worker_had_claimed_is_due_immediately_and_a_living_ones_is_not(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
+    await webhooks.save()
     dead = uuid4()
     await steps.renew(dead)
-    lost = await webhook_steps.claim(await webhook_steps.add_events(DELIVERED, FAILED), dead)
+    lost = await webhooks.claim(await webhooks.add_events(DELIVERED, FAILED), dead)
     steps.clock.advance(LEASE - MOMENT)
     await steps.renew()
-    await webhook_steps.claimed(DELIVERED)
-    assert await webhook_steps.reclaim() == 0
+    await webhooks.claimed(DELIVERED)
+    assert await webhooks.reclaim() == 0
     steps.clock.advance(MOMENT)
-    assert await webhook_steps.reclaim() == 2
-    assert await webhook_steps.reclaim() == 0
-    assert {ticket.webhook_delivery_id for ticket in await webhook_steps.lease()} == {call.id for call in lost}
+    assert await webhooks.reclaim() == 2
+    assert await webhooks.reclaim() == 0
+    assert {ticket.webhook_delivery_id for ticket in await webhooks.lease()} == {call.id for call in lost}
 
 
 async def test_a_worker_that_is_forgotten_with_its_mail_loses_its_calls_as_well(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    await webhook_steps.claimed(DELIVERED)
+    await webhooks.save()
+    await webhooks.claimed(DELIVERED)
     steps.clock.advance(LEASE)
     await steps.reclaim()
     assert await steps.value("SELECT count(*) FROM workers") == 0
-    assert await webhook_steps.reclaim() == 1
+    assert await webhooks.reclaim() == 1
 
 
 async def test_reclaiming_takes_its_limit_and_does_not_wait_for_recording(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    first, *_ = await webhook_steps.claimed(*[DELIVERED] * 4)
+    await webhooks.save()
+    first, *_ = await webhooks.claimed(*[DELIVERED] * 4)
     steps.clock.advance(LEASE)
     async with steps.database.transaction() as tx:
-        await webhook_schedule.record(tx, [webhook_steps.result(first, WebhookResult.SUCCEEDED)], steps.clock.now())
+        await webhook_schedule.record(tx, [webhooks.result(first, WebhookResult.SUCCEEDED)], steps.clock.now())
         async with steps.database.transaction() as other:
             assert (
                 await asyncio.wait_for(
@@ -376,17 +366,15 @@ async def test_reclaiming_takes_its_limit_and_does_not_wait_for_recording(
                 )
                 == 2
             )
-    assert await webhook_steps.reclaim() == 1
+    assert await webhooks.reclaim() == 1
 
 
-async def test_claims_that_a_worker_does_not_know_are_released(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
+async def test_claims_that_a_worker_does_not_know_are_released(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     other = uuid4()
     await steps.renew(other)
-    (theirs,) = await webhook_steps.claim(await webhook_steps.add_events(DELIVERED), other)
-    known, unheard = await webhook_steps.claimed(DELIVERED, FAILED)
+    (theirs,) = await webhooks.claim(await webhooks.add_events(DELIVERED), other)
+    known, unheard = await webhooks.claimed(DELIVERED, FAILED)
 
     async def let_go(*mine: webhook_schedule.ClaimedWebhook) -> int:
         async with steps.database.transaction() as tx:
@@ -396,7 +384,7 @@ async def test_claims_that_a_worker_does_not_know_are_released(
 
     assert await let_go(known, unheard) == 0
     assert await let_go(known) == 1
-    assert [(ticket.webhook_delivery_id, ticket.fence) for ticket in await webhook_steps.lease()] == [
+    assert [(ticket.webhook_delivery_id, ticket.fence) for ticket in await webhooks.lease()] == [
         (unheard.id, unheard.fence)
     ]
     assert await steps.fetch("SELECT id FROM webhook_schedule WHERE worker_id = $1", other) == [(theirs.id,)]
@@ -407,11 +395,11 @@ async def test_claims_that_a_worker_does_not_know_are_released(
 
 
 async def test_a_postponement_counts_no_attempt_and_its_ticket_never_matches_again(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    old, claimed_meanwhile = await webhook_steps.add_events(DELIVERED, FAILED)
-    await webhook_steps.claim([claimed_meanwhile])
+    await webhooks.save()
+    old, claimed_meanwhile = await webhooks.add_events(DELIVERED, FAILED)
+    await webhooks.claim([claimed_meanwhile])
     later = steps.clock.now() + WAIT
 
     async def postpone(*tickets: WebhookTicket) -> int:
@@ -423,21 +411,21 @@ async def test_a_postponement_counts_no_attempt_and_its_ticket_never_matches_aga
     # The log shows when the postponed delivery will be tried; that of the other is unchanged.
     log = "SELECT next_attempt_at, attempt FROM webhook_deliveries ORDER BY position"
     assert await steps.fetch(log) == [(later, 0), (steps.clock.now(), 0)]
-    assert await webhook_steps.claim([old]) == []
+    assert await webhooks.claim([old]) == []
     steps.clock.advance(WAIT)
-    (new,) = [ticket for ticket in await webhook_steps.lease() if ticket.webhook_delivery_id == old.webhook_delivery_id]
-    assert [(claim.attempt_count, claim.fence) for claim in await webhook_steps.claim([new])] == [(1, 2)]
+    (new,) = [ticket for ticket in await webhooks.lease() if ticket.webhook_delivery_id == old.webhook_delivery_id]
+    assert [(claim.attempt_count, claim.fence) for claim in await webhooks.claim([new])] == [(1, 2)]
 
 
 # Results
 
 
-async def test_a_success_fills_the_log_and_removes_the_call(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(DELIVERED)
+async def test_a_success_fills_the_log_and_removes_the_call(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(DELIVERED)
     steps.clock.advance(seconds=3)
-    outcome = webhook_steps.result(claimed, WebhookResult.SUCCEEDED)
-    assert await webhook_steps.record(outcome) == ((outcome,), ())
+    outcome = webhooks.result(claimed, WebhookResult.SUCCEEDED)
+    assert await webhooks.record(outcome) == ((outcome,), ())
     assert await steps.fetch(
         """
         SELECT status, attempt, url, http_status, error, duration_ms, response_body, response_truncated,
@@ -450,25 +438,25 @@ async def test_a_success_fills_the_log_and_removes_the_call(steps: DeliverySteps
 
 
 async def test_a_failure_waits_and_the_next_attempt_writes_over_it(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(DELIVERED)
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(DELIVERED)
     now = steps.clock.now()
-    await webhook_steps.record(webhook_steps.result(claimed, WebhookResult.DEFERRED))
+    await webhooks.record(webhooks.result(claimed, WebhookResult.DEFERRED))
     assert await steps.fetch(LOG) == [("pending", 1, 500, "it answered 500")]
     assert await steps.fetch("SELECT last_attempt_at, next_attempt_at FROM webhook_deliveries") == [(now, now + WAIT)]
     assert await steps.fetch("SELECT next_at, fence, worker_id, attempt_count FROM webhook_schedule") == [
         (now + WAIT, 2, None, 1)
     ]
-    await webhook_steps.save("https://new.example.com/")
+    await webhooks.save("https://new.example.com/")
     steps.clock.advance(WAIT - MOMENT)
-    assert await webhook_steps.lease() == []
+    assert await webhooks.lease() == []
     steps.clock.advance(MOMENT)
-    (again,) = await webhook_steps.claim(await webhook_steps.lease())
+    (again,) = await webhooks.claim(await webhooks.lease())
     assert again.attempt_count == 2
-    await webhook_steps.record(
-        webhook_steps.result(
+    await webhooks.record(
+        webhooks.result(
             again, WebhookResult.FAILED, http_status=None, duration_ms=None, response_body=None, error="no answer"
         )
     )
@@ -479,120 +467,113 @@ async def test_a_failure_waits_and_the_next_attempt_writes_over_it(
 
 
 async def test_an_end_without_an_attempt_keeps_the_last_attempts_result(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(DELIVERED)
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(DELIVERED)
     tried_at = steps.clock.now()
-    await webhook_steps.record(webhook_steps.result(claimed, WebhookResult.DEFERRED, response_truncated=True))
+    await webhooks.record(webhooks.result(claimed, WebhookResult.DEFERRED, response_truncated=True))
     steps.clock.advance(WAIT)
-    await webhook_steps.save(enabled=False)
-    (again,) = await webhook_steps.claim(await webhook_steps.lease())
-    await webhook_steps.record(WebhookOutcome(*again.key, WebhookResult.FAILED, error=again.cancelled))
+    await webhooks.save(enabled=False)
+    (again,) = await webhooks.claim(await webhooks.lease())
+    await webhooks.record(WebhookOutcome(*again.key, WebhookResult.FAILED, error=again.cancelled))
     assert await steps.fetch(LOG) == [("failed", 1, 500, DISABLED)]
     assert await steps.fetch(
         "SELECT url, response_body, response_truncated, duration_ms, last_attempt_at FROM webhook_deliveries"
     ) == [(URL, b"well", True, 12, tried_at)]
 
 
-async def test_an_attempt_that_came_to_nothing_is_not_counted(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
-    (claimed,) = await webhook_steps.claim([ticket])
-    outcome = webhook_steps.result(claimed, WebhookResult.POSTPONED)
-    assert await webhook_steps.record(outcome) == ((outcome,), ())
+async def test_an_attempt_that_came_to_nothing_is_not_counted(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (ticket,) = await webhooks.add_events(DELIVERED)
+    (claimed,) = await webhooks.claim([ticket])
+    outcome = webhooks.result(claimed, WebhookResult.POSTPONED)
+    assert await webhooks.record(outcome) == ((outcome,), ())
     assert await steps.fetch(LOG) == [("pending", 0, None, None)]
     assert await steps.fetch("SELECT last_attempt_at, next_attempt_at FROM webhook_deliveries") == [
         (None, outcome.next_at)
     ]
     assert await steps.fetch("SELECT attempt_count, fence, worker_id FROM webhook_schedule") == [(0, 2, None)]
-    assert await webhook_steps.claim([ticket]) == []
+    assert await webhooks.claim([ticket]) == []
 
 
-async def test_what_is_postponed_after_an_attempt_keeps_its_log(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(DELIVERED)
-    await webhook_steps.record(webhook_steps.result(claimed, WebhookResult.DEFERRED, response_truncated=True))
+async def test_what_is_postponed_after_an_attempt_keeps_its_log(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(DELIVERED)
+    await webhooks.record(webhooks.result(claimed, WebhookResult.DEFERRED, response_truncated=True))
     everything = """SELECT status, attempt, url, http_status, error, duration_ms, response_body, response_truncated,
                            last_attempt_at FROM webhook_deliveries"""
     before = await steps.fetch(everything)
     steps.clock.advance(WAIT)
-    (again,) = await webhook_steps.claim(await webhook_steps.lease())
-    outcome = webhook_steps.result(again, WebhookResult.POSTPONED)
-    await webhook_steps.record(outcome)
+    (again,) = await webhooks.claim(await webhooks.lease())
+    outcome = webhooks.result(again, WebhookResult.POSTPONED)
+    await webhooks.record(outcome)
     assert await steps.fetch(everything) == before
     assert await steps.value("SELECT next_attempt_at FROM webhook_deliveries") == outcome.next_at
 
 
 @pytest.mark.parametrize("result", WebhookResult)
 async def test_recording_a_second_time_changes_nothing(
-    result: WebhookResult, steps: DeliverySteps, webhook_steps: WebhookSteps
+    result: WebhookResult, steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(DELIVERED)
-    await webhook_steps.record(webhook_steps.result(claimed, result))
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(DELIVERED)
+    await webhooks.record(webhooks.result(claimed, result))
     before = await state(steps)
     steps.clock.advance(seconds=1)
     for again in WebhookResult:
-        late = webhook_steps.result(claimed, again)
-        assert await webhook_steps.record(late) == ((), (late,))
+        late = webhooks.result(claimed, again)
+        assert await webhooks.record(late) == ((), (late,))
     assert await state(steps) == before
 
 
 @pytest.mark.parametrize("result", WebhookResult)
 async def test_a_late_result_changes_nothing(
-    result: WebhookResult, steps: DeliverySteps, webhook_steps: WebhookSteps
+    result: WebhookResult, steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    (slow,) = await webhook_steps.claimed(DELIVERED)
+    await webhooks.save()
+    (slow,) = await webhooks.claimed(DELIVERED)
     steps.clock.advance(LEASE)
-    assert await webhook_steps.reclaim() == 1
-    (quick,) = await webhook_steps.claim(await webhook_steps.lease(), uuid4())
+    assert await webhooks.reclaim() == 1
+    (quick,) = await webhooks.claim(await webhooks.lease(), uuid4())
     before = await state(steps)
-    late = webhook_steps.result(slow, result)
-    assert await webhook_steps.record(late) == ((), (late,))
+    late = webhooks.result(slow, result)
+    assert await webhooks.record(late) == ((), (late,))
     assert await state(steps) == before
-    await webhook_steps.record(webhook_steps.result(quick, WebhookResult.SUCCEEDED))
+    await webhooks.record(webhooks.result(quick, WebhookResult.SUCCEEDED))
     assert await steps.fetch(LOG) == [("succeeded", 2, 204, None)]
 
 
-async def test_a_result_counts_until_another_claim(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    (slow,) = await webhook_steps.claimed(DELIVERED)
+async def test_a_result_counts_until_another_claim(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (slow,) = await webhooks.claimed(DELIVERED)
     steps.clock.advance(LEASE)
-    await webhook_steps.reclaim()
-    tickets = await webhook_steps.lease()
-    assert (await webhook_steps.record(webhook_steps.result(slow, WebhookResult.SUCCEEDED))).late == ()
-    assert await webhook_steps.claim(tickets) == []
+    await webhooks.reclaim()
+    tickets = await webhooks.lease()
+    assert (await webhooks.record(webhooks.result(slow, WebhookResult.SUCCEEDED))).late == ()
+    assert await webhooks.claim(tickets) == []
 
 
 async def test_of_two_results_of_one_claim_in_one_batch_the_first_counts(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(DELIVERED)
-    first, second = (
-        webhook_steps.result(claimed, WebhookResult.FAILED),
-        webhook_steps.result(claimed, WebhookResult.SUCCEEDED),
-    )
-    assert await webhook_steps.record(first, second) == ((first,), ())
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(DELIVERED)
+    first, second = (webhooks.result(claimed, WebhookResult.FAILED), webhooks.result(claimed, WebhookResult.SUCCEEDED))
+    assert await webhooks.record(first, second) == ((first,), ())
     assert await steps.fetch(LOG) == [("failed", 1, 500, "it answered 500")]
 
 
 async def test_a_receivers_answer_can_not_fail_a_batch_and_is_truncated(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    first, second = await webhook_steps.claimed(DELIVERED, DELIVERED)
-    await webhook_steps.record(
-        webhook_steps.result(
+    await webhooks.save()
+    first, second = await webhooks.claimed(DELIVERED, DELIVERED)
+    await webhooks.record(
+        webhooks.result(
             first, WebhookResult.DEFERRED, error="a\0b\ud800c", response_body=b"\0\xff" * 1_025, http_status=999
         ),
-        webhook_steps.result(second, WebhookResult.SUCCEEDED, response_body=b"x" * 2_048, error="e" * 10_000),
+        webhooks.result(second, WebhookResult.SUCCEEDED, response_body=b"x" * 2_048, error="e" * 10_000),
     )
     rows = await steps.fetch(
         "SELECT error, octet_length(response_body), response_truncated FROM webhook_deliveries ORDER BY attempt, id"
@@ -600,28 +581,26 @@ async def test_a_receivers_answer_can_not_fail_a_batch_and_is_truncated(
     assert sorted(rows) == [("ab?c", 2_048, True), ("e" * webhook_schedule.ERROR_CHARACTERS_MAX, 2_048, False)]
 
 
-async def test_a_result_whose_log_was_deleted_still_ends_the_call(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    first, second = await webhook_steps.claimed(DELIVERED, DELIVERED)
+async def test_a_result_whose_log_was_deleted_still_ends_the_call(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    first, second = await webhooks.claimed(DELIVERED, DELIVERED)
     async with steps.database.transaction() as tx:
         await tx.execute("DELETE FROM webhook_deliveries")
-    results = webhook_steps.result(first, WebhookResult.SUCCEEDED), webhook_steps.result(second, WebhookResult.DEFERRED)
-    assert set((await webhook_steps.record(*results)).counted) == set(results)
+    results = webhooks.result(first, WebhookResult.SUCCEEDED), webhooks.result(second, WebhookResult.DEFERRED)
+    assert set((await webhooks.record(*results)).counted) == set(results)
     assert await steps.fetch("SELECT id, worker_id FROM webhook_schedule") == [(second.id, None)]
 
 
-async def test_the_log_is_found_on_any_day(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_the_log_is_found_on_any_day(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
     """What is pending may be a day older than what is claimed and recorded together with it."""
-    await webhook_steps.save()
-    yesterday = await webhook_steps.add_events(DELIVERED)
+    await webhooks.save()
+    yesterday = await webhooks.add_events(DELIVERED)
     steps.clock.advance(days=1)
     await steps.renew()
-    today = await webhook_steps.add_events(FAILED)
-    claimed = await webhook_steps.claim([*yesterday, *today])
+    today = await webhooks.add_events(FAILED)
+    claimed = await webhooks.claim([*yesterday, *today])
     assert sorted(claim.body or b"" for claim in claimed) == [b"delivered r0@example.org", b"failed r0@example.org"]
-    await webhook_steps.record(*(webhook_steps.result(claim, WebhookResult.SUCCEEDED) for claim in claimed))
+    await webhooks.record(*(webhooks.result(claim, WebhookResult.SUCCEEDED) for claim in claimed))
     assert await steps.fetch("SELECT DISTINCT status FROM webhook_deliveries") == [("succeeded",)]
     assert len(await steps.fetch("SELECT DISTINCT tableoid FROM webhook_deliveries")) == 2
 
@@ -652,7 +631,7 @@ async def test_nothing_to_do_is_nothing_done(database: Database) -> None:
 
 
 async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadlock(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
     """Events come in, calls are claimed, recorded and reclaimed, the endpoint is disabled, enabled and emptied."""
     seed = new_seed()
@@ -660,10 +639,10 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
     senders = [steps.sender, await steps.another_sender("second"), await steps.another_sender("third")]
     accounts = [AccountId(call.account_id) for call in senders]
     for account_id in accounts:
-        await webhook_steps.save(account_id=account_id)
+        await webhooks.save(account_id=account_id)
     outcomes = []
     for number in range(12):
-        outcomes += await webhook_steps.outcomes(*[BOUNCED, DELIVERED, FAILED] * 10, sender=senders[number % 3])
+        outcomes += await webhooks.outcomes(*[BOUNCED, DELIVERED, FAILED] * 10, sender=senders[number % 3])
     randomness.shuffle(outcomes)
     settings = {**SETTINGS, "lock_timeout": "20000", "deadlock_timeout": "50"}
     connections = [await asyncpg.connect(steps.url, server_settings=settings) for _ in range(7)]
@@ -682,7 +661,7 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
                 leased = await webhook_schedule.lease_due(connection, now, now, 30)
                 claimed = await webhook_schedule.claim(connection, steps.worker_id, leased, now, now + LONGEST_CALL)
             results = [
-                webhook_steps.result(claim, randomness.choice([WebhookResult.SUCCEEDED, WebhookResult.FAILED]))
+                webhooks.result(claim, randomness.choice([WebhookResult.SUCCEEDED, WebhookResult.FAILED]))
                 if claim.url
                 else WebhookOutcome(*claim.key, WebhookResult.FAILED, error=claim.cancelled or "over")
                 for claim in claimed
@@ -712,9 +691,7 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
         ]
         await asyncio.gather(*map(mail, connections[:2]))
         await eventually(
-            lambda: steps.value("SELECT count(*) FROM webhook_schedule"),
-            lambda number: number == 0,
-            every=0.05,
+            lambda: steps.value("SELECT count(*) FROM webhook_schedule"), lambda number: number == 0, every=0.05
         )
         is_over = True
         await asyncio.gather(*others)

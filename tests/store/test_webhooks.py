@@ -28,9 +28,9 @@ async def changed_at(steps: DeliverySteps) -> Any:
     return await steps.value("SELECT changed_at FROM accounts WHERE id = $1", steps.sender.account_id)
 
 
-async def found(webhook_steps: WebhookSteps, delivery_id: UUID) -> WebhookDelivery:
-    async with webhook_steps.steps.database.connection() as connection:
-        delivery = await webhook_log.find_delivery(connection, webhook_steps.account_id, delivery_id)
+async def found(webhooks: WebhookSteps, delivery_id: UUID) -> WebhookDelivery:
+    async with webhooks.steps.database.connection() as connection:
+        delivery = await webhook_log.find_delivery(connection, webhooks.account_id, delivery_id)
     assert delivery is not None
     return delivery
 
@@ -39,15 +39,15 @@ async def found(webhook_steps: WebhookSteps, delivery_id: UUID) -> WebhookDelive
 
 
 async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
     steps.clock.advance(hours=1)
     created_at = steps.clock.now()
     async with steps.database.transaction() as tx:
-        assert await endpoints.find(tx, webhook_steps.account_id, webhook_steps.account_id) is None
-        row, is_new = await save_webhook(tx, webhook_steps.account_id, URL, ALL_EVENTS, True, b"first", created_at)
+        assert await endpoints.find(tx, webhooks.account_id, webhooks.account_id) is None
+        row, is_new = await save_webhook(tx, webhooks.account_id, URL, ALL_EVENTS, True, b"first", created_at)
         assert is_new
-        assert await endpoints.find(tx, webhook_steps.account_id, webhook_steps.account_id) == row
+        assert await endpoints.find(tx, webhooks.account_id, webhooks.account_id) == row
     assert (row.url, row.filters.types, row.enabled, row.secret_sealed, row.pinged_at) == (
         URL,
         ALL_EVENTS,
@@ -62,7 +62,7 @@ async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
         again, is_new = await save_webhook(
-            tx, webhook_steps.account_id, "https://new.example.com/", ["email.failed"], False, b"second", now
+            tx, webhooks.account_id, "https://new.example.com/", ["email.failed"], False, b"second", now
         )
     assert not is_new
     assert (again.url, again.filters.types, again.enabled) == ("https://new.example.com/", ("email.failed",), False)
@@ -70,13 +70,11 @@ async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(
     assert await changed_at(steps) == now
 
 
-async def test_of_two_who_save_the_first_endpoint_one_has_made_it(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
+async def test_of_two_who_save_the_first_endpoint_one_has_made_it(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
     async def save(secret: bytes) -> bool:
         async with steps.database.transaction() as tx:
             now = steps.clock.now()
-            _, is_new = await save_webhook(tx, webhook_steps.account_id, URL, ALL_EVENTS, True, secret, now)
+            _, is_new = await save_webhook(tx, webhooks.account_id, URL, ALL_EVENTS, True, secret, now)
             return is_new
 
     made = await asyncio.gather(*(save(str(number).encode()) for number in range(5)))
@@ -86,35 +84,35 @@ async def test_of_two_who_save_the_first_endpoint_one_has_made_it(
 
 @pytest.mark.parametrize("events", [[], ["webhook.test"], ["email.delivered", "email.opened"]])
 async def test_an_endpoint_subscribes_to_known_types_and_at_least_one(
-    events: list[str], webhook_steps: WebhookSteps
+    events: list[str], webhooks: WebhookSteps
 ) -> None:
     with pytest.raises(asyncpg.CheckViolationError):
-        await webhook_steps.save(events=events)
+        await webhooks.save(events=events)
 
 
-async def test_a_new_secret_replaces_the_old_one_at_once(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_a_new_secret_replaces_the_old_one_at_once(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
     async def rotate(account_id: AccountId) -> bool:
         async with steps.database.transaction() as tx:
             return await endpoints.rotate_secret(tx, account_id, account_id, b"new", steps.clock.now())
 
-    assert not await rotate(webhook_steps.account_id)
-    await webhook_steps.save()
+    assert not await rotate(webhooks.account_id)
+    await webhooks.save()
     assert not await rotate(AccountId(uuid4()))
     steps.clock.advance(hours=1)
-    assert await rotate(webhook_steps.account_id)
+    assert await rotate(webhooks.account_id)
     assert await steps.fetch("SELECT secret_sealed, updated_at FROM endpoints") == [(b"new", steps.clock.now())]
     assert await changed_at(steps) == steps.clock.now()
 
 
 async def test_a_secret_is_sealed_again_unless_it_was_rotated_meanwhile(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    row = await webhook_steps.save(secret=b"\x01\x03old sealed")
+    row = await webhooks.save(secret=b"\x01\x03old sealed")
     async with steps.database.transaction() as tx:
         assert await endpoints.sealed_with(tx, ["new", "other"], 10) == []
         assert await endpoints.sealed_with(tx, ["old"], 10) == [row]
         await endpoints.rotate_secret(
-            tx, webhook_steps.account_id, webhook_steps.account_id, b"\x01\x03new rotated", steps.clock.now()
+            tx, webhooks.account_id, webhooks.account_id, b"\x01\x03new rotated", steps.clock.now()
         )
         await endpoints.reseal(tx, row, [b"\x01\x03new resealed", None, None])
         (kept,) = await endpoints.sealed_with(tx, ["new"], 10)
@@ -133,37 +131,35 @@ async def mark_pinged(steps: DeliverySteps, account_id: AccountId) -> bool:
         return await endpoints.mark_pinged(tx, account_id, account_id, steps.clock.now()) is None
 
 
-async def test_a_ping_is_followed_by_a_cooldown_to_the_second(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
+async def test_a_ping_is_followed_by_a_cooldown_to_the_second(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     pinged_at = steps.clock.now()
-    assert await mark_pinged(steps, webhook_steps.account_id)
+    assert await mark_pinged(steps, webhooks.account_id)
     steps.clock.advance(PING_COOLDOWN - MOMENT)
-    assert not await mark_pinged(steps, webhook_steps.account_id)
+    assert not await mark_pinged(steps, webhooks.account_id)
     assert await steps.value("SELECT pinged_at FROM endpoints") == pinged_at
     # Neither a new URL nor a new secret makes it shorter.
-    await webhook_steps.save("https://new.example.com/")
-    assert not await mark_pinged(steps, webhook_steps.account_id)
+    await webhooks.save("https://new.example.com/")
+    assert not await mark_pinged(steps, webhooks.account_id)
     steps.clock.advance(MOMENT)
-    assert await mark_pinged(steps, webhook_steps.account_id)
+    assert await mark_pinged(steps, webhooks.account_id)
 
 
-async def test_of_many_simultaneous_pings_one_is_sent(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    assert sum(await asyncio.gather(*(mark_pinged(steps, webhook_steps.account_id) for _ in range(8)))) == 1
+async def test_of_many_simultaneous_pings_one_is_sent(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    assert sum(await asyncio.gather(*(mark_pinged(steps, webhooks.account_id) for _ in range(8)))) == 1
 
 
-async def ping(steps: DeliverySteps, webhook_steps: WebhookSteps, body: bytes = b"{}") -> WebhookDelivery:
+async def ping(steps: DeliverySteps, webhooks: WebhookSteps, body: bytes = b"{}") -> WebhookDelivery:
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        return await enter_ping(tx, webhook_steps.account_id, new_id(now), new_id(now), body, now, now + LEASE)
+        return await enter_ping(tx, webhooks.account_id, new_id(now), new_id(now), body, now, now + LEASE)
 
 
-async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save(events=["email.failed"])
+async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save(events=["email.failed"])
     now = steps.clock.now()
-    entered = await ping(steps, webhook_steps, b'{"test":true}')
+    entered = await ping(steps, webhooks, b'{"test":true}')
     assert entered is not None
     assert (entered.type, entered.message_id, entered.position, entered.replay_of) == ("webhook.test", None, None, None)
     assert (entered.status, entered.attempt, entered.max_attempts, entered.url) == ("pending", 0, 1, URL)
@@ -172,13 +168,13 @@ async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, we
     assert await steps.fetch("SELECT id, type, message_id, created_at, body FROM events") == [
         (entered.event_id, "webhook.test", None, now, b'{"test":true}')
     ]
-    assert await webhook_steps.lease() == []
+    assert await webhooks.lease() == []
     steps.clock.advance(LEASE)
-    (claimed,) = await webhook_steps.claim(await webhook_steps.lease())
+    (claimed,) = await webhooks.claim(await webhooks.lease())
     assert (claimed.id, claimed.body, claimed.max_attempts) == (entered.id, b'{"test":true}', 1)
     steps.clock.advance(LEASE)
-    assert await webhook_steps.reclaim() == 1
-    (over,) = await webhook_steps.claim(await webhook_steps.lease())
+    assert await webhooks.reclaim() == 1
+    (over,) = await webhooks.claim(await webhooks.lease())
     assert over.is_over
 
 
@@ -186,13 +182,13 @@ async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, we
 
 
 async def test_a_replay_sends_the_same_event_with_all_its_attempts(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    (claimed,) = await webhook_steps.claimed(BOUNCED)
-    await webhook_steps.record(webhook_steps.result(claimed, WebhookResult.FAILED))
-    original = await found(webhook_steps, claimed.id)
-    await webhook_steps.save("https://new.example.com/", ["email.delivered"])
+    await webhooks.save()
+    (claimed,) = await webhooks.claimed(BOUNCED)
+    await webhooks.record(webhooks.result(claimed, WebhookResult.FAILED))
+    original = await found(webhooks, claimed.id)
+    await webhooks.save("https://new.example.com/", ["email.delivered"])
     steps.clock.advance(days=6)
     await steps.renew()
     now = steps.clock.now()
@@ -203,186 +199,184 @@ async def test_a_replay_sends_the_same_event_with_all_its_attempts(
     assert (entered.message_id, entered.position) == (original.message_id, 0)
     assert (entered.replay_of, entered.url, entered.created_at) == (original.id, "https://new.example.com/", now)
     assert (entered.status, entered.attempt, entered.max_attempts, entered.http_status) == ("pending", 0, 7, None)
-    (again,) = await webhook_steps.claim(await webhook_steps.lease())
+    (again,) = await webhooks.claim(await webhooks.lease())
     assert (again.id, again.event_id, again.attempt_count) == (entered.id, claimed.event_id, 1)
     assert again.body == claimed.body
-    await webhook_steps.record(webhook_steps.result(again, WebhookResult.SUCCEEDED))
-    assert await found(webhook_steps, original.id) == original
-    assert (await found(webhook_steps, entered.id)).status == "succeeded"
+    await webhooks.record(webhooks.result(again, WebhookResult.SUCCEEDED))
+    assert await found(webhooks, original.id) == original
+    assert (await found(webhooks, entered.id)).status == "succeeded"
     assert await steps.value("SELECT count(*) FROM events") == 1
 
 
 # The log
 
 
-async def test_the_log_is_read_newest_first_page_by_page(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
+async def test_the_log_is_read_newest_first_page_by_page(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     tickets = []
     for _ in range(3):
-        tickets += await webhook_steps.add_events(DELIVERED, BOUNCED)
+        tickets += await webhooks.add_events(DELIVERED, BOUNCED)
         steps.clock.advance(hours=20)
     wanted = sorted((ticket.webhook_delivery_id for ticket in tickets), reverse=True)
-    assert [delivery.id for delivery in await webhook_steps.log()] == wanted
+    assert [delivery.id for delivery in await webhooks.log()] == wanted
     pages, before = [], None
-    while page := await webhook_steps.log(limit=4, before=before):
+    while page := await webhooks.log(limit=4, before=before):
         pages.append([delivery.id for delivery in page])
         before = page[-1].id
     assert pages == [wanted[:4], wanted[4:]]
-    assert {delivery.request_body for delivery in await webhook_steps.log()} == {
+    assert {delivery.request_body for delivery in await webhooks.log()} == {
         b"delivered r0@example.org",
         b"bounced r1@example.org",
     }
 
 
 async def test_the_log_of_one_message_contains_its_recipients_and_their_replays(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    first, second = await webhook_steps.add_events(DELIVERED, FAILED)
-    await webhook_steps.add_events(DELIVERED)
-    original = await found(webhook_steps, first.webhook_delivery_id)
+    await webhooks.save()
+    first, second = await webhooks.add_events(DELIVERED, FAILED)
+    await webhooks.add_events(DELIVERED)
+    original = await found(webhooks, first.webhook_delivery_id)
     steps.clock.advance(days=1)
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
         replay = await enter_replay(tx, original, new_id(now), 7, now, now)
     assert replay is not None
     assert original.message_id is not None
-    listed = await webhook_steps.log(message_id=original.message_id)
+    listed = await webhooks.log(message_id=original.message_id)
     assert listed[0] == replay
     assert {delivery.id for delivery in listed[1:]} == {first.webhook_delivery_id, second.webhook_delivery_id}
-    assert await webhook_steps.log(message_id=original.message_id, limit=1) == [replay]
-    assert await webhook_steps.log(message_id=original.message_id, before=listed[-1].id) == []
-    assert await webhook_steps.log(message_id=MessageId(uuid4())) == []
+    assert await webhooks.log(message_id=original.message_id, limit=1) == [replay]
+    assert await webhooks.log(message_id=original.message_id, before=listed[-1].id) == []
+    assert await webhooks.log(message_id=MessageId(uuid4())) == []
 
 
 async def test_a_long_body_is_shown_to_two_kilobytes_and_stored_whole(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
+    await webhooks.save()
     shown = []
     for length in (2_048, 2_049):
-        entered = await ping(steps, webhook_steps, b"x" * length)
+        entered = await ping(steps, webhooks, b"x" * length)
         assert entered is not None
         shown.append((entered.request_body, entered.request_truncated))
     assert shown == [(b"x" * 2_048, False), (b"x" * 2_048, True)]
     assert await steps.value("SELECT max(octet_length(body)) FROM events") == 2_049
 
 
-async def test_another_accounts_log_is_not_found(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
-    original = await found(webhook_steps, ticket.webhook_delivery_id)
+async def test_another_accounts_log_is_not_found(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (ticket,) = await webhooks.add_events(DELIVERED)
+    original = await found(webhooks, ticket.webhook_delivery_id)
     other = AccountId((await steps.another_sender("other")).account_id)
-    await webhook_steps.save(account_id=other, enabled=False)
+    await webhooks.save(account_id=other, enabled=False)
     async with steps.database.transaction() as tx:
         assert await webhook_log.find_delivery(tx, other, original.id) is None
         assert await webhook_log.cancel_pending(tx, other, other) == await webhook_log.forget(tx, other, other) == 0
         assert await endpoints.delete(tx, other, other, steps.clock.now())
-    assert await webhook_steps.log(account_id=other) == []
-    assert await webhook_steps.log(account_id=other, message_id=original.message_id) == []
-    assert await found(webhook_steps, original.id) == original
+    assert await webhooks.log(account_id=other) == []
+    assert await webhooks.log(account_id=other, message_id=original.message_id) == []
+    assert await found(webhooks, original.id) == original
     assert await steps.value("SELECT count(*) FROM webhook_schedule") == 1
 
 
 # Disabling and deleting
 
 
-async def cancel(steps: DeliverySteps, webhook_steps: WebhookSteps, limit: int = 1_000) -> int:
+async def cancel(steps: DeliverySteps, webhooks: WebhookSteps, limit: int = 1_000) -> int:
     async with steps.database.transaction() as tx:
-        return await webhook_log.cancel_pending(tx, webhook_steps.account_id, webhook_steps.account_id, limit)
+        return await webhook_log.cancel_pending(tx, webhooks.account_id, webhooks.account_id, limit)
 
 
-async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    tried, sent, waiting = await webhook_steps.add_events(DELIVERED, DELIVERED, DELIVERED)
-    claimed = {claim.id: claim for claim in await webhook_steps.claim([tried, sent])}
-    await webhook_steps.record(
-        webhook_steps.result(claimed[tried.webhook_delivery_id], WebhookResult.DEFERRED),
-        webhook_steps.result(claimed[sent.webhook_delivery_id], WebhookResult.SUCCEEDED),
+async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    tried, sent, waiting = await webhooks.add_events(DELIVERED, DELIVERED, DELIVERED)
+    claimed = {claim.id: claim for claim in await webhooks.claim([tried, sent])}
+    await webhooks.record(
+        webhooks.result(claimed[tried.webhook_delivery_id], WebhookResult.DEFERRED),
+        webhooks.result(claimed[sent.webhook_delivery_id], WebhookResult.SUCCEEDED),
     )
-    assert await cancel(steps, webhook_steps) == 0, "the endpoint is enabled"
-    await webhook_steps.save(enabled=False)
-    assert await cancel(steps, webhook_steps) == 2
-    assert await cancel(steps, webhook_steps) == 0
+    assert await cancel(steps, webhooks) == 0, "the endpoint is enabled"
+    await webhooks.save(enabled=False)
+    assert await cancel(steps, webhooks) == 2
+    assert await cancel(steps, webhooks) == 0
     log = {
         delivery.id: (delivery.status, delivery.attempt, delivery.http_status, delivery.error)
-        for delivery in await webhook_steps.log()
+        for delivery in await webhooks.log()
     }
     assert log == {
         tried.webhook_delivery_id: ("failed", 1, 500, DISABLED),
         sent.webhook_delivery_id: ("succeeded", 1, 204, None),
         waiting.webhook_delivery_id: ("failed", 0, None, DISABLED),
     }
-    assert {delivery.next_attempt_at for delivery in await webhook_steps.log()} == {None}
+    assert {delivery.next_attempt_at for delivery in await webhooks.log()} == {None}
     assert await steps.value("SELECT count(*) FROM webhook_schedule") == 0
-    await webhook_steps.save()
-    assert await webhook_steps.claim([tried, waiting]) == []
+    await webhooks.save()
+    assert await webhooks.claim([tried, waiting]) == []
 
 
-async def test_many_are_cancelled_in_batches_of_the_given_size(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.save()
-    await webhook_steps.add_events(*[DELIVERED] * 5)
+async def test_many_are_cancelled_in_batches_of_the_given_size(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    await webhooks.add_events(*[DELIVERED] * 5)
     steps.clock.advance(days=1)
-    await webhook_steps.add_events(*[DELIVERED] * 2)
-    await webhook_steps.save(enabled=False)
-    assert [await cancel(steps, webhook_steps, 3) for _ in range(4)] == [3, 3, 1, 0]
-    assert {delivery.status for delivery in await webhook_steps.log()} == {"failed"}
+    await webhooks.add_events(*[DELIVERED] * 2)
+    await webhooks.save(enabled=False)
+    assert [await cancel(steps, webhooks, 3) for _ in range(4)] == [3, 3, 1, 0]
+    assert {delivery.status for delivery in await webhooks.log()} == {"failed"}
 
 
 async def test_what_is_being_sent_may_still_succeed_and_is_cancelled_if_it_does_not(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
-    lucky, unlucky = await webhook_steps.claimed(DELIVERED, DELIVERED)
-    await webhook_steps.save(enabled=False)
-    assert await cancel(steps, webhook_steps) == 0
-    await webhook_steps.record(
-        webhook_steps.result(lucky, WebhookResult.SUCCEEDED), webhook_steps.result(unlucky, WebhookResult.DEFERRED)
+    await webhooks.save()
+    lucky, unlucky = await webhooks.claimed(DELIVERED, DELIVERED)
+    await webhooks.save(enabled=False)
+    assert await cancel(steps, webhooks) == 0
+    await webhooks.record(
+        webhooks.result(lucky, WebhookResult.SUCCEEDED), webhooks.result(unlucky, WebhookResult.DEFERRED)
     )
-    assert (await found(webhook_steps, lucky.id)).status == "succeeded"
-    assert await cancel(steps, webhook_steps) == 1
-    assert (await found(webhook_steps, unlucky.id)).error == DISABLED
+    assert (await found(webhooks, lucky.id)).status == "succeeded"
+    assert await cancel(steps, webhooks) == 1
+    assert (await found(webhooks, unlucky.id)).error == DISABLED
 
 
 async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
+    steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
     other = WebhookSteps(steps)
     theirs = await steps.another_sender("other")
     await other.save(account_id=AccountId(theirs.account_id))
     kept = await other.add_events(DELIVERED, sender=theirs)
-    await webhook_steps.save()
+    await webhooks.save()
     for _ in range(3):
-        (claimed, *_) = await webhook_steps.claimed(DELIVERED, BOUNCED)
+        (claimed, *_) = await webhooks.claimed(DELIVERED, BOUNCED)
         steps.clock.advance(days=1)
         await steps.renew()
-    waiting = await webhook_steps.add_events(FAILED)
+    waiting = await webhooks.add_events(FAILED)
 
     async def forget() -> int:
         async with steps.database.transaction() as tx:
-            return await webhook_log.forget(tx, webhook_steps.account_id, webhook_steps.account_id, 2)
+            return await webhook_log.forget(tx, webhooks.account_id, webhooks.account_id, 2)
 
     assert await forget() == 0, "the endpoint is enabled"
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
-        assert await endpoints.disable(tx, webhook_steps.account_id, webhook_steps.account_id, now)
+        assert await endpoints.disable(tx, webhooks.account_id, webhooks.account_id, now)
     numbers = []
     while number := await forget():
         numbers.append(number)
     assert numbers == [2, 2, 2, 1]
     async with steps.database.transaction() as tx:
-        assert await endpoints.delete(tx, webhook_steps.account_id, webhook_steps.account_id, now)
-        assert not await endpoints.delete(tx, webhook_steps.account_id, webhook_steps.account_id, now)
-        assert not await endpoints.disable(tx, webhook_steps.account_id, webhook_steps.account_id, now)
-        assert await endpoints.find(tx, webhook_steps.account_id, webhook_steps.account_id) is None
+        assert await endpoints.delete(tx, webhooks.account_id, webhooks.account_id, now)
+        assert not await endpoints.delete(tx, webhooks.account_id, webhooks.account_id, now)
+        assert not await endpoints.disable(tx, webhooks.account_id, webhooks.account_id, now)
+        assert await endpoints.find(tx, webhooks.account_id, webhooks.account_id) is None
     assert await changed_at(steps) == now
-    assert await webhook_steps.log() == []
+    assert await webhooks.log() == []
     # What was being sent meanwhile comes too late, and what waited is not there.
-    late = webhook_steps.result(claimed, WebhookResult.SUCCEEDED)
-    assert await webhook_steps.record(late) == ((), (late,))
-    assert await webhook_steps.claim(waiting) == []
+    late = webhooks.result(claimed, WebhookResult.SUCCEEDED)
+    assert await webhooks.record(late) == ((), (late,))
+    assert await webhooks.claim(waiting) == []
     assert await steps.fetch("SELECT id FROM webhook_deliveries") == [
         (delivery.webhook_delivery_id,) for delivery in kept
     ]

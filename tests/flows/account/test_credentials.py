@@ -1,7 +1,6 @@
 """The keyring against a real database: secrets made, replaced, revoked, and the record of their use."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
@@ -17,18 +16,12 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.credentials import LastUse
 from posthouse.store.postgres import Database
-from tests.flows.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused
 from tests.support.context import PEPPERS, context
 from tests.support.service import basic
 
 HOUR = timedelta(hours=1)
 HERE = "192.0.2.7"
-
-
-@pytest.fixture
-async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as opened:
-        yield opened
 
 
 class FreshAdmission:
@@ -212,6 +205,8 @@ async def test_one_accounts_credentials_and_keys_are_unknown_to_another(flows: A
     key = await flows.credentials.create_key(made.account.id, ADA)
     two = await flows.account("two")
     username = made.credential.credential.username
+    assert (await flows.credentials.keys(two, 10)).items == []
+    assert username not in [row.username for row in (await flows.credentials.credentials(two, 10)).items]
     await assert_refused(flows.credentials.revoke_credential(two, username, ADA), Code.NOT_FOUND)
     await assert_refused(flows.credentials.rotate_credential(two, username, ADA), Code.NOT_FOUND)
     await assert_refused(flows.credentials.revoke_key(two, key_id(key), ADA), Code.NOT_FOUND)

@@ -1,6 +1,5 @@
 """Registration against a real database and a real name server: domains proved, their keys replaced, and refused."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -16,20 +15,13 @@ from posthouse.rules.domain import RecordPurpose, RecordResult
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
-from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from tests.flows.account_flows import ADA, DAY, RETURN_PATH, AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import ADA, DAY, RETURN_PATH, AccountFlows, assert_refused
 from tests.support.maintenance import new_maintenance
 from tests.support.nameserver import SERVFAIL, SILENT
 
 MOMENT: Final = timedelta(seconds=limits.DOMAIN_ASKED_SECONDS + 1)
-
-
-@pytest.fixture
-async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as opened:
-        yield opened
 
 
 def maintenance_of(flows: AccountFlows, sealer: Sealer | None = None) -> Maintenance:
@@ -328,9 +320,7 @@ async def test_maintenance_sees_the_new_record_within_an_hour(flows: AccountFlow
     assert (await flows.actions(acme))[-1] == ("domain.keys_switched", SERVICE.name)
 
 
-async def test_a_vouched_domain_gets_new_keys_by_vouching_or_once_they_are_found(
-    flows: AccountFlows,
-) -> None:
+async def test_a_vouched_domain_gets_new_keys_by_vouching_or_once_they_are_found(flows: AccountFlows) -> None:
     acme = await flows.account()
     await flows.domains.add(acme, "example.com", ADA)
     await flows.domains.verify(acme, "example.com", OPERATOR, vouched=True)

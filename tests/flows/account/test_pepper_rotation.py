@@ -1,7 +1,5 @@
 """The pepper is replaced: secrets from before stay valid, and get a hash of the new one when they are used."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from posthouse.flows.accept.admission import Admission
@@ -13,8 +11,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.pepper import Pepper, Peppers
 from posthouse.rules.refusal import Refusal
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import Database
-from tests.flows.account_flows import AccountFlows, open_account_flows
+from tests.flows.account_flows import AccountFlows
 from tests.support.context import PEPPERS, context
 from tests.support.service import basic
 
@@ -23,12 +20,6 @@ NEW = Pepper("2027", b"the pepper of 2027")
 ROTATING = Peppers(NEW, (OLD,))
 HERE = "192.0.2.7"
 JWT_SECRET = "j" * 32
-
-
-@pytest.fixture
-async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as opened:
-        yield opened
 
 
 def admission(flows: AccountFlows, peppers: Peppers, uses: LastUsed | None = None) -> Admission:

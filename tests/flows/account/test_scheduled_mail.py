@@ -93,12 +93,6 @@ async def test_cancelled_mail_is_not_sent_and_its_credits_are_returned_once(desk
     assert await audit_findings(desk.flow) == []
 
 
-async def test_mail_that_waits_without_a_time_can_be_cancelled_too(desk: Desk) -> None:
-    message_id = await desk.steps.accept()
-    assert isinstance(await desk.cancel(message_id), StoredMessage)
-    assert await desk.flow.run_due() == 0
-
-
 async def test_a_ticket_that_is_on_its_way_finds_nothing(desk: Desk) -> None:
     message_id = await desk.steps.accept()
     tickets = await desk.steps.lease()

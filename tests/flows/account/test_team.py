@@ -40,9 +40,7 @@ class TeamFlow:
         randomness = SystemRandomness()
         passwords = Passwords(context(self.database, self.clock, randomness, sealer=SEALER), hasher=CHEAP_HASHER)
         self.team = Team(
-            context(self.database, self.clock, randomness),
-            passwords=passwords,
-            public_url="https://mail.example.com",
+            context(self.database, self.clock, randomness), passwords=passwords, public_url="https://mail.example.com"
         )
 
     async def account(self, name: str = "Acme") -> AccountId:
@@ -153,8 +151,7 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(flow: TeamFlow
         account_id = await flow.account(f"account {number}")
         ada, bob = [await flow.user(account_id, f"{name}{number}") for name in ("ada", "bob")]
         codes = await outcomes(
-            flow.team.remove(account_id, given(ada), acting(bob)),
-            flow.team.remove(account_id, given(bob), acting(ada)),
+            flow.team.remove(account_id, given(ada), acting(bob)), flow.team.remove(account_id, given(bob), acting(ada))
         )
         assert codes.count(None) == 1
         assert list((await flow.roles(account_id)).values()) == [Role.OWNER]
@@ -168,9 +165,7 @@ async def test_of_owners_who_all_step_down_at_once_one_stays(flow: TeamFlow) -> 
     assert list((await flow.roles(account_id)).values()).count(Role.OWNER) == 1
 
 
-async def test_a_member_who_lost_the_role_changes_nothing_with_an_old_token(
-    flow: TeamFlow,
-) -> None:
+async def test_a_member_who_lost_the_role_changes_nothing_with_an_old_token(flow: TeamFlow) -> None:
     account_id = await flow.account()
     ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]
     await flow.team.remove(account_id, given(bob), acting(ada))

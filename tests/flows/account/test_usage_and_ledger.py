@@ -199,12 +199,7 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
 
 async def test_every_credit_is_explained_after_a_day_of_mixed_outcomes(flow: Counter) -> None:
     await flow.grant(500)
-    for results in (
-        [DELIVERED, BOUNCED, FAILED],
-        [DEFERRED, None],
-        [BOUNCED, BOUNCED],
-        [DELIVERED] * 50,
-    ):
+    for results in ([DELIVERED, BOUNCED, FAILED], [DEFERRED, None], [BOUNCED, BOUNCED], [DELIVERED] * 50):
         await flow.send(*results)
     await flow.send(DELIVERED, mode=Mode.TEST)
     await flow.grant(-100)

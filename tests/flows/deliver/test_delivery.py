@@ -58,9 +58,7 @@ async def test_a_message_of_several_tickets_is_answered_with_the_last(flow: Deli
     assert statuses == [("delivered",), ("deferred",)]
 
 
-async def test_a_ticket_given_back_repeats_its_message_but_no_delivery(
-    flow: DeliveryFlow,
-) -> None:
+async def test_a_ticket_given_back_repeats_its_message_but_no_delivery(flow: DeliveryFlow) -> None:
     await flow.steps.accept(["ada@example.org"])
     await flow.steps.accept(["bob@example.net"])
     first_ticket, second_ticket = await flow.steps.lease()
@@ -77,31 +75,31 @@ async def test_a_ticket_given_back_repeats_its_message_but_no_delivery(
 
 
 async def test_no_transaction_records_more_recipients_than_it_may(flow: DeliveryFlow) -> None:
-    for number in range(12):
+    for number in range(6):
         await flow.steps.accept([f"r{number}-{place}@{SIMULATOR}" for place in range(limits.RECIPIENTS_MAX)])
-    assert await flow.run_due() == 600
+    assert await flow.run_due() == 300
     recorded = [count for (count,) in await flow.steps.fetch("SELECT count(*) FROM attempts GROUP BY xmin::text")]
-    assert sum(recorded) == 600
+    assert sum(recorded) == 300
     assert max(recorded) <= limits.GROUP_COMMIT_RECIPIENTS_MAX
 
 
 async def test_an_account_with_few_recipients_does_not_wait_behind_accounts_with_many(flow: DeliveryFlow) -> None:
     many = [f"r{place}@{SIMULATOR}" for place in range(limits.RECIPIENTS_MAX)]
-    for number in range(8):
+    for number in range(6):
         sender = await flow.steps.another_sender(f"large{number}")
-        for _ in range(3):
+        for _ in range(2):
             await flow.steps.accept(many, sender=sender)
     few = [await flow.steps.accept([f"ada@{SIMULATOR}"]) for _ in range(10)]
     await flow.delivery.renew()
     await flow.dispatch.step()
     await flow.dispatch.step()
-    assert await flow.deliver_fetched() == 1210
+    assert await flow.deliver_fetched() == 610
     # The transactions that recorded them, in their order.
     rows = await flow.steps.fetch("SELECT message_id, xmin::text::bigint FROM attempts")
     recorded = sorted({transaction for _, transaction in rows})
     last = max(recorded.index(transaction) for message_id, transaction in rows if message_id in few)
     assert last <= 2
-    assert len(recorded) > 8
+    assert len(recorded) > 4
 
 
 async def test_a_locked_row_delays_its_own_mail_and_no_other_of_the_batch(flow: DeliveryFlow) -> None:

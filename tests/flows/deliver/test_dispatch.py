@@ -151,12 +151,6 @@ async def accept_many(steps: DeliverySteps, recipients: int) -> None:
     await asyncio.gather(*(steps.accept(50) for _ in range(recipients // 50)))
 
 
-async def test_a_full_batch_means_that_there_may_be_more(dispatcher: Dispatcher) -> None:
-    await accept_many(dispatcher.steps, DISPATCH_BATCH_MIN + 50)
-    assert [await dispatcher.dispatch.step() for _ in range(3)] == [DISPATCH_BATCH_MIN, 50, 0]
-    assert await dispatcher.tickets() == DISPATCH_BATCH_MIN + 50
-
-
 async def test_leases_grow_while_they_are_full_and_begin_with_few_again(dispatcher: Dispatcher) -> None:
     await accept_many(dispatcher.steps, 3 * DISPATCH_BATCH_MIN + 50)
     grown = [DISPATCH_BATCH_MIN, 2 * DISPATCH_BATCH_MIN, 50]

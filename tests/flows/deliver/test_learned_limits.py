@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import pytest
@@ -44,7 +44,6 @@ from tests.support.provider import Google, Microsoft, ProviderCarrier
 
 GOOGLE: Final = LaneScope("", "google")
 OPEN: Final = LearnedLimits(20.0)
-DAYS_AGO: Final = datetime.now(UTC) - timedelta(days=2)
 WAITS_FOR_A_LOCK: Final = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
@@ -226,64 +225,27 @@ async def test_an_undone_limit_change_restores_the_learned_limits_everywhere(dat
     assert undone.after.ignored == ((REFUSED.cause, clock.now() + timedelta(hours=24)),)
     await worker.synchronize()
     assert worker.adopted == {GOOGLE: undone.after}
-    assert [entry.change.kind for entry in await lanes.log(None, 10)] == [
-        LimitChangeKind.UNDONE,
-        LimitChangeKind.SLOW,
-    ]
+    assert [entry.change.kind for entry in await lanes.log(None, 10)] == [LimitChangeKind.UNDONE, LimitChangeKind.SLOW]
 
 
-def limit_change_of(kind: LimitChangeKind, now: datetime) -> LimitChange:
-    """A limit change of each kind, by the rule that makes it."""
-    resting = LearnedLimits(5.0, 10.0, LaneState.RESTING, now, 600.0)
-    bounded = LearnedLimits(
-        5.0, 10.0, paused_until=now - timedelta(days=2), connections_max=3, connections_since=DAYS_AGO
-    )
-    before, change = {
-        LimitChangeKind.SLOW: (OPEN, slowed(OPEN, "google", REFUSED, seen_per_second=9.0, now=now, random=0.5)),
-        LimitChangeKind.STILL_SLOW: (
-            resting,
-            slowed(resting, "google", REFUSED, seen_per_second=0, now=now, random=0.5),
-        ),
-        LimitChangeKind.RECOVERED: (resting, rules.recovered(resting)),
-        LimitChangeKind.GREW: (OPEN, rules.grown(OPEN, 100.0, now)),
-        LimitChangeKind.CEILING_FORGOTTEN: (
-            bounded,
-            rules.relaxed(bounded, now, connections_max=20, per_connection_max=100),
-        ),
-        LimitChangeKind.RELAXED: (
-            replace(bounded, ceiling=None),
-            rules.relaxed(replace(bounded, ceiling=None), now, connections_max=20, per_connection_max=100),
-        ),
-        LimitChangeKind.CONNECTIONS: (OPEN, rules.with_fewer_connections(OPEN, REFUSED, 4, now)),
-        LimitChangeKind.PER_CONNECTION: (OPEN, rules.with_shorter_connections(OPEN, REFUSED, 20, now)),
-        LimitChangeKind.BLOCK: (OPEN, rules.blocked(OPEN, REFUSED, now)),
-        LimitChangeKind.PINNED: (OPEN, rules.pinned(OPEN, 5.0)),
-        LimitChangeKind.UNPINNED: (replace(OPEN, is_pinned=True), rules.unpinned(replace(OPEN, is_pinned=True))),
-    }[kind]
-    assert change is not None
-    assert change[0] is kind
-    return LimitChange(now, GOOGLE, kind, before, change[1], REFUSED)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in LimitChangeKind if kind is not LimitChangeKind.UNDONE])
-async def test_every_limit_change_undone_restores_the_learned_limits(database: Database, kind: LimitChangeKind) -> None:
+async def test_every_kind_of_limit_change_is_stored_and_can_be_undone_twice(database: Database) -> None:
     clock = SettableClock()
     worker, lanes = Worker(database, clock), lanes_of(database, clock)
-    limit_change = limit_change_of(kind, clock.now())
-    assert limit_change.before != limit_change.after
-    worker.learned_limits.learn(limit_change)
-    await worker.synchronize()
-    (stored,) = await lanes.log("google", 10)
+    after = OPEN
+    for number, kind in enumerate(LimitChangeKind, 1):
+        before, after = after, LearnedLimits(float(number))
+        worker.learned_limits.learn(LimitChange(clock.now(), GOOGLE, kind, before, after, REFUSED))
+        await worker.synchronize()
+        clock.advance(seconds=5)
+    log = await lanes.log("google", 100)
+    assert [entry.change.kind for entry in log] == [*reversed(LimitChangeKind)]
+    undone = await lanes.undo(log[0].id)
+    assert replace(undone.after, ignored=()) == before
     clock.advance(seconds=5)
-    undone = await lanes.undo(stored.id)
-    await worker.synchronize()
-    assert replace(worker.adopted[GOOGLE], ignored=()) == limit_change.before
-    # That too can be undone.
-    clock.advance(seconds=5)
-    again = next(found for found in await lanes.log("google", 10) if found.change == undone)
+    again = next(found for found in await lanes.log("google", 100) if found.change == undone)
     await lanes.undo(again.id)
     await worker.synchronize()
-    assert replace(worker.adopted[GOOGLE], ignored=()) == limit_change.after
+    assert replace(worker.adopted[GOOGLE], ignored=()) == after
 
 
 async def test_a_lane_is_pinned_and_released(database: Database) -> None:
@@ -390,10 +352,7 @@ async def test_refusals_of_one_senders_domain_stop_only_that_domains_mail(databa
         assert f"DKIM domain [{mine}]" in google.tally.refused[0][3]
         lanes = Lanes(context(flow.steps.database, flow.clock, SeededRandomness(1)), lane_limits=limits)
         entry, of_branch = await lanes.log("google", 10)
-        assert (entry.change.scope, entry.change.kind) == (
-            lane_scope_of_domain(mine, "google"),
-            LimitChangeKind.SLOW,
-        )
+        assert (entry.change.scope, entry.change.kind) == (lane_scope_of_domain(mine, "google"), LimitChangeKind.SLOW)
         assert of_branch.change.scope.branch == Branch(AccountId(flow.steps.sender.account_id), "gmail.com")
         assert sorted([row[3] for message_id in ids for row in await flow.recipients(message_id)]) == [0, 0, 1, 1]
         # Another sender's mail continues, over as many connections as before.

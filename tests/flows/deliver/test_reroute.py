@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from posthouse.flows.deliver.reroute import RerouteSettings
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.rules.ids import MESSAGE
 from posthouse.rules.ids import text as id_text
 from posthouse.rules.lane import LaneLimits, Limits
-from posthouse.rules.reroute import RerouteMode
 from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
@@ -92,34 +90,6 @@ async def test_the_first_reply_counts_whatever_came_after_it(flow: DeliveryFlow)
     assert (status, code) == ("bounced", 550)
     assert "(S3150)" in response
     assert attempts > 0, "no connection is an attempt like any other"
-
-
-async def test_a_refusal_after_the_recipient_was_named_is_final(flow: DeliveryFlow) -> None:
-    flow.receiver.blocked_at = "rcpt"
-    message_id = await refused(flow)
-    assert (await flow.recipients(message_id))[0][1:5] == ("bounced", "released", 1, 550)
-    commands = len(flow.receiver.commands)
-    flow.receiver.blocked.clear()
-    await pass_hours(flow, 5)
-    assert len(flow.receiver.commands) == commands
-    assert flow.receiver.accepted == []
-
-
-async def test_a_block_at_the_greeting_is_deferred_as_before(flow: DeliveryFlow) -> None:
-    flow.receiver.blocked_at = "connect"
-    message_id = await refused(flow)
-    assert (await flow.recipients(message_id))[0][1:5] == ("deferred", "reserved", 1, 550)
-    assert await flow.steps.fetch(ATTEMPTS) == [("deferred", "greeting", 550, None, "block:address")]
-    flow.receiver.blocked.clear()
-    await pass_hours(flow, 1.5)
-    assert await flow.statuses(message_id) == ["delivered"]
-
-
-async def test_switched_off_it_bounces_at_once(database_url: str) -> None:
-    async with open_delivery_flow(database_url, reroute=RerouteSettings(RerouteMode.OFF)) as flow:
-        flow.serve("outlook.com")
-        message_id = await refused(flow)
-        assert (await flow.recipients(message_id))[0][1:5] == ("bounced", "released", 1, 550)
 
 
 async def test_every_recipient_of_a_refused_message_is_held(flow: DeliveryFlow) -> None:

@@ -14,7 +14,6 @@ from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
 FAR = ("127.0.1.1", "127.0.2.1", "127.0.3.1")
-NEAR = ("127.0.1.1", "127.0.1.2")
 ATTEMPTS = "SELECT outcome, stage, source_ip FROM attempts WHERE message_id = $1 ORDER BY started_at, fence"
 REROUTES = "SELECT from_ip, to_ip FROM reroutes ORDER BY id"
 WAITS = """
@@ -73,34 +72,9 @@ async def test_a_refused_message_leaves_over_a_second_address_within_five_second
     assert await pool.results(ids) == ["queued"]
     await pool.advance(5)
     assert await pool.results(ids) == ["delivered"]
-    assert await pool.flow.steps.fetch(ATTEMPTS, ids[0]) == [
-        ("postponed", "mail", first),
-        ("delivered", "dot", second),
-    ]
+    assert await pool.flow.steps.fetch(ATTEMPTS, ids[0]) == [("postponed", "mail", first), ("delivered", "dot", second)]
     assert (await pool.flow.recipients(ids[0]))[0][3] == 1, "the refusal counted no attempt"
     assert await pool.flow.steps.fetch(REROUTES) == [(first, second)]
-
-
-async def test_an_address_of_the_same_network_reroutes_nothing(pool: PoolFlow) -> None:
-    first, _ = await pool.add(NEAR)
-    pool.flow.receiver.blocked = {first}
-    ids = await pool.send()
-    await pool.advance(60, step=5)
-    assert await pool.results(ids) == ["queued"]
-    assert await pool.flow.steps.fetch(REROUTES) == []
-
-
-async def test_no_more_than_a_twentieth_of_the_second_address_s_mail_is_rerouted(pool: PoolFlow) -> None:
-    first, second = await pool.add(FAR[:2], history=40)
-    pool.flow.receiver.blocked = {first}
-    ids = await pool.send(10)
-    assert await pool.flow.steps.fetch(REROUTES) == [(first, second)] * 2
-    await pool.advance(60, step=5)
-    assert await pool.results(ids) == ["delivered"] * 2 + ["queued"] * 8
-    assert len(pool.flow.receiver.accepted) == 2
-    pool.flow.receiver.blocked.clear()
-    await pool.advance(2 * 3600, step=600)
-    assert await pool.results(ids) == ["delivered"] * 10
 
 
 @pytest.mark.parametrize("tier", ["new", "watched"])
@@ -130,17 +104,6 @@ async def test_a_second_address_that_is_blocked_too_ends_it_for_a_day(pool: Pool
     await pool.advance(4.2 * 3600, step=900)
     assert await pool.results(ids) == ["bounced"]
     assert len(await pool.flow.steps.fetch(REROUTES)) == 1
-
-
-async def test_all_addresses_blocked_the_mail_waits_and_bounces_after_four_hours(pool: PoolFlow) -> None:
-    await pool.add(FAR)
-    pool.flow.receiver.blocked = set(FAR)
-    ids = await pool.send(5)
-    await pool.advance(30)
-    assert await pool.results(ids) == ["queued"] * 5
-    await pool.advance(4.2 * 3600, step=900)
-    assert await pool.results(ids) == ["bounced"] * 5
-    assert pool.flow.receiver.accepted == []
 
 
 async def test_what_the_second_address_s_server_refuses_at_rcpt_is_never_sent_again(pool: PoolFlow) -> None:

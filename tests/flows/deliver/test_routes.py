@@ -36,11 +36,6 @@ async def sources(flow: DeliveryFlow) -> list[str | None]:
     return [source for (source,) in await flow.steps.fetch("SELECT source_ip FROM attempts ORDER BY started_at")]
 
 
-async def test_without_addresses_mail_leaves_as_before(flow: DeliveryFlow) -> None:
-    assert await sent(flow) == ("127.0.0.1", "out.posthouse.test")
-    assert await sources(flow) == [None]
-
-
 async def test_mail_leaves_from_an_address_of_its_pool_as_the_attempt_says(
     flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:

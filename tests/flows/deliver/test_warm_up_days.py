@@ -9,7 +9,7 @@ STEP = timedelta(minutes=15)
 
 
 async def test_no_hour_or_day_is_above_its_quota_and_the_overflow_takes_the_rest_immediately(database_url: str) -> None:
-    run = await run_warm_up(database_url, 1, days=5, messages_a_day=60, step=STEP)
+    run = await run_warm_up(database_url, 1, days=3, messages_a_day=60, step=STEP)
     assert (run.days_over, run.hours_over, run.lost, run.open_at_end) == (0, 0, 0, 0)
     assert run.longest_wait <= STEP
     used = list(run.days(NEW).values())

@@ -105,32 +105,26 @@ async def test_an_address_complains_once_however_many_messages_it_got(flow: Repu
     assert await flow.figures() == (212, 1, 1)
 
 
-async def test_the_owner_reads_of_a_warning_and_a_suspension_in_the_audit_log(flow: ReputationFlow) -> None:
-    delivered = await flow.send(1_000)
-    await flow.come_back(complaint(), *delivered[:3])
-    assert await flow.run() == ReputationRun(checked=1, warned=1)
-    await flow.come_back(complaint(), *delivered[3:10])
-    assert await flow.run() == ReputationRun(checked=1, suspended=1)
-    query = "SELECT action, actor, detail->>'reason' FROM audit_log WHERE actor = 'posthouse' ORDER BY at"
-    warned, suspended = await flow.steps.fetch(query)
-    assert (warned[:2], suspended[:2]) == (("account.warned", "posthouse"), ("account.suspended", "posthouse"))
-    assert "0.30 % were complained about" in warned[2]
-    assert "1.00 % were complained about" in suspended[2]
-
-
-async def test_an_account_that_is_warned_about_or_suspended_is_watched(flow: ReputationFlow) -> None:
+async def test_a_warning_and_a_suspension_are_in_the_owners_audit_log_and_the_account_is_watched(
+    flow: ReputationFlow,
+) -> None:
     tiers = "SELECT tier FROM accounts"
     delivered = await flow.send(1_000)
     await flow.steps.fetch("UPDATE accounts SET tier = 'good'")
     assert await flow.run() == ReputationRun()
     assert await flow.steps.fetch(tiers) == [("good",)]
     await flow.come_back(complaint(), *delivered[:3])
-    assert (await flow.run()).warned == 1
+    assert await flow.run() == ReputationRun(checked=1, warned=1)
     assert await flow.steps.fetch(tiers) == [("watched",)]
     await flow.steps.fetch("UPDATE accounts SET tier = 'good'")
     await flow.come_back(complaint(), *delivered[3:10])
-    assert (await flow.run()).suspended == 1
+    assert await flow.run() == ReputationRun(checked=1, suspended=1)
     assert await flow.steps.fetch(tiers) == [("watched",)]
+    query = "SELECT action, actor, detail->>'reason' FROM audit_log WHERE actor = 'posthouse' ORDER BY at"
+    warned, suspended = await flow.steps.fetch(query)
+    assert (warned[:2], suspended[:2]) == (("account.warned", "posthouse"), ("account.suspended", "posthouse"))
+    assert "0.30 % were complained about" in warned[2]
+    assert "1.00 % were complained about" in suspended[2]
 
 
 async def test_only_what_a_server_said_counts(flow: ReputationFlow) -> None:

@@ -1,7 +1,6 @@
 """Administration against a real database: what an operator does, and is refused."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,12 +16,6 @@ from posthouse.store import audit_log
 from posthouse.store.postgres import Database
 from tests.flows.account_flows import DAY, NOON, AccountFlows, assert_refused, open_account_flows
 from tests.support.context import PEPPERS
-
-
-@pytest.fixture
-async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as opened:
-        yield opened
 
 
 async def test_a_new_account_comes_with_a_working_default_credential(flows: AccountFlows) -> None:

@@ -18,8 +18,8 @@ from posthouse.rules.audit.promises import AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId
 from posthouse.store.endpoints import secret_purpose
 from posthouse.store.seal import Sealer
-from tests.support.context import context
-from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
+from tests.flows.audit import audit_of
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.kept_databases import Databases, kept_rows
 from tests.support.smtp_conversation import Delivered
 
@@ -82,14 +82,9 @@ async def open_audited(database_url: str) -> AsyncIterator[Audited]:
             account_id,
             sealed,
         )
-        audit = Audit(
-            context(
-                delivery_flow.steps.database, delivery_flow.clock, sealer=sealer, return_path=[IDENTITY.return_path_key]
-            ),
-            return_path_domain=IDENTITY.return_path_domain,
-            simulator_domain="simulator.invalid",
+        yield Audited(
+            delivery_flow, audit_of(delivery_flow, sealer), [ids.text(ids.MESSAGE, sent_id) for sent_id in sent]
         )
-        yield Audited(delivery_flow, audit, [ids.text(ids.MESSAGE, sent_id) for sent_id in sent])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -147,117 +142,77 @@ async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(ow
     assert (await own_audited.audit(receiver=own_audited.arrivals)).findings == []
 
 
+LOST, DUPLICATED, UNEXPECTED = FaultKind.LOST, FaultKind.DUPLICATED, FaultKind.UNEXPECTED
 DELIVERED = "(SELECT message_id FROM recipients WHERE email = 'ada@example.org')"
 CANCELLED = (
     "UPDATE recipients SET status = 'cancelled', billing_status = 'released', delivered_at = NULL, cancelled_at = now()"
 )
 PLANTED = {
-    "a deleted schedule row": ("DELETE FROM delivery_schedule", 1, FaultKind.LOST),
+    "a deleted schedule row": ("DELETE FROM delivery_schedule", 1, LOST),
     "a schedule row of one who is final": (
-        (
-            "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)"
-            " SELECT account_id, message_id, position, 'example.org', now() FROM recipients"
-            " WHERE email = 'ada@example.org'"
-        ),
-        1,
-        FaultKind.UNEXPECTED,
+        """INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)
+           SELECT account_id, message_id, position, 'example.org', now() FROM recipients
+           WHERE email = 'ada@example.org'""",
+        1, UNEXPECTED,
     ),
-    "a deleted recipient": ("DELETE FROM recipients WHERE email = 'cy@example.org'", 1, FaultKind.LOST),
-    "a body gone too soon": ("DELETE FROM bodies", 1, FaultKind.LOST),
+    "a deleted recipient": ("DELETE FROM recipients WHERE email = 'cy@example.org'", 1, LOST),
+    "a body gone too soon": ("DELETE FROM bodies", 1, LOST),
     "a message that says something else than its recipients": (
-        "UPDATE messages SET status = 'failed' WHERE status = 'delivered'",
-        1,
-        FaultKind.UNEXPECTED,
+        "UPDATE messages SET status = 'failed' WHERE status = 'delivered'", 1, UNEXPECTED,
     ),
     "a key without its message": (
         f"UPDATE idempotency SET message_id = '01890000-0000-7000-8000-000000000000' WHERE message_id = {DELIVERED}",
-        2,
-        FaultKind.LOST,
+        2, LOST,
     ),
-    "a delivery that no attempt made": (
-        f"DELETE FROM attempts WHERE message_id = {DELIVERED}",
-        3,
-        FaultKind.UNEXPECTED,
-    ),
+    "a delivery that no attempt made": (f"DELETE FROM attempts WHERE message_id = {DELIVERED}", 3, UNEXPECTED),
     "a delivery that no server confirmed": (
-        f"UPDATE attempts SET code = NULL WHERE message_id = {DELIVERED}",
-        3,
-        FaultKind.UNEXPECTED,
+        f"UPDATE attempts SET code = NULL WHERE message_id = {DELIVERED}", 3, UNEXPECTED,
     ),
-    "a bounce that was not permanent": (
-        "UPDATE attempts SET code = 450 WHERE outcome = 'bounced'",
-        3,
-        FaultKind.UNEXPECTED,
-    ),
+    "a bounce that was not permanent": ("UPDATE attempts SET code = 450 WHERE outcome = 'bounced'", 3, UNEXPECTED),
     "a try before its time": (
-        "UPDATE messages SET send_at = created_at + interval '1 hour' WHERE status = 'delivered'",
-        3,
-        FaultKind.UNEXPECTED,
+        "UPDATE messages SET send_at = created_at + interval '1 hour' WHERE status = 'delivered'", 3, UNEXPECTED,
     ),
-    "a cancelled recipient who was tried": (f"{CANCELLED} WHERE email = 'ada@example.org'", 3, FaultKind.UNEXPECTED),
-    "an event of one who was cancelled": (f"{CANCELLED} WHERE email = 'ada@example.org'", 6, FaultKind.UNEXPECTED),
+    "a cancelled recipient who was tried": (f"{CANCELLED} WHERE email = 'ada@example.org'", 3, UNEXPECTED),
+    "an event of one who was cancelled": (f"{CANCELLED} WHERE email = 'ada@example.org'", 6, UNEXPECTED),
     "a repeated send": (
-        (
-            "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at,"
-            " finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage, code, response FROM attempts"
-            " WHERE outcome = 'delivered'"
-        ),
-        4,
-        FaultKind.DUPLICATED,
+        """INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at,
+           finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage, code, response FROM attempts
+           WHERE outcome = 'delivered'""",
+        4, DUPLICATED,
     ),
     "a release of one who was delivered to": (
-        "UPDATE ledger SET kind = 'release' WHERE kind = 'settle'",
-        5,
-        FaultKind.UNEXPECTED,
+        "UPDATE ledger SET kind = 'release' WHERE kind = 'settle'", 5, UNEXPECTED,
     ),
-    "a close that is missing": ("DELETE FROM ledger WHERE kind = 'release'", 5, FaultKind.UNEXPECTED),
-    "credits from nowhere": ("UPDATE accounts SET available = available + 1", 5, FaultKind.UNEXPECTED),
-    "an event that was never made": ("DELETE FROM events WHERE type = 'email.bounced'", 6, FaultKind.LOST),
-    "an event of another kind": (
-        "UPDATE events SET type = 'email.failed' WHERE type = 'email.bounced'",
-        6,
-        FaultKind.UNEXPECTED,
-    ),
+    "a close that is missing": ("DELETE FROM ledger WHERE kind = 'release'", 5, UNEXPECTED),
+    "credits from nowhere": ("UPDATE accounts SET available = available + 1", 5, UNEXPECTED),
+    "an event that was never made": ("DELETE FROM events WHERE type = 'email.bounced'", 6, LOST),
+    "an event of another kind": ("UPDATE events SET type = 'email.failed' WHERE type = 'email.bounced'", 6, UNEXPECTED),
     "an event that was made twice": (
-        (
-            "INSERT INTO events SELECT account_id, overlay(id::text placing 'ffffffffffff' from 25)::uuid, message_id,"
-            " position, type, created_at, body FROM events WHERE type = 'email.bounced'"
-        ),
-        6,
-        FaultKind.DUPLICATED,
+        """INSERT INTO events SELECT account_id, overlay(id::text placing 'ffffffffffff' from 25)::uuid, message_id,
+           position, type, created_at, body FROM events WHERE type = 'email.bounced'""",
+        6, DUPLICATED,
     ),
     "an event for one who is not final": (
-        (
-            "INSERT INTO events SELECT e.account_id, overlay(e.id::text placing 'ffffffffffff' from 25)::uuid,"
-            " r.message_id, r.position, e.type, e.created_at, e.body FROM events e, recipients r"
-            " WHERE e.type = 'email.bounced' AND r.status = 'deferred'"
-        ),
-        6,
-        FaultKind.UNEXPECTED,
+        """INSERT INTO events SELECT e.account_id, overlay(e.id::text placing 'ffffffffffff' from 25)::uuid,
+           r.message_id, r.position, e.type, e.created_at, e.body FROM events e, recipients r
+           WHERE e.type = 'email.bounced' AND r.status = 'deferred'""",
+        6, UNEXPECTED,
     ),
     "a webhook delivery that nothing will send": (
-        (
-            "INSERT INTO webhook_deliveries (account_id, id, event_id, endpoint_id, type, message_id, position, url,"
-            " max_attempts, created_at, next_attempt_at) SELECT account_id, id, id, account_id, type, message_id,"
-            " position, 'https://x', 7, now(), now() FROM events"
-        ),
-        7,
-        FaultKind.LOST,
+        """INSERT INTO webhook_deliveries (account_id, id, event_id, endpoint_id, type, message_id, position, url,
+           max_attempts, created_at, next_attempt_at) SELECT account_id, id, id, account_id, type, message_id,
+           position, 'https://x', 7, now(), now() FROM events""",
+        7, LOST,
     ),
     "a message of a credential that the account doesn't have": (
-        "UPDATE messages SET credential_id = account_id",
-        10,
-        FaultKind.UNEXPECTED,
+        "UPDATE messages SET credential_id = account_id", 10, UNEXPECTED,
     ),
     "a try after the address was suppressed": (
-        (
-            "INSERT INTO suppressions (account_id, email, reason, at)"
-            " SELECT account_id, 'ada@example.org', 'complaint', created_at - interval '1 hour' FROM messages LIMIT 1"
-        ),
-        12,
-        FaultKind.UNEXPECTED,
+        """INSERT INTO suppressions (account_id, email, reason, at)
+           SELECT account_id, 'ada@example.org', 'complaint', created_at - interval '1 hour' FROM messages LIMIT 1""",
+        12, UNEXPECTED,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("breach", PLANTED)
@@ -291,19 +246,15 @@ def _rewritten(old: bytes, new: bytes) -> Callable[[list[dict[str, Any]]], list[
 
 
 HEARD = {
-    "a message that never arrived": (_without_one, 3, FaultKind.LOST),
-    "a message that arrived twice": (_with_one_twice, 4, FaultKind.DUPLICATED),
-    "a message to another recipient": (_changed(recipient="eve@example.org"), 3, FaultKind.UNEXPECTED),
-    "a message without a sender of ours": (
-        _changed(sender="bounces+x@bounces.posthouse.test"),
-        11,
-        FaultKind.UNEXPECTED,
-    ),
-    "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, FaultKind.UNEXPECTED),
-    "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, FaultKind.UNEXPECTED),
-    "a NUL": (_rewritten(b"Good morning.", b"Good\0morning."), 9, FaultKind.UNEXPECTED),
-    "a line that is too long": (_rewritten(b"Good morning.", b"x" * 999), 9, FaultKind.UNEXPECTED),
-    "other bytes than were stored": (_rewritten(b"Good morning.", b"Good evening."), 9, FaultKind.UNEXPECTED),
+    "a message that never arrived": (_without_one, 3, LOST),
+    "a message that arrived twice": (_with_one_twice, 4, DUPLICATED),
+    "a message to another recipient": (_changed(recipient="eve@example.org"), 3, UNEXPECTED),
+    "a message without a sender of ours": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, UNEXPECTED),
+    "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, UNEXPECTED),
+    "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, UNEXPECTED),
+    "a NUL": (_rewritten(b"Good morning.", b"Good\0morning."), 9, UNEXPECTED),
+    "a line that is too long": (_rewritten(b"Good morning.", b"x" * 999), 9, UNEXPECTED),
+    "other bytes than were stored": (_rewritten(b"Good morning.", b"Good evening."), 9, UNEXPECTED),
 }
 
 

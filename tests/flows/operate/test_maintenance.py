@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from posthouse.flows.operate.maintenance import DAYS_DROPPED_BATCH_MAX, KEYS_A_BATCH, Maintenance, Retention
 from posthouse.rules import domain, limits
-from posthouse.rules.ids import AccountId, lowest_id
+from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Refusal
 from posthouse.store import endpoints, logins, partitions
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
@@ -136,42 +136,24 @@ async def test_partitions_are_made_ahead_and_only_once(
     assert wanted <= await attached(database)
 
 
-async def test_two_processes_at_once_make_each_partition_once(
-    database_url: str, clock: SettableClock, nameserver: Nameserver
-) -> None:
-    clock.advance(days=100)
-    async with (
-        open_database(database_url, timeout_factor=PATIENCE) as first,
-        open_database(database_url, timeout_factor=PATIENCE) as second,
-    ):
-        databases = first, second
-        made = await asyncio.gather(
-            *(maintenance_on(database, clock, nameserver).make_partitions() for database in databases for _ in range(2))
-        )
-        again = await maintenance_on(databases[0], clock, nameserver).make_partitions()
-    assert sum(made) + again == DAYS_MADE * TABLES
-
-
-async def test_two_processes_at_once_drop_each_partition_once(
+async def test_two_processes_at_once_make_and_drop_each_partition_once(
     database_url: str, clock: SettableClock, nameserver: Nameserver
 ) -> None:
     async with (
         open_database(database_url, timeout_factor=PATIENCE) as first,
         open_database(database_url, timeout_factor=PATIENCE) as second,
     ):
-        databases = first, second
-        before = await attached(databases[0])
+        processes = [maintenance_on(database, clock, nameserver) for database in (first, second) for _ in range(2)]
+        before = await attached(first)
         clock.advance(days=100)
-        dropped = await asyncio.gather(
-            *(
-                maintenance_on(database, clock, nameserver).drop_partitions(days_max=None)
-                for database in databases
-                for _ in range(2)
-            )
-        )
-        rest = await maintenance_on(databases[1], clock, nameserver).drop_partitions(days_max=None)
-        assert sum(dropped) + rest == len(before)
-        assert await attached(databases[0]) == set()
+        made = await asyncio.gather(*(process.make_partitions() for process in processes))
+        assert sum(made) + await processes[0].make_partitions() == DAYS_MADE * TABLES
+        there = await attached(first)
+        assert len(there) == len(before) + DAYS_MADE * TABLES
+        clock.advance(days=100)
+        dropped = await asyncio.gather(*(process.drop_partitions(days_max=None) for process in processes))
+        assert sum(dropped) + await processes[-1].drop_partitions(days_max=None) == len(there)
+        assert await attached(first) == set()
 
 
 async def test_bodies_go_before_their_messages_and_the_sums_stay(
@@ -221,85 +203,6 @@ async def test_webhook_logs_go_after_a_week_and_events_stay_while_replays_need_t
     assert gone == {"webhook_deliveries": 8, "events": MESSAGES_DAYS + 1, "messages": MESSAGES_DAYS + 1}
     assert Retention(2, 1, 9).days("events") == Retention(9, 1, 2).days("events") == 9
     assert [Retention(30, 3, 7).days(table) for table in ("messages", "bodies", "webhook_deliveries")] == [30, 3, 7]
-
-
-async def test_a_webhook_delivery_that_is_pending_keeps_its_log_and_its_event(
-    database: Database, maintenance: Maintenance, clock: SettableClock
-) -> None:
-    first_day = clock.now().date()
-    start, _ = partitions.bounds(first_day)
-    account_id, other_id, needed, other = uuid4(), uuid4(), lowest_id(start), lowest_id(start + timedelta(hours=1))
-    async with database.transaction() as tx:
-        await tx.execute(
-            "INSERT INTO webhook_schedule (account_id, id, event_id, endpoint_id, next_at, due_at, max_attempts)"
-            " VALUES ($1, $2, $2, $1, $3, $3, 7)",
-            account_id, needed, clock.now(),
-        )  # fmt: skip
-        for owner, row_id in ((account_id, needed), (other_id, other)):
-            await tx.execute(
-                "INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, '')",
-                owner, row_id, clock.now(),
-            )  # fmt: skip
-            await tx.execute(
-                "INSERT INTO webhook_deliveries (account_id, id, event_id, endpoint_id, type, url, max_attempts,"
-                " created_at, next_attempt_at) VALUES ($1, $2, $2, $1, 'webhook.test', '', 7, $3, $3)",
-                owner, row_id, clock.now(),
-            )  # fmt: skip
-    clock.advance(days=100)
-    await maintenance.drop_partitions(days_max=None)
-    assert await attached(database) == {
-        Partition(first_day, "events", is_reduced=True),
-        Partition(first_day, "webhook_deliveries", is_reduced=True),
-    }
-    for table in ("events", "webhook_deliveries"):
-        async with database.connection() as connection:
-            assert [tuple(row) for row in await connection.fetch(f"SELECT account_id, id FROM {table}")] == [
-                (account_id, needed)
-            ]
-    async with database.transaction() as tx:
-        await tx.execute("DELETE FROM webhook_schedule")
-    await maintenance.drop_partitions(days_max=None)
-    assert await attached(database) == set()
-
-
-async def test_open_mail_keeps_its_own_rows_and_no_others(
-    database: Database,
-    maintenance: Maintenance,
-    clock: SettableClock,
-    accept_flow: AcceptFlow,
-    sender: Sender,
-    operator: Operator,
-    database_url: str,
-) -> None:
-    neighbour = await new_sender(operator, "neighbour", credits=1_000)
-    await accept_flow.control_cache.forget_changes()
-    day = clock.now().date()
-    held = await accept_flow.accept(sender, "held", sender.draft(3))
-    for number, account in enumerate((sender, neighbour, neighbour)):
-        await finish(database, (await accept_flow.accept(account, f"done {number}", account.draft(2))).message_id)
-    clock.advance(days=1)
-    await finish(database, (await accept_flow.accept(neighbour, "later")).message_id)
-    clock.advance(days=100)
-    await maintenance.make_partitions()
-    await maintenance.drop_partitions(days_max=None)
-    left = {partition for partition in await attached(database) if partition.day < clock.now().date() - timedelta(5)}
-    tables = set(partitions.TABLES) - {"events", "endpoint_events", "webhook_deliveries"}
-    assert left == {Partition(day, table, is_reduced=True) for table in tables}
-    for table in ("messages", "recipients", "bodies", "ledger"):
-        async with database.connection() as connection:
-            rows = await connection.fetch(f"SELECT {partitions.key_of(table)} FROM {table}")
-        assert {row[0] for row in rows} == {held.message_id}
-    async with database.connection() as connection:
-        await connection.execute("DELETE FROM idempotency WHERE message_id <> $1", held.message_id)
-    assert await database_faults(database_url) == {}
-    await finish(database, held.message_id)
-    await maintenance.drop_partitions(days_max=None)
-    assert await count(database, "SELECT count(*) FROM messages") == 0
-    async with database.connection() as connection:
-        sums = await connection.fetch(
-            "SELECT account_id, sum(reserved), sum(settled), count(*) FROM ledger_days GROUP BY 1"
-        )
-    assert {tuple(row) for row in sums} == {(sender.account_id, 5, 5, 1), (neighbour.account_id, 5, 5, 2)}
 
 
 async def test_an_interrupted_detach_is_finished_by_the_next_run(

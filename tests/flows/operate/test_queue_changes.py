@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges, QueueSelection
 from posthouse.randomness import SeededRandomness
@@ -18,11 +17,10 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.queue_change import CANCELLED, QueueChange
 from posthouse.rules.refusal import Refusal
 from posthouse.store import queue_changes as store
-from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
+from tests.flows.audit import audit_findings, audit_of
 from tests.support.context import context
-from tests.support.delivery_flow import IDENTITY, DeliveryFlow, PausingCarrier, open_delivery_flow
-from tests.support.service import service_settings
+from tests.support.delivery_flow import DeliveryFlow, PausingCarrier, open_delivery_flow
 
 OLD: Final = timedelta(hours=1)
 
@@ -53,20 +51,8 @@ class Desk:
         return await self.steps.fetch(statement, *arguments)
 
     async def assert_audit_clean(self) -> None:
-        settings = service_settings(self.steps.url)
-        audit = Audit(
-            context(
-                self.steps.database,
-                self.flow.clock,
-                sealer=Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active),
-                return_path=[IDENTITY.return_path_key],
-            ),
-            return_path_domain=IDENTITY.return_path_domain,
-            simulator_domain="simulator.invalid",
-        )
-        tally = await audit.audit(OutsideLogs(), lambda _: None)
-        assert [(row.promise, row.what) for row in tally.findings] == []
-        assert not (await audit.verify_ledger()).is_broken
+        assert await audit_findings(self.flow) == []
+        assert not (await audit_of(self.flow).verify_ledger()).is_broken
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from posthouse.compose.database import learn_time
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.flows.operate.queue_changes import Chosen, QueueChanges
 from posthouse.flows.operate.restore import RestoreCheck, Restores
-from posthouse.mail.envelope import MailReference, parse_return_path, return_path
 from posthouse.randomness import SeededRandomness
 from posthouse.rules import ids
 from posthouse.rules.queue_change import QueueChange
@@ -24,7 +23,7 @@ from posthouse.store import restore
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.wire.dns import Resolver
 from tests.support.context import context
-from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
 ANOTHER = "UPDATE restore_state SET trusted = '1/00000001', doubted = NULL RETURNING 1"
 EARLIER = "UPDATE service_clock SET service_time = service_time - interval '1 minute' RETURNING 1"
@@ -233,15 +232,3 @@ async def test_the_time_held_does_not_count_towards_the_lifetime(site: Site) -> 
     await site.flow.delivery.renew()
     await site.flow.run_due()
     assert await site.flow.message(message) == ("delivered", "settled")
-
-
-async def test_a_return_path_of_lost_mail_names_no_other_mail(site: Site) -> None:
-    """Ids are drawn at random after their millisecond, so those before a restore are not given again."""
-    account_id = site.flow.steps.sender.account_id
-    lost = ids.new_message_id(site.flow.clock.now(), bytes(range(10)))
-    kept = await site.flow.steps.accept(["a@example.org"])
-    address = return_path(MailReference.of(account_id, lost, 0), "bounces.example", IDENTITY.return_path_key)
-    found = parse_return_path(address, "bounces.example", [IDENTITY.return_path_key])
-    assert found is not None
-    assert found.message_id == lost != kept
-    assert await site.sql("SELECT count(*) FROM messages WHERE id = $1", lost) == [(0,)]

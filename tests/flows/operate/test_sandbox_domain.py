@@ -1,9 +1,5 @@
 """The sandbox domain: shared with new accounts, for mail to its own members and the simulator."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.operate.sandbox_domain import SandboxDomain
 from posthouse.mail.address import parse_mailbox
@@ -12,18 +8,11 @@ from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import Database
-from tests.flows.account_flows import AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import AccountFlows, assert_refused
 from tests.support.context import context
 
 NAME = "sandbox.example.org"
 SIMULATOR = "simulator.invalid"
-
-
-@pytest.fixture
-async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as opened:
-        yield opened
 
 
 def sandbox(flows: AccountFlows, name: str = NAME, account: str = "Operations") -> SandboxDomain:

@@ -1,6 +1,6 @@
 """Sending addresses and pools, as an operator manages them."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,15 +11,8 @@ from posthouse.rules.refusal import Code
 from posthouse.rules.route import Tier
 from posthouse.store import reputation
 from posthouse.store import sending_addresses as store
-from posthouse.store.postgres import Database
-from tests.flows.account_flows import AccountFlows, assert_refused, open_account_flows
+from tests.flows.account_flows import AccountFlows, assert_refused
 from tests.support.context import context
-
-
-@pytest.fixture
-async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -53,10 +46,7 @@ async def test_an_added_address_moves_to_another_name_and_pool(addresses: Sendin
     assert await listed(addresses) == [("127.0.0.7", "new7.example.com", "own", "active")]
     assert [
         (row.pool.name, row.pool.overflow, row.addresses, row.accounts) for row in await addresses.list_pools()
-    ] == [
-        ("default", None, 0, 0),
-        ("own", "default", 1, 0),
-    ]
+    ] == [("default", None, 0, 0), ("own", "default", 1, 0)]
 
 
 async def test_what_can_not_be_is_refused_with_what_to_do(addresses: SendingAddresses) -> None:

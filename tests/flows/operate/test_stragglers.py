@@ -12,7 +12,6 @@ import pytest_asyncio
 from posthouse.flows.account.message_changes import MessageChanges
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
-from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.flows.operate.maintenance import Maintenance, Retention
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.shared.account_limits import Defaults
@@ -21,11 +20,11 @@ from posthouse.rules.audit.promises import FaultKind
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
-from posthouse.store.seal import Sealer
+from tests.flows.audit import tally_of
 from tests.support.accept_flow import RATE, Sender
 from tests.support.context import context
 from tests.support.database_checks import database_faults
-from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.maintenance import new_maintenance
 from tests.support.webhook_flow import WebhookFlow, open_webhook_flow
 
@@ -61,18 +60,7 @@ class Scene:
         return number
 
     async def audit_faults(self) -> list[FaultKind]:
-        steps = self.delivery_flow.steps
-        audit = Audit(
-            context(
-                steps.database,
-                steps.clock,
-                sealer=Sealer({"1": bytes(32)}, "1"),
-                return_path=[IDENTITY.return_path_key],
-            ),
-            return_path_domain=IDENTITY.return_path_domain,
-            simulator_domain="simulator.invalid",
-        )
-        return [finding.fault for finding in (await audit.audit(OutsideLogs(), lambda _: None)).findings]
+        return [finding.fault for finding in (await tally_of(self.delivery_flow)).findings]
 
 
 @pytest_asyncio.fixture

@@ -198,10 +198,7 @@ async def test_reasons_are_counted_by_provider_and_code(counting: Counting) -> N
     await counting.send(BOUNCED, mx_host=None, remote_ip=None, code=None, response="the domain does not exist")
     await counting.send(DELIVERED, **google)
     await counting.count()
-    counted = {
-        ("google", "bounced", "5.1.1", "unknown_address"): 2,
-        ("none", "bounced", "", "unknown_domain"): 1,
-    }
+    counted = {("google", "bounced", "5.1.1", "unknown_address"): 2, ("none", "bounced", "", "unknown_domain"): 1}
     assert await counting.reasons() == counted
     await counting.count()
     assert await counting.reasons() == counted

@@ -58,9 +58,7 @@ class EndpointFlow:
 
     def with_tickets(self, tickets: Tickets | None, clock: Clock | None = None) -> Endpoints:
         return Endpoints(
-            context(self.steps.database, clock or self.steps.clock, sealer=SEALER),
-            tickets=tickets,
-            check=judged,
+            context(self.steps.database, clock or self.steps.clock, sealer=SEALER), tickets=tickets, check=judged
         )
 
     def opened(self, sealed: bytes) -> str:
@@ -118,11 +116,9 @@ async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(flow: 
     assert refusal.code is Code.INVALID_REQUEST
 
 
-async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(
-    flow: EndpointFlow, webhook_steps: WebhookSteps
-) -> None:
+async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
     now = flow.steps.clock.now()
-    await webhook_steps.save()
+    await webhooks.save()
     ping = await flow.endpoints.ping(flow.account_id)
     assert await flow.call_of(ping.id) == (now + LEASE, 0, 1)
     replay = await flow.endpoints.replay(flow.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id), of_webhook=True)
@@ -132,31 +128,31 @@ async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(
         ping.id,
         replay.id,
     }
-    assert await webhook_steps.lease() == []
-    claimed = await webhook_steps.claim([ticket for ticket in published if isinstance(ticket, WebhookTicket)])
+    assert await webhooks.lease() == []
+    claimed = await webhooks.claim([ticket for ticket in published if isinstance(ticket, WebhookTicket)])
     assert {webhook.id for webhook in claimed} == {ping.id, replay.id}
     assert {webhook.event_id for webhook in claimed} == {ping.event_id}
     assert len({webhook.body for webhook in claimed}) == 1
 
 
-async def test_without_a_stream_it_is_due_at_once(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
+async def test_without_a_stream_it_is_due_at_once(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     ping = await flow.with_tickets(None).ping(flow.account_id)
     assert (await flow.call_of(ping.id))[0] == flow.steps.clock.now()
-    assert [ticket.webhook_delivery_id for ticket in await webhook_steps.lease()] == [ping.id]
+    assert [ticket.webhook_delivery_id for ticket in await webhooks.lease()] == [ping.id]
 
 
-async def test_a_refusal_publishes_nothing(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
+async def test_a_refusal_publishes_nothing(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
     ping = flow.endpoints.ping
     assert (await flow.refusal_of(ping(flow.account_id))).code is Code.NOT_FOUND
-    await webhook_steps.save(enabled=False)
+    await webhooks.save(enabled=False)
     assert (await flow.refusal_of(ping(flow.account_id))).code is Code.CONFLICT
     assert await flow.published() == []
     assert await flow.steps.value("SELECT count(*) FROM events") == 0
 
 
-async def test_the_next_ping_may_be_sent_when_the_refusal_says(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
+async def test_the_next_ping_may_be_sent_when_the_refusal_says(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     await flow.endpoints.ping(flow.account_id)
     flow.steps.clock.advance(seconds=0.5)
     refusal = await flow.refusal_of(flow.endpoints.ping(flow.account_id))
@@ -169,9 +165,9 @@ async def test_the_next_ping_may_be_sent_when_the_refusal_says(flow: EndpointFlo
     assert len(await flow.published()) == 2
 
 
-async def test_a_delivery_without_its_event_is_not_replayed(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
-    (ticket,) = await webhook_steps.add_events(DELIVERED)
+async def test_a_delivery_without_its_event_is_not_replayed(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
+    (ticket,) = await webhooks.add_events(DELIVERED)
     await flow.steps.fetch("DELETE FROM events")
     given = ids.text(ids.WEBHOOK_DELIVERY, ticket.webhook_delivery_id)
     refusal = await flow.refusal_of(flow.endpoints.replay(flow.account_id, given, of_webhook=True))
@@ -216,8 +212,8 @@ async def remaining(flow: EndpointFlow) -> tuple[int, int]:
     return calls, await flow.steps.value("SELECT count(*) FROM webhook_deliveries")
 
 
-async def test_a_log_of_several_parts_is_deleted_whole(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
+async def test_a_log_of_several_parts_is_deleted_whole(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     await logged(flow, CHANGED_BATCH_MAX + 1)
     await flow.endpoints.delete(flow.account_id, ADA)
     assert await remaining(flow) == (0, 0)
@@ -225,9 +221,9 @@ async def test_a_log_of_several_parts_is_deleted_whole(flow: EndpointFlow, webho
 
 
 async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(
-    flow: EndpointFlow, webhook_steps: WebhookSteps
+    flow: EndpointFlow, webhooks: WebhookSteps
 ) -> None:
-    await webhook_steps.save()
+    await webhooks.save()
     await logged(flow, CHANGED_BATCH_MAX + 1)
     hurried = flow.with_tickets(None, ImpatientClock(flow.steps.clock.now()))
     refusal = await flow.refusal_of(hurried.delete(flow.account_id, ADA))
@@ -241,16 +237,16 @@ async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(
     assert await flow.endpoints.webhook(flow.account_id) is None
 
 
-async def test_disabling_cancels_several_parts(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.save()
+async def test_disabling_cancels_several_parts(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+    await webhooks.save()
     await logged(flow, CHANGED_BATCH_MAX + 1)
     await flow.endpoints.save_webhook(flow.account_id, URL, [], ADA, enabled=False)
     assert await remaining(flow) == (0, CHANGED_BATCH_MAX + 1)
     assert await flow.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 
 
-async def test_an_event_is_shown_when_it_has_settled(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
-    await webhook_steps.add_events(DELIVERED)
+async def test_an_event_is_shown_when_it_has_settled(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+    await webhooks.add_events(DELIVERED)
     page = await flow.feed.page(flow.account_id, 10)
     assert (page.items, page.next_cursor, page.has_more) == ([], None, False)
     flow.steps.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
@@ -259,11 +255,9 @@ async def test_an_event_is_shown_when_it_has_settled(flow: EndpointFlow, webhook
     assert (page.next_cursor, page.has_more) == (ids.text(ids.EVENT, shown.id), False)
 
 
-async def test_the_events_of_a_message_are_paged_like_all_others(
-    flow: EndpointFlow, webhook_steps: WebhookSteps
-) -> None:
-    await webhook_steps.add_events(DELIVERED)
-    claimed = await webhook_steps.outcomes(DELIVERED, BOUNCED, DELIVERED)
+async def test_the_events_of_a_message_are_paged_like_all_others(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+    await webhooks.add_events(DELIVERED)
+    claimed = await webhooks.outcomes(DELIVERED, BOUNCED, DELIVERED)
     await flow.steps.record(*claimed)
     flow.steps.clock.advance(minutes=1)
     message_id = ids.text(ids.MESSAGE, claimed[0].message_id)

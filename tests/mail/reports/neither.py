@@ -4,15 +4,7 @@
 
 from typing import Final
 
-from posthouse.mail.report import (
-    AUTOMATIC_REPLY,
-    CHALLENGE,
-    DELAYED,
-    DELIVERED,
-    LIST_MAIL,
-    NOT_UNDERSTOOD,
-    SEEN,
-)
+from posthouse.mail.report import AUTOMATIC_REPLY, CHALLENGE, DELAYED, DELIVERED, LIST_MAIL, NOT_UNDERSTOOD, SEEN
 from tests.mail.reports.sample import ORIGINAL, Sample, dsn
 
 _WARNING: Final = (
