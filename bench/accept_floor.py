@@ -17,13 +17,13 @@ from uuid import UUID
 
 from bench import message
 from bench.dataset import ACCOUNT_PREFIX, ACCOUNTS, CREDENTIAL_PREFIX, NUMBER_MIN, Dataset
+from bench.delivery_isolation import percentile
 from bench.processes import LOAD, BenchError, Measured, metered, microseconds
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.store import acceptance
 from posthouse.store.acceptance import IdempotencyKey, PreparedMessage, Spending
 from posthouse.store.postgres import SETTINGS
-from tests.support.delivery_isolation import percentile
 from tools.private_postgres import find_binaries
 
 # pgbench knows numbers only. A message's id is a prefix of 14 digits, today's time, and a number of 18.

@@ -25,9 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import dataset, harness, message, report
 from bench.dataset import EmptyServices
-from bench.harness import Run
-from bench.report import BLUE, GREY, RED, Goal, Plot, Report, Rows, goal
-from tests.support.delivery_isolation import (
+from bench.delivery_isolation import (
     DEAD_ADDRESS,
     ONE,
     SLOW,
@@ -38,7 +36,9 @@ from tests.support.delivery_isolation import (
     Wait,
     percentile,
 )
-from tests.support.rate_load import request
+from bench.harness import Run
+from bench.rate_load import request
+from bench.report import BLUE, GREY, RED, Goal, Plot, Report, Rows, goal
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses
 from tests.wire.unresponsive_server import UnresponsiveServer

@@ -24,11 +24,11 @@ from bench import dataset, harness, message, report, smtp_sink
 from bench.dataset import EmptyServices
 from bench.harness import Run
 from bench.processes import BenchError, Measured, metered
+from bench.rate_load import CONNECTIONS, post, request
 from bench.report import BLUE, PALE_BLUE, Goal, Plot, Report, Rows, goal
 from bench.smtp_sink import Sink
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
-from tests.support.rate_load import CONNECTIONS, post, request
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses
 from tools.private_postgres import PrivatePostgres, free_port

@@ -33,6 +33,7 @@ import structlog
 from bench import harness, peer_servers, report
 from bench.harness import Run
 from bench.report import BLUE, GREY, LIGHT_GREY, RED, Goal, Plot, Report, Rows, goal
+from tests.flows.deliver.provider import HOUR
 from tests.flows.deliver.provider_run import (
     DESTINATIONS,
     HOURS,
@@ -45,9 +46,8 @@ from tests.flows.deliver.provider_run import (
     run_on_sockets,
     run_providers,
 )
+from tests.flows.deliver.provider_server import ProviderServer
 from tests.support.fresh_database import create
-from tests.support.provider import HOUR
-from tests.support.provider_server import ProviderServer
 from tools.private_postgres import PrivatePostgres, free_port
 
 SEEDS: Final = 20

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from bench.delivery_isolation import percentile
+from bench.rate_load import post, raw_request
 from bench.webhook_load_receiver import Arrival, WebhookLoadReceiver
 from tests.support import webhook_accounts
 from tests.support.accept_flow import SIMULATOR
-from tests.support.delivery_isolation import percentile
-from tests.support.rate_load import post, raw_request
 from tests.support.service import service_settings
 from tests.support.service_processes import ServiceProcesses
 from tests.support.webhook_accounts import WebhookAccount

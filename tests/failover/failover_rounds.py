@@ -25,9 +25,9 @@ from rich.console import Console
 
 from posthouse.rules import ids
 from posthouse.store.hosts import WritableHost
+from tests.failover.replicated_postgres import Node, ReplicatedPostgres, replicated_postgres
 from tests.support.audit_report import audit_result, is_failed, show, write
 from tests.support.eventually import HANG_SECONDS, eventually
-from tests.support.replicated_postgres import Node, ReplicatedPostgres, replicated_postgres
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
 
 DATABASE: Final = "failover"

@@ -29,10 +29,10 @@ import yaml
 from rich.console import Console
 
 from tests.failover.failover_rounds import DATABASE, IDLE_SECONDS_MAX, follow_primary, lost_ids
+from tests.failover.replicated_postgres import signal_to
 from tests.support.audit_report import audit_result, is_failed, show
 from tests.support.eventually import eventually
 from tests.support.fresh_database import prepare
-from tests.support.replicated_postgres import signal_to
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
 from tools.private_postgres import find_binaries, free_port
 

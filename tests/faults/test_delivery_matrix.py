@@ -15,7 +15,6 @@ import pytest_asyncio
 
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
-from posthouse.rules.public_address import is_public
 from tests.support.bad_input import new_seed
 from tests.support.certificates import Certificates
 from tests.support.database_checks import database_faults
@@ -242,11 +241,6 @@ async def matrix(new_database: Callable[[], str]) -> AsyncIterator[Matrix]:
         assert await database_faults(url) == {}, f"{seed=}"
 
 
-@pytest.fixture(autouse=True)
-def seed_is_shown(matrix: Matrix) -> None:
-    print(f"seed {matrix.seed}")
-
-
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
 async def test_what_a_first_attempt_comes_to(matrix: Matrix, row: Row) -> None:
     seen = matrix.first[row.name]
@@ -363,79 +357,3 @@ async def test_each_recipient_has_its_own_result(matrix: Matrix) -> None:
     assert await flow.statuses(message_id) == ["delivered", "deferred", "bounced", "delivered", "delivered"]
     arrived = sorted(item.recipient for item in flow.receiver.accepted if item.recipient.endswith("@mixed.example.org"))
     assert arrived == [f"{local}@mixed.example.org" for local in ("ada", "bob", "greylist")]
-
-
-async def test_a_server_that_answers_late_is_given_up_at_the_total_deadline(
-    new_database: Callable[[], str],
-) -> None:
-    url = new_database()
-    async with open_delivery_flow(url, behaviour="delay-700--no-pipelining") as flow:
-        flow.serve("late.example.org")
-        message_id = await flow.steps.accept([f"r{number}@late.example.org" for number in range(6)])
-        await flow.run_due()
-        rows = await flow.recipients(message_id)
-        assert {(status, code) for _, status, _, _, code, _ in rows} == {("deferred", None)}
-        assert all("not done within the time in all" in row[5] for row in rows)
-        assert await flow.steps.value("SELECT bool_or(is_ambiguous) FROM attempts") is False
-        assert flow.receiver.accepted == []
-        assert await database_faults(url) == {}
-
-
-async def test_a_421_makes_the_lane_slow_down(matrix: Matrix) -> None:
-    flow = matrix.flow
-    flow.serve("busy.example.org", "calm.example.org")
-    for address in ("421-rcpt@busy.example.org", "421-dot@busy.example.org", "ada@calm.example.org"):
-        await flow.steps.accept([address])
-    await flow.run_due()
-    await flow.delivery.report()
-    lanes = await flow.steps.fetch(
-        "SELECT lane, connections, deferred_total, last_reply FROM lane_reports WHERE lane IN ($1, $2) ORDER BY lane",
-        "busy.example.org",
-        "calm.example.org",
-    )
-    assert [lane[:3] for lane in lanes] == [("busy.example.org", 10, 2), ("calm.example.org", 20, 0)]
-
-
-@pytest.mark.parametrize(
-    "addresses",
-    [
-        ["A 127.0.0.1"],
-        ["A 127.0.0.1", "AAAA ::1"],
-        ["A 10.1.2.3"],
-        ["A 172.16.0.1", "A 192.168.1.1"],
-        ["A 169.254.169.254"],
-        ["A 100.64.0.1"],
-        ["A 0.0.0.0"],
-        ["AAAA ::"],
-        ["AAAA fe80::1"],
-        ["AAAA fd00::1"],
-        ["AAAA ::ffff:127.0.0.1"],
-        ["AAAA 64:ff9b::7f00:1"],
-        ["AAAA 2002:7f00:1::"],
-    ],
-    ids=" ".join,
-)
-async def test_a_server_at_an_address_that_is_not_public_is_never_connected_to(
-    strict: DeliveryFlow, addresses: list[str]
-) -> None:
-    domain = f"d{len(strict.nameserver.records)}.example.org"
-    strict.nameserver.records[domain, "MX"] = [f"10 mx.{domain}."]
-    for kind in ("A", "AAAA"):
-        given = [address.removeprefix(f"{kind} ") for address in addresses if address.startswith(f"{kind} ")]
-        if given:
-            strict.nameserver.records[f"mx.{domain}", kind] = given
-    message_id = await strict.steps.accept([f"ada@{domain}"])
-    await strict.run_due()
-    seen = await observe(strict, message_id)
-    assert (seen.status, seen.billing, seen.code) == ("bounced", "released", None)
-    assert (len(seen.events), "no public address" in (seen.response or "")) == (1, True)
-    assert strict.receiver.connections == 0
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def strict(new_database: Callable[[], str]) -> AsyncIterator[DeliveryFlow]:
-    """As in real life: nothing but public addresses is connected to."""
-    url = new_database()
-    async with open_delivery_flow(url, may_connect=is_public) as flow:
-        yield flow
-        assert await database_faults(url) == {}

@@ -25,8 +25,8 @@ from typing import Any, Final
 import uvloop
 
 from posthouse.rules import ids
+from tests.restore.archived_postgres import ArchivedPostgres, archived_postgres, has_pgbackrest
 from tests.support import preloaded
-from tests.support.archived_postgres import ArchivedPostgres, archived_postgres, has_pgbackrest
 from tests.support.duplicate_mail import DATABASE_ERRORS
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.rolling_restart import LONG_LEASES

@@ -25,7 +25,6 @@ from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.tls import TlsPolicy, TlsUse
-from tests.support import smtp_sessions
 from tests.support.accept_flow import SIMULATOR
 from tests.support.certificates import Certificates
 from tests.support.clock import SettableClock
@@ -40,7 +39,23 @@ SHARDS: Final = 4
 SEED: Final = 2026
 WIDE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20))
 IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests")
-DEADLINES: Final = smtp_sessions.deadlines(1, 3, 3)
+
+
+def deadlines(each: float, opening: float, transaction: float) -> ClientDeadlines:
+    """The same number of seconds for every wait."""
+    return ClientDeadlines(
+        connect_seconds=each,
+        greeting_seconds=each,
+        command_seconds=each,
+        handshake_seconds=each,
+        block_seconds=each,
+        dot_seconds=each,
+        opening_seconds_total=opening,
+        transaction_seconds_total=transaction,
+    )
+
+
+DEADLINES: Final = deadlines(1, 3, 3)
 
 
 @dataclass(slots=True)

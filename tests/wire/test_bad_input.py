@@ -31,7 +31,7 @@ from tests.support.bad_input import bad_input, spoiled
 from tests.support.certificates import Certificates
 from tests.support.nameserver import Nameserver
 from tests.support.smtp_receiver import SmtpReceiver
-from tests.support.smtp_sessions import MESSAGE, PATIENT, CannedServer, deliver, open_to, session_with
+from tests.wire.smtp_sessions import MESSAGE, PATIENT, CannedServer, deliver, open_to, session_with
 from tests.wire.test_webhook_client import ClientFlow, call
 
 # DNS answers

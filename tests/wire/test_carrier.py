@@ -18,7 +18,7 @@ from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
-from tests.support import smtp_sessions
+from tests.support.delivery_flow import deadlines
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.smtp_conversation import SmtpConversation
@@ -26,7 +26,7 @@ from tests.support.smtp_receiver import SmtpReceiver
 
 DOMAIN = "example.com"
 MESSAGE = SmtpContent(b"Subject: hello\r\n\r\n.a line that begins with a dot\r\n")
-QUICK = smtp_sessions.deadlines(1, 3, 3)
+QUICK = deadlines(1, 3, 3)
 
 
 def anywhere(_: Address) -> bool:

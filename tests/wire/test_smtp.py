@@ -15,7 +15,8 @@ from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support.certificates import Certificates
 from tests.support.eventually import eventually
 from tests.support.smtp_receiver import SmtpReceiver
-from tests.support.smtp_sessions import (
+from tests.support.steady_loop import ON_STEADY_LOOP
+from tests.wire.smtp_sessions import (
     BROKEN,
     CONTENT,
     EHLO_PIPELINING,
@@ -34,7 +35,6 @@ from tests.support.smtp_sessions import (
     result_of,
     session_with,
 )
-from tests.support.steady_loop import ON_STEADY_LOOP
 
 # Delivering
 

@@ -13,7 +13,8 @@ from posthouse.wire.smtp import Login, SmtpAccepted, SmtpFailure, SmtpSession, e
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.certificates import NAME, Certificates
 from tests.support.smtp_receiver import SmtpReceiver
-from tests.support.smtp_sessions import (
+from tests.support.steady_loop import ON_STEADY_LOOP
+from tests.wire.smtp_sessions import (
     BROKEN,
     CONTENT,
     HASTY_COMMAND,
@@ -30,7 +31,6 @@ from tests.support.smtp_sessions import (
     open_to,
     session_with,
 )
-from tests.support.steady_loop import ON_STEADY_LOOP
 
 # Opening
 

@@ -26,7 +26,7 @@ from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.certificates import NAME
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.smtp_receiver import SmtpReceiver
-from tests.support.smtp_sessions import (
+from tests.wire.smtp_sessions import (
     CONTENT,
     LARGE,
     MESSAGE,

@@ -17,10 +17,9 @@ from posthouse.mail.reply import Reply
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.outcome import AttemptResult, Replied
 from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult
-from tests.support import smtp_sessions
-from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-from tests.support.provider import HOUR, Google, Microsoft, Polite, Provider, ProviderCarrier, Yahoo
-from tests.support.provider_server import ProviderServer
+from tests.flows.deliver.provider import HOUR, Google, Microsoft, Polite, Provider, ProviderCarrier, Yahoo
+from tests.flows.deliver.provider_server import ProviderServer
+from tests.support.delivery_flow import DeliveryFlow, deadlines, open_delivery_flow
 
 SCALE: Final = 60.0
 HOURS: Final = 8.0
@@ -35,7 +34,7 @@ DESTINATIONS: Final[Mapping[str, type[Provider]]] = {
     "yahoo.com": Yahoo,
     "polite.example": Polite,
 }
-SOCKET_DEADLINES: Final = smtp_sessions.deadlines(10, 20, 30)
+SOCKET_DEADLINES: Final = deadlines(10, 20, 30)
 _NEXT: Final = "SELECT min(next_at) FROM delivery_schedule"
 
 

@@ -34,13 +34,13 @@ from posthouse.store import lanes as lane_store
 from posthouse.store import learned_limits as store
 from posthouse.store.lanes import LanePause
 from posthouse.store.postgres import Connection, Database
+from tests.flows.deliver.provider import Google, Microsoft, ProviderCarrier
 from tests.flows.deliver.provider_run import run_providers
 from tests.support.clock import SettableClock
 from tests.support.context import context
 from tests.support.delivery_flow import open_delivery_flow
 from tests.support.eventually import eventually
 from tests.support.fresh_database import open_database
-from tests.support.provider import Google, Microsoft, ProviderCarrier
 
 GOOGLE: Final = LaneScope("", "google")
 OPEN: Final = LearnedLimits(20.0)

@@ -1,6 +1,6 @@
 """After a restore everything that was accepted before is held, and new mail flows; a promotion holds nothing.
 
-Another timeline is a changed row here; `tests/faults/test_restore.py` restores a real cluster.
+Another timeline is a changed row here; `tests/restore/test_restore.py` restores a real cluster.
 """
 
 from collections.abc import AsyncIterator

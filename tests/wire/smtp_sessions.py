@@ -10,6 +10,7 @@ from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.smtp import ClientDeadlines, SmtpAccepted, SmtpFailure, SmtpSession, SmtpTransaction
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support.certificates import NAME
+from tests.support.delivery_flow import deadlines
 from tests.support.eventually import HANG_SECONDS
 from tests.support.smtp_receiver import SmtpReceiver
 
@@ -17,20 +18,6 @@ SENDER = "bounces+token@sender.example.com"
 CONTENT = b"From: a@sender.example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\n.\r\nend\r\n"
 MESSAGE = SmtpContent(CONTENT)
 LARGE = SmtpContent(b"Subject: large\r\n\r\n" + (b"." + b"x" * 97 + b"\r\n") * 50_000)
-
-
-def deadlines(each: float, opening: float, transaction: float) -> ClientDeadlines:
-    """The same number of seconds for every wait."""
-    return ClientDeadlines(
-        connect_seconds=each,
-        greeting_seconds=each,
-        command_seconds=each,
-        handshake_seconds=each,
-        block_seconds=each,
-        dot_seconds=each,
-        opening_seconds_total=opening,
-        transaction_seconds_total=transaction,
-    )
 
 
 PATIENT = deadlines(HANG_SECONDS, HANG_SECONDS, 2 * HANG_SECONDS)

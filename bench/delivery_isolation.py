@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.support.rate_load import CONNECTIONS, SentRequests, post, request
+from bench.rate_load import CONNECTIONS, SentRequests, post, request
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses
 

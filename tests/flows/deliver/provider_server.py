@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from posthouse.mail.reply import Reply
-from tests.support.provider import Connection, Mail, Provider, dkim_domain_of
+from tests.flows.deliver.provider import Connection, Mail, Provider, dkim_domain_of
 
 LINE_BYTES_MAX: Final = 1024 * 1024
 CLOSING: Final = 421

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from posthouse.rules import ids
-from tests.support.archived_postgres import ArchivedPostgres, archived_postgres
+from tests.restore.archived_postgres import ArchivedPostgres, archived_postgres
 from tests.support.eventually import eventually
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 

@@ -14,10 +14,10 @@ import pytest_asyncio
 from posthouse.rules import ids
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.postgres import Database
+from tests.failover.replicated_postgres import ANY_ONE, Node, ReplicatedPostgres, replicated_postgres
 from tests.faults.http_load import HttpLoad
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.http_answer import Answer
-from tests.support.replicated_postgres import ANY_ONE, Node, ReplicatedPostgres, replicated_postgres
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess
 from tests.support.service import Service, Tenant
 
