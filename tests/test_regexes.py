@@ -26,9 +26,9 @@ FUNCTIONS: Final = (*METHODS, "compile", "template")
 IMPORTS_RE: Final = re.compile(r"^import re$|^from re import", re.MULTILINE).search
 SEARCHING: Final = frozenset(METHODS) - {"match", "fullmatch"}
 
-TEXT_CHARACTERS: Final = 2_000
+TEXT_CHARACTERS: Final = 3_000
 # A linear pattern needs a tenth of this for twice as long a text, however busy the machine; others far more.
-ENOUGH_SECONDS: Final = 0.015
+ENOUGH_SECONDS: Final = 0.01
 # Twice the text takes twice as long, or four times.
 RATIO_MAX: Final = 3.0
 TRIES: Final = 3
