@@ -725,6 +725,54 @@ async def test_no_response_shows_another_accounts_data(setup: Setup, operation: 
         assert [made_id for made_id in setup.made if made_id in reply.raw.decode()] == []
 
 
+# Pages.
+
+LISTS: Final = [
+    operation
+    for operation in GUARDED
+    if operation.method == "GET" and "limit" in operation.query and {"cursor", "after"} & set(operation.query)
+]
+
+
+def place_of(operation: Operation) -> str:
+    """The parameter that continues a list."""
+    return "cursor" if "cursor" in operation.query else "after"
+
+
+async def path_of(setup: Setup, operation: Operation) -> str:
+    return with_id(operation, await maker_of(operation).make(setup.here)) if operation.has_id else operation.path
+
+
+@pytest.mark.rule("ROLE-04")
+@each(LISTS)
+async def test_a_wrong_page_is_refused_and_named(setup: Setup, operation: Operation) -> None:
+    path, token = await path_of(setup, operation), await setup.here.jwt("owner")
+    for value in ("0", "101", "-1", "x", "", "1e1", "99999999999999999999", "%D9%A3"):
+        reply = await setup.ask(operation, f"{path}?limit={value}", token)
+        assert (reply.status, reply.content["code"]) == (400, "invalid_request"), value
+        assert "limit" in reply.content["error"]
+    for value in ("nonsense", "%00", ""):
+        reply = await setup.ask(operation, f"{path}?{place_of(operation)}={value}", token)
+        assert (reply.status, reply.content["code"]) == (400, "invalid_request"), value
+        assert place_of(operation) in reply.content["error"]
+
+
+@pytest.mark.rule("ROLE-04")
+@each(LISTS)
+async def test_pages_continue_where_the_one_before_ended(setup: Setup, operation: Operation) -> None:
+    path, token = await path_of(setup, operation), await setup.here.jwt("owner")
+    content = (await setup.ask(operation, f"{path}?limit=3", token)).content
+    (name,) = [field for field, value in content.items() if isinstance(value, list)]
+    found: list[Any] = []
+    query = ""
+    while len(found) < len(content[name]):
+        page = (await setup.ask(operation, f"{path}?limit=1{query}", token)).content
+        assert len(page[name]) == 1
+        found += page[name]
+        query = f"&{place_of(operation)}={quote(page['next_cursor'] or '')}"
+    assert found == content[name]
+
+
 async def everything_of(tenant: Tenant) -> list[tuple[Any, ...]]:
     """All rows of the account, as a text per table."""
     # The last use of a credential is written a minute later, which can be at any point of the test.
