@@ -66,39 +66,6 @@ async def test_200_requests_with_one_key_over_two_processes_make_one_message(
     assert again["id"] == accepted[0].body["id"]
 
 
-@pytest.mark.rule("IDEM-13", "IDEM-05")
-async def test_one_key_with_many_bodies_makes_one_message(service: Service, another: Service, tenant: Tenant) -> None:
-    key = tenant.new_key()
-    answers = await asyncio.gather(
-        *[
-            tenant.send(tenant.mail(subject=f"{number}"), key=key, service=(service, another)[number % 2])
-            for number in range(40)
-        ]
-    )
-    statuses = Counter((answer.status, answer.code) for answer in answers if answer.status != 202)
-    assert set(statuses) <= {(409, "idempotency_in_progress"), (409, "idempotency_conflict")}
-    assert len([answer for answer in answers if answer.status == 202]) == 1
-    counts = await tenant.counts()
-    assert (counts["messages"], counts["keys"], counts["reserved"]) == (1, 1, 1)
-
-
-@pytest.mark.rule("MONEY-05")
-async def test_of_8_5_and_2_against_10_credits_only_one_is_refused(service: Service) -> None:
-    tenant = await service.account(credits=10)
-    free = await tenant.key("test")
-    # Requests that wait behind the first share the next transaction.
-    async with briefly_locked_account(tenant):
-        first = asyncio.ensure_future(tenant.send(authorization=free))
-        await lock_waits(service.pool, unless=first)
-        waiting = asyncio.gather(*[tenant.send(tenant.mail(to=recipients(count))) for count in (8, 5, 2)])
-    assert (await first).is_accepted()
-    statuses = [answer.status for answer in await waiting]
-    # In whichever order they arrive.
-    assert statuses in ([202, 402, 202], [402, 202, 202])
-    reserved = 10 if statuses[0] == 202 else 7
-    assert (await tenant.available(), (await tenant.counts())["reserved"]) == (10 - reserved, reserved)
-
-
 @pytest.mark.rule("MONEY-05", "ORDER-12", "IDEM-06")
 async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: Tenant) -> None:
     poor = await service.account(credits=1)
@@ -174,31 +141,6 @@ async def test_many_accounts_over_two_processes_keep_balanced_ledgers(service: S
         assert counts["recipients"] == counts["delivery_schedule"] == counts["reserved"]
         assert counts["messages"] == counts["bodies"] == counts["keys"]
         assert await tenant.available() == 0, "the smallest that was refused would have fitted"
-
-
-@pytest.mark.rule("WARM-02", "MONEY-05")
-async def test_warm_up_holds_over_two_processes(service: Service, another: Service) -> None:
-    tenant = await service.account(warmup=(10,))
-    answers = await asyncio.gather(*[tenant.send(service=(service, another)[number % 2]) for number in range(40)])
-    assert Counter(answer.code or answer.status for answer in answers) == {202: 10, "warmup_limited": 30}
-    state = await tenant.state()
-    assert (state["warmup_used"], state["messages"], state["available"]) == (10, 10, 990)
-
-
-@pytest.mark.rule("RATE-01", "RATE-04")
-async def test_the_rate_holds_over_two_processes(service: Service, another: Service) -> None:
-    tenant = await service.account(rate=(1, 10))
-    answers = await asyncio.gather(*[tenant.send(service=(service, another)[number % 2]) for number in range(40)])
-    accepted = sum(answer.status == 202 for answer in answers)
-    assert {answer.code for answer in answers} <= {None, "rate_limited"}
-    assert (await tenant.counts())["messages"] == accepted >= 10
-    # A slow machine's requests come later, and more of them are accepted: as many more as the rate allows until then.
-    query = "SELECT min(created_at) AS first, max(created_at) AS last FROM messages WHERE account_id = $1"
-    (times,) = await service.sql(query, tenant.id)
-    assert accepted - 10 <= (times["last"] - times["first"]).total_seconds() + 0.001
-    await tenant.use_up_rate()
-    for process in (service, another):
-        await tenant.refuses(tenant.mail(), 429, "rate_limited", service=process)
 
 
 @pytest.mark.rule("IDEM-10", "IDEM-13")

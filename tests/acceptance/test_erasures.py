@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from posthouse.rules.credential import Scope
 from posthouse.rules.erasure import ERASED
 from tests.acceptance.account_webhook import log_of, saved
 from tests.support import faster, preloaded
@@ -59,17 +58,6 @@ async def test_an_erasure_is_begun_once_and_its_answers_do_not_name_the_address(
 async def test_what_is_no_address_is_refused(regular: Tenant, given: object) -> None:
     answer = await regular.call("POST", "/v1/erasures", {"email": given})
     assert answer.is_refusal(400, "invalid_request", "email")
-
-
-@pytest.mark.rule("ERS-06")
-async def test_members_and_keys_with_the_scope_may_erase(tenant: Tenant) -> None:
-    assert (await tenant.call("POST", "/v1/erasures", {"email": EMAIL}, role="viewer")).status == 403
-    assert (await tenant.call("POST", "/v1/erasures", {"email": EMAIL}, role="member")).status == 202
-    for scope, status in ((Scope.SUPPRESSIONS, 202), (Scope.MESSAGES, 401)):
-        answer = await tenant.service.request(
-            "POST", "/v1/erasures", headers={"Authorization": await tenant.scoped_key(scope)}, json={"email": EMAIL}
-        )
-        assert answer.status == status, answer.raw
 
 
 @pytest.mark.rule("ERS-02", "ERS-03", "ERS-04", "ERS-05", "ERS-07")

@@ -4,7 +4,6 @@ import asyncio
 import csv
 import io
 import socket
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -121,34 +120,6 @@ async def test_no_cell_is_a_formula(tenant: Tenant) -> None:
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.rule("EXP-03")
-async def test_a_cursor_continues_where_a_file_ended(tenant: Tenant) -> None:
-    for _ in range(3):
-        await tenant.accepts()
-    page = (await tenant.call("GET", "/v1/messages?limit=2")).body
-    (rest,) = await rows_of(tenant, f"/v1/messages/export?cursor={page['next_cursor']}")
-    assert rest["id"] not in {message["id"] for message in page["messages"]}
-
-
-@pytest.mark.rule("EXP-04")
-async def test_an_account_has_a_limited_number_of_exports_at_a_time(tenant: Tenant, other_tenant: Tenant) -> None:
-    """A client that doesn't read its file keeps its place."""
-    service = tenant.service
-    await fill(tenant)
-    token, other = await tenant.jwt(), await other_tenant.jwt()
-    async with AsyncExitStack() as stack:
-        clients: list[Unread] = []
-        status = 200
-        while status == 200:
-            assert len(clients) < exports.CONCURRENCY_MAX
-            client = await stack.enter_async_context(Unread(service.port, token))
-            status = client.status
-            clients.append(client)
-        assert status == 429
-        async with service.client.get(service.url + PATHS[0], headers={"Authorization": other}) as answer:
-            assert answer.status == 200
-
-
 class Unread:
     """A client that reads the head of its response and no more."""
 
@@ -182,9 +153,3 @@ async def fill(tenant: Tenant) -> None:
         " FROM messages m, generate_series(1, 12000) n WHERE account_id = $1) made",
         tenant.id,
     )
-
-
-@pytest.mark.rule("EXP-05")
-async def test_a_file_needs_the_role_of_its_list(tenant: Tenant) -> None:
-    statuses = {role: [(await file_of(tenant, path, role)).status for path in PATHS] for role in ("viewer", "owner")}
-    assert statuses == {"viewer": [200, 200, 403], "owner": [200, 200, 200]}

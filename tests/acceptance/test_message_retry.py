@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from posthouse.rules.retry import REQUESTS_PER_MESSAGE_MAX
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.acceptance.tenant_worker import TenantWorker
 from tests.support.http_answer import Answer
-from tests.support.service import Tenant, uuid
+from tests.support.service import Tenant
 
 
 async def deferred(tenant: Tenant, *recipients: str) -> str:
@@ -48,35 +47,6 @@ async def test_a_single_recipient_can_be_named(tenant: Tenant) -> None:
     assert [wait["reason"] for wait in await waiting(tenant, message_id)] == ["deferred", "due"]
     unknown = await retry(tenant, message_id, recipient="eve@example.org")
     assert (unknown.status, unknown.body["code"]) == (400, "invalid_request")
-
-
-@pytest.mark.rule("MSR-02")
-async def test_what_is_final_or_on_its_way_stays_as_it_is(tenant: Tenant) -> None:
-    new = (await tenant.accepts())["id"]
-    assert set(results(await retry(tenant, new)).values()) <= {"on_its_way", "due"}
-    worker = TenantWorker(tenant)
-    (claimed,) = await worker.claim(new)
-    assert results(await retry(tenant, new)) == {"ada@example.org": "sending"}
-    await worker.record(claimed, DeliveryResult.DELIVERED)
-    assert results(await retry(tenant, new)) == {"ada@example.org": "final"}
-
-
-@pytest.mark.rule("MSR-03")
-async def test_a_message_and_an_account_are_retried_a_limited_number_of_times(tenant: Tenant) -> None:
-    message_id = await deferred(tenant)
-    await tenant.service.sql(
-        "INSERT INTO message_retries VALUES ($1, $2, $3, now())",
-        tenant.id,
-        uuid(message_id),
-        REQUESTS_PER_MESSAGE_MAX,
-    )
-    refused = await retry(tenant, message_id)
-    assert (refused.status, refused.body["code"]) == (409, "conflict")
-    assert [wait["reason"] for wait in await waiting(tenant, message_id)] == ["deferred"]
-    await tenant.service.sql("INSERT INTO retry_limits VALUES ($1, now() + interval '1 hour')", tenant.id)
-    limited = await retry(tenant, await deferred(tenant))
-    assert (limited.status, limited.body["code"]) == (429, "rate_limited")
-    assert int(limited.headers["Retry-After"]) > 0
 
 
 @pytest.mark.rule("MSR-04")

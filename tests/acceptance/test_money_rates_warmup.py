@@ -6,10 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.eventually import eventually
 from tests.support.service import Service, StartService, basic
-
-DAYS = [200, 300, 500, 750, 1_000, 1_500, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000]
 
 
 def recipients(count: int) -> list[str]:
@@ -72,26 +69,6 @@ async def test_forty_at_once_and_twenty_a_second_after_that(service: Service) ->
             assert answer.headers["Retry-After"] == "1"
 
 
-@pytest.mark.rule("RATE-01")
-async def test_one_request_takes_a_twentieth_of_a_second(service: Service) -> None:
-    tenant = await service.account(rate=None)
-    sent = await tenant.send()
-    assert (sent.headers["RateLimit-Limit"], sent.headers["RateLimit-Remaining"]) == ("40", "39")
-    accepted_at = await service.value("SELECT created_at FROM messages WHERE account_id = $1", tenant.id)
-    taken = (await tenant.state())["rate_full_at"] - accepted_at
-    assert abs(taken - timedelta(seconds=1 / 20)) < timedelta(milliseconds=1)
-
-
-@pytest.mark.rule("RATE-02", "CODE-11")
-async def test_after_retry_after_the_request_is_accepted(service: Service) -> None:
-    tenant = await service.account(rate=(1, 2))
-    await tenant.use_up_rate()
-    answer = await tenant.refuses(tenant.mail(), 429, "rate_limited")
-    waited = timedelta(seconds=int(answer.headers["Retry-After"]))
-    await tenant.set(rate_full_at=(await tenant.state())["rate_full_at"] - waited)
-    await tenant.accepts()
-
-
 @pytest.mark.rule("RATE-03")
 async def test_responses_have_rate_headers(service: Service) -> None:
     tenant = await service.account(rate=(1, 3))
@@ -126,14 +103,6 @@ async def test_the_rate_is_per_account(service: Service) -> None:
     await other.accepts()
 
 
-@pytest.mark.rule("RATE-05")
-async def test_an_account_may_have_its_own_rate(service: Service) -> None:
-    tenant = await service.account(rate=(500, 120))
-    answers = await asyncio.gather(*[tenant.send() for _ in range(100)])
-    assert {answer.status for answer in answers} == {202}
-    assert {answer.headers["RateLimit-Limit"] for answer in answers} == {"120"}
-
-
 @pytest.mark.rule("RATE-01", "RATE-05")
 async def test_an_operator_sets_the_rate_of_the_whole_service(service: Service, start_service: StartService) -> None:
     strict = await start_service(LIMITS__RATE_PER_SECOND="1", LIMITS__RATE_BURST="2")
@@ -145,26 +114,6 @@ async def test_an_operator_sets_the_rate_of_the_whole_service(service: Service, 
     assert abs(taken - timedelta(seconds=1)) < timedelta(milliseconds=1)
     await tenant.use_up_rate()
     await tenant.refuses(tenant.mail(), 429, "rate_limited", service=strict)
-
-
-@pytest.mark.rule("WARM-01")
-@pytest.mark.parametrize(("day", "limit"), list(enumerate(DAYS, 1)))
-async def test_each_day_of_warm_up_has_its_limit(service: Service, day: int, limit: int) -> None:
-    tenant = await service.account(warmup=None)
-    today = datetime.now(UTC).date()
-    await tenant.set(warmup_started_on=today - timedelta(days=day - 1), warmup_day=today, warmup_used=limit - 2)
-    await tenant.refuses(tenant.mail(to=recipients(3)), 429, "warmup_limited", str(limit))
-    await tenant.accepts(tenant.mail(to=recipients(2)))
-    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
-    assert (await tenant.state())["warmup_used"] == limit
-
-
-@pytest.mark.rule("WARM-01")
-async def test_from_day_15_there_is_no_limit(service: Service) -> None:
-    tenant = await service.account(warmup=None)
-    today = datetime.now(UTC).date()
-    await tenant.set(warmup_started_on=today - timedelta(days=14), warmup_day=today, warmup_used=10_000_000)
-    await tenant.accepts(tenant.mail(to=recipients(50)))
 
 
 @pytest.mark.rule("WARM-02", "CODE-12")
@@ -179,52 +128,6 @@ async def test_a_message_fits_whole_or_is_refused_until_midnight(service: Servic
     assert (await tenant.state())["warmup_used"] == 10
 
 
-@pytest.mark.rule("WARM-03")
-async def test_day_1_is_that_of_the_first_accepted_message(service: Service) -> None:
-    tenant = await service.account(credits=2, warmup=None)
-    await tenant.set(created_at=datetime.now(UTC) - timedelta(days=100))
-    await tenant.refuses(tenant.mail(to=recipients(3)), 402, "insufficient_credits")
-    assert (await tenant.state())["warmup_started_on"] is None
-    await tenant.accepts()
-    state = await tenant.state()
-    assert state["warmup_started_on"] == state["warmup_day"] == datetime.now(UTC).date()
-    assert state["warmup_used"] == 1
-
-
-@pytest.mark.rule("WARM-04")
-async def test_a_new_day_starts_from_zero(service: Service) -> None:
-    tenant = await service.account(warmup=(5, 7))
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    await tenant.set(warmup_started_on=yesterday, warmup_day=yesterday, warmup_used=5)
-    await tenant.refuses(tenant.mail(to=recipients(8)), 429, "warmup_limited", "7")
-    await tenant.accepts(tenant.mail(to=recipients(7)))
-    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
-    state = await tenant.state()
-    assert (state["warmup_started_on"], state["warmup_used"]) == (yesterday, 7)
-
-
-@pytest.mark.rule("WARM-05")
-async def test_an_operator_exempts_an_account(service: Service) -> None:
-    tenant = await service.account(warmup=(1,))
-    await tenant.refuses(tenant.mail(to=recipients(2)), 429, "warmup_limited")
-    await service.operator.set_limits(tenant.id, rate=(100, 100), warmup=())
-
-    async def send() -> object:
-        return (await tenant.send(tenant.mail(to=recipients(50)))).status
-
-    await eventually(send, lambda status: status == 202)
-
-
-@pytest.mark.rule("WARM-05")
-async def test_an_operator_sets_an_accounts_own_numbers(service: Service) -> None:
-    tenant = await service.account(warmup=(3, 4))
-    await tenant.refuses(tenant.mail(to=recipients(4)), 429, "warmup_limited", "3")
-    await tenant.accepts(tenant.mail(to=recipients(3)))
-    today = datetime.now(UTC).date()
-    await tenant.set(warmup_started_on=today - timedelta(days=2))
-    await tenant.accepts(tenant.mail(to=recipients(50)))
-
-
 @pytest.mark.rule("WARM-05")
 async def test_an_operator_switches_warm_up_off_for_all(service: Service, start_service: StartService) -> None:
     cold = await start_service(LIMITS__WARMUP_ENABLED="false")
@@ -233,17 +136,6 @@ async def test_an_operator_switches_warm_up_off_for_all(service: Service, start_
     await tenant.set(warmup_started_on=today, warmup_day=today, warmup_used=200)
     assert (await tenant.send()).is_refusal(429, "warmup_limited")
     await tenant.accepts(service=cold)
-
-
-@pytest.mark.rule("WARM-06", "MONEY-07")
-async def test_mail_of_a_test_key_does_not_count(service: Service) -> None:
-    tenant = await service.account(warmup=(1,))
-    key = await tenant.key("test")
-    await tenant.accepts(tenant.mail(to=recipients(50)), authorization=key)
-    assert (await tenant.state())["warmup_used"] == 0
-    await tenant.accepts()
-    await tenant.accepts(tenant.mail(to=recipients(5)), authorization=key)
-    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
 
 
 @pytest.mark.rule("MONEY-04")

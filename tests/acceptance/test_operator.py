@@ -305,35 +305,6 @@ async def test_accounts_that_stand_out_come_first(service: Service, tenant: Tena
 
 
 @pytest.mark.rule("OPR-07")
-async def test_accounts_near_to_a_limit_come_first(service: Service, tenant: Tenant) -> None:
-    _, token = await operator_login(await service.account())
-    warming, ended = tenant, await service.account(credits=0)
-    # Midnight may pass meanwhile: a warm-up that was counted tomorrow is not taken back.
-    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    await change(service, f"accounts/{ids.text(ids.ACCOUNT, warming.id)}/limits", token, warmup=[1_000])
-    await service.sql(
-        "UPDATE accounts SET warmup_started_on = $2, warmup_day = $2, warmup_used = 992 WHERE id = $1",
-        warming.id,
-        tomorrow,
-    )
-    await service.sql("INSERT INTO usage_days (account_id, day, accepted) VALUES ($1, $2, 70)", ended.id, tomorrow)
-
-    async def listed(by: str) -> dict[str, Any]:
-        accounts = (await get(service, f"accounts?by={by}&limit=100", token))["accounts"]
-        return {account["name"]: account["nearest_limit"] for account in accounts}
-
-    near = await listed("limits")
-    assert near[warming.unique] == {"kind": "warmup", "share": 0.992, "days_left": None}
-    assert near[ended.unique] == {"kind": "credits", "share": 1, "days_left": 0}
-    assert list(near).index(ended.unique) < list(near).index(warming.unique)
-    assert None not in near.values()
-    assert (await listed("new"))[warming.unique] == near[warming.unique]
-    await change(service, f"accounts/{ids.text(ids.ACCOUNT, ended.id)}/suspend", token, reason="spam")
-    assert ended.unique not in await listed("limits")
-    assert (await listed("new"))[ended.unique] is None
-
-
-@pytest.mark.rule("OPR-07")
 async def test_accounts_are_listed_suspended_and_resumed(service: Service, tenant: Tenant) -> None:
     email, token = await operator_login(await service.account())
     names: list[str] = []

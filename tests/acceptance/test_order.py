@@ -142,20 +142,6 @@ async def test_template_and_mime_come_before_the_rate(service: Service) -> None:
     await tenant.refuses(tenant.mail(), 429, "rate_limited")
 
 
-@pytest.mark.rule("ORDER-09")
-async def test_the_rate_comes_before_warm_up(service: Service) -> None:
-    tenant = await service.account(rate=(1, 1), warmup=(1,))
-    await exhausted(tenant)
-    await tenant.refuses(tenant.mail(to=["a@example.org", "b@example.org"]), 429, "rate_limited")
-
-
-@pytest.mark.rule("ORDER-10")
-async def test_warm_up_comes_before_credits(service: Service) -> None:
-    tenant = await service.account(credits=0, warmup=(1,))
-    await tenant.refuses(tenant.mail(to=["a@example.org", "b@example.org"]), 429, "warmup_limited")
-    await tenant.refuses(tenant.mail(), 402, "insufficient_credits")
-
-
 @pytest.mark.rule("ORDER-11")
 async def test_a_failed_authentication_uses_up_no_rate(service: Service) -> None:
     tenant = await service.account(rate=(1, 2))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from posthouse.rules import ids
-from tests.support.service import Service, StartService, Tenant, uuid
+from tests.support.service import Service, Tenant, uuid
 
 ATTACHMENT = {"filename": "note.txt", "content": "aGVsbG8="}
 MESSAGE_FIELDS = {
@@ -76,19 +76,6 @@ async def test_a_202_means_rows_in_the_database(service: Service, tenant: Tenant
     (remembered,) = await service.sql("SELECT * FROM idempotency WHERE account_id = $1", tenant.id)
     assert (remembered["key"], remembered["message_id"]) == (key, message_id)
     assert remembered["credential_id"] == tenant.credential_id
-
-
-@pytest.mark.rule("RESP-06")
-async def test_a_202_outlives_the_process_that_gave_it(
-    service: Service, start_service: StartService, tenant: Tenant
-) -> None:
-    doomed = await start_service()
-    key = tenant.new_key()
-    sent = await tenant.accepts(key=key, service=doomed)
-    doomed.kill()
-    assert (await tenant.get(sent["id"])).status == 200
-    assert (await tenant.accepts(key=key))["id"] == sent["id"]
-    assert (await tenant.counts())["messages"] == 1
 
 
 @pytest.mark.rule("GET-01", "GET-02", "MONEY-06")
@@ -177,40 +164,3 @@ async def test_every_credential_of_the_account_reads_the_message(tenant: Tenant)
     from_second = await tenant.accepts(authorization=await tenant.key(credential_id=second.id))
     for authorization in (tenant.basic, await tenant.jwt("viewer"), await tenant.key(may_read=True)):
         assert (await tenant.get(from_second["id"], authorization=authorization)).status == 200
-
-
-@pytest.mark.rule("GET-09")
-async def test_results_are_read_as_they_are_recorded(service: Service, tenant: Tenant) -> None:
-    sent = await tenant.accepts(tenant.mail(to=["ada@example.org", "bob@example.org", "cy@example.org"]))
-    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    recipients = await service.sql("SELECT position FROM recipients WHERE account_id = $1 ORDER BY 1", tenant.id)
-    first, second, _ = [row["position"] for row in recipients]
-    await service.sql(
-        """UPDATE recipients SET status = 'delivered', billing_status = 'settled', delivered_at = $3,
-           attempt_count = 2, last_smtp_code = 250, last_smtp_response = 'ok'
-           WHERE account_id = $1 AND position = $2""",
-        tenant.id, first, at,
-    )  # fmt: skip
-    await service.sql(
-        """UPDATE recipients SET status = 'bounced', billing_status = 'released', bounced_at = $3,
-           attempt_count = 1, last_smtp_code = 550, last_smtp_response = '5.1.1 no such user'
-           WHERE account_id = $1 AND position = $2""",
-        tenant.id, second, at,
-    )  # fmt: skip
-    read = (await tenant.get(sent["id"])).body
-    assert read["status"] == "queued"
-    delivered, bounced, queued = read["recipients"]
-    assert (delivered["status"], delivered["billing_status"], delivered["attempt_count"]) == ("delivered", "settled", 2)
-    assert (delivered["last_smtp_code"], delivered["last_smtp_response"]) == (250, "ok")
-    assert datetime.fromisoformat(delivered["delivered_at"]) == at
-    assert delivered["bounced_at"] is None
-    assert (bounced["status"], bounced["billing_status"], bounced["last_smtp_code"]) == ("bounced", "released", 550)
-    assert datetime.fromisoformat(bounced["bounced_at"]) == at
-    assert (queued["status"], queued["delivered_at"], queued["bounced_at"]) == ("queued", None, None)
-    await service.sql(
-        """UPDATE messages SET status = 'partial', billing_status = 'settled', open_count = 0,
-           delivered_count = 1, released_count = 1 WHERE account_id = $1""",
-        tenant.id,
-    )
-    read = (await tenant.get(sent["id"])).body
-    assert (read["status"], read["billing_status"], read["credits_reserved"]) == ("partial", "settled", 3)

@@ -1,6 +1,5 @@
 """Mail for later: `send_at`, what the answers say of it, and mail that is cancelled or moved."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -46,31 +45,6 @@ async def test_without_send_at_nothing_is_said_of_it(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("LATER-01")
-@pytest.mark.parametrize(
-    "given",
-    ["tomorrow", "2030-01-01", "2030-01-01T09:00:00", "2020-01-01T09:00:00Z", "2099-01-01T09:00:00Z", 1893488400, ""],
-)
-async def test_a_wrong_time_is_refused(regular: Tenant, given: object) -> None:
-    await regular.refuses(regular.mail(send_at=given), 400, "invalid_request", "send_at")
-
-
-@pytest.mark.rule("LATER-01")
-async def test_a_time_that_has_just_passed_is_now(tenant: Tenant) -> None:
-    at = ahead(minutes=-1)
-    sent = await tenant.accepts(tenant.mail(send_at=at.isoformat()))
-    assert sent["send_at"] == shown(at)
-
-
-@pytest.mark.rule("LATER-02")
-async def test_a_retry_is_answered_as_the_first_request(service: Service) -> None:
-    tenant = await service.account()
-    body, key = tenant.mail(send_at=ahead(hours=1).isoformat()), tenant.new_key()
-    first = await tenant.accepts(body, key=key)
-    again = await tenant.accepts(body, key=key)
-    assert again | {"request_id": ""} == first | {"request_id": ""}
-
-
-@pytest.mark.rule("LATER-01")
 async def test_emails_of_a_batch_have_their_times(tenant: Tenant) -> None:
     at = ahead(hours=3)
     body = {"defaults": tenant.mail(send_at=at.isoformat()), "emails": [{}, {"send_at": None}, {"send_at": "never"}]}
@@ -79,18 +53,6 @@ async def test_emails_of_a_batch_have_their_times(tenant: Tenant) -> None:
     later, now, wrong = answer.body["results"]
     assert (later["send_at"], "send_at" in now, wrong["code"]) == (shown(at), False, "invalid_request")
     assert await schedule(tenant, later["id"]) == [(at, at)]
-
-
-@pytest.mark.rule("LATER-03")
-async def test_the_warm_up_counts_it_on_the_day_of_its_time(service: Service) -> None:
-    tenant = await service.account(warmup=(2, 3))
-    await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
-    tomorrow = ahead(days=1).replace(hour=12).isoformat()
-    three = ["a@example.org", "b@example.org", "c@example.org"]
-    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
-    await tenant.accepts(tenant.mail(to=three, send_at=tomorrow))
-    await tenant.refuses(tenant.mail(send_at=tomorrow), 429, "warmup_limited", tomorrow[:10])
-    await tenant.accepts(tenant.mail(to=three, send_at=ahead(days=2).isoformat()))
 
 
 # Cancel.
@@ -114,20 +76,6 @@ async def test_a_cancelled_message_is_answered_as_get_shows_it(service: Service)
     assert await schedule(tenant, message_id) == []
 
 
-@pytest.mark.rule("LATER-10")
-async def test_an_account_cancels_as_fast_as_it_sends(service: Service) -> None:
-    tenant = await service.account(credits=10)
-    message_id = await later(tenant)
-    await service.operator.set_limits(tenant.id, rate=(1, 2), warmup=None)
-    # More at once than the rate allows in a minute, for a machine that stands still.
-    answers = await asyncio.gather(*[tenant.cancel(message_id) for _ in range(70)])
-    refused = [answer for answer in answers if answer.status != 200]
-    assert 1 <= len(refused) <= 68
-    for answer in refused:
-        assert answer.is_refusal(429, "rate_limited", "cancel")
-        assert int(answer.headers["Retry-After"]) >= 1
-
-
 @pytest.mark.rule("LATER-04")
 async def test_a_second_cancellation_is_answered_as_the_first(tenant: Tenant) -> None:
     message_id = await later(tenant)
@@ -145,18 +93,6 @@ async def test_a_cancelled_message_is_found_and_explained(tenant: Tenant) -> Non
     shown_ = (await tenant.call("GET", f"/v1/messages/{message_id}")).body["message"]["recipients"][0]
     assert (shown_["status"], shown_["waiting"], shown_["failed_at"]) == ("cancelled", None, None)
     assert "sender cancelled" in shown_["explanation"]["headline"]
-
-
-@pytest.mark.rule("LATER-05")
-async def test_what_was_tried_is_409_and_stays_as_it_is(tenant: Tenant) -> None:
-    message_id = await later(tenant)
-    worker = TenantWorker(tenant)
-    (claimed,) = await worker.claim(message_id)
-    for _ in range(2):
-        answer = await tenant.cancel(message_id)
-        assert (answer.status, answer.body["code"]) == (409, "conflict")
-        await worker.record(claimed, DeliveryResult.DELIVERED)
-    assert (await tenant.get(message_id)).body["status"] == "delivered"
 
 
 @pytest.mark.rule("LATER-06")

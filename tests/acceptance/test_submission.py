@@ -5,7 +5,6 @@ import email
 import email.policy
 import json
 import os
-import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from email.message import EmailMessage
@@ -23,16 +22,14 @@ from tests.support.service import Tenant, uuid
 from tests.support.service_processes import (
     HOSTNAME,
     LONG_LEASE,
-    RETURN_PATH_DOMAIN,
     ServiceProcesses,
     prepare_processes,
 )
 from tests.support.smtp_conversation import Delivered
-from tests.support.smtp_listeners import SmtpListeners, dotted, keys_published_by, plain, queued_id, raw_mail, submit
+from tests.support.smtp_listeners import SmtpListeners, keys_published_by, queued_id, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection
 
 ONE, TWO = "one.example.net", "two.example.net"
-ELSEWHERE: Final = "127.0.0.9"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -237,19 +234,6 @@ async def test_headers_are_completed_secrets_removed_and_all_is_signed(
     assert len(copies(processes, *to)) == 2
 
 
-@pytest.mark.rule("SUB-09")
-async def test_a_complete_message_is_stored_byte_for_byte(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    dated = ("Date: Sun, 1 Mar 2026 12:00:00 +0000", "Message-ID: <own@example.com>", "Mime-Version: 1.0 (as is)")
-    raw = raw_mail(
-        sender, "=?utf-8?q?as_it_is?=", *dated, "x-ODD:  folded\r\n\t value ", body=".\r\n..\r\n--  \r\nx" + " " * 9
-    )
-    async with listeners.session(sender) as line:
-        sent = await submit(line, raw, ["delivered@simulator.invalid"], sender="odd")
-    assert await sender.mime(queued_id(sent)) == raw
-
-
 @pytest.mark.rule("SUB-06")
 async def test_the_envelope_decides_the_recipients_and_headers_only_the_field(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
@@ -265,136 +249,12 @@ async def test_the_envelope_decides_the_recipients_and_headers_only_the_field(
     )
 
 
-@pytest.mark.rule("SUB-10", "SUB-11")
-async def test_any_envelope_sender_is_accepted_and_shown(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    senders = {
-        f"env{number}@{TWO}": envelope_sender
-        for number, envelope_sender in enumerate(["apache@web1", "a.b+c@elsewhere.example", "root", ""])
-    }
-    async with listeners.session(sender) as line:
-        for to, envelope_sender in senders.items():
-            raw = raw_mail(sender, "Odd senders", to=to)
-            message = await final(processes, sender, await submit(line, raw, [to], sender=envelope_sender))
-            (event,) = await event_data(processes, message)
-            (copy,) = copies(processes, to)
-            assert event.get("from", "") == envelope_sender
-            assert copy.sender == "" if not envelope_sender else copy.sender.endswith(f"@{RETURN_PATH_DOMAIN}")
-
-
-@pytest.mark.rule("SUB-12")
-async def test_credits_are_reserved_settled_and_released_as_over_http(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    to = [f"billed@{ONE}", f"550-rcpt+billed@{ONE}", f"billed@{TWO}"]
-    async with listeners.session(sender) as line:
-        raw = raw_mail(sender, "Billed", to=", ".join(to))
-        message = await final(processes, sender, await submit(line, raw, to, sender=f"news@{sender.domain}"))
-    assert [(recipient["status"], recipient["billing_status"]) for recipient in message["recipients"]] == [
-        ("delivered", "settled"),
-        ("bounced", "released"),
-        ("delivered", "settled"),
-    ]
-    assert (message["status"], message["billing_status"], message["credits_reserved"]) == ("partial", "settled", 3)
-    assert await sender.available() == 1_000 - 2
-    assert [data["type"] for data in await event_data(processes, message)] == [
-        "email.delivered",
-        "email.bounced",
-        "email.delivered",
-    ]
-    rows = await processes.service.sql(
-        "SELECT position, kind, amount FROM ledger WHERE message_id = $1 ORDER BY 1", uuid(message["id"])
-    )
-    assert [tuple(row) for row in rows] == [(-1, "reserve", 3), (0, "settle", 1), (1, "release", 1), (2, "settle", 1)]
-
-
 # The SMTP session
-
-
-@pytest.mark.rule("SUB-03", "SUB-04")
-async def test_login_needs_tls_and_mail_needs_a_login(listeners: SmtpListeners, sender: Tenant) -> None:
-    async with listeners.line(is_secure=False) as line:
-        line.writer.write(b"EHLO client.example\r\n")
-        offers = [await line.reader.readline()]
-        while offers[-1][3:4] == b"-":
-            offers.append(await line.reader.readline())
-        words = {offer[4:].strip().split()[0].decode() for offer in offers[1:]}
-        assert words == {"PIPELINING", "SIZE", "8BITMIME", "STARTTLS", "ENHANCEDSTATUSCODES", "CHUNKING"}
-        replies = await line.say(
-            plain(sender.username, sender.password), "MAIL FROM:<a@b.example>", "RCPT TO:<a@b.example>"
-        )
-        assert [reply[:10] for reply in replies] == ["538 5.7.11", "530 5.7.0 ", "530 5.7.0 "]
-    async with listeners.line() as line:
-        replies = await line.say("EHLO client.example", "MAIL FROM:<a@b.example>", "DATA")
-        assert [reply[:9] for reply in replies[1:]] == ["530 5.7.0", "530 5.7.0"]
 
 
 async def _accepted(account: Tenant) -> dict[str, int]:
     """All but the schedule, which delivery of earlier mail empties meanwhile."""
     return {table: count for table, count in (await account.counts()).items() if table != "delivery_schedule"}
-
-
-@pytest.mark.rule("SUB-05")
-async def test_commands_before_tls_are_forgotten(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    before = await _accepted(sender)
-    injected = f"STARTTLS\r\nEHLO x\r\n{plain(sender.username, sender.password)}\r\nMAIL FROM:<a@b.example>\r\n"
-    async with listeners.line(is_secure=False) as line:
-        await line.say("EHLO client.example")
-        (reply,) = await line.say(injected.encode(), replies=1)
-        assert reply.startswith("554 5.5.1 ")
-        assert await line.rest() == ""
-    # Nor is cleartext in place of the handshake.
-    async with listeners.line(is_secure=False) as line:
-        await line.say("EHLO client.example")
-        (reply,) = await line.say("STARTTLS")
-        assert reply.startswith("220 ")
-        line.writer.write(b"EHLO x\r\nNOOP\r\n")
-        assert not re.search(r"^2\d\d", await line.rest(), re.MULTILINE)
-    assert await _accepted(sender) == before
-
-
-@pytest.mark.rule("SUB-14")
-async def test_wrong_logins_get_equal_replies_and_the_third_disconnects(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    narrow = await sender.credential(["192.0.2.0/24"])
-    tries = [
-        plain(sender.username, "wrong"),
-        plain("smtp_nobody", sender.password),
-        plain(sender.username, sender.password[:-1]),
-    ]
-    async with listeners.line(source=ELSEWHERE) as line:
-        replies = await line.say("EHLO client.example", *tries)
-        assert replies[1].startswith("535 5.7.8 ")
-        assert replies[1] == replies[2]
-        assert replies[3].startswith("421 4.7.0 ")
-        assert await line.rest() == ""
-    async with listeners.line(source=ELSEWHERE) as line:
-        replies = await line.say("EHLO client.example", plain(narrow.username, narrow.password))
-        assert replies[1].startswith("535 5.7.1 ")
-        assert ELSEWHERE in replies[1]
-    # No secret is in a log.
-    for part in processes.parts:
-        for secret in (sender.password[:-1], narrow.password, sender.username):
-            assert secret not in part.log.read_text(errors="replace"), part.words
-
-
-@pytest.mark.rule("SUB-15")
-async def test_the_51st_recipient_is_deferred_and_the_others_get_the_mail(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    to = [f"r{number}@simulator.invalid" for number in range(51)]
-    async with listeners.session(sender) as line:
-        replies = await line.say("MAIL FROM:<>", *(f"RCPT TO:<{address}>" for address in to), "DATA")
-        assert [reply[:9] for reply in replies[1:-1]] == ["250 2.1.5"] * 50 + ["452 4.5.3"]
-        (reply,) = await line.say(dotted(raw_mail(sender, "Fifty")), replies=1)
-        assert queued_id(reply)
-        # The rest, in another transaction, as the reply says.
-        assert queued_id(await submit(line, raw_mail(sender, "One more"), to[50:], sender=""))
-    assert (await sender.counts())["recipients"] == 51
 
 
 # Refusals: the content, and the beginning of the reply
@@ -453,23 +313,6 @@ CONTENTS: Final[dict[str, tuple[str, Callable[[Tenant], bytes]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.rule("META-06", "META-02")
-async def test_metadata_fields_are_removed_and_shown(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    to = f"with.pairs@{ONE}"
-    raw = raw_mail(
-        sender, "Hello", "X-Service-Metadata-order: 1001", "x-service-METADATA-Shop: =?utf-8?q?Z=C3=BCrich?="
-    )
-    async with listeners.session(sender) as line:
-        message = await final(processes, sender, await _given(line, raw, [to]))
-    assert message["metadata"] == {"order": "1001", "Shop": "Zürich"}
-    (copy,) = copies(processes, to)
-    assert b"metadata-" not in copy.message.lower()
-    assert b"1001" not in copy.message
-    assert [b"metadata" in json.dumps(data).encode() for data in await event_data(processes, message)] == [False]
-
-
 @pytest.mark.rule("SUB-07", "SUB-13", "SUB-16", "SUB-17", "SUB-18")
 async def test_refused_mail_costs_nothing_and_the_session_continues(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
@@ -483,100 +326,6 @@ async def test_refused_mail_costs_nothing_and_the_session_continues(
         assert all(len(reply) > 30 for reply in replies.values()), "a refusal says what to do"
         assert await sender.state() == before
         assert queued_id(await _given(line, raw_mail(sender, "And now a right one")))
-
-
-@pytest.mark.rule("SUB-17")
-async def test_a_declared_size_is_refused_before_the_content(listeners: SmtpListeners, sender: Tenant) -> None:
-    async with listeners.session(sender) as line:
-        too_large = limits.MIME_BYTES_MAX + 1
-        replies = await line.say(f"MAIL FROM:<> SIZE={too_large}", f"MAIL FROM:<> SIZE={too_large - 1}")
-        assert [reply[:9] for reply in replies] == ["552 5.3.4", "250 2.1.0"]
-
-
-@pytest.mark.rule("SUB-13")
-async def test_limits_of_the_account_are_temporary_refusals(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    service = processes.service
-    poor = await service.account(credits=1)
-    hasty = await service.account(rate=(1, 1))
-    young = await service.account(warmup=[2])
-    suspended = await service.account()
-    async with listeners.session(suspended) as line:
-        await service.operator.suspend(suspended.id)
-        before = await suspended.state()
-        reply = await _given(line, raw_mail(suspended, "Suspended"))
-        assert reply.startswith("450 4.7.1 "), reply
-        # Not even mail that would be refused permanently.
-        assert (await _given(line, raw_mail(sender, "Of another"))).startswith("450 4.7.1 ")
-        assert await suspended.state() == before
-        await service.operator.resume(suspended.id)
-        assert queued_id(await _given(line, raw_mail(suspended, "Resumed")))
-    for account, code in ((poor, "450 4.7.1"), (hasty, "450 4.7.1"), (young, "451 4.7.1")):
-        async with listeners.session(account) as line:
-            two = ["delivered+1@simulator.invalid", "delivered+2@simulator.invalid"]
-            first = await _given(line, raw_mail(account, "First"), two if account is young else TO)
-            assert queued_id(first)
-            accepted = await _accepted(account)
-            if account is hasty:
-                await hasty.use_up_rate()
-            reply = await _given(line, raw_mail(account, "Second"))
-            assert reply.startswith(code), reply
-            assert await _accepted(account) == accepted
-
-
-@pytest.mark.rule("SUB-19")
-async def test_invalid_recipients_are_refused_individually(listeners: SmtpListeners, sender: Tenant) -> None:
-    paths = {
-        "<grün@example.org>": "553 5.6.7",
-        "<ada@grün.example>": "553 5.6.7",
-        "<ada@localhost>": "553 5.1.3",
-        "<ada@[192.0.2.1]>": "553 5.1.3",
-        '<"quoted local"@example.org>': "553 5.1.3",
-        "<@relay.example:ada@example.org>": "553 5.1.3",
-        "<ada>": "501 5.1.3",
-        "<>": "501 5.1.3",
-        "<postmaster>": "553 5.1.3",
-        "ada@example.org": "501 5.1.3",
-        "<ada@example.org> SMTPUTF8": "555 5.5.4",
-        "<ada@example.org> NOTIFY=NEVER ORCPT=rfc822;ada@example.org": "555 5.5.4",
-    }
-    async with listeners.session(sender) as line:
-        replies = await line.say("MAIL FROM:<>", *(f"RCPT TO:{path}" for path in paths))
-        assert dict(zip(paths, (reply[:9] for reply in replies[1:]), strict=True)) == paths
-
-
-@pytest.mark.rule("SUB-20")
-async def test_a_message_may_be_chunked_and_end_without_a_line_end(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    raw = raw_mail(sender, "Chunks", body=".\r\nno dot is doubled\r\n.\r\nthe end")[:-2]
-    async with listeners.session(sender) as line:
-        cut = raw.index(b"\r\n.\r\n") + 1  # between CR and LF
-        replies = await line.say(
-            "MAIL FROM:<> BODY=8BITMIME",
-            f"RCPT TO:<{TO[0]}>",
-            f"BDAT {cut}\r\n".encode() + raw[:cut],
-            f"BDAT {len(raw) - cut} LAST\r\n".encode() + raw[cut:],
-        )
-    stored = await sender.mime(queued_id(replies[-1]))
-    assert stored.endswith(b"\r\n\r\n.\r\nno dot is doubled\r\n.\r\nthe end\r\n")
-
-
-@pytest.mark.rule("SUB-21")
-async def test_only_crlf_ends_a_line_and_only_a_dot_line_ends_a_message(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    before = await sender.state()
-    async with listeners.session(sender) as line:
-        (reply,) = await line.say(b"NOOP\nMAIL FROM:<a@example.com>\rRCPT TO:<a@example.com>\r\n", replies=1)
-        assert reply.startswith("500 5.5.2 ")
-        for end in (b"\n.\n", b"\r.\r", b"\n.\r\n", b"\r\n.\n", b"\r\n.\r", b"\r\n\n.\r\n"):
-            await line.say("MAIL FROM:<a@example.com>", f"RCPT TO:<{TO[0]}>", "DATA")
-            written = raw_mail(sender, "Ends").removesuffix(b"\r\n") + end + b"QUIT\r\n.\r\n"
-            replies = await line.say(written, "NOOP")
-            assert [reply[:9] for reply in replies] == ["550 5.6.0", "250 2.0.0"], (end, replies)
-    assert await sender.state() == before
 
 
 @pytest.mark.rule("SUB-08", "SUB-09", "UNSUB-04")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from posthouse.rules import limits
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, Tenant
@@ -45,27 +44,15 @@ async def test_creating_can_publish_at_once(regular: Tenant) -> None:
     await regular.accepts(sending(regular, alias, {"name": "Ada"}))
 
 
-@pytest.mark.rule("TMPL-02")
-@pytest.mark.parametrize("alias", ["", "-a", "_a", "A", "a b", "a/b", "ä", "a" * 65, "a.b", "a\n", None, 7, ABSENT])
-async def test_invalid_aliases_are_refused(regular: Tenant, alias: object) -> None:
-    body = {**CONTENT} if alias is ABSENT else {"alias": alias, **CONTENT}
-    answer = await regular.call("POST", "/v1/templates", body)
-    assert answer.is_refusal(400, "invalid_request", "alias")
-
-
-@pytest.mark.rule("TMPL-02")
-@pytest.mark.parametrize("alias", ["a", "0", "a-b_c-9", "a" * 64])
-async def test_other_aliases_are_accepted(regular: Tenant, alias: str) -> None:
-    await regular.template(alias, **CONTENT)
-    await regular.accepts(sending(regular, alias, {"name": "Ada"}))
-
-
 @pytest.mark.rule("TMPL-03", "CODE-07")
 async def test_an_alias_in_use_is_a_conflict(regular: Tenant, other_tenant: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, **CONTENT)
     answer = await regular.call("POST", "/v1/templates", {"alias": alias, "text": "Other"})
     assert answer.is_refusal(409, "conflict", alias)
+    for wrong in (ABSENT, None, 7, "A b"):
+        body = {"text": "Other"} if wrong is ABSENT else {"text": "Other", "alias": wrong}
+        assert (await regular.call("POST", "/v1/templates", body)).is_refusal(400, "invalid_request", "alias")
     await other_tenant.template(alias, text="Other", subject="Other")
     kept = await preview(regular, alias, variables={"name": "Ada"})
     assert kept.body["text"] == "Dear Ada,"
@@ -86,69 +73,6 @@ async def test_a_template_shows_all_its_versions(regular: Tenant) -> None:
     assert {name: versions[1][name] for name in CONTENT} == CONTENT
     assert (versions[2]["subject"], versions[2]["text"], versions[2]["html"]) == ("Two", None, "<p>2")
     assert all(datetime.fromisoformat(version["created_at"]) for version in versions.values())
-
-
-@pytest.mark.rule("TMPL-04")
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "", ABSENT),
-        ("DELETE", "", ABSENT),
-        ("PUT", "", {"alias": "taken-over"}),
-        ("POST", "/versions", {"text": "x"}),
-        ("POST", "/publish", {"version": 1}),
-        ("POST", "/preview", {"variables": {}}),
-    ],
-)
-async def test_an_unknown_template_is_not_found_and_neither_is_another_accounts(
-    regular: Tenant, other_tenant: Tenant, method: str, path: str, body: object
-) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, text="Good morning.")
-    for name in (alias, "unknown", "%00", "Not-An-Alias"):
-        answer = await other_tenant.call(method, f"/v1/templates/{name}{path}", body)
-        assert answer.is_refusal(404, "not_found")
-    assert (await regular.call("GET", f"/v1/templates/{alias}")).body["template"]["latest_version"] == 1
-
-
-@pytest.mark.rule("TMPL-05")
-async def test_templates_are_listed_in_pages(tenant: Tenant, regular: Tenant) -> None:
-    await regular.template(regular.new_key(), text="Another account's.")
-    made = [f"t{number:02}" for number in range(53)]
-    for alias in made:
-        await tenant.template(alias, text="Good morning.")
-    whole = await tenant.call("GET", "/v1/templates?limit=100")
-    assert sorted(template["alias"] for template in whole.body["templates"]) == made
-    assert whole.body["next_cursor"] is None
-    default = await tenant.call("GET", "/v1/templates")
-    assert len(default.body["templates"]) == 50
-    found: list[str] = []
-    cursor, pages = "", 0
-    while cursor is not None:
-        page = await tenant.call("GET", f"/v1/templates?limit=20{cursor and '&cursor='}{cursor}")
-        assert page.status == 200
-        found += [template["alias"] for template in page.body["templates"]]
-        cursor = page.body["next_cursor"]
-        pages += 1
-    assert (pages, found) == (3, [template["alias"] for template in whole.body["templates"]])
-    template = default.body["templates"][0]
-    assert set(template) >= {"alias", "name", "published_version", "latest_version", "created_at", "updated_at"}
-
-
-@pytest.mark.rule("TMPL-05")
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=101", "limit=-1", "limit=x", "limit=", "limit=1e1", "cursor=nonsense", "cursor=%00",
-              "limit=99999999999999999999", "limit=٣"],
-)  # fmt: skip
-async def test_a_wrong_page_is_refused(regular: Tenant, query: str) -> None:
-    answer = await regular.call("GET", f"/v1/templates?{query}")
-    assert answer.is_refusal(400, "invalid_request", query.split("=")[0])
-
-
-@pytest.mark.rule("TMPL-05")
-async def test_a_new_account_has_an_empty_list(tenant: Tenant) -> None:
-    answer = await tenant.call("GET", "/v1/templates")
-    assert (answer.body["templates"], answer.body["next_cursor"]) == ([], None)
 
 
 async def subject(tenant: Tenant, alias: str) -> object:
@@ -189,38 +113,20 @@ async def test_concurrent_versions_each_get_a_number(regular: Tenant) -> None:
     assert sorted(answer.body["version"] for answer in answers) == list(range(2, 10))
 
 
-@pytest.mark.rule("TMPL-07")
-@pytest.mark.parametrize(
-    ("version", "status", "code"),
-    [
-        (2, 404, "not_found"),
-        (2**31 - 1, 404, "not_found"),
-        ("one", 400, "invalid_request"),
-        (None, 400, "invalid_request"),
-        (1.5, 400, "invalid_request"),
-        ([], 400, "invalid_request"),
-    ],
-)
-async def test_a_version_that_does_not_exist_is_not_published(
-    regular: Tenant, version: object, status: int, code: str
-) -> None:
+@pytest.mark.rule("TMPL-07", "CODE-13")
+async def test_a_version_that_does_not_exist_is_not_published(regular: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, text="Good morning.")
-    answer = await regular.call("POST", f"/v1/templates/{alias}/publish", {"version": version})
-    assert answer.is_refusal(status, code, "version")
+    cases: list[tuple[object, int]] = [(2, 404), (2**31 - 1, 404), ("one", 400), (None, 400), (1.5, 400), ([], 400)]
+    for version, status in cases:
+        answer = await regular.call("POST", f"/v1/templates/{alias}/publish", {"version": version})
+        assert (answer.status, "version" in answer.error) == (status, True), version
+    for version in (0, -1, 2**31, 2**63, 2**70):
+        for act, body in (("publish", {"version": version}), ("preview", {"version": version, "variables": {}})):
+            answer = await regular.call("POST", f"/v1/templates/{alias}/{act}", body)
+            assert (answer.status, answer.code) in {(404, "not_found"), (400, "invalid_request")}
     read = await regular.call("GET", f"/v1/templates/{alias}")
     assert read.body["template"]["published_version"] == 1
-
-
-@pytest.mark.rule("TMPL-07", "CODE-13")
-@pytest.mark.parametrize("version", [0, -1, 2**31, 2**63, 2**70])
-@pytest.mark.parametrize("act", ["publish", "preview"])
-async def test_a_number_that_no_version_can_have_is_refused(regular: Tenant, act: str, version: int) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, text="Good morning.")
-    body = {"version": version} if act == "publish" else {"version": version, "variables": {}}
-    answer = await regular.call("POST", f"/v1/templates/{alias}/{act}", body)
-    assert (answer.status, answer.code) in {(404, "not_found"), (400, "invalid_request")}
 
 
 @pytest.mark.rule("TMPL-08")
@@ -263,91 +169,6 @@ async def test_preview_renders_any_version_and_sends_nothing(regular: Tenant) ->
     assert await regular.state() == before
 
 
-@pytest.mark.rule("TMPL-10", "CODE-04")
-async def test_a_viewer_reads_and_previews_and_does_not_write(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, **CONTENT)
-    for method, path, body in (
-        ("GET", "/v1/templates", ABSENT),
-        ("GET", f"/v1/templates/{alias}", ABSENT),
-        ("POST", f"/v1/templates/{alias}/preview", {"variables": {"name": "Ada"}}),
-    ):
-        assert (await regular.call(method, path, body, role="viewer")).status == 200
-    for method, path, body in (
-        ("POST", "/v1/templates", {"alias": "never-made", "text": "x"}),
-        ("POST", f"/v1/templates/{alias}/versions", {"text": "x"}),
-        ("POST", f"/v1/templates/{alias}/publish", {"version": 1}),
-        ("DELETE", f"/v1/templates/{alias}", ABSENT),
-    ):
-        assert (await regular.call(method, path, body, role="viewer")).is_refusal(403, "forbidden")
-    read = (await regular.call("GET", f"/v1/templates/{alias}")).body["template"]
-    assert (read["latest_version"], read["published_version"]) == (1, 1)
-    assert (await regular.call("GET", "/v1/templates/never-made")).status == 404
-
-
-@pytest.mark.rule("TMPL-10")
-@pytest.mark.parametrize("role", ["owner", "admin", "member"])
-async def test_members_and_above_write(regular: Tenant, role: str) -> None:
-    alias = regular.new_key()
-    created = await regular.call("POST", "/v1/templates", {"alias": alias, "text": "x"}, role=role)
-    assert created.status == 201
-    grown = await regular.call("POST", f"/v1/templates/{alias}/versions", {"text": "x"}, role=role)
-    assert grown.status == 201
-    published = await regular.call("POST", f"/v1/templates/{alias}/publish", {"version": 2}, role=role)
-    assert published.status == 200
-    assert (await regular.call("DELETE", f"/v1/templates/{alias}", role=role)).status == 200
-
-
-@pytest.mark.rule("TMPL-11")
-async def test_values_are_escaped_only_in_html(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, subject="S {{ v }}", text="T {{ v }}", html='<a title="{{ v }}">{{ v }}</a>')
-    value = "<b>\"Ada\" & 'Bob'</b>"
-    sent = await regular.accepts(sending(regular, alias, {"v": value}))
-    assert sent["subject"] == f"S {value}"
-    plain, rich = (await regular.stored(sent["id"])).iter_parts()
-    assert plain.get_content().strip() == f"T {value}"
-    html = rich.get_content()
-    assert "<b>" not in html
-    assert html.count("&lt;b&gt;") == 2
-    assert html.count('"') == 2, "a value can't leave the attribute it stands in"
-    assert "&amp;" in html
-
-
-@pytest.mark.rule("TMPL-12")
-@pytest.mark.parametrize(
-    "placeholder",
-    ["{{}}", "{{ }}", "{{ 1a }}", "{{ a b }}", "{{ a-b }}", "{{ a|upper }}", "{{#if a}}", "{{/if}}", "{{ a", "{{ a }",
-     "{{{ a }}}", "{{ .a }}", "{{ " + "a" * 65 + " }}", "{{ ä }}", "{{ a() }}", "{{> a }}", "{{ {{ a }} }}"],
-)  # fmt: skip
-@pytest.mark.parametrize("field", ["subject", "text", "html"])
-async def test_an_invalid_placeholder_is_refused_when_saved(regular: Tenant, field: str, placeholder: str) -> None:
-    body = {"alias": regular.new_key(), "text": "x"} | {field: f"before {placeholder} after"}
-    answer = await regular.call("POST", "/v1/templates", body)
-    assert answer.is_refusal(400, "invalid_request", field)
-
-
-@pytest.mark.rule("TMPL-12")
-@pytest.mark.parametrize("name", ["a", "_", "A9_b.c", "user.first_name", "a" * 64])
-@pytest.mark.parametrize("form", ["{{{{{0}}}}}", "{{{{ {0} }}}}", "{{{{   {0}}}}}"])
-async def test_a_placeholder_is_a_name_in_double_braces(regular: Tenant, name: str, form: str) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, text="<" + form.format(name) + ">{ single } }}")
-    answer = await preview(regular, alias, variables={name: "v"})
-    assert answer.body["text"] == "<v>{ single } }}"
-
-
-@pytest.mark.rule("TMPL-13", "CODE-01")
-async def test_a_missing_variable_is_named_and_an_extra_is_ignored(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, subject="Hello", text="{{ given }} {{ forgotten }}")
-    cases = [(ABSENT, "given"), (None, "given"), ({}, "given"), ({"given": "x"}, "forgotten")]
-    cases += [({"given": "x", "Forgotten": "y"}, "forgotten")]
-    for variables, missing in cases:
-        await regular.refuses(sending(regular, alias, variables), 400, "invalid_request", missing)
-    await regular.accepts(sending(regular, alias, {"given": "x", "forgotten": "y", "extra": "z"}))
-
-
 @pytest.mark.rule("TMPL-14")
 async def test_values_render_as_themselves(regular: Tenant) -> None:
     alias = regular.new_key()
@@ -371,23 +192,6 @@ async def test_the_requests_subject_wins_over_the_templates(regular: Tenant) -> 
     await regular.refuses(sending(regular, without), 400, "invalid_request", "subject")
 
 
-@pytest.mark.rule("TMPL-16")
-@pytest.mark.parametrize("value", ["a\r\nBcc: eve@example.net", "a\nb", "a\0b", "a\x7fb", "a\tb"], ids=repr)
-async def test_a_value_brings_no_control_character_into_the_subject(regular: Tenant, value: str) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, subject="Hello {{ name }}", text="Good morning.")
-    answer = await regular.refuses(sending(regular, alias, {"name": value}), 400, "invalid_request")
-    assert "subject" in answer.error or "variables.name" in answer.error
-
-
-@pytest.mark.rule("TMPL-16", "SEND-07")
-async def test_a_rendered_subject_has_at_most_500_characters(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, subject="{{ name }}", text="Good morning.")
-    await regular.accepts(sending(regular, alias, {"name": "n" * 500}))
-    await regular.refuses(sending(regular, alias, {"name": "n" * 501}), 400, "invalid_request", "subject")
-
-
 @pytest.mark.rule("TMPL-17", "CODE-01")
 async def test_an_unknown_template_is_an_invalid_request(regular: Tenant, other_tenant: Tenant) -> None:
     alias = regular.new_key()
@@ -395,24 +199,6 @@ async def test_an_unknown_template_is_an_invalid_request(regular: Tenant, other_
     for name in (alias, "unknown", "Not An Alias", "../etc", "x" * 500):
         await other_tenant.refuses(sending(other_tenant, name), 400, "invalid_request", "template")
     await other_tenant.refuses(sending(other_tenant, "\0"), 400, "invalid_request", "template")
-
-
-@pytest.mark.rule("TMPL-18")
-async def test_a_placeholder_inside_a_value_stays(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, text="{{ a }}", html="{{ a }}")
-    answer = await preview(regular, alias, variables={"a": "{{ b }} {{ a }}", "b": "never"})
-    assert (answer.body["text"], answer.body["html"]) == ("{{ b }} {{ a }}", "{{ b }} {{ a }}")
-
-
-@pytest.mark.rule("TMPL-19", "SIZE-03")
-async def test_rendered_content_counts_against_the_size(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, subject="x", html="{{ v }}" * 1_000)
-    body = sending(regular, alias, {"v": "v" * 12_000})
-    await regular.refuses(body, 413, "payload_too_large")
-    assert (await preview(regular, alias, variables={"v": "v" * 12_000})).is_refusal(413, "payload_too_large")
-    await regular.accepts(sending(regular, alias, {"v": "v" * 10}))
 
 
 @pytest.mark.rule("TMPL-20", "SEND-16")
@@ -423,6 +209,7 @@ async def test_rendered_content_counts_against_the_size(regular: Tenant) -> None
         ({"text": None, "html": None}, "text"),
         ({"text": "", "html": ""}, "text"),
         ({"text": 7}, "text"),
+        ({"text": "{{ 1 }}"}, "text"),
         ({"html": ["x"]}, "html"),
         ({"text": "x", "subject": 7}, "subject"),
         ({"text": "x", "subject": "a\r\nb"}, "subject"),
@@ -448,48 +235,6 @@ async def test_a_template_without_content_or_with_a_wrong_field_is_refused(
         body["alias"] = regular.new_key()
     answer = await regular.call("POST", f"/v1/templates{path}", body)
     assert answer.is_refusal(400, "invalid_request", named)
-
-
-@pytest.mark.rule("TMPL-17")
-async def test_every_credential_of_the_account_sends_its_templates(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, **CONTENT)
-    for authorization in (regular.basic, await regular.key(), await regular.key("test"), await regular.jwt("member")):
-        sent = await regular.accepts(sending(regular, alias, {"name": "Ada"}), authorization=authorization)
-        assert sent["subject"] == "Hello Ada"
-
-
-@pytest.mark.rule("TMPL-21")
-async def test_the_hundred_and_first_version_replaces_the_oldest_unpublished(tenant: Tenant) -> None:
-    await tenant.template("welcome", text="Good morning.")
-    await tenant.service.sql(
-        """
-        INSERT INTO template_versions (account_id, alias, version, text, author, created_at)
-        SELECT account_id, alias, n, text, author, created_at FROM template_versions CROSS JOIN generate_series(2, $2) n
-        WHERE account_id = $1
-        """,
-        tenant.id, limits.TEMPLATE_VERSIONS_MAX,
-    )  # fmt: skip
-    await tenant.service.sql(
-        "UPDATE templates SET latest_version = $2 WHERE account_id = $1", tenant.id, limits.TEMPLATE_VERSIONS_MAX
-    )
-    grown = await tenant.call("POST", "/v1/templates/welcome/versions", {"text": "Good evening."})
-    assert (grown.status, grown.body["version"]) == (201, 101)
-    assert (await preview(tenant, "welcome", version=1)).status == 200
-    assert (await preview(tenant, "welcome", version=2)).is_refusal(404, "not_found")
-    assert (await preview(tenant, "welcome", version=3)).status == 200
-
-
-@pytest.mark.rule("TMPL-22")
-async def test_more_bytes_than_an_account_may_store_are_a_conflict(tenant: Tenant) -> None:
-    await tenant.template("welcome", text="Good morning.")
-    full = "UPDATE templates SET size_bytes = $2 WHERE account_id = $1"
-    await tenant.service.sql(full, tenant.id, limits.TEMPLATES_BYTES_MAX)
-    for path, body in (("", {"alias": "other", "text": "x"}), ("/welcome/versions", {"text": "x"})):
-        answer = await tenant.call("POST", f"/v1/templates{path}", body)
-        assert answer.is_refusal(409, "conflict", "delete templates")
-    assert (await tenant.call("DELETE", "/v1/templates/welcome")).status == 200
-    await tenant.template("other", text="x")
 
 
 @pytest.mark.rule("TMPL-23")

@@ -513,7 +513,7 @@ def test_the_document_declares_the_statuses_of_the_role_table(operation: Operati
 # Roles.
 
 
-@pytest.mark.rule("ROLE-01")
+@pytest.mark.rule("ROLE-01", "AUTH-11", "HOOK-01")
 @each(GUARDED)
 async def test_without_a_login_everything_is_refused(setup: Setup, operation: Operation) -> None:
     path = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
@@ -536,7 +536,7 @@ async def test_public_operations_need_no_login(setup: Setup, operation: Operatio
     assert statuses == {PUBLIC_STATUSES.get(operation.id, 404)}
 
 
-@pytest.mark.rule("ROLE-02")
+@pytest.mark.rule("ROLE-02", "EXP-05", "HOOK-02", "KEY-01", "REG-01", "SUP-07", "TMPL-10", "TRY-05")
 @each(GUARDED)
 async def test_each_role_may_do_what_the_table_permits(setup: Setup, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
@@ -661,7 +661,7 @@ async def test_a_body_where_there_is_none_is_refused(setup: Setup, operation: Op
 # Accounts.
 
 
-@pytest.mark.rule("ROLE-03")
+@pytest.mark.rule("ROLE-03", "HOOK-14", "KEY-14", "MSD-02", "REG-08", "SUP-08")
 @each([operation for operation in GUARDED if operation.has_id])
 async def test_another_accounts_objects_are_unknown_like_missing_objects(setup: Setup, operation: Operation) -> None:
     maker = maker_of(operation)
@@ -706,7 +706,7 @@ async def test_an_id_of_another_account_in_a_query_finds_nothing(setup: Setup, o
         assert shown[0] == shown[1]
 
 
-@pytest.mark.rule("ROLE-03")
+@pytest.mark.rule("ROLE-03", "MSL-03")
 @each([operation for operation in GUARDED if operation.method == "GET" and not operation.has_id])
 async def test_no_response_shows_another_accounts_data(setup: Setup, operation: Operation) -> None:
     token = await setup.there.jwt("owner")
@@ -743,7 +743,7 @@ async def path_of(setup: Setup, operation: Operation) -> str:
     return with_id(operation, await maker_of(operation).make(setup.here)) if operation.has_id else operation.path
 
 
-@pytest.mark.rule("ROLE-04")
+@pytest.mark.rule("ROLE-04", "HOOK-11")
 @each(LISTS)
 async def test_a_wrong_page_is_refused_and_named(setup: Setup, operation: Operation) -> None:
     path, token = await path_of(setup, operation), await setup.here.jwt("owner")
@@ -757,7 +757,7 @@ async def test_a_wrong_page_is_refused_and_named(setup: Setup, operation: Operat
         assert place_of(operation) in reply.content["error"]
 
 
-@pytest.mark.rule("ROLE-04")
+@pytest.mark.rule("ROLE-04", "HOOK-11", "TEAM-01", "MSL-01", "REG-07", "TMPL-05")
 @each(LISTS)
 async def test_pages_continue_where_the_one_before_ended(setup: Setup, operation: Operation) -> None:
     path, token = await path_of(setup, operation), await setup.here.jwt("owner")

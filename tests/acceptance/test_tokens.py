@@ -159,10 +159,15 @@ async def test_an_unchanged_forged_token_is_accepted(regular: Tenant, real: Clai
 
 
 @pytest.mark.rule("SES-01")
-async def test_a_session_validates_only_its_own_users_tokens(regular: Tenant, real: Claims) -> None:
+async def test_a_session_validates_only_its_own_users_tokens_for_their_accounts(
+    regular: Tenant, other_tenant: Tenant, real: Claims
+) -> None:
     other: Claims = jwt.decode((await regular.jwt()).removeprefix("Bearer "), options={"verify_signature": False})
     assert await statuses(regular, signed(real | {"sid": other["sid"]})) == [401] * 5
     assert await statuses(regular, signed(real | {"sub": other["sub"], "role": "owner"})) == [401] * 5
+    assert (
+        await statuses(other_tenant, signed(real | {"account_id": ids.text(ids.ACCOUNT, other_tenant.id)})) == [401] * 5
+    )
 
 
 @pytest.mark.rule("SES-01", "SES-02")

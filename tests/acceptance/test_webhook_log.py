@@ -142,19 +142,6 @@ async def test_every_attempt_of_a_delivery_is_shown(with_webhook: Tenant) -> Non
     ]  # fmt: skip
 
 
-@pytest.mark.rule("HOOK-21")
-async def test_a_cancelled_delivery_keeps_its_attempts(with_webhook: Tenant) -> None:
-    _, delivery_id = await add_event(with_webhook)
-    path = f"/v1/webhook/deliveries/{delivery_id}"
-    assert (await with_webhook.call("GET", path)).body["delivery"]["attempts"] == []
-    next_at = datetime.now(UTC) + HOUR
-    await ended(with_webhook, delivery_id, result=WebhookResult.DEFERRED, next_at=next_at, error="The line is dead.")
-    await saved(with_webhook, enabled=False)
-    delivery = (await with_webhook.call("GET", path)).body["delivery"]
-    assert "disabled" in delivery["error"]
-    assert [attempt["error"] for attempt in delivery["attempts"]] == ["The line is dead."]
-
-
 @pytest.mark.rule("HOOK-22")
 async def test_all_that_failed_is_sent_again_once(with_webhook: Tenant, service: Service) -> None:
     start = datetime.now(UTC) - HOUR

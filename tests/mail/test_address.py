@@ -128,12 +128,14 @@ def test_a_bare_or_named_address_is_accepted(text: str, mailbox: Mailbox) -> Non
     assert parse_mailbox(text) == mailbox
 
 
+@pytest.mark.rule("ADDR-03", "ADDR-09", "ADDR-10")
 @pytest.mark.parametrize(("text", "reason"), REFUSED.items())
 def test_anything_else_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(AddressError, match=reason):
         parse_mailbox(text)
 
 
+@pytest.mark.rule("ADDR-08")
 @pytest.mark.parametrize("control", CONTROLS, ids=ascii)
 @pytest.mark.parametrize(
     "pattern",
@@ -197,6 +199,7 @@ def test_a_domain_that_dns_does_not_allow_is_refused(text: str) -> None:
         parse_domain(text)
 
 
+@pytest.mark.rule("ADDR-05")
 def test_two_spellings_of_an_address_have_the_same_key() -> None:
     first, second = parse_mailbox("Ada@Example.com"), parse_mailbox("A <aDA@EXAMPLE.COM>")
     assert first.key == second.key == "ada@example.com"

@@ -81,12 +81,14 @@ def test_long_text_is_folded_at_spaces_within_78_characters() -> None:
     assert max(map(len, field.split(b"\r\n"))) <= 78
 
 
+@pytest.mark.rule("HEAD-13")
 def test_a_literal_encoded_word_is_shown_and_not_decoded() -> None:
     field = unstructured("Subject", INJECTION)
     assert b"=0D=0A" not in field
     assert decode(body_of(field, "Subject")) == INJECTION
 
 
+@pytest.mark.rule("HEAD-10")
 @bad_input("MIME writer", 1_200)
 @given(st.sampled_from(["Subject", "X-Service-Tag"]) | field_names, values)
 @example("X-=?", "")
@@ -118,6 +120,7 @@ def test_every_writer_refuses_control_characters(pattern: str, control: str) -> 
         mailboxes("To", [Mailbox("Ada", "ada", value), Mailbox("", "eve", "example.com")])
 
 
+@pytest.mark.rule("HEAD-06")
 @pytest.mark.parametrize("name", ["", "A B", "A:B", "A\r\nBcc", "A\n", "Ä", "A\0", "A\x7f", "A" * 77], ids=ascii)
 def test_a_field_name_is_printable_ascii_without_space_or_colon(name: str) -> None:
     with pytest.raises(HeaderError):
@@ -128,6 +131,7 @@ def test_a_field_name_is_printable_ascii_without_space_or_colon(name: str) -> No
         mailboxes(name, [Mailbox("", "ada", "example.com")])
 
 
+@pytest.mark.rule("HEAD-10")
 @pytest.mark.parametrize(
     ("name", "expected"),
     {

@@ -146,6 +146,7 @@ def test_a_full_message_is_nested_as_clients_expect() -> None:
 PLAIN, HTML, CALENDAR, PNG, BYTES = ("text/plain", "text/html", "text/calendar", "image/png", "application/pdf")
 
 
+@pytest.mark.rule("MIME-03")
 @pytest.mark.parametrize(
     ("text", "html", "attachments", "expected"),
     [
@@ -177,6 +178,7 @@ def test_the_tree_has_no_needless_level(
     assert tree(message_from_bytes(raw)) == expected
 
 
+@pytest.mark.rule("MIME-01")
 @pytest.mark.parametrize(
     ("text", "encoding"),
     {
@@ -248,6 +250,7 @@ def test_a_boundary_with_anything_odd_is_refused(boundary: str) -> None:
         write(CONTENT, date=DATE, message_id="a@b", boundary=boundary)
 
 
+@pytest.mark.rule("ATT-02")
 @pytest.mark.parametrize(
     ("filename", "parameter"),
     {
@@ -390,6 +393,7 @@ def expected_leaves(mail: MailContent) -> list[tuple[str, bytes, str | None, str
     ]
 
 
+@pytest.mark.rule("MIME-03")
 @bad_input("MIME writer", 1_200)
 @given(contents)
 @example(CONTENT._replace(subject="=?utf-8?q?a=0D=0ABcc:_x@y.example?=", tags=("=?utf-8?b?DQpCY2M6IHg=?=",)))
@@ -423,6 +427,7 @@ def test_the_modern_parser_agrees_and_finds_no_bcc(mail: MailContent) -> None:
 text_of_any_kind = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
 
 
+@pytest.mark.rule("MIME-01")
 @bad_input("MIME writer", 1_200)
 @given(text_of_any_kind | st.text(st.sampled_from("a \t\r\n=.é中\0"), max_size=400), st.booleans())
 def test_any_text_arrives_with_only_its_line_ends_changed(text: str, in_a_multipart: bool) -> None:

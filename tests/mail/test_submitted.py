@@ -192,6 +192,7 @@ def test_header_values_are_returned() -> None:
     assert b"unsubscribe : one-click" not in submitted.content.lower()
 
 
+@pytest.mark.rule("META-06")
 def test_metadata_is_read_and_removed() -> None:
     submitted = taken(
         b"From: ada@example.com\r\nX-Service-Metadata-Order: 1001\r\nx-service-metadata-shop.a:\r\n =?utf-8?q?Z=C3=BCrich?=\r\n"

@@ -42,6 +42,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.rule("MSD-13")
 @pytest.mark.parametrize(("given_name", "name"), NAMES)
 def test_a_name_is_safe_on_any_system(given_name: str | None, name: str) -> None:
     assert download_name(given_name, "part-1") == name

@@ -47,6 +47,7 @@ def refused(header: str | None) -> str:
     return caught.value.text
 
 
+@pytest.mark.rule("CRED-02")
 @pytest.mark.parametrize(("mode", "prefix"), [(Mode.LIVE, "ph_live_"), (Mode.TEST, "ph_test_")])
 @pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"])
 def test_an_api_key_is_its_prefix_and_43_characters(mode: Mode, prefix: str, byte: bytes) -> None:
@@ -78,6 +79,7 @@ def test_too_little_randomness_raises() -> None:
         new_smtp_username(b"short")
 
 
+@pytest.mark.rule("CRED-01")
 def test_a_hash_is_hmac_sha_256() -> None:
     # RFC 4231, test case 2.
     assert secret_hash("what do ya want for nothing?", b"Jefe").hex() == (
@@ -105,6 +107,7 @@ def test_the_accepted_forms_are_read(header: str, presented: BasicCredentials | 
     assert parse_authorization(header) == presented
 
 
+@pytest.mark.rule("AUTH-05")
 @pytest.mark.parametrize(
     ("header", "says"),
     [

@@ -13,6 +13,17 @@ from posthouse.rules.draft import RESERVED_HEADERS, AttachmentRequest, Draft, co
 from posthouse.rules.refusal import Code, Refusal
 from tests.support.bad_input import bad_input, spoiled
 
+CONTROLS = ["\r", "\n", "\r\nBcc: x@example.com", "\r\n folded", "\0", "\x07", "\x1b", "\x7f", "\x85", "\t"]
+# Of the header, only we write these.
+RESERVED = [
+    "From", "To", "Cc", "Bcc", "Subject", "Reply-To", "Sender", "Date", "Message-ID", "MIME-Version",
+    "Content-Type", "Content-Transfer-Encoding", "Content-ID", "Content-Anything", "Return-Path", "Received",
+    "Received-SPF", "DKIM-Signature", "DomainKey-Signature", "ARC-Seal", "ARC-Message-Signature",
+    "ARC-Authentication-Results", "Authentication-Results", "Resent-From", "Resent-Bcc", "Resent-Anything",
+    "Delivered-To", "Errors-To", "Bounces-To", "X-Service-Tag", "CFBL-Address", "CFBL-Feedback-ID",
+    "TLS-Required",
+]  # fmt: skip
+
 
 def draft(**changes: Any) -> Draft:
     fields: dict[str, Any] = {"sender": "a@example.com", "to": ["b@example.com"], "subject": "Hi", "text": "x"}
@@ -31,6 +42,7 @@ def refused(code: Code, naming: str, **changes: Any) -> None:
     assert naming in caught.value.text
 
 
+@pytest.mark.rule("ADDR-05", "ADDR-06")
 def test_recipients_are_unique_over_all_fields() -> None:
     made = draft(
         to=["Ada <Ada@Example.com>", "bob@example.com"],
@@ -51,6 +63,7 @@ def test_request_fields_are_returned_as_given() -> None:
     assert made.request_fields.reply_to == "R <r@example.com>"
 
 
+@pytest.mark.rule("ADDR-07")
 def test_fifty_unique_recipients_fit_and_the_fifty_first_does_not() -> None:
     many = [f"u{number}@example.com" for number in range(50)]
     assert len(draft(to=many, cc=many).recipients) == 50
@@ -61,6 +74,24 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
     refused(Code.INVALID_REQUEST, "1000000", to=["not an address"] * 1_000_000)
 
 
+@pytest.mark.rule(
+    "ATT-02",
+    "ATT-05",
+    "ATT-06",
+    "ATT-09",
+    "HEAD-04",
+    "HEAD-05",
+    "HEAD-06",
+    "HEAD-07",
+    "HEAD-08",
+    "HEAD-09",
+    "HEAD-10",
+    "SEND-07",
+    "SEND-10",
+    "SEND-12",
+    "SEND-15",
+    "TAG-02",
+)
 @pytest.mark.parametrize(
     ("changes", "naming"),
     [
@@ -71,7 +102,7 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ({"subject": None}, "`subject`"),
         ({"subject": ""}, "`subject`"),
         ({"subject": "x" * 501}, "501"),
-        ({"subject": "a\r\nBcc: x@example.com"}, "`subject`"),
+        *[({"subject": f"a{control}b"}, "`subject`") for control in CONTROLS],
         ({"subject": "a\u2028b"}, "`subject`"),
         ({"text": None}, "empty"),
         ({"text": ""}, "empty"),
@@ -88,16 +119,19 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ({"headers": {"": "b"}}, "header name"),
         ({"headers": {"Xé": "b"}}, "header name"),
         ({"headers": {"X" * 77: "b"}}, "77"),
-        ({"headers": {"X-A": "b\r\nBcc: c"}}, "headers.X-A"),
-        ({"headers": {"X-A": "b\0"}}, "headers.X-A"),
+        *[({"headers": {f"X-{control}": "b"}}, "header name") for control in CONTROLS],
+        *[({"headers": {"X-A": f"a{control}b"}}, "headers.X-A") for control in CONTROLS if control != "\t"],
         ({"headers": {"X-A": "é" * 500}}, "1000 bytes"),
         ({"headers": {"X-A": "b", "x-a": "c"}}, "'x-a'"),
-        ({"headers": {"References": "<é@example.com>"}}, "headers.References"),
+        *[
+            ({"headers": {name: "<é@example.com>"}}, f"headers.{name}")
+            for name in ("References", "In-Reply-To", "List-Unsubscribe", "list-unsubscribe-post")
+        ],
         ({"headers": {f"X-{number}": "y" * 990 for number in range(17)}}, "in all"),
         ({"tags": ["x"] * 21}, "21"),
         ({"tags": [""]}, "`tags`"),
         ({"tags": ["x" * 129]}, "`tags`"),
-        ({"tags": ["a\nb"]}, "`tags`"),
+        *[({"tags": [f"a{control}b"]}, "`tags`") for control in CONTROLS],
         ({"attachments": [attachment()] * 21}, "21"),
         ({"attachments": [attachment(content="####")]}, "attachments[0].content"),
         ({"attachments": [attachment(content="aGk")]}, "attachments[0].content"),
@@ -107,12 +141,28 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ({"attachments": [attachment(filename="a\\b")]}, "attachments[0].filename"),
         ({"attachments": [attachment(filename="..")]}, "attachments[0].filename"),
         ({"attachments": [attachment(filename="")]}, "attachments[0].filename"),
-        ({"attachments": [attachment(filename="a\nb")]}, "attachments[0].filename"),
+        *[({"attachments": [attachment(filename=f"a{control}b")]}, "attachments[0].filename") for control in CONTROLS],
         ({"attachments": [attachment(filename="x" * 256)]}, "attachments[0].filename"),
-        ({"attachments": [attachment(content_id="a b")]}, "attachments[0].content_id"),
-        ({"attachments": [attachment(content_id="x" * 129)]}, "attachments[0].content_id"),
+        *[
+            ({"attachments": [attachment(content_id=given)]}, "attachments[0].content_id")
+            for given in ("a b", "<logo>", "logo\r\nX: y", "lögo", "a/b", "x" * 129)
+        ],
         ({"attachments": [attachment(content_id="a"), attachment(content_id="a")]}, "content_id"),
-        ({"attachments": [attachment(content_type="text")]}, "attachments[0].content_type"),
+        *[
+            ({"attachments": [attachment(content_type=given)]}, "attachments[0].content_type")
+            for given in (
+                "text",
+                "text/",
+                "/plain",
+                "text/plain; charset",
+                "text/plain; charset=",
+                "te xt/plain",
+                "text/plain; a=b\0",
+                "text/plän",
+                "text/plain/more",
+                "text/plain,text/html",
+            )
+        ],
         ({"attachments": [attachment(content_type="multipart/mixed")]}, "multipart"),
         ({"attachments": [attachment(content_type="Message/RFC822")]}, "message"),
         ({"attachments": [attachment(content_type="text/plain\r\nBcc: x")]}, "attachments[0].content_type"),
@@ -123,9 +173,48 @@ def test_an_invalid_field_is_refused_by_name(changes: dict[str, Any], naming: st
     refused(Code.INVALID_REQUEST, naming, **changes)
 
 
-@pytest.mark.parametrize("name", [*sorted(RESERVED_HEADERS), "Content-Foo", "ARC-Seal", "Resent-To", "CFBL-Address"])
+@pytest.mark.rule("HEAD-02")
+@pytest.mark.parametrize("name", sorted({*map(str.lower, RESERVED), *map(str.lower, RESERVED_HEADERS)}))
 def test_reserved_header_names_are_refused_in_any_case(name: str) -> None:
-    refused(Code.INVALID_REQUEST, "reserved", headers={name.upper(): "x"})
+    for spelling in (name, name.upper(), name.title()):
+        refused(Code.INVALID_REQUEST, "reserved", headers={spelling: "x"})
+
+
+@pytest.mark.rule("ATT-07", "HEAD-05", "HEAD-07", "SEND-07", "SEND-11", "TAG-02")
+def test_the_longest_and_the_most_are_accepted() -> None:
+    made = draft(
+        subject="💌" * 500,
+        headers={"X" * 76: "1", "X-Long": "é" * 499} | {f"X-{number}": "" for number in range(48)},
+        tags=["t" * 128, *[f"tag-{number}" for number in range(19)]],
+        attachments=[attachment(content_id=f"{number}" + "c" * 126) for number in range(10, 20)]
+        + [attachment(filename="f" * 255, content_type="text/plain; x=" + "v" * 240)] * 10,
+    )
+    assert (len(made.headers), len(made.tags), len(made.attachments)) == (50, 20, 20)
+    assert draft(text=None, template="t", variables={str(number): "" for number in range(32)})
+
+
+@pytest.mark.rule("ATT-04")
+@pytest.mark.parametrize(
+    ("filename", "expected"),
+    {
+        "a.pdf": "application/pdf",
+        "a.PNG": "image/png",
+        "a.jpg": "image/jpeg",
+        "a.txt": "text/plain",
+        "a.csv": "text/csv",
+        "a.html": "text/html",
+        "a.ics": "text/calendar",
+        "a.zip": "application/zip",
+        "a.json": "application/json",
+        "a.docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "a.unknown-extension": "application/octet-stream",
+        "README": "application/octet-stream",
+        ".env": "application/octet-stream",
+    }.items(),
+)
+def test_the_extension_decides_the_type_when_none_is_given(filename: str, expected: str) -> None:
+    (made,) = draft(attachments=[attachment(filename=filename)]).attachments
+    assert made.content_type == expected
 
 
 @pytest.mark.parametrize(
@@ -143,6 +232,7 @@ def test_the_one_click_header_is_returned_and_never_written() -> None:
     assert (made.mailing_list, made.one_click) == ("news", True)
 
 
+@pytest.mark.rule("UNSUB-05")
 def test_the_customers_own_list_unsubscribe_wins() -> None:
     made = draft(headers={"LIST-unsubscribe": "<https://a>"}, tags=["one-click-unsubscribe", "list:news"])
     assert (made.mailing_list, made.one_click) == ("news", False)
@@ -158,6 +248,7 @@ def test_only_list_unsubscribe_post_is_refused_with_one_click() -> None:
     assert draft(headers=half, tags=["list:news"]).headers
 
 
+@pytest.mark.rule("ATT-03", "ATT-04", "ATT-05")
 def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
     made = draft(
         attachments=[
@@ -178,6 +269,7 @@ def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
     ]
 
 
+@pytest.mark.rule("SIZE-05")
 def test_large_attachments_are_refused_before_decoding() -> None:
     # Not base64 at all: the size is judged first.
     refused(Code.PAYLOAD_TOO_LARGE, "10 MiB", attachments=[attachment(content="#" * (limits.MIME_BYTES_MAX + 1))])
@@ -208,6 +300,7 @@ near_base64 = spoiled(
 ).map(lambda raw: raw.decode("latin-1"))
 
 
+@pytest.mark.rule("ATT-03")
 @bad_input("Base64", 1_000)
 @given(near_base64 | st.text(max_size=40) | st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode()))
 def test_base64_content_is_decoded_strictly_or_refused(content: str) -> None:

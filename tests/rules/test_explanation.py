@@ -104,6 +104,7 @@ def test_every_reason_has_a_headline_and_what_to_do(reason: R) -> None:
     assert explained.what_to_do.endswith(".")
 
 
+@pytest.mark.rule("WHY-02")
 @pytest.mark.parametrize("code", [None, 250, 421, 450, 451, 550, 552, 554, 599])
 @pytest.mark.parametrize("result", ["delivered", "bounced", "deferred", "failed", "postponed"])
 def test_a_reply_is_never_part_of_its_explanation(code: int | None, result: str) -> None:

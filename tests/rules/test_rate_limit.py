@@ -123,6 +123,7 @@ def test_the_remaining_requests_are_really_there(rate: Rate, ahead_microseconds:
     assert isinstance(take_from_rate(rate, full_at, NOON), RateWait)
 
 
+@pytest.mark.rule("WARM-03")
 @pytest.mark.parametrize(
     ("today", "number"),
     [
@@ -137,6 +138,7 @@ def test_the_day_of_the_first_message_is_day_one(today: date, number: int) -> No
     assert day_number(date(2026, 3, 1), today) == number
 
 
+@pytest.mark.rule("WARM-01")
 @pytest.mark.parametrize(("day", "limit"), [(1, 200), (2, 300), (13, 25_000), (14, 50_000), (15, None), (400, None)])
 def test_the_warm_up_grows_for_fourteen_days_and_is_then_off(day: int, limit: int | None) -> None:
     assert warmup_limit(day, limits.WARMUP_RECIPIENTS_BY_DAY) == limit

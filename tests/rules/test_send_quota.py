@@ -79,6 +79,7 @@ def test_ten_credits_allow_ten_of_sixty_four_messages() -> None:
     assert codes(account, [mail(1)] * 64).count(None) == 10
 
 
+@pytest.mark.rule("ORDER-09", "ORDER-10")
 @pytest.mark.parametrize(
     ("account", "code"),
     [
@@ -152,6 +153,7 @@ def test_a_message_never_fits_the_warm_up_partly() -> None:
     assert codes(account, [mail(11), mail(10), mail(1)]) == [Code.WARMUP_LIMITED, None, Code.WARMUP_LIMITED]
 
 
+@pytest.mark.rule("WARM-04")
 def test_the_next_day_starts_at_zero_with_the_next_limit() -> None:
     account = replace(FRESH, warmup_limits=(2, 3))
     midnight = datetime(2026, 3, 2, tzinfo=UTC)
@@ -184,6 +186,7 @@ def test_a_process_behind_midnight_does_not_reopen_the_day_before() -> None:
     assert (account.warmup_day, account.warmup_used) == (midnight.date(), 2)
 
 
+@pytest.mark.rule("CRED-03", "MONEY-07", "WARM-06")
 def test_test_mail_needs_neither_credits_nor_warm_up_and_starts_none() -> None:
     account = replace(FRESH, available=0, warmup_limits=(0,))
     reading = admit(account, TEST_MAIL, NOON)
@@ -277,6 +280,7 @@ def later(recipients: int, days: int) -> Charge:
     return Charge(recipients, recipients, send_at=NOON + timedelta(days=days))
 
 
+@pytest.mark.rule("LATER-03")
 def test_mail_for_a_later_day_counts_for_that_day_of_the_warm_up() -> None:
     account = replace(FRESH, warmup_started_on=TODAY)
     assert codes(account, [mail(200), later(300, 1), later(1, 1), mail(1)]) == [

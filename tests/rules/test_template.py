@@ -47,6 +47,7 @@ def test_a_missing_part_stays_missing() -> None:
     assert render(Template(None, "x", None), {}, bytes_max=OUTPUT_BYTES_MAX) == RenderedTemplate(None, "x", None)
 
 
+@pytest.mark.rule("TMPL-11")
 def test_values_are_escaped_in_html_and_nowhere_else() -> None:
     template = Template("{{ x }}", "{{ x }}", '<a title="{{ x }}">')
     value = "<&>\"'"
@@ -55,6 +56,7 @@ def test_values_are_escaped_in_html_and_nowhere_else() -> None:
     )
 
 
+@pytest.mark.rule("TMPL-18")
 @pytest.mark.parametrize(
     ("value", "spelled"),
     [
@@ -91,11 +93,13 @@ def test_a_number_beyond_json_is_refused_by_name(value: VariableValue) -> None:
     assert "give it as a string" in refusal.text
 
 
+@pytest.mark.rule("TMPL-13")
 def test_all_missing_variables_are_named_in_order() -> None:
     refusal = refused(Template("{{ z }}", "{{ y }}{{ b }}{{ z }}", "{{ a }}"), {"b": 1})
     assert refusal == Refusal(Code.INVALID_REQUEST, "`variables` lacks names that the template uses: add z, y, a.")
 
 
+@pytest.mark.rule("TMPL-13")
 def test_an_extra_variable_is_ignored() -> None:
     assert text_of("x", {"unused": float("nan")}) == "x"
 
@@ -106,6 +110,7 @@ def test_no_more_variables_than_the_contract_allows() -> None:
     assert refused(Template(None, "x", None), variables | {"one_more": 1}).code is Code.INVALID_REQUEST
 
 
+@pytest.mark.rule("TMPL-16")
 @pytest.mark.parametrize("control", ["\r\nBcc: x@example.com", "\n", "\x00", "\t", "\x7f", "\x85", "\u2028"])
 def test_a_control_character_is_refused_in_the_subject(control: str) -> None:
     refusal = refused(Template("Hello {{ name }}", "x", None), {"name": f"Ada{control}"})
@@ -125,6 +130,7 @@ def test_nul_and_surrogates_are_refused_everywhere(unwelcome: str) -> None:
             check(template)
 
 
+@pytest.mark.rule("TMPL-16")
 def test_the_rendered_subject_has_the_usual_limit() -> None:
     template = Template("{{ x }}", "x", None)
     fits = "é" * limits.SUBJECT_CHARACTERS_MAX
@@ -134,6 +140,7 @@ def test_the_rendered_subject_has_the_usual_limit() -> None:
     assert "501 characters" in refusal.text
 
 
+@pytest.mark.rule("TMPL-19")
 @pytest.mark.parametrize(
     ("template", "value", "output_bytes"),
     [
@@ -179,6 +186,7 @@ def test_a_hostile_template_is_refused_in_linear_time(source: str) -> None:
     assert processor_seconds(checked, enough=1) < 1
 
 
+@pytest.mark.rule("TMPL-12")
 @pytest.mark.parametrize(
     ("source", "place", "reason"),
     [
@@ -211,6 +219,7 @@ def test_a_malformed_placeholder_is_refused_with_its_position(source: str, place
     assert refused(Template(None, None, source), {"name": 1, "inner": 1}) == caught.value
 
 
+@pytest.mark.rule("TMPL-12")
 @pytest.mark.parametrize(
     ("source", "names"),
     [
@@ -255,11 +264,13 @@ def test_a_template_that_could_never_be_used_is_refused(template: Template, says
     assert says in caught.value.text
 
 
+@pytest.mark.rule("TMPL-02")
 @pytest.mark.parametrize("alias", ["a", "0", "welcome", "order_paid-2", "a" * 64])
 def test_an_alias_is_accepted(alias: str) -> None:
     check_alias(alias)
 
 
+@pytest.mark.rule("TMPL-02")
 @pytest.mark.parametrize("alias", ["", "-a", "_a", "Welcome", "a b", "a.b", "é", "a" * 65, "a\n", "../a"])
 def test_any_other_alias_is_refused(alias: str) -> None:
     with pytest.raises(Refusal) as caught:

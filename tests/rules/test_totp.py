@@ -35,6 +35,7 @@ def test_codes_are_those_of_rfc_6238(seconds: int, code: str) -> None:
     assert totp.matching_step(SECRET, code[-6:], now, last_step=0) == seconds // 30
 
 
+@pytest.mark.rule("TOTP-04")
 @pytest.mark.parametrize(("off", "is_good"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
 def test_a_code_is_valid_for_one_step_around_now(off: int, is_good: bool) -> None:
     found = totp.matching_step(SECRET, totp.code_of(SECRET, STEP + off), NOON, last_step=0)
@@ -47,6 +48,7 @@ def test_a_step_ends_where_the_next_begins() -> None:
     assert totp.step_at(end) == STEP + 1
 
 
+@pytest.mark.rule("TOTP-04")
 def test_a_used_step_and_earlier_steps_are_invalid() -> None:
     for off in (-1, 0):
         assert totp.matching_step(SECRET, totp.code_of(SECRET, STEP + off), NOON, last_step=STEP) is None

@@ -52,6 +52,7 @@ def test_the_option_of_a_message(tags: list[str], header: str | None, has_own: b
     assert unsubscribe_option(tags, header, has_own=has_own) == chosen
 
 
+@pytest.mark.rule("UNSUB-02")
 @pytest.mark.parametrize("has_own", [False, True])
 @pytest.mark.parametrize(
     ("tags", "header", "said"),
@@ -76,6 +77,7 @@ def test_an_impossible_option_is_refused_with_advice(
     assert said in caught.value.text
 
 
+@pytest.mark.rule("UNSUB-03")
 def test_without_a_public_url_the_refusal_names_the_operator() -> None:
     assert not_offered().code is Code.INVALID_REQUEST
     assert "public_url" in not_offered().text

@@ -105,6 +105,7 @@ def test_a_day_range_ends_today_or_is_given(
     assert [item.isoformat() for item in found] == [since, until]
 
 
+@pytest.mark.rule("USE-05")
 @pytest.mark.parametrize(
     ("days", "first", "last", "named"),
     [

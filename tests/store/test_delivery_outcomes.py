@@ -126,6 +126,7 @@ async def suppress(steps: DeliverySteps, email: str, account_id: object = None) 
         )  # fmt: skip
 
 
+@pytest.mark.rule("SUP-04")
 async def test_a_suppressed_address_is_not_tried_in_whatever_case_it_is_spelt(steps: DeliverySteps) -> None:
     await suppress(steps, "ada@example.org")
     ada, bob = await steps.claimed(["ADA@Example.org", "bob@example.org"])
@@ -145,6 +146,7 @@ async def test_a_message_without_open_recipients_is_not_loaded(steps: DeliverySt
     assert claimed.message.subject == "Hello"
 
 
+@pytest.mark.rule("DLV-14")
 async def test_a_suppression_is_the_accounts_own(steps: DeliverySteps) -> None:
     await suppress(steps, "ada@example.org", uuid4())
     (claimed,) = await steps.claimed(["ada@example.org"])
@@ -386,6 +388,7 @@ async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(
     assert await database_faults(steps.url) == {}
 
 
+@pytest.mark.rule("DLV-14")
 async def test_an_unknown_address_is_suppressed_and_a_second_bounce_changes_nothing(steps: DeliverySteps) -> None:
     before = steps.clock.now()
     ada, bob = await steps.claimed(["Ada@example.org", "bob@example.org"])

@@ -148,6 +148,7 @@ async def test_keys_that_wait_are_due_after_a_while_on_verified_domains_only(dat
         assert await domains.due_for_keys(tx, NOW + HOUR, 10) == []
 
 
+@pytest.mark.rule("REG-07")
 async def test_pages_are_newest_first_and_of_one_account(database: Database) -> None:
     async with database.transaction() as tx:
         account_id, other = await new_account(tx), await new_account(tx, "other")

@@ -157,6 +157,7 @@ async def test_a_hold_is_shown(steps: DeliverySteps) -> None:
     assert found.recipients[0].waiting.held == WAIT
 
 
+@pytest.mark.rule("MSD-05")
 async def test_a_report_is_shown_with_its_recipient_or_separately(steps: DeliverySteps) -> None:
     other, mine = await steps.accept(2), await steps.accept(["ada@example.org", "bob@example.net"])
     notes = [

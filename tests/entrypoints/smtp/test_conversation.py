@@ -126,6 +126,7 @@ def test_all_commands_may_be_pipelined() -> None:
     assert [content for _, content in client.accepted] == [b"hi\r\n"] * 3
 
 
+@pytest.mark.rule("SUB-03", "SUB-04")
 def test_the_extensions_of_ehlo() -> None:
     def extensions(client: Client) -> set[str]:
         client.say("EHLO x")
@@ -218,6 +219,7 @@ def test_refused_senders(argument: str, code: str) -> None:
     assert client.codes(f"MAIL {argument}", "RCPT TO:<bob@example.com>") == [code, "503 5.5.1"]
 
 
+@pytest.mark.rule("SUB-19")
 @pytest.mark.parametrize(
     ("argument", "code"),
     [
@@ -246,6 +248,7 @@ def test_a_control_character_refuses_the_whole_line(byte: bytes) -> None:
     assert client.codes("RCPT TO:<bob@example.com>") == ["503 5.5.1"]
 
 
+@pytest.mark.rule("SUB-21")
 def test_a_bare_line_feed_is_refused_at_once_and_ends_no_line() -> None:
     client = opened()
     assert len(client.send(b"MAIL FROM:<>\n")) == 1
@@ -416,6 +419,7 @@ ENDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.rule("SUB-21")
 @pytest.mark.parametrize("end", ENDS)
 def test_only_crlf_dot_crlf_ends_a_message(end: bytes) -> None:
     client = opened()
@@ -463,6 +467,7 @@ def test_a_transaction_is_one_message_or_none(pieces: list[bytes]) -> None:
 # BDAT
 
 
+@pytest.mark.rule("SUB-20")
 def test_chunks_add_up_to_a_message() -> None:
     client = opened()
     sent = OPEN + b"BDAT 6\r\nab\r\n.\rBDAT 0\r\nBDAT 3\r\n\nc\rBDAT 1 last\r\n\n"
@@ -471,6 +476,7 @@ def test_chunks_add_up_to_a_message() -> None:
     assert client.memory.taken == 0
 
 
+@pytest.mark.rule("SUB-20")
 def test_the_last_chunk_may_be_empty_and_a_line_end_is_added() -> None:
     client = opened()
     assert client.send(OPEN + b"BDAT 3\r\nabcBDAT 0 LAST\r\n")[-1][:3] == "250"
@@ -524,6 +530,7 @@ def test_a_chunk_that_is_far_too_large_ends_the_session() -> None:
 # TLS and logins
 
 
+@pytest.mark.rule("SUB-03", "SUB-04")
 def test_without_tls_mail_and_login_are_refused() -> None:
     client = Client(SUBMISSION, can_secure=True)
     client.say("EHLO x")
@@ -545,6 +552,7 @@ def test_starttls_resets_the_session() -> None:
     assert client.codes("DATA", "MAIL FROM:<>") == ["503 5.5.1", "503 5.5.1"]
 
 
+@pytest.mark.rule("SUB-05")
 def test_cleartext_after_starttls_is_never_read() -> None:
     client = Client(SUBMISSION, can_secure=True)
     client.say("EHLO x")
@@ -570,6 +578,7 @@ def test_all_forms_of_login(lines: list[str]) -> None:
     assert client.codes(f"AUTH PLAIN {PLAIN}") == ["503 5.5.1"]
 
 
+@pytest.mark.rule("SUB-14")
 @pytest.mark.parametrize(
     ("lines", "code"),
     [
@@ -605,6 +614,7 @@ def test_a_long_password_fits() -> None:
     assert client.logins == [("a", "b" * 9_000)]
 
 
+@pytest.mark.rule("SUB-14")
 def test_the_third_wrong_password_ends_the_session() -> None:
     client = submitting()
     client.say("EHLO x")

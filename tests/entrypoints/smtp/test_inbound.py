@@ -54,6 +54,7 @@ def inbound(database: Database, resolver: Resolver | None = None) -> Inbound:
 SERVICE = inbound(Database(None))
 
 
+@pytest.mark.rule("INB-06")
 @pytest.mark.parametrize(
     "address",
     [
@@ -299,6 +300,7 @@ async def test_nothing_is_relayed_on_the_wire(server: InboundServer) -> None:
     assert {line: reply for line, reply in refused.items() if not reply.startswith(b"5")} == {}
 
 
+@pytest.mark.rule("INB-06")
 async def test_size_and_recipients_are_limited(server: InboundServer) -> None:
     too_large = f"MAIL FROM:<> SIZE={MESSAGE_BYTES_MAX + 1}".encode()
     assert (await server.talk(b"EHLO a", too_large))[-1].startswith(b"552 5.3.4")

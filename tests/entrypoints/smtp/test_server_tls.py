@@ -90,6 +90,7 @@ async def test_cleartext_after_starttls_is_never_read_under_tls(authority: Autho
         assert await line.rest() == ""
 
 
+@pytest.mark.rule("SUB-05")
 async def test_cleartext_after_220_ends_the_connection(authority: Authority) -> None:
     service = RecordingService(INBOUND)
     async with run_smtp_server(service, tls=authority.files) as server, SmtpConnection.to(server.ports[0]) as line:

@@ -145,6 +145,7 @@ async def test_a_session_does_not_outlast_its_password(server: SubmissionServer)
             await late.sendmail(SENDER, ["bob@example.org"], MAIL)
 
 
+@pytest.mark.rule("SUB-19")
 async def test_undeliverable_recipient_addresses_are_refused(server: SubmissionServer) -> None:
     async with server.client() as client:
         await client.mail(SENDER)

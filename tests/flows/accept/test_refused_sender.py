@@ -59,6 +59,7 @@ async def refusal(steps: DeliverySteps, key: str = "key") -> Refusal:
     return refused.value
 
 
+@pytest.mark.rule("RATE-06")
 async def test_repeated_refusals_meet_the_rate_limit(steps: DeliverySteps) -> None:
     answers = [await refusal(steps, f"key{number}") for number in range(8)]
     assert [answer.code for answer in answers] == [Code.FORBIDDEN] * 5 + [Code.RATE_LIMITED] * 3

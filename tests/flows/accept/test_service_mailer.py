@@ -49,6 +49,7 @@ async def flow(database_url: str) -> AsyncIterator[MailerFlow]:
         yield MailerFlow(steps, mailer)
 
 
+@pytest.mark.rule("TEAM-19")
 async def test_invitations_leave_half_of_the_rate_to_other_mail(flow: MailerFlow) -> None:
     inviter = AccountId((await flow.steps.another_sender("beta")).account_id)
     invited = 0

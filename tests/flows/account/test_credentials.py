@@ -81,6 +81,7 @@ async def test_a_credential_is_limited_to_networks_and_revoked_once(flows: Accou
     ]
 
 
+@pytest.mark.rule("KEY-12")
 async def test_another_credential_becomes_the_default_and_the_last_stays(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("Acme")
     acme, first = made.account.id, made.credential.credential
@@ -140,6 +141,7 @@ async def test_a_password_that_was_replaced_works_until_the_overlap_ends(
         await assert_refused(act, Code.INVALID_REQUEST, "overlap_seconds")
 
 
+@pytest.mark.rule("KEY-13")
 async def test_an_account_has_a_hundred_credentials_at_most(flows: AccountFlows) -> None:
     acme = await flows.account()
     await flows.change(
@@ -160,6 +162,7 @@ async def test_an_account_has_a_hundred_credentials_at_most(flows: AccountFlows)
 # Keys.
 
 
+@pytest.mark.rule("CRED-01")
 @pytest.mark.parametrize("mode", list(Mode))
 async def test_a_key_says_its_mode_and_only_its_hash_is_stored(flows: AccountFlows, mode: Mode) -> None:
     acme = await flows.account()
@@ -175,6 +178,7 @@ async def test_a_key_says_its_mode_and_only_its_hash_is_stored(flows: AccountFlo
     assert listed == made.key
 
 
+@pytest.mark.rule("KEY-04")
 async def test_a_key_belongs_to_the_default_credential_unless_another_is_named(flows: AccountFlows) -> None:
     account = await flows.accounts.create_account("Acme")
     acme = account.account.id
@@ -200,6 +204,7 @@ async def test_a_key_is_revoked_once_and_must_be_able_to_live(flows: AccountFlow
     await assert_refused(flows.credentials.create_key(acme, ADA, scopes=[]), Code.INVALID_REQUEST, "scopes")
 
 
+@pytest.mark.rule("KEY-14")
 async def test_one_accounts_credentials_and_keys_are_unknown_to_another(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("one")
     key = await flows.credentials.create_key(made.account.id, ADA)
@@ -214,6 +219,7 @@ async def test_one_accounts_credentials_and_keys_are_unknown_to_another(flows: A
     await assert_refused(flows.credentials.create_key(two, ADA, given_credential=username), Code.NOT_FOUND)
 
 
+@pytest.mark.rule("KEY-10")
 async def test_a_key_that_was_replaced_works_until_the_overlap_ends(
     flows: AccountFlows, admission: FreshAdmission
 ) -> None:
@@ -240,6 +246,7 @@ async def test_a_key_that_was_replaced_works_until_the_overlap_ends(
     assert [action for action, _ in await flows.actions(acme)][1:] == ["key.created", "key.rotated", "key.revoked"]
 
 
+@pytest.mark.rule("KEY-10")
 async def test_rotating_never_lengthens_a_keys_life_and_an_expired_one_is_past_it(flows: AccountFlows) -> None:
     acme = await flows.account()
     made = await flows.credentials.create_key(acme, ADA, expires_at=NOON + HOUR)
@@ -272,6 +279,7 @@ async def test_a_key_without_the_scope_to_send_is_forbidden_to_send(
     await assert_refused(admission.sender(f"Bearer {made.secret}"), Code.FORBIDDEN, "send scope")
 
 
+@pytest.mark.rule("KEY-13")
 async def test_an_account_has_a_thousand_keys_at_most_and_each_can_be_rotated(flows: AccountFlows) -> None:
     acme = await flows.account()
     made = await flows.credentials.create_key(acme, ADA)
@@ -322,6 +330,7 @@ async def test_pages_lead_from_the_newest_to_the_oldest(flows: AccountFlows) -> 
 # When they were last used.
 
 
+@pytest.mark.rule("KEY-08", "KEY-17")
 async def test_uses_are_written_together_and_change_no_cache(
     flows: AccountFlows, admission: FreshAdmission, uses: LastUsed
 ) -> None:

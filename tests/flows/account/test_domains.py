@@ -114,6 +114,7 @@ async def test_an_operators_confirmation_needs_no_dns_and_is_not_lost_to_it(flow
     assert not checked.domain.is_vouched_for
 
 
+@pytest.mark.rule("REG-08")
 async def test_two_accounts_may_have_one_domain_with_separate_tokens_and_keys(flows: AccountFlows) -> None:
     both = [await flows.account(name) for name in ("one", "two")]
     records = [(await flows.domains.add(row, "example.com", ADA)).records for row in both]
@@ -182,6 +183,7 @@ async def test_dmarc_and_the_return_path_are_advice_and_prove_nothing(
 # How often DNS may be asked.
 
 
+@pytest.mark.rule("REG-06")
 async def test_a_domain_is_checked_once_in_a_while_and_then_again(flows: AccountFlows) -> None:
     acme = await flows.account()
     await flows.domains.add(acme, "example.com", ADA)
@@ -227,6 +229,7 @@ async def test_name_servers_that_say_nothing_take_nothing_away(flows: AccountFlo
 # Keys replaced without a gap.
 
 
+@pytest.mark.rule("REG-09", "REG-10", "REG-11")
 async def test_new_keys_wait_until_their_record_is_seen_and_the_old_ones_sign_until_then(flows: AccountFlows) -> None:
     acme = await flows.account()
     old = (await verified(flows, acme)).domain
@@ -264,6 +267,7 @@ async def test_new_keys_wait_until_their_record_is_seen_and_the_old_ones_sign_un
     ]
 
 
+@pytest.mark.rule("REG-09", "REG-10", "REG-11")
 async def test_keys_that_signed_before_are_forgotten_after_a_week(flows: AccountFlows) -> None:
     acme = await flows.account()
     await verified(flows, acme)
@@ -400,6 +404,7 @@ async def test_an_account_has_a_thousand_domains_at_most(flows: AccountFlows) ->
     assert len(await flows.domains.all(acme)) == limits.DOMAINS_MAX
 
 
+@pytest.mark.rule("REG-14")
 async def test_an_account_adds_domains_at_a_rate_and_an_operator_at_any(flows: AccountFlows) -> None:
     acme, other = await flows.account(), await flows.account("Other")
     for number in range(limits.DOMAIN_KEYS_BURST):

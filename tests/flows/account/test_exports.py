@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from uuid import uuid4
 
+import pytest
+
 from posthouse.flows.account import exports
 from posthouse.flows.account.exports import Exports
 from posthouse.flows.shared.page import Page
@@ -41,6 +43,7 @@ async def test_an_export_continues_to_the_end_of_its_list() -> None:
     assert await read(flow, with_gap) == (list(range(3 * exports.PAGE_ROWS)), None)
 
 
+@pytest.mark.rule("EXP-03")
 async def test_an_export_that_reaches_its_limit_says_where_to_continue() -> None:
     flow = Exports(clock=SettableClock(), rows_max=300)
     assert await read(flow, Numbers(300)) == (list(range(300)), None)
@@ -61,6 +64,7 @@ async def test_an_export_that_takes_too_long_says_where_to_continue() -> None:
     assert (len(pages), pages[-1].goes_on_at) == (2, str(2 * exports.PAGE_ROWS))
 
 
+@pytest.mark.rule("EXP-04")
 def test_an_account_leaves_places_to_others() -> None:
     flow = Exports(clock=SettableClock())
     busy = AccountId(uuid4())

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+import pytest
 import pytest_asyncio
 
 from posthouse.flows.accept.service_mailer import ServiceMailer
@@ -71,6 +72,7 @@ async def flow(database_url: str, operator: Operator) -> AsyncIterator[NoticeFlo
         yield NoticeFlow(accept_flow, clock, service, user, notices)
 
 
+@pytest.mark.rule("SES-12")
 async def test_a_new_network_or_program_is_a_notice_and_a_known_one_is_not(flow: NoticeFlow) -> None:
     await flow.login(HOME)
     assert await flow.texts() == [], "the very first login"

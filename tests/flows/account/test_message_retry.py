@@ -85,6 +85,7 @@ async def test_mail_of_a_suspended_account_stays_held(steps: DeliverySteps) -> N
     assert await retried(steps, message_id) == [WaitReason.ACCOUNT_SUSPENDED]
 
 
+@pytest.mark.rule("MSR-03")
 async def test_a_message_is_retried_a_limited_number_of_times(steps: DeliverySteps) -> None:
     message_id = await deferred(steps)
     for _ in range(retry.REQUESTS_PER_MESSAGE_MAX):
@@ -97,6 +98,7 @@ async def test_a_message_is_retried_a_limited_number_of_times(steps: DeliverySte
     assert details == [(str(number + 1),) for number in range(retry.REQUESTS_PER_MESSAGE_MAX)]
 
 
+@pytest.mark.rule("MSR-03")
 async def test_an_account_has_a_rate_of_retries(steps: DeliverySteps) -> None:
     await steps.fetch(
         "INSERT INTO retry_limits VALUES ($1, $2)",

@@ -139,6 +139,7 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(flow: Searc
     assert await flow.all(recipient="nobody@example.org") == []
 
 
+@pytest.mark.rule("MSL-06")
 @pytest.mark.parametrize("is_settled", [False, True])
 async def test_a_status_finds_those_that_have_it(flow: SearchFlow, *, is_settled: bool) -> None:
     steps = flow.steps
@@ -165,6 +166,7 @@ async def test_a_status_finds_those_that_have_it(flow: SearchFlow, *, is_settled
     assert await flow.all(status="failed", tag="t") == []
 
 
+@pytest.mark.rule("MSL-09")
 async def test_new_messages_come_before_indexed_messages(flow: SearchFlow) -> None:
     old = [await flow.send(tags=["t"]) for _ in range(5)]
     await flow.settle()
@@ -174,6 +176,7 @@ async def test_new_messages_come_before_indexed_messages(flow: SearchFlow) -> No
         assert await flow.all(limit, tag="t", subject="hello") == [*reversed(new), *reversed(old)], limit
 
 
+@pytest.mark.rule("MSL-07")
 async def test_times_bound_what_is_shown(flow: SearchFlow) -> None:
     sent = []
     for _ in range(4):

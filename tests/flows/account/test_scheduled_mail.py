@@ -101,6 +101,7 @@ async def test_a_ticket_that_is_on_its_way_finds_nothing(desk: Desk) -> None:
     assert await desk.steps.value("SELECT count(*) FROM attempts") == 0
 
 
+@pytest.mark.rule("LATER-05")
 async def test_what_a_worker_has_claimed_is_not_cancelled(desk: Desk) -> None:
     message_id = await desk.steps.accept(["ada@example.org", "bob@example.org"])
     tickets = await desk.steps.lease()
@@ -109,6 +110,7 @@ async def test_what_a_worker_has_claimed_is_not_cancelled(desk: Desk) -> None:
     assert await desk.flow.statuses(message_id) == ["queued", "queued"]
 
 
+@pytest.mark.rule("LATER-05")
 @pytest.mark.parametrize("address", ["ada@example.org", "450-rcpt@example.org", "550-rcpt@example.org"])
 async def test_what_was_tried_is_not_cancelled(desk: Desk, address: str) -> None:
     message_id = await desk.steps.accept([address])
@@ -270,6 +272,7 @@ async def test_a_cancellation_gives_a_later_day_of_the_warm_up_back(desk: Desk) 
         await desk.steps.accept(["cy@example.org"], send_at=tomorrow)
 
 
+@pytest.mark.rule("LATER-10")
 async def test_cancellations_have_the_accounts_own_rate_of_sending(desk: Desk) -> None:
     message_id = await desk.later()
     await desk.steps.operator.set_limits(desk.steps.sender.account_id, rate=(1, 2), warmup=None)

@@ -248,6 +248,7 @@ async def test_a_user_without_account_is_notified_only_with_the_right_password(f
         await flow.login("a wrong password")
 
 
+@pytest.mark.rule("SES-07")
 async def test_a_user_has_no_more_sessions_than_the_limit_and_live_ones_stay(
     flow: SessionFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +287,7 @@ async def test_maintenance_deletes_ended_sessions_and_seals_second_factors_again
 # Passwords
 
 
+@pytest.mark.rule("PASS-01")
 async def test_a_new_password_ends_every_other_session(flow: SessionFlow) -> None:
     mine, other = await flow.login(), await flow.login(peer=AWAY)
     await flow.sessions.change_password(await flow.member(mine), PASSWORD, NEW, HOME)
@@ -425,6 +427,7 @@ async def test_a_second_factor_ends_the_sessions_that_began_without_it(flow: Ses
     assert (await flow.is_good(mine), await flow.is_good(other)) == (True, False)
 
 
+@pytest.mark.rule("TOTP-04")
 async def test_of_two_logins_with_one_code_at_once_one_is_let_in(flow: SessionFlow) -> None:
     secret, (recovery, *_) = await flow.confirmed(await flow.login())
     for code in (flow.code(secret), recovery):
@@ -467,6 +470,7 @@ async def test_codes_that_are_guessed_from_many_places_are_counted_together(flow
     assert await flow.failures("code ") == 0
 
 
+@pytest.mark.rule("TOTP-05")
 async def test_a_recovery_code_is_valid_once_and_only_for_its_user(flow: SessionFlow) -> None:
     session = await flow.login()
     _, codes = await flow.confirmed(session)
@@ -479,6 +483,7 @@ async def test_a_recovery_code_is_valid_once_and_only_for_its_user(flow: Session
     await flow.login(code=codes[5])
 
 
+@pytest.mark.rule("TOTP-07")
 async def test_a_second_factor_is_given_up_with_password_and_code(flow: SessionFlow) -> None:
     member = await flow.member(await flow.login())
     with refused(Code.CONFLICT):
@@ -557,6 +562,7 @@ async def rate_limited(flow: SessionFlow, email: str, password: str = "a wrong p
     return await is_blocked(lambda: flow.passwords.recognised(email, password, peer))
 
 
+@pytest.mark.rule("LOGIN-07")
 async def test_failures_with_other_addresses_delay_a_network_and_refuse_nothing(flow: SessionFlow) -> None:
     """People behind one proxy share its address: whatever one of them does, the others can log in."""
     free = limits.LOGIN_NETWORK_FAILURES_FREE

@@ -128,6 +128,7 @@ async def test_what_was_entered_is_honoured_by_the_claim_until_it_is_removed(flo
     assert not claimed.is_suppressed
 
 
+@pytest.mark.rule("SUP-06")
 async def test_removing_a_bounced_address_hides_nothing_from_reputation(flow: SuppressionFlow) -> None:
     delivered = [row for _ in range(4) for row in await flow.steps.claimed(45)]
     await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.DELIVERED) for row in delivered])
@@ -190,6 +191,7 @@ async def test_an_import_enters_whole_batches_and_can_be_repeated(flow: Suppress
     assert [action for action, _ in await flow.log()] == ["suppressions.import_began", "suppressions.imported"] * 2
 
 
+@pytest.mark.rule("SUP-13")
 async def test_one_import_at_a_time_and_an_idle_one_gives_way(flow: SuppressionFlow) -> None:
     first = await flow.suppression.begin_import(flow.account_id, OPERATOR)
     refusal = await refused(flow.suppression.begin_import(flow.account_id, OPERATOR))

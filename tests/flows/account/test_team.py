@@ -117,6 +117,7 @@ async def outcomes(*acts: Awaitable[object]) -> list[Code | None]:
 # Users that an operator makes.
 
 
+@pytest.mark.rule("LOGIN-06")
 async def test_a_user_has_an_argon2id_hash_and_their_address_in_lower_case(flow: TeamFlow) -> None:
     account_id = await flow.account()
     before = await flow.changed_at(account_id)
@@ -197,6 +198,7 @@ async def test_a_change_invalidates_caches_and_no_change_is_not_recorded(flow: T
     assert await flow.actions(account_id) == before
 
 
+@pytest.mark.rule("TEAM-01")
 async def test_members_are_listed_page_by_page_those_who_joined_last_first(flow: TeamFlow) -> None:
     account_id = await flow.account()
     for name in ("ada", "bob", "eve"):
@@ -304,6 +306,7 @@ async def test_an_invitation_ends_after_seven_days_and_is_swept_away(flow: TeamF
     assert await flow.value("SELECT count(*) FROM invitations") == 0
 
 
+@pytest.mark.rule("TEAM-12")
 async def test_an_owners_invitation_ends_with_the_owner_and_an_operators_stays_valid(flow: TeamFlow) -> None:
     account_id = await flow.account()
     ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]

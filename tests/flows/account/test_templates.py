@@ -67,6 +67,7 @@ async def pretend(database: Database, alias: str, version: int, size_bytes: int)
         )  # fmt: skip
 
 
+@pytest.mark.rule("TMPL-21")
 async def test_the_oldest_unpublished_version_gives_way(
     database: Database, templates: Templates, acme: AccountId
 ) -> None:
@@ -91,6 +92,7 @@ async def test_old_versions_give_way_to_the_bytes_of_a_new_one(
     assert len(set(await sizes(database))) == 1
 
 
+@pytest.mark.rule("TMPL-22")
 async def test_what_does_not_fit_next_to_other_templates_is_refused(
     database: Database, templates: Templates, acme: AccountId
 ) -> None:

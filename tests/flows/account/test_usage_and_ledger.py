@@ -116,6 +116,7 @@ async def test_a_second_attempt_that_is_under_way_is_still_deferred(flow: Counte
     assert (waiting.queued, waiting.deferred) == (0, 1)
 
 
+@pytest.mark.rule("ACC-06")
 async def test_the_warm_up_is_read_as_it_is_enforced(flow: Counter) -> None:
     operator = flow.steps.operator
     assert (await flow.usage_and_ledger.account(flow.account_id)).warmup.limit is None, "exempt"
@@ -133,6 +134,7 @@ async def test_the_warm_up_is_read_as_it_is_enforced(flow: Counter) -> None:
     assert (await flow.usage_and_ledger.account(flow.account_id)).warmup.limit is None
 
 
+@pytest.mark.rule("ACC-06")
 async def test_the_rate_is_the_accounts_or_the_services(flow: Counter) -> None:
     assert (await flow.usage_and_ledger.account(flow.account_id)).rate == Rate(20, 40)
     await flow.steps.operator.set_limits(flow.account_id, rate=(2, 3), warmup=())
@@ -144,6 +146,7 @@ async def test_the_rate_is_the_accounts_or_the_services(flow: Counter) -> None:
     assert (view.reading.remaining, view.reading.reset_seconds) == (2, 1)
 
 
+@pytest.mark.rule("ACC-07")
 async def test_a_warning_is_shown_while_it_counts(flow: Counter) -> None:
     async def warned(ago: timedelta, forgiven_ago: timedelta | None = None) -> datetime | None:
         now = flow.steps.clock.now()
@@ -162,6 +165,7 @@ async def test_a_warning_is_shown_while_it_counts(flow: Counter) -> None:
 # The days.
 
 
+@pytest.mark.rule("USE-01")
 async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(flow: Counter) -> None:
     today = flow.steps.clock.now().astimezone(UTC).date()
     empty = await flow.usage_and_ledger.usage(flow.account_id)
@@ -242,6 +246,7 @@ async def test_the_ledger_says_why_a_failed_message_was_not_charged(flow: Counte
     assert release.why == "Given back: it was held for 7 days."
 
 
+@pytest.mark.rule("ACC-01", "LED-04")
 async def test_one_message_one_kind_or_some_days_can_be_asked_for(flow: Counter) -> None:
     first_day = flow.steps.clock.now().astimezone(UTC).date()
     older = await flow.send(DELIVERED, BOUNCED)
@@ -290,6 +295,7 @@ async def _fill(flow: Counter, number: int) -> None:
     flow.steps.clock.advance(2 * MOMENT)
 
 
+@pytest.mark.rule("LED-05")
 async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(flow: Counter) -> None:
     day = flow.steps.clock.now().astimezone(UTC).date()
     await flow.send(DELIVERED, BOUNCED, FAILED)
@@ -337,6 +343,7 @@ async def test_a_page_is_of_one_moment(flow: Counter) -> None:
     assert len(await flow.whole()) == len(before) + 2
 
 
+@pytest.mark.rule("ACC-01", "LED-04")
 async def test_another_accounts_ledger_is_not_shown(flow: Counter) -> None:
     message_id = await flow.send(DELIVERED)
     other_sender: Sender = await flow.steps.another_sender("other-sender")

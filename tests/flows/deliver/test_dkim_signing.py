@@ -104,6 +104,7 @@ def algorithms(message: bytes) -> list[bytes]:
     return re.findall(rb"^DKIM-Signature: v=1; a=([a-z0-9-]+);", message, re.MULTILINE)
 
 
+@pytest.mark.rule("DLV-05")
 async def test_both_signatures_precede_the_message_and_verify(signing_flow: SigningFlow) -> None:
     signed = await signing_flow.sign()
     assert signed.endswith(MAIL)

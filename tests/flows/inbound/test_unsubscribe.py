@@ -105,6 +105,7 @@ async def test_where_the_public_address_was_taken_away_mail_goes_without_links(d
         assert not any(b"CFBL" in copy.message for copy in flow.receiver.accepted)
 
 
+@pytest.mark.rule("UNSUB-05")
 async def test_a_half_of_the_fields_that_the_customer_wrote_gives_way_to_ours(flow: DeliveryFlow) -> None:
     """As it may come over SMTP, where it is not refused."""
     by = flow.steps.sender

@@ -113,6 +113,7 @@ async def test_an_impossible_amount_is_refused(flows: AccountFlows, amount: int)
     await assert_refused(flows.accounts.grant_credits("Acme", amount, "why"), Code.INVALID_REQUEST)
 
 
+@pytest.mark.rule("LOG-03")
 async def test_owners_can_read_what_an_operator_does_to_their_account(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("Acme")
     await flows.accounts.suspend("Acme", "unpaid")

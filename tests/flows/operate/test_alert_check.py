@@ -234,6 +234,7 @@ async def test_a_choice_given_up_and_a_member_removed_end_state_and_notice(flow:
     assert await flow.mailed() == []
 
 
+@pytest.mark.rule("ALT-05", "HOOK-19")
 async def test_owners_who_chose_the_webhook_alert_get_only_that_email(flow: AlertFlow) -> None:
     chose, silent, late = [await flow.member(name, Role.OWNER) for name in ("chose", "silent", "late")]
     await flow.choose(chose, webhook_failing=None)

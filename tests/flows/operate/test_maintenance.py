@@ -300,6 +300,7 @@ async def test_failed_logins_of_yesterday_go_in_batches_and_without_waiting_for_
     assert await count(database, "SELECT count(*) FROM login_failures WHERE starts_with(subject, 'young ')") == 10
 
 
+@pytest.mark.rule("KEY-16")
 async def test_api_keys_are_deleted_ninety_days_after_their_end(
     database: Database, maintenance: Maintenance, clock: SettableClock, operator: Operator
 ) -> None:

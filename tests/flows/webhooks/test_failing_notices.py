@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import pytest
 import pytest_asyncio
 
 from posthouse.flows.accept.service_mailer import ServiceMailer
@@ -76,6 +77,7 @@ async def flow(database_url: str) -> AsyncIterator[NoticeFlow]:
         yield made
 
 
+@pytest.mark.rule("ALT-05", "HOOK-19")
 async def test_owners_get_one_email_in_each_period_of_failure(flow: NoticeFlow) -> None:
     webhook_flow = flow.webhooks
     end = f"-{webhook_flow.account_id.hex[-4:]}@example.com"

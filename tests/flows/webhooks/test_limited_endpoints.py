@@ -75,6 +75,7 @@ async def test_a_limited_endpoint_gets_one_call_at_a_time(flow: WebhookFlow, is_
     assert len(slow.begun) == BURST
 
 
+@pytest.mark.rule("HOOK-18")
 async def test_a_limited_endpoint_gets_a_burst_and_then_one_call_in_five_seconds(flow: WebhookFlow) -> None:
     await flow.subscribe(FAILS, is_answering=False)
     webhook_ids = await flow.add_events(*EVENTS)
