@@ -70,8 +70,8 @@ async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> N
     assert changed["webhook"]["events"] == ["email.failed"]
     assert changed["webhook"]["created_at"] == first["webhook"]["created_at"]
     assert changed["webhook"]["updated_at"] > first["webhook"]["updated_at"]
-    for events in (None, []):
-        assert (await saved(tenant, events=events)).body["webhook"]["events"] == EMAIL_EVENTS
+    for nothing in (None, list[str]()):
+        assert (await saved(tenant, events=nothing)).body["webhook"]["events"] == EMAIL_EVENTS
     changed = (await saved(tenant, events=["email.failed", "email.bounced", "email.failed"])).body
     assert changed["webhook"]["events"] == ["email.bounced", "email.failed"]
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] == changed["webhook"]
