@@ -49,6 +49,17 @@ async def test_a_single_recipient_can_be_named(tenant: Tenant) -> None:
     assert (unknown.status, unknown.body["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.rule("MSR-02")
+async def test_what_is_final_or_on_its_way_stays_as_it_is(tenant: Tenant) -> None:
+    new = (await tenant.accepts())["id"]
+    assert set(results(await retry(tenant, new)).values()) <= {"on_its_way", "due"}
+    worker = TenantWorker(tenant)
+    (claimed,) = await worker.claim(new)
+    assert results(await retry(tenant, new)) == {"ada@example.org": "sending"}
+    await worker.record(claimed, DeliveryResult.DELIVERED)
+    assert results(await retry(tenant, new)) == {"ada@example.org": "final"}
+
+
 @pytest.mark.rule("MSR-04")
 async def test_a_retry_needs_a_member_and_is_in_the_audit_log(tenant: Tenant) -> None:
     message_id = await deferred(tenant)

@@ -1,5 +1,6 @@
 """Metadata: what is taken over HTTP and SMTP, where it is shown, and where it never is."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,23 @@ from tests.support.service import Tenant
 PAIRS = {"order": "1001", "Shop.north": "Zürich 💌", "empty": ""}
 
 
+WRONG: list[object] = [
+    {f"n{number}": "" for number in range(21)},
+    {"": "x"},
+    {"x" * 65: "x"},
+    {"a b": "x"},
+    {"ä": "x"},
+    {"a": "x" * 501},
+    {"a": "x\ny"},
+    {"a": "x\0"},
+    {"a": 1},
+    {"a": None},
+    {"a": ["x"]},
+    ["a"],
+    "a=b",
+]
+
+
 async def sent(tenant: Tenant, **fields: object) -> str:
     message_id: str = (await tenant.accepts(tenant.mail(**fields)))["id"]
     return message_id
@@ -20,6 +38,19 @@ async def listed(tenant: Tenant, query: str) -> list[str]:
     answer = await tenant.call("GET", f"/v1/messages?{query}")
     assert answer.status == 200, answer.raw
     return [message["id"] for message in answer.body["messages"]]
+
+
+@pytest.mark.rule("META-01")
+@pytest.mark.parametrize("given", WRONG, ids=lambda given: json.dumps(given)[:40])
+async def test_other_metadata_is_refused(regular: Tenant, given: object) -> None:
+    await regular.refuses(regular.mail(metadata=given), 400, "invalid_request", "metadata")
+
+
+@pytest.mark.rule("META-01")
+async def test_twenty_pairs_of_the_longest_are_taken(regular: Tenant) -> None:
+    pairs = {f"{number:02}" + "x" * 62: "v" * 500 for number in range(20)}
+    made = await sent(regular, metadata=pairs)
+    assert (await regular.get(made)).body["metadata"] == pairs
 
 
 @pytest.mark.rule("META-02", "META-03")

@@ -45,6 +45,22 @@ async def test_without_send_at_nothing_is_said_of_it(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("LATER-01")
+@pytest.mark.parametrize(
+    "given",
+    ["tomorrow", "2030-01-01", "2030-01-01T09:00:00", "2020-01-01T09:00:00Z", "2099-01-01T09:00:00Z", 1893488400, ""],
+)
+async def test_a_wrong_time_is_refused(regular: Tenant, given: object) -> None:
+    await regular.refuses(regular.mail(send_at=given), 400, "invalid_request", "send_at")
+
+
+@pytest.mark.rule("LATER-01")
+async def test_a_time_that_has_just_passed_is_now(tenant: Tenant) -> None:
+    at = ahead(minutes=-1)
+    sent = await tenant.accepts(tenant.mail(send_at=at.isoformat()))
+    assert sent["send_at"] == shown(at)
+
+
+@pytest.mark.rule("LATER-01")
 async def test_emails_of_a_batch_have_their_times(tenant: Tenant) -> None:
     at = ahead(hours=3)
     body = {"defaults": tenant.mail(send_at=at.isoformat()), "emails": [{}, {"send_at": None}, {"send_at": "never"}]}

@@ -264,6 +264,7 @@ CORPUS = sorted(
 )
 
 
+@pytest.mark.rule("HOOK-06")
 def test_every_url_of_the_corpus_is_refused() -> None:
     accepted = []
     unsaid = []
@@ -350,6 +351,7 @@ def test_the_parts_are_returned() -> None:
     assert checked("https://example.com/").address is None
 
 
+@pytest.mark.rule("HOOK-06")
 def test_the_operator_may_list_the_ports_that_are_accepted() -> None:
     with pytest.raises(Refusal, match="use port 443 or 8443"):
         checked("https://example.com:80/", (8443, 443))

@@ -204,6 +204,7 @@ async def test_a_ticket_of_another_account_finds_nothing(webhooks: WebhookSteps)
     assert await webhooks.claim([of_another]) == []
 
 
+@pytest.mark.rule("HOOK-07")
 async def test_a_new_url_and_secret_apply_to_what_is_pending(webhooks: WebhookSteps, steps: DeliverySteps) -> None:
     await webhooks.save()
     (ticket,) = await webhooks.add_events(DELIVERED)

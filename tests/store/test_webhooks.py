@@ -288,6 +288,7 @@ async def cancel(steps: DeliverySteps, webhooks: WebhookSteps, limit: int = 1_00
         return await webhook_log.cancel_pending(tx, webhooks.account_id, webhooks.account_id, limit)
 
 
+@pytest.mark.rule("HOOK-07")
 async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
     await webhooks.save()
     tried, sent, waiting = await webhooks.add_events(DELIVERED, DELIVERED, DELIVERED)
@@ -340,6 +341,7 @@ async def test_what_is_being_sent_may_still_succeed_and_is_cancelled_if_it_does_
     assert (await found(webhooks, unlucky.id)).error == DISABLED
 
 
+@pytest.mark.rule("HOOK-08")
 async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
     steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:

@@ -174,6 +174,7 @@ async def test_a_complaint_outranks_a_bounce_and_otherwise_the_older_one_stays(f
     assert complained_at > bounced_at
 
 
+@pytest.mark.rule("INB-05")
 async def test_a_vacation_reply_and_anything_else_changes_nothing(flow: ReportFlow) -> None:
     (claimed,) = await flow.delivered()
     answer = b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThe server said: 550 5.1.1 user unknown\r\n"

@@ -89,6 +89,7 @@ async def answered_slowly(flow: WebhookFlow, path: str) -> tuple[PausingClient, 
 # Events
 
 
+@pytest.mark.rule("HOOK-16")
 async def test_mail_results_arrive_signed_without_waiting_for_dispatch(database_url: str) -> None:
     async with (
         open_delivery_flow(database_url) as deliver,
@@ -141,6 +142,7 @@ async def test_any_2xx_is_success(flow: WebhookFlow, status: int) -> None:
 # When
 
 
+@pytest.mark.rule("HOOK-17")
 async def test_seven_attempts_on_schedule_of_the_same_bytes_with_a_new_signature_and_then_it_has_failed(
     flow: WebhookFlow,
 ) -> None:

@@ -245,6 +245,7 @@ async def test_disabling_cancels_several_parts(flow: EndpointFlow, webhooks: Web
     assert await flow.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 
 
+@pytest.mark.rule("EVT-04")
 async def test_an_event_is_shown_when_it_has_settled(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
     await webhooks.add_events(DELIVERED)
     page = await flow.feed.page(flow.account_id, 10)
