@@ -308,19 +308,13 @@ attachments = st.builds(
     filename=phrases.map(lambda text: text[:255] or "a"),
     content_type=st.sampled_from(
         [
-            "application/pdf",
-            "image/png",
-            "text/plain; charset=utf-8",
-            'a/b; c="d e"; f=g',
-            "a/b;\tc=d",
-            "text/calendar; method=REQUEST",
-            "TEXT/Calendar;METHOD=CANCEL",
-            "text/calendar",
+            "application/pdf", "image/png", "text/plain; charset=utf-8", 'a/b; c="d e"; f=g', "a/b;\tc=d",
+            "text/calendar; method=REQUEST", "TEXT/Calendar;METHOD=CANCEL", "text/calendar",
         ]
     ),
     content=st.binary(max_size=300) | st.sampled_from([b"", b"\r\n", b"x" * 57, b"x" * 58, b"\0" * 5_000]),
     content_id=st.none() | st.from_regex(r"[A-Za-z0-9._@+-]{1,128}", fullmatch=True),
-)
+)  # fmt: skip
 custom_fields = st.lists(
     st.tuples(st.from_regex(r"X-[A-Za-z0-9!#_-]{1,74}", fullmatch=True), phrases)
     | st.tuples(st.sampled_from(["References", "List-Unsubscribe"]), st.sampled_from(["<a@b>", "<a@b> " * 60])),

@@ -59,16 +59,10 @@ def test_a_reply_is_a_code_a_status_and_a_text(data: bytes, reply: Reply) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "4.1.1 a class that is not the code's",
-        "5.1 too short",
-        "5.1.1.7 is an address",
-        "5.1.1000 too long",
-        "5.01.1 not written like that",
-        "3.1.1 no such class",
-        "unknown 5.1.1 is somewhere else",
-        "51.1.1",
+        "4.1.1 a class that is not the code's", "5.1 too short", "5.1.1.7 is an address", "5.1.1000 too long",
+        "5.01.1 not written like that", "3.1.1 no such class", "unknown 5.1.1 is somewhere else", "51.1.1",
     ],
-)
+)  # fmt: skip
 def test_text_that_resembles_a_status_is_not_one(text: str) -> None:
     assert only(f"550 {text}\r\n".encode()) == Reply(550, None, text)
 
@@ -98,19 +92,10 @@ def test_any_bytes_become_printable(raw: bytes, text: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"",
-        b"hello",
-        b"25 OK",
-        b"2500 OK",
-        b"250OK",
-        b"250\tOK",
-        b"150 wait",
-        b"650 what",
-        b" 250 OK",
-        b"25x OK",
+        b"", b"hello", b"25 OK", b"2500 OK", b"250OK", b"250\tOK", b"150 wait", b"650 what", b" 250 OK", b"25x OK",
         b"\xff",
     ],
-)
+)  # fmt: skip
 def test_a_line_that_is_no_reply_ends_the_session(line: bytes) -> None:
     replies, fault = read(b"250 OK\r\n" + line + b"\r\n250 OK\r\n")
     assert replies == [Reply(250, None, "OK")]

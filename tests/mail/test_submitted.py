@@ -341,18 +341,11 @@ lines = some.lists(
 @given(lines, some.booleans())
 @example(
     [
-        b"Content-Type: multipart/mixed; boundary=x",
-        b"",
-        b"--x",
-        b"Content-Type: multipart/mixed; boundary=y",
-        b"",
-        b"--y",
-        b"",
-        b"\xff",
-        b"--x--",
+        b"Content-Type: multipart/mixed; boundary=x", b"", b"--x", b"Content-Type: multipart/mixed; boundary=y", b"",
+        b"--y", b"", b"\xff", b"--x--",
     ],
     True,
-)
+)  # fmt: skip
 def test_any_mail_is_refused_or_prepared_idempotently(given_lines: list[bytes], has_header: bool) -> None:
     head = b"From: ada@example.com\r\nSubject: x\r\n" if has_header else b""
     raw = head + b"".join([line + b"\r\n" for line in given_lines])

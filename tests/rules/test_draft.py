@@ -261,12 +261,9 @@ def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
     )
     assert [recipient.content for recipient in made.attachments] == [b"hello"] * 5
     assert [recipient.content_type for recipient in made.attachments] == [
-        "text/plain",
-        "application/pdf",
-        "application/octet-stream",
-        "text/calendar; method=REQUEST",
+        "text/plain", "application/pdf", "application/octet-stream", "text/calendar; method=REQUEST",
         'text/plain; name="a \\" b"',
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.rule("SIZE-05")

@@ -155,12 +155,9 @@ def test_an_attempt_without_an_outcome_is_under_way_or_lost() -> None:
 
 
 OURS: Final = {
-    ReplySignalKind.SLOW,
-    ReplySignalKind.CONNECTIONS,
-    ReplySignalKind.PER_CONNECTION,
-    ReplySignalKind.BLOCK,
+    ReplySignalKind.SLOW, ReplySignalKind.CONNECTIONS, ReplySignalKind.PER_CONNECTION, ReplySignalKind.BLOCK,
     ReplySignalKind.AUTHENTICATION,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ReplySignalKind)

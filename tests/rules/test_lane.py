@@ -154,6 +154,12 @@ def taken(lane: Lane, now: float = 0.0) -> list[Slot]:
     return slots
 
 
+def serve_one(lane: Lane, served: DeliveryFeedback, now: float) -> None:
+    slot = lane.take_slot(now)
+    assert isinstance(slot, Slot)
+    lane.release_slot(slot, served, moment(now))
+
+
 def serve_full_rounds(lane: Lane, messages: int, now: float = 0.0) -> None:
     slots = deque(taken(lane, now))
     for _ in range(messages):
@@ -196,9 +202,7 @@ def test_a_lane_taken_over_has_used_up_its_burst_and_keeps_its_rate() -> None:
 def test_an_idle_lane_does_not_grow() -> None:
     lane = Lane(WIDE)
     for _ in range(1_000):
-        slot = lane.take_slot(0.0)
-        assert isinstance(slot, Slot)
-        lane.release_slot(slot, DeliveryFeedback.WELL, moment(0.0))
+        serve_one(lane, DeliveryFeedback.WELL, 0.0)
     assert lane.connections == 2
 
 
@@ -243,9 +247,7 @@ def test_the_pause_doubles_when_even_one_connection_is_too_many() -> None:
     lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
     now, pauses = 0.0, []
     for _ in range(8):
-        slot = lane.take_slot(now)
-        assert isinstance(slot, Slot)
-        lane.release_slot(slot, DeliveryFeedback.PUSHED_BACK, moment(now))
+        serve_one(lane, DeliveryFeedback.PUSHED_BACK, now)
         later = lane.take_slot(now)
         assert isinstance(later, Later)
         assert later.seconds is not None
@@ -254,9 +256,7 @@ def test_the_pause_doubles_when_even_one_connection_is_too_many() -> None:
         now += later.seconds
     assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
     for served, pause in ((DeliveryFeedback.WELL, None), (DeliveryFeedback.PUSHED_BACK, 1.0)):
-        slot = lane.take_slot(now)
-        assert isinstance(slot, Slot)
-        lane.release_slot(slot, served, moment(now))
+        serve_one(lane, served, now)
         assert pause is None or lane.take_slot(now) == Later(pause)
 
 
@@ -301,15 +301,7 @@ def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[
         if not slots:
             # Whatever happened, it resumes after the longest pause.
             now += BLOCK_SECONDS_MAX
-            later = lane.take_slot(now)
-            assert isinstance(later, Slot)
-            lane.release_slot(later, DeliveryFeedback.OTHERWISE, moment(now))
-
-
-def serve_one(lane: Lane, served: DeliveryFeedback, now: float) -> None:
-    slot = lane.take_slot(now)
-    assert isinstance(slot, Slot)
-    lane.release_slot(slot, served, moment(now))
+            serve_one(lane, DeliveryFeedback.OTHERWISE, now)
 
 
 def test_a_provider_is_distinguished_from_a_domain() -> None:
@@ -465,13 +457,9 @@ def test_turns_are_fair_in_any_order_of_pushes_and_pops(steps: list[int | None])
 def test_a_turn_in_which_nothing_was_sent_costs_no_rate() -> None:
     lane = Lane(Limits(per_second=1.0, burst=2))
     for _ in range(10):
-        slot = lane.take_slot(0.0)
-        assert isinstance(slot, Slot)
-        lane.release_slot(slot, DeliveryFeedback.NOT_SENT, moment(0.0))
+        serve_one(lane, DeliveryFeedback.NOT_SENT, 0.0)
     for _ in range(2):
-        slot = lane.take_slot(0.0)
-        assert isinstance(slot, Slot)
-        lane.release_slot(slot, DeliveryFeedback.WELL, moment(0.0))
+        serve_one(lane, DeliveryFeedback.WELL, 0.0)
     assert isinstance(lane.take_slot(0.0), Later)
 
 
@@ -489,9 +477,7 @@ def test_a_turn_in_which_nothing_was_sent_costs_no_rate() -> None:
 def test_a_lane_answers_if_its_servers_replied_last_time(served: list[DeliveryFeedback], answers: bool) -> None:
     lane = Lane(WIDE)
     for how in served:
-        slot = lane.take_slot(0.0)
-        assert isinstance(slot, Slot)
-        lane.release_slot(slot, how, moment(0.0))
+        serve_one(lane, how, 0.0)
     assert lane.answers is answers
 
 

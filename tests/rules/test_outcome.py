@@ -143,21 +143,10 @@ def test_an_unknown_address_is_suppressed_when_rcpt_says_so(enhanced: str) -> No
 @pytest.mark.parametrize(
     "enhanced",
     [
-        None,
-        "5.0.0",
-        "5.1.0",
-        "5.1.4",
-        "5.1.5",
-        "5.1.7",
-        "5.1.8",
-        "5.1.9",
-        "5.1.11",
-        "5.2.1",
-        "5.2.2",
-        "5.7.1",
+        None, "5.0.0", "5.1.0", "5.1.4", "5.1.5", "5.1.7", "5.1.8", "5.1.9", "5.1.11", "5.2.1", "5.2.2", "5.7.1",
         "5.7.26",
     ],
-)
+)  # fmt: skip
 def test_no_other_rejection_suppresses(enhanced: str | None) -> None:
     assert in_words(replied(Stage.RCPT, 550, enhanced)) == "bounced"
 

@@ -284,11 +284,8 @@ def later(recipients: int, days: int) -> Charge:
 def test_mail_for_a_later_day_counts_for_that_day_of_the_warm_up() -> None:
     account = replace(FRESH, warmup_started_on=TODAY)
     assert codes(account, [mail(200), later(300, 1), later(1, 1), mail(1)]) == [
-        None,
-        None,
-        Code.WARMUP_LIMITED,
-        Code.WARMUP_LIMITED,
-    ]
+        None, None, Code.WARMUP_LIMITED, Code.WARMUP_LIMITED,
+    ]  # fmt: skip
     assert account.warmup_used == 200
     assert account.warmup_ahead == {TODAY + timedelta(days=1): 300}
     # The warm-up is over on the third day.

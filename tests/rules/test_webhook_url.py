@@ -95,11 +95,8 @@ def urls_with_other_digits() -> Iterator[str]:
     for address in INWARD:
         yield f"https://{address.translate(circled)}/"
     yield from (
-        "https://ｌｏｃａｌｈｏｓｔ/",
-        "https://ⓛocalhost/",
-        "https://ⓔⓧⓐⓜⓟⓛⓔ.com/",
-        "https://exam\u00adple.com/",
-    )
+        "https://ｌｏｃａｌｈｏｓｔ/", "https://ⓛocalhost/", "https://ⓔⓧⓐⓜⓟⓛⓔ.com/", "https://exam\u00adple.com/",
+    )  # fmt: skip
     yield from ("https://exam\u200bple.com/", "https://exam\u2060ple.com/", "https://\u202eexample.com/")
     yield from ("https://example.com\u2044@x/", "https://example\u2025com/", "https://ⅷ.com/", "https://℡.com/")
     yield from ("https://example.com\uff0fpath/", "https://example.com\uff1a443/", "https://a\u0338.com\u2215/")

@@ -18,26 +18,15 @@ from alembic.operations import Operations
 LARGE: Final = frozenset(
     [
         *(
-            "attempts",
-            "bodies",
-            "webhook_schedule",
-            "search_index",
-            "endpoint_events",
-            "events",
-            "idempotency",
+            "attempts", "bodies", "webhook_schedule", "search_index", "endpoint_events", "events", "idempotency",
             "ledger",
         ),
         *(
-            "messages",
-            "recipients",
-            "reports",
-            "delivery_schedule",
-            "suppressions",
-            "unsubscriptions",
+            "messages", "recipients", "reports", "delivery_schedule", "suppressions", "unsubscriptions",
             "webhook_deliveries",
         ),
     ]
-)
+)  # fmt: skip
 _TABLE: Final = r"(?:IF (?:NOT )?EXISTS )?(?:ONLY )?(?P<table>\w+)"
 _CREATE: Final = re.compile(rf"CREATE (?:UNLOGGED )?TABLE {_TABLE}", re.IGNORECASE)
 _ALTER: Final = re.compile(rf"ALTER TABLE {_TABLE} (?P<rest>.*)", re.IGNORECASE)

@@ -18,11 +18,8 @@ from tests.support.delivery_steps import DeliverySteps
 from tests.support.webhook_steps import WebhookSteps
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
-    DeliveryResult.DELIVERED,
-    DeliveryResult.BOUNCED,
-    DeliveryResult.FAILED,
-    DeliveryResult.DEFERRED,
-)
+    DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED, DeliveryResult.DEFERRED,
+)  # fmt: skip
 MOMENT: Final = timedelta(milliseconds=1)
 
 

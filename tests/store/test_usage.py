@@ -19,20 +19,10 @@ NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 # A single row, the accounts themselves, what is searched or deleted day by day for all accounts, operators' figures.
 NOT_AN_ACCOUNTS = (
-    "usage._STATE",
-    "usage._ACCOUNTS",
-    "usage._FORGET",
-    "usage_reasons._FORGET",
-    "usage._ADVANCE",
-    "usage._OLDEST",
-    "usage._OF_ALL",
-    "backlog._DUE",
-    "backlog._LEASED",
-    "backlog._LATER",
-    "backlog._CLAIMED",
-    "backlog._DISABLE",
+    "usage._STATE", "usage._ACCOUNTS", "usage._FORGET", "usage_reasons._FORGET", "usage._ADVANCE", "usage._OLDEST",
+    "usage._OF_ALL", "backlog._DUE", "backlog._LEASED", "backlog._LATER", "backlog._CLAIMED", "backlog._DISABLE",
     "backlog._SHARES",
-)
+)  # fmt: skip
 STATEMENTS = {
     name: text
     for name, text in query_plans.statements(usage, usage_reasons, ledger, backlog).items()

@@ -49,12 +49,8 @@ async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(
         assert is_new
         assert await endpoints.find(tx, webhooks.account_id, webhooks.account_id) == row
     assert (row.url, row.filters.types, row.enabled, row.secret_sealed, row.pinged_at) == (
-        URL,
-        ALL_EVENTS,
-        True,
-        b"first",
-        None,
-    )
+        URL, ALL_EVENTS, True, b"first", None,
+    )  # fmt: skip
     assert (row.created_at, row.updated_at) == (created_at, created_at)
     assert "first" not in repr(row)
     assert await changed_at(steps) == created_at

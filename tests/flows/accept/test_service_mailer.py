@@ -1,11 +1,9 @@
 """The service's own mail: what invitations leave for it, and when it says that nothing can be sent."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from posthouse.flows.accept.service_mailer import RESERVED_RECIPIENTS, ServiceMailer
 from posthouse.rules import reputation as rules
@@ -14,7 +12,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import reputation
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.context import context
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 from tests.support.reputation_flow import UNKNOWN
 
 BURST = 40
@@ -36,17 +34,16 @@ class MailerFlow:
         return None
 
 
-@pytest_asyncio.fixture
-async def flow(database_url: str) -> AsyncIterator[MailerFlow]:
-    async with open_delivery_steps(database_url) as steps:
-        await steps.operator.set_limits(steps.sender.account_id, rate=(1, BURST), warmup=())
-        mailer = ServiceMailer(
-            context(steps.database, steps.clock),
-            intake=steps.accept_flow.intake,
-            sender=steps.sender.draft(["x@example.org"]).sender.address,
-            account="acme",
-        )
-        yield MailerFlow(steps, mailer)
+@pytest.fixture
+async def flow(steps: DeliverySteps) -> MailerFlow:
+    await steps.operator.set_limits(steps.sender.account_id, rate=(1, BURST), warmup=())
+    mailer = ServiceMailer(
+        context(steps.database, steps.clock),
+        intake=steps.accept_flow.intake,
+        sender=steps.sender.draft(["x@example.org"]).sender.address,
+        account="acme",
+    )
+    return MailerFlow(steps, mailer)
 
 
 @pytest.mark.rule("TEAM-19")

@@ -1,6 +1,6 @@
 """The archive on a real database: every filter, pages that join up, and bounded work for each."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from posthouse.entrypoints.http.route_context import PAGE_MAX
 from posthouse.flows.account.message_search import UNINDEXED_MAX, MessageListRow, MessageSearch
@@ -25,7 +24,7 @@ from posthouse.store.partitions import Partition
 from posthouse.store.search_index import IndexEntry
 from tests.support.clock import SettableClock
 from tests.support.context import context
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
 
@@ -91,10 +90,9 @@ class SearchFlow:
         return made
 
 
-@pytest_asyncio.fixture
-async def flow(database_url: str) -> AsyncIterator[SearchFlow]:
-    async with open_delivery_steps(database_url) as steps:
-        yield SearchFlow(steps)
+@pytest.fixture
+def flow(steps: DeliverySteps) -> SearchFlow:
+    return SearchFlow(steps)
 
 
 @pytest.mark.parametrize("is_settled", [False, True])

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from posthouse.clock import DatabaseClock
 from posthouse.flows.account.suppressions import BATCH, HELD_FOR, Import, ImportProgress, Suppressions
@@ -17,10 +16,8 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.reputation import WINDOW
 from posthouse.rules.suppression import MANUAL_MAX
-from posthouse.store import reports, suppressions
+from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
-from posthouse.store.postgres import Database
-from tests.support import query_plans
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.maintenance import new_maintenance
@@ -87,10 +84,9 @@ def addresses(count: int, start: int = 0) -> bytes:
     return b"".join([b"r%06d@example.org\n" % (start + row) for row in range(count)])
 
 
-@pytest_asyncio.fixture
-async def flow(database_url: str) -> AsyncIterator[SuppressionFlow]:
-    async with open_delivery_steps(database_url) as steps:
-        yield SuppressionFlow(steps)
+@pytest.fixture
+def flow(steps: DeliverySteps) -> SuppressionFlow:
+    return SuppressionFlow(steps)
 
 
 async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(flow: SuppressionFlow) -> None:
@@ -273,30 +269,6 @@ async def test_pages_are_newest_first_whatever_the_reason(flow: SuppressionFlow)
         ]
         assert await pages(count, search="M") == sorted(row for row in expected if row[0] == "m")
         assert await pages(count, search="z1@example.net") == ["z1@example.net"]
-
-
-STATEMENTS = query_plans.statements(suppressions)
-# The index of each query; every other query finds its rows by the account and the address.
-FOUND_BY = {
-    "suppressions._NEWEST": ("account_id = ", "reason = ", "ROW("),
-    "suppressions._NEWEST_OF_DOMAIN": ("account_id = ", "split_part(", "reason = ", "ROW("),
-    "suppressions._BY_ADDRESS": ("account_id = ", "email >= ", "email < ", "email > "),
-    "suppressions._FORGET_LIFTED": ("at < ",),
-}
-
-
-@pytest.mark.parametrize("name", STATEMENTS)
-@pytest.mark.parametrize("analysed", ["", "suppressions"])
-async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(
-    name: str, analysed: str, database: Database
-) -> None:
-    for scan in await query_plans.scans(database, STATEMENTS[name], analysed=analysed):
-        condition = query_plans.condition(scan)
-        if scan["Relation Name"] == "suppressions":
-            keys = FOUND_BY.get(name, ("account_id = ", "email = "))
-            assert all(key in condition for key in keys), scan
-        elif scan["Node Type"] != "Tid Scan":
-            assert any(key in condition for key in ("account_id = ", "at < ")), scan
 
 
 async def test_many_lines_are_entered_and_known_again_and_given_back(database_url: str) -> None:

@@ -19,6 +19,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
+from tests.flows.account_flows import assert_refused as refused
 from tests.support.accept_flow import new_id
 from tests.support.clock import SettableClock
 from tests.support.context import context
@@ -96,13 +97,6 @@ def given(member: MemberRow) -> str:
 
 def acting(member: MemberRow) -> Actor:
     return Actor(member.user_id, member.email)
-
-
-async def refused(act: Awaitable[object], code: Code, said: str = "") -> None:
-    with pytest.raises(Refusal) as caught:
-        await act
-    assert caught.value.code is code
-    assert said in caught.value.text
 
 
 async def outcomes(*acts: Awaitable[object]) -> list[Code | None]:

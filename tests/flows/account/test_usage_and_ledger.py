@@ -1,14 +1,13 @@
 """Accounting on a real database: the account as it stands, its days, and a ledger that explains every credit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 
 from posthouse.flows.account.usage_and_ledger import ExplainedEntry, Kind, UsageAndLedger, message_id_of
 from posthouse.flows.operate.usage_counter import UsageCounter
@@ -24,15 +23,12 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.partitions import Partition
 from tests.support.accept_flow import Sender, new_id
 from tests.support.context import context
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 from tests.support.locks import lock_waits
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
-    DeliveryResult.DELIVERED,
-    DeliveryResult.BOUNCED,
-    DeliveryResult.FAILED,
-    DeliveryResult.DEFERRED,
-)
+    DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED, DeliveryResult.DEFERRED,
+)  # fmt: skip
 MOMENT: Final = timedelta(milliseconds=1)
 WARMUP: Final = (200, 300)
 
@@ -78,13 +74,12 @@ class Counter:
                 return entries
 
 
-@pytest_asyncio.fixture
-async def flow(database_url: str) -> AsyncIterator[Counter]:
-    async with open_delivery_steps(database_url) as steps:
-        # The operator's clock is the database's, and has advanced.
-        steps.clock.advance(seconds=10)
-        defaults = Defaults(rate=Rate(20, 40), warmup_limits=WARMUP)
-        yield Counter(steps, UsageAndLedger(context(steps.database, steps.clock), defaults=defaults))
+@pytest.fixture
+async def flow(steps: DeliverySteps) -> Counter:
+    # The operator's clock is the database's, and has advanced.
+    steps.clock.advance(seconds=10)
+    defaults = Defaults(rate=Rate(20, 40), warmup_limits=WARMUP)
+    return Counter(steps, UsageAndLedger(context(steps.database, steps.clock), defaults=defaults))
 
 
 def kinds_and_amounts(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:

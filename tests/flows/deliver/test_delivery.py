@@ -1,8 +1,6 @@
 """Delivery from end to end in one process: due mail is sent, and its outcome recorded."""
 
-from collections.abc import AsyncIterator, Sequence
-
-import pytest
+from collections.abc import Sequence
 
 from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import HeldTickets, Tickets
@@ -12,16 +10,9 @@ from posthouse.rules.ticket import DeliveryTicket, pack, shard_of
 from posthouse.wire.stream import TicketKind
 from tests.flows.moving_leases import MovedLeases
 from tests.support.accept_flow import SIMULATOR
-from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
+from tests.support.delivery_flow import SHARDS, DeliveryFlow
 from tests.support.eventually import eventually
 from tests.support.nameserver import SILENT
-
-
-@pytest.fixture
-async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
-    async with open_delivery_flow(database_url) as flow:
-        flow.serve("example.org", "example.net")
-        yield flow
 
 
 async def test_a_message_to_two_domains_arrives_once_at_each_recipient(flow: DeliveryFlow) -> None:

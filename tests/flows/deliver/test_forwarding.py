@@ -87,11 +87,6 @@ def nats() -> Iterator[PrivateNats]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def certificates() -> Certificates:
-    return Certificates.make()
-
-
 @pytest.fixture
 async def pair(
     database_url: str, nats: PrivateNats, certificates: Certificates, request: pytest.FixtureRequest

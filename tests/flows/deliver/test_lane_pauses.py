@@ -30,48 +30,45 @@ async def held(flow: DeliveryFlow) -> list[tuple[str, str | None]]:
     return [(row[0], row[1]) for row in rows]
 
 
-async def test_a_paused_lane_sends_nothing_until_it_is_resumed_and_the_time_does_not_count(database_url: str) -> None:
-    async with open_delivery_flow(database_url) as flow:
-        flow.serve("example.org", "example.net")
-        lanes = lanes_of(flow)
-        await lanes.pause("Example.org", "a test")
-        message = await flow.steps.accept(["a@example.org", "a@example.net"])
-        await flow.run_due()
-        assert await flow.statuses(message) == ["queued", "delivered"]
-        assert await held(flow) == [("example.org", "example.org")]
-        timeline = await Monitor(context(flow.steps.database, flow.clock)).timeline(ids.text(ids.MESSAGE, message))
-        wait = timeline.wait(timeline.recipients[0])
-        assert wait is not None
-        assert "paused the lane example.org" in wait.text
-        # Checked from time to time, by a worker that began later as well.
-        flow.clock.advance(timedelta(days=4))
-        flow.delivery = flow.another_worker()
-        assert await flow.run_due() == 1
-        assert await flow.statuses(message) == ["queued", "delivered"]
-        assert await lanes.resume("example.org") == 1
-        await flow.delivery.synchronize_learned_limits()
-        flow.clock.advance(PAUSE_KNOWN_WITHIN)
-        await flow.run_due()
-        assert await flow.message(message) == ("delivered", "settled")
-        assert [row[3] for row in await flow.recipients(message)] == [1, 1]
-        actions = [found.entry.action for found in await _log(flow)]
-        assert [action for action in actions if action.startswith("lane.")] == ["lane.resumed", "lane.paused"]
+async def test_a_paused_lane_sends_nothing_until_it_is_resumed_and_the_time_does_not_count(flow: DeliveryFlow) -> None:
+    lanes = lanes_of(flow)
+    await lanes.pause("Example.org", "a test")
+    message = await flow.steps.accept(["a@example.org", "a@example.net"])
+    await flow.run_due()
+    assert await flow.statuses(message) == ["queued", "delivered"]
+    assert await held(flow) == [("example.org", "example.org")]
+    timeline = await Monitor(context(flow.steps.database, flow.clock)).timeline(ids.text(ids.MESSAGE, message))
+    wait = timeline.wait(timeline.recipients[0])
+    assert wait is not None
+    assert "paused the lane example.org" in wait.text
+    # Checked from time to time, by a worker that began later as well.
+    flow.clock.advance(timedelta(days=4))
+    flow.delivery = flow.another_worker()
+    assert await flow.run_due() == 1
+    assert await flow.statuses(message) == ["queued", "delivered"]
+    assert await lanes.resume("example.org") == 1
+    await flow.delivery.synchronize_learned_limits()
+    flow.clock.advance(PAUSE_KNOWN_WITHIN)
+    await flow.run_due()
+    assert await flow.message(message) == ("delivered", "settled")
+    assert [row[3] for row in await flow.recipients(message)] == [1, 1]
+    actions = [found.entry.action for found in await _log(flow)]
+    assert [action for action in actions if action.startswith("lane.")] == ["lane.resumed", "lane.paused"]
 
 
-async def test_a_domain_can_be_paused_in_the_lane_of_its_provider(database_url: str) -> None:
-    async with open_delivery_flow(database_url) as flow:
-        for domain in ("one.test", "two.test"):
-            flow.nameserver.records[domain, "MX"] = ["10 aspmx.l.google.com."]
-        flow.nameserver.records["aspmx.l.google.com", "A"] = ["127.0.0.1"]
-        await lanes_of(flow).pause("one.test", "")
-        message = await flow.steps.accept(["a@one.test", "a@two.test"])
-        await flow.run_due()
-        assert await flow.statuses(message) == ["queued", "delivered"]
-        await lanes_of(flow).pause("google", "")
-        message = await flow.steps.accept(["a@two.test"])
-        await flow.delivery.synchronize_learned_limits()
-        await flow.run_due()
-        assert await held(flow) == [("one.test", "one.test"), ("two.test", "google")]
+async def test_a_domain_can_be_paused_in_the_lane_of_its_provider(flow: DeliveryFlow) -> None:
+    for domain in ("one.test", "two.test"):
+        flow.nameserver.records[domain, "MX"] = ["10 aspmx.l.google.com."]
+    flow.nameserver.records["aspmx.l.google.com", "A"] = ["127.0.0.1"]
+    await lanes_of(flow).pause("one.test", "")
+    message = await flow.steps.accept(["a@one.test", "a@two.test"])
+    await flow.run_due()
+    assert await flow.statuses(message) == ["queued", "delivered"]
+    await lanes_of(flow).pause("google", "")
+    message = await flow.steps.accept(["a@two.test"])
+    await flow.delivery.synchronize_learned_limits()
+    await flow.run_due()
+    assert await held(flow) == [("one.test", "one.test"), ("two.test", "google")]
 
 
 async def test_mail_waiting_in_a_worker_is_held_back_when_its_lane_is_paused(database_url: str) -> None:
@@ -91,35 +88,33 @@ async def test_mail_waiting_in_a_worker_is_held_back_when_its_lane_is_paused(dat
         assert await held(flow) == [("example.org", "example.org")] * 4
 
 
-async def test_mail_that_a_worker_holds_back_after_the_end_of_the_pause_is_due_soon(database_url: str) -> None:
-    async with open_delivery_flow(database_url) as flow:
-        await flow.steps.accept(["a@example.org"])
-        (ticket,) = await flow.steps.lease()
-        assert isinstance(ticket, DeliveryTicket)
-        now = flow.clock.now()
-        late = DeliveryPostponement(*ticket.key, now + timedelta(hours=1), is_held=True, held_by="example.org")
-        async with flow.steps.database.transaction() as tx:
-            assert await delivery_schedule.postpone(tx, [late], now) == 1
-        ((next_at, held_since, held_by),) = await flow.steps.fetch(
-            "SELECT next_at, held_since, held_by FROM delivery_schedule"
-        )
-        assert (next_at, held_since, held_by) == (now + PAUSE_KNOWN_WITHIN, None, None)
+async def test_mail_that_a_worker_holds_back_after_the_end_of_the_pause_is_due_soon(flow: DeliveryFlow) -> None:
+    await flow.steps.accept(["a@example.org"])
+    (ticket,) = await flow.steps.lease()
+    assert isinstance(ticket, DeliveryTicket)
+    now = flow.clock.now()
+    late = DeliveryPostponement(*ticket.key, now + timedelta(hours=1), is_held=True, held_by="example.org")
+    async with flow.steps.database.transaction() as tx:
+        assert await delivery_schedule.postpone(tx, [late], now) == 1
+    ((next_at, held_since, held_by),) = await flow.steps.fetch(
+        "SELECT next_at, held_since, held_by FROM delivery_schedule"
+    )
+    assert (next_at, held_since, held_by) == (now + PAUSE_KNOWN_WITHIN, None, None)
 
 
-async def test_a_pause_that_is_there_or_is_not_is_refused(database_url: str) -> None:
-    async with open_delivery_flow(database_url) as flow:
-        operator = lanes_of(flow)
-        with pytest.raises(Refusal, match="not paused"):
-            await operator.resume("google")
-        await operator.pause("google", "their outage")
-        with pytest.raises(Refusal, match="already paused"):
-            await operator.pause("google", "")
-        with pytest.raises(Refusal, match="is not a lane"):
-            await operator.pause("goggle", "")
-        (pause,) = (await operator.all()).pauses
-        assert (pause.lane, pause.reason) == ("google", "their outage")
-        async with flow.steps.database.connection() as connection:
-            assert [row.lane for row in await stored_lanes.pauses(connection)] == ["google"]
+async def test_a_pause_that_is_there_or_is_not_is_refused(flow: DeliveryFlow) -> None:
+    operator = lanes_of(flow)
+    with pytest.raises(Refusal, match="not paused"):
+        await operator.resume("google")
+    await operator.pause("google", "their outage")
+    with pytest.raises(Refusal, match="already paused"):
+        await operator.pause("google", "")
+    with pytest.raises(Refusal, match="is not a lane"):
+        await operator.pause("goggle", "")
+    (pause,) = (await operator.all()).pauses
+    assert (pause.lane, pause.reason) == ("google", "their outage")
+    async with flow.steps.database.connection() as connection:
+        assert [row.lane for row in await stored_lanes.pauses(connection)] == ["google"]
 
 
 async def _log(flow: DeliveryFlow) -> list[Any]:

@@ -20,11 +20,6 @@ LOGIN = base64.b64encode(f"\0posthouse\0{PASSWORD}".encode()).decode()
 OFFERS = "starttls--auth-plain"
 
 
-@pytest.fixture(scope="module")
-def certificates() -> Certificates:
-    return Certificates.make()
-
-
 @pytest.fixture
 async def flow(database_url: str, certificates: Certificates) -> AsyncIterator[DeliveryFlow]:
     async with open_delivery_flow(database_url, certificates=certificates) as flow:
@@ -38,11 +33,6 @@ def relays(flow: DeliveryFlow, database_url: str) -> Relays:
     secrets = service_settings(database_url).secrets
     sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
     return Relays(context(flow.steps.database, flow.clock, sealer=sealer))
-
-
-@pytest.fixture
-def addresses(flow: DeliveryFlow) -> SendingAddresses:
-    return SendingAddresses(context(flow.steps.database, flow.clock))
 
 
 async def use(flow: DeliveryFlow, relays: Relays, port: int, per_second: float = 100.0) -> None:

@@ -1,10 +1,8 @@
 """Mail that is refused because of our address: held, tried again, or bounced; on real sockets."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 
 from posthouse.flows.operate.monitor import Monitor
@@ -18,18 +16,6 @@ from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 HERE = "127.0.0.1"
 ONE_AT_A_TIME = LaneLimits(Limits(per_second=1e6, burst=1_000, connections_start=1, connections_max=1))
 ATTEMPTS = "SELECT outcome, stage, code, source_ip, reply_signal FROM attempts ORDER BY started_at, fence"
-
-
-@pytest.fixture
-async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
-    async with open_delivery_flow(database_url) as flow:
-        flow.serve("outlook.com", "example.org")
-        yield flow
-
-
-@pytest.fixture
-def addresses(flow: DeliveryFlow) -> SendingAddresses:
-    return SendingAddresses(context(flow.steps.database, flow.clock))
 
 
 async def refused(flow: DeliveryFlow, source: str = HERE, to: str = "ada@outlook.com") -> Any:

@@ -1,25 +1,8 @@
 """Where mail leaves from: real sockets on several loopback addresses, and a receiver that notes who came."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.rules.ids import AccountId
-from tests.support.context import context
-from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-
-
-@pytest.fixture
-async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
-    async with open_delivery_flow(database_url) as flow:
-        flow.serve("example.org")
-        yield flow
-
-
-@pytest.fixture
-def addresses(flow: DeliveryFlow) -> SendingAddresses:
-    return SendingAddresses(context(flow.steps.database, flow.clock))
+from tests.support.delivery_flow import DeliveryFlow
 
 
 async def sent(flow: DeliveryFlow, to: str = "ada@example.org") -> tuple[str, str] | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Final
 from uuid import uuid4
@@ -23,18 +22,11 @@ from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import TicketKind
 from tests.support.accept_flow import new_id, new_intake
 from tests.support.context import context
-from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
+from tests.support.delivery_flow import SHARDS, DeliveryFlow
 
 MOMENT = timedelta(microseconds=1)
 ACCEPTED_BATCH: Final = 500
 CLAIMED_SECONDS_MAX: Final = 10.0
-
-
-@pytest.fixture
-async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
-    async with open_delivery_flow(database_url) as flow:
-        flow.serve("example.org")
-        yield flow
 
 
 async def accept_later(flow: DeliveryFlow, to: str = "ada@example.org", **ahead: float) -> MessageId:

@@ -25,11 +25,6 @@ SMALL = Volumes(first_of_providers=240, first=24, warm=6_000)
 NEW, KNOWN, OTHER = "127.0.0.7", "127.0.0.8", "127.0.0.9"
 
 
-@pytest.fixture(scope="module")
-def certificates() -> Certificates:
-    return Certificates.make()
-
-
 @pytest.fixture
 async def flow(database_url: str, certificates: Certificates) -> AsyncIterator[DeliveryFlow]:
     async with open_delivery_flow(database_url, certificates=certificates, warm_up_volumes=SMALL) as flow:
@@ -37,11 +32,6 @@ async def flow(database_url: str, certificates: Certificates) -> AsyncIterator[D
         flow.nameserver.records[NAME, "A"] = ["127.0.0.1"]
         to_the_hour(flow)
         yield flow
-
-
-@pytest.fixture
-def addresses(flow: DeliveryFlow) -> SendingAddresses:
-    return SendingAddresses(context(flow.steps.database, flow.clock))
 
 
 def to_the_hour(flow: DeliveryFlow) -> None:

@@ -1,10 +1,8 @@
 """Reputation on a real database: what counts, what doesn't, who is suspended, and who is only warned about."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-import pytest_asyncio
 from structlog.testing import capture_logs
 
 from posthouse import metrics
@@ -15,15 +13,14 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.store import reputation
 from posthouse.store.delivery_outcomes import DeliveryResult
-from tests.support.delivery_steps import open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 from tests.support.inbound_reports import bounce, complaint
 from tests.support.reputation_flow import UNKNOWN, ReputationFlow
 
 
-@pytest_asyncio.fixture
-async def flow(database_url: str) -> AsyncIterator[ReputationFlow]:
-    async with open_delivery_steps(database_url) as steps:
-        yield ReputationFlow(steps)
+@pytest.fixture
+def flow(steps: DeliverySteps) -> ReputationFlow:
+    return ReputationFlow(steps)
 
 
 async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_continues(flow: ReputationFlow) -> None:

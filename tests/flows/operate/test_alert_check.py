@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-import pytest_asyncio
 
 from posthouse.flows.accept.service_mailer import ServiceMailer
 from posthouse.flows.account.alerts import Alerts
@@ -23,7 +22,7 @@ from posthouse.store import users
 from posthouse.store.users import UserRow
 from tests.support.accept_flow import Sender, new_id
 from tests.support.context import context
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 
 URL = "https://hooks.example.com/x"
 
@@ -118,17 +117,16 @@ class AlertFlow:
         return [(email.partition("@")[0], subject.partition(":")[0]) for email, subject in rows]
 
 
-@pytest_asyncio.fixture
-async def flow(database_url: str) -> AsyncIterator[AlertFlow]:
-    async with open_delivery_steps(database_url) as steps:
-        service = await steps.another_sender("service")
-        mailer = ServiceMailer(
-            context(steps.database, steps.clock),
-            intake=steps.accept_flow.intake,
-            sender=f"Posthouse <no-reply@{service.domain}>",
-            account="service",
-        )
-        yield AlertFlow(steps, service, InterruptedMail(mailer))
+@pytest.fixture
+async def flow(steps: DeliverySteps) -> AlertFlow:
+    service = await steps.another_sender("service")
+    mailer = ServiceMailer(
+        context(steps.database, steps.clock),
+        intake=steps.accept_flow.intake,
+        sender=f"Posthouse <no-reply@{service.domain}>",
+        account="service",
+    )
+    return AlertFlow(steps, service, InterruptedMail(mailer))
 
 
 async def test_an_alert_is_mailed_once_raised_and_once_cleared(flow: AlertFlow) -> None:

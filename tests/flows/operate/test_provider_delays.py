@@ -1,9 +1,7 @@
 """Provider delays on a real database: what is delivered is counted by hour, and compared with the week before."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import pytest_asyncio
 from structlog.testing import capture_logs
 
 from posthouse.flows.operate.usage_counter import DelayRun, ProviderDelays, UsageCounter
@@ -12,13 +10,7 @@ from posthouse.store import provider_delays
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.context import context
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as opened:
-        yield opened
+from tests.support.delivery_steps import DeliverySteps
 
 
 async def deliver(steps: DeliverySteps, messages: int, seconds: float, mx_host: str = "mx.google.com") -> None:

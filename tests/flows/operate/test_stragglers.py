@@ -175,30 +175,6 @@ async def test_reduced_days_use_up_nothing_of_what_a_round_may_drop(scene: Scene
     assert await scene.audit_faults() == []
 
 
-async def test_mail_for_a_later_day_retains_no_other_and_is_delivered_on_its_day(scene: Scene) -> None:
-    flow, steps = scene.delivery_flow, scene.delivery_flow.steps
-    first_day = flow.clock.now().date()
-    send_at = flow.clock.now() + timedelta(days=10)
-    later = [await steps.accept(["ada@example.org"], send_at=send_at.isoformat()) for _ in range(20)]
-    others = [await steps.accept(["cy@example.org"], sender=scene.neighbour) for _ in range(20)]
-    await flow.run_due()
-    await scene.pass_days(9)
-
-    old = await scene.old_partitions()
-    assert {row.day for row in old} == {first_day}
-    assert all(row.is_reduced for row in old)
-    for table in ("messages", "recipients", "bodies", "ledger"):
-        assert [await scene.count(table, message_id) for message_id in others] == [0] * 20
-        assert [await scene.count(table, message_id) for message_id in later] == [1] * 20
-    assert await scene.audit_faults() == []
-
-    await scene.pass_days(1)
-    assert [await flow.message(message_id) for message_id in later] == [("delivered", "settled")] * 20
-    assert [mail.recipient for mail in flow.receiver.accepted].count("ada@example.org") == 20
-    await scene.maintenance.drop_partitions()
-    assert await scene.old_partitions() == set()
-
-
 MOVES: Final = 3
 
 

@@ -1,13 +1,11 @@
 """Counting usage on a real database: each message and result counts once, in its day, whatever is interrupted."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from posthouse.flows.operate.usage_counter import DETAILS_KEPT, CountingRun, UsageCounter
 from posthouse.rules import usage as rules
@@ -20,14 +18,11 @@ from posthouse.store.postgres import Connection
 from posthouse.store.usage import UsageCounts, UsageRow
 from tests.support.accept_flow import Sender, new_id
 from tests.support.context import context
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
-    DeliveryResult.DELIVERED,
-    DeliveryResult.BOUNCED,
-    DeliveryResult.FAILED,
-    DeliveryResult.DEFERRED,
-)
+    DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED, DeliveryResult.DEFERRED,
+)  # fmt: skip
 
 
 def usage_counter(steps: DeliverySteps, accounts_a_step: int = 10) -> UsageCounter:
@@ -90,21 +85,20 @@ class Counting:
         return {(row.day, row.provider): sum(row.counts) for row in found}
 
 
-@pytest_asyncio.fixture
-async def counting(database_url: str) -> AsyncIterator[Counting]:
-    async with open_delivery_steps(database_url) as steps:
-        # Noon, so that minutes that pass don't make another day.
-        noon = steps.clock.now().replace(hour=12, minute=0, second=0, microsecond=0)
-        steps.clock.advance(noon + timedelta(days=1) - steps.clock.now())
-        await steps.renew()
-        # To count the days without mail before that would take longer than all of these tests.
-        now = steps.clock.now()
-        await steps.fetch(
-            "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)",
-            now,
-            now.date(),
-        )
-        yield Counting(steps, usage_counter(steps))
+@pytest.fixture
+async def counting(steps: DeliverySteps) -> Counting:
+    # Noon, so that minutes that pass don't make another day.
+    noon = steps.clock.now().replace(hour=12, minute=0, second=0, microsecond=0)
+    steps.clock.advance(noon + timedelta(days=1) - steps.clock.now())
+    await steps.renew()
+    # To count the days without mail before that would take longer than all of these tests.
+    now = steps.clock.now()
+    await steps.fetch(
+        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)",
+        now,
+        now.date(),
+    )
+    return Counting(steps, usage_counter(steps))
 
 
 async def test_each_result_is_counted_once_however_often_is_counted(counting: Counting) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pytest
 
@@ -11,6 +12,8 @@ from posthouse.rules import limits
 from posthouse.rules.claim import BatchDelay
 from posthouse.rules.refusal import Code, Refusal
 from tests.support.eventually import HANG_SECONDS
+
+Squares: TypeAlias = "GroupCommit[int, int]"
 
 MIB = limits.MIB
 HOUR = 3600.0
@@ -49,12 +52,12 @@ def works() -> Works:
 
 
 @pytest.fixture
-def group_commit(works: Works) -> "GroupCommit[int, int]":
+def group_commit(works: Works) -> Squares:
     return GroupCommit(works)
 
 
 def begun(
-    group_commit: "GroupCommit[int, int]", *items: int, account: str = "acme", recipients: int = 1, size: int = 1
+    group_commit: Squares, *items: int, account: str = "acme", recipients: int = 1, size: int = 1
 ) -> list["asyncio.Task[int]"]:
     return [asyncio.create_task(group_commit.submit(item, account, recipients, size)) for item in items]
 
@@ -64,13 +67,13 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_single_item_starts_at_once(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_a_single_item_starts_at_once(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     assert await asyncio.wait_for(group_commit.submit(3), HANG_SECONDS) == 9
     assert works.batches == [[3]]
 
 
-async def test_items_that_wait_for_a_batch_are_the_next(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_items_that_wait_for_a_batch_are_the_next(works: Works, group_commit: Squares) -> None:
     first = begun(group_commit, 1)
     await turns()
     later = [*begun(group_commit, 2, 3)]
@@ -83,34 +86,32 @@ async def test_items_that_wait_for_a_batch_are_the_next(works: Works, group_comm
     assert works.concurrency_max == 1
 
 
-async def test_requests_of_one_turn_share_a_batch(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_requests_of_one_turn_share_a_batch(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     assert await asyncio.gather(*begun(group_commit, *range(10))) == [number * number for number in range(10)]
     assert works.batches == [list(range(10))]
 
 
-async def test_the_items_of_a_batch_are_bounded(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_the_items_of_a_batch_are_bounded(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     count = 2 * limits.GROUP_COMMIT_ITEMS_MAX + 1
     await asyncio.gather(*begun(group_commit, *range(20, 20 + count)))
     assert [len(batch) for batch in works.batches] == [limits.GROUP_COMMIT_ITEMS_MAX, limits.GROUP_COMMIT_ITEMS_MAX, 1]
 
 
-async def test_the_bytes_of_a_batch_are_bounded(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_the_bytes_of_a_batch_are_bounded(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     await asyncio.gather(*begun(group_commit, 1, 2, 3, 4, 5, size=limits.GROUP_COMMIT_BYTES_MAX // 2))
     assert works.batches == [[1, 2], [3, 4], [5]]
 
 
-async def test_the_recipients_of_a_batch_are_bounded(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_the_recipients_of_a_batch_are_bounded(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     await asyncio.gather(*begun(group_commit, 1, 2, 3, 4, 5, recipients=limits.GROUP_COMMIT_RECIPIENTS_MAX // 2))
     assert works.batches == [[1, 2], [3, 4], [5]]
 
 
-async def test_the_recipients_of_a_batch_that_accounts_share_are_fewer(
-    works: Works, group_commit: "GroupCommit[int, int]"
-) -> None:
+async def test_the_recipients_of_a_batch_that_accounts_share_are_fewer(works: Works, group_commit: Squares) -> None:
     half = limits.GROUP_COMMIT_RECIPIENTS_SHARED_MAX // 2
     works.gate.set()
     tasks = [
@@ -121,7 +122,7 @@ async def test_the_recipients_of_a_batch_that_accounts_share_are_fewer(
     assert works.batches == [[1, 4], [2, 5], [3]]
 
 
-async def test_accounts_take_turns_by_recipients(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_accounts_take_turns_by_recipients(works: Works, group_commit: Squares) -> None:
     tasks = begun(group_commit, 1)
     await turns()
     for number in range(10):
@@ -134,7 +135,7 @@ async def test_accounts_take_turns_by_recipients(works: Works, group_commit: "Gr
     assert set(works.batches[1]) >= set(range(2_000, 2_040))
 
 
-async def test_an_account_that_comes_later_is_not_behind(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_an_account_that_comes_later_is_not_behind(works: Works, group_commit: Squares) -> None:
     tasks = begun(group_commit, 1)
     await turns()
     for number in range(10):
@@ -152,7 +153,7 @@ async def test_an_account_that_comes_later_is_not_behind(works: Works, group_com
 
 
 async def test_small_items_of_many_accounts_overtake_a_large_one_for_a_while(
-    works: Works, group_commit: "GroupCommit[int, int]"
+    works: Works, group_commit: Squares
 ) -> None:
     tasks = begun(group_commit, 1)
     await turns()
@@ -166,9 +167,7 @@ async def test_small_items_of_many_accounts_overtake_a_large_one_for_a_while(
     assert order.index(7) <= 2 * limits.RECIPIENTS_MAX
 
 
-async def test_an_item_larger_than_a_batch_has_its_own_batch(
-    works: Works, group_commit: "GroupCommit[int, int]"
-) -> None:
+async def test_an_item_larger_than_a_batch_has_its_own_batch(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     await asyncio.gather(
         *begun(group_commit, 1),
@@ -212,7 +211,7 @@ async def test_a_batch_with_all_its_recipients_is_delayed_no_longer(works: Works
     assert await asyncio.gather(*tasks) == [1, 4]
 
 
-async def test_an_item_that_fails_fails_without_the_others(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_an_item_that_fails_fails_without_the_others(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     answers = await asyncio.gather(*begun(group_commit, 12, 13, 14), return_exceptions=True)
     assert (answers[0], answers[2]) == (144, 196)
@@ -220,9 +219,7 @@ async def test_an_item_that_fails_fails_without_the_others(works: Works, group_c
     assert works.batches == [[12, 13, 14]]
 
 
-async def test_a_batch_that_fails_whole_fails_each_item_and_work_continues(
-    works: Works, group_commit: "GroupCommit[int, int]"
-) -> None:
+async def test_a_batch_that_fails_whole_fails_each_item_and_work_continues(works: Works, group_commit: Squares) -> None:
     works.gate.set()
     answers = await asyncio.gather(*begun(group_commit, -1, 2, 3), return_exceptions=True)
     assert all(isinstance(answer, Exception) for answer in answers)
@@ -230,7 +227,7 @@ async def test_a_batch_that_fails_whole_fails_each_item_and_work_continues(
     assert await group_commit.submit(4) == 16
 
 
-async def test_drain_waits_until_nothing_waits(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_drain_waits_until_nothing_waits(works: Works, group_commit: Squares) -> None:
     tasks = begun(group_commit, 1)
     await turns()
     tasks += begun(group_commit, 2)
@@ -245,7 +242,7 @@ async def test_drain_waits_until_nothing_waits(works: Works, group_commit: "Grou
     await asyncio.wait_for(group_commit.drain(), HANG_SECONDS)
 
 
-async def test_a_drain_that_is_cancelled_cancels_no_batch(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_a_drain_that_is_cancelled_cancels_no_batch(works: Works, group_commit: Squares) -> None:
     (task,) = begun(group_commit, 5)
     await turns()
     draining = asyncio.create_task(group_commit.drain())
@@ -256,7 +253,7 @@ async def test_a_drain_that_is_cancelled_cancels_no_batch(works: Works, group_co
     assert await asyncio.wait_for(task, HANG_SECONDS) == 25
 
 
-async def test_more_items_than_may_wait_are_refused(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_more_items_than_may_wait_are_refused(works: Works, group_commit: Squares) -> None:
     running = begun(group_commit, 1)
     await turns()
     waiting = begun(group_commit, *([2] * limits.WAITING_ITEMS_MAX))
@@ -270,7 +267,7 @@ async def test_more_items_than_may_wait_are_refused(works: Works, group_commit: 
     assert await group_commit.submit(3) == 9
 
 
-async def test_more_bytes_than_may_wait_are_refused(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_more_bytes_than_may_wait_are_refused(works: Works, group_commit: Squares) -> None:
     running = begun(group_commit, 1)
     await turns()
     waiting = begun(group_commit, *([2] * (limits.WAITING_BYTES_MAX // (8 * MIB))), size=8 * MIB)
@@ -282,7 +279,7 @@ async def test_more_bytes_than_may_wait_are_refused(works: Works, group_commit: 
     assert await group_commit.submit(3) == 9
 
 
-async def test_a_cancelled_item_affects_no_other(works: Works, group_commit: "GroupCommit[int, int]") -> None:
+async def test_a_cancelled_item_affects_no_other(works: Works, group_commit: Squares) -> None:
     running = begun(group_commit, 1, 2)
     await turns()
     waiting = begun(group_commit, 3, 4, 5)

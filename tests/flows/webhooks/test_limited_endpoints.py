@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 import pytest
@@ -100,18 +100,6 @@ async def test_every_event_of_a_limited_endpoint_keeps_its_seven_attempts(flow: 
     log = await flow.steps.fetch("SELECT status, attempt FROM webhook_deliveries")
     assert log == [("failed", WEBHOOK.attempts_max)] * MANY
     assert len(flow.webhook_receiver.requests) == WEBHOOK.attempts_max * MANY
-
-
-async def test_the_attempts_of_one_event_keep_the_schedule_of_the_contract(flow: WebhookFlow) -> None:
-    await failing(flow)
-    await flow.steps.fetch("DELETE FROM webhook_schedule")
-    flow.webhook_receiver.requests.clear()
-    webhook_id = await flow.add_event()
-    for number, wait in enumerate((*WEBHOOK.waits, timedelta(0)), 1):
-        assert await flow.run_due() == 1
-        assert (await flow.status_of(webhook_id))[1] == number
-        flow.clock.advance(wait)
-    assert len(flow.webhook_receiver.requests) == WEBHOOK.attempts_max
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "failing"])
