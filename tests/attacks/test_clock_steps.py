@@ -25,8 +25,6 @@ from tools.private_postgres import PrivatePostgres
 
 FAKETIME: Final = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 DEFERRED: Final = 30
-# Service time is noted every five seconds; a loaded machine takes longer.
-NOTICED_SECONDS_MAX: Final = 60.0
 HOUR: Final = 3_600
 DAY: Final = 86_400
 SMALL, LARGE = (1, 60), (HOUR, 4 * DAY, 40 * DAY)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.server_process import start_service
 
-SECONDS = 5.0
+SECONDS = 2.0
 PER_SECOND, BURST = 2, 12
 
 

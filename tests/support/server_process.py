@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,11 +113,6 @@ class ServerProcess:
         """SIGTERM, as a supervisor sends it; the exit status."""
         self.running.send_signal(signal.SIGTERM)
         return await self.ended()
-
-    async def timed_terminate(self) -> tuple[int, float]:
-        """The exit status after SIGTERM, and the seconds until then."""
-        started = time.monotonic()
-        return await self.terminate(), time.monotonic() - started
 
     async def ended(self) -> int:
         return await asyncio.to_thread(self.running.wait, HANG_SECONDS)

@@ -36,7 +36,6 @@ TICKET_LEASE_SECONDS: Final = 5
 # Too high to matter, as the limits of the tests' accounts are.
 LANE: Final = {"LANES__PER_SECOND": "100000", "LANES__BURST": "100000", "LANES__CONNECTIONS_MAX": "20"}
 OPEN: Final = frozenset({"queued", "deferred"})
-TERMINATION_SECONDS_MAX: Final = HANG_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
