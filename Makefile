@@ -2,8 +2,8 @@
 UV ?= uv
 BIN := .venv/bin
 PYTHON ?= 3.11
-# One worker more than there are cores: tests wait a third of their time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two workers more than there are cores: tests wait for two thirds of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # A file stays with one worker, since its tests may share fixtures.
 PARALLEL = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # How often each generated input is tried; below 1 the inputs and seeds are the same in every run.
