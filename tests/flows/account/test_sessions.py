@@ -171,6 +171,14 @@ async def test_a_login_is_in_the_account_that_was_joined_first(flow: SessionFlow
     assert member.session_id == said.session_id
 
 
+async def test_a_token_ends_with_its_time(flow: SessionFlow) -> None:
+    session = await flow.login()
+    flow.clock.advance(seconds=limits.JWT_LIFETIME_SECONDS - 1)
+    assert await flow.is_good(session)
+    flow.clock.advance(seconds=1)
+    assert not await flow.is_good(session)
+
+
 async def test_a_switch_gives_a_token_of_the_same_session_that_ends_no_later(flow: SessionFlow) -> None:
     first = await flow.login()
     flow.clock.advance(hours=5)
