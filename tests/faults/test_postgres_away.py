@@ -143,7 +143,7 @@ def by_immediate_stop(cluster: PrivatePostgres) -> None:
     cluster.stop("immediate")
 
 
-@pytest.mark.parametrize("away", [by_fast_stop, by_immediate_stop, by_kill])
+@pytest.mark.parametrize("away", [by_fast_stop, pytest.param(by_immediate_stop, marks=pytest.mark.nightly), by_kill])
 async def test_without_postgresql_every_answer_is_503_until_it_is_back(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, away: Callable[[PrivatePostgres], None]
 ) -> None:
@@ -178,7 +178,7 @@ async def test_a_hanging_postgresql_is_answered_503_and_recovers(
     assert await database_faults(tenant.service.database_url) == {}
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
+@pytest.mark.parametrize("mode", ["fast", pytest.param("immediate", marks=pytest.mark.nightly), "kill"])
 async def test_a_restart_under_load_loses_no_202(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, mode: Any
 ) -> None:
