@@ -16,7 +16,7 @@ from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Service,
 LOGIN = "/v1/auth/login"
 
 
-@pytest.mark.rule("AUTH-01", "AUTH-02", "AUTH-03")
+@pytest.mark.rule("AUTH-01", "AUTH-02", "AUTH-03", "GET-08")
 async def test_every_kind_of_credential_sends_and_reads(tenant: Tenant) -> None:
     for authorization in (tenant.basic, await tenant.key(may_read=True), await tenant.jwt()):
         sent = await tenant.accepts(authorization=authorization)

@@ -109,7 +109,7 @@ async def test_the_detail_is_what_get_emails_shows_and_more(tenant: Tenant) -> N
     assert "eve@" not in str(headers)
 
 
-@pytest.mark.rule("MSD-03", "MSD-04")
+@pytest.mark.rule("MSD-03", "MSD-04", "DAY-04")
 async def test_a_greylisted_message_shows_its_history(tenant: Tenant, worker: TenantWorker) -> None:
     message_id = await sent(tenant)
     new = await recipient_of(tenant, message_id)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from posthouse.rules import ids
+from tests.support import faster
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
@@ -107,8 +108,9 @@ async def check_each_once(processes: ServiceProcesses, tenant: Tenant, other: Te
 
 @pytest.mark.rule("RSD-03", "RSD-04")
 async def test_mail_that_failed_at_a_dead_destination_is_sent_again_once(
-    new_database: Callable[[], str], tmp_path: Path
+    new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(faster.SHORT_PAUSES, "1")
     await check(await asyncio.to_thread(new_database), tmp_path, 150)
 
 

@@ -156,11 +156,3 @@ async def test_reading_is_not_rate_limited(service: Service) -> None:
     answers = [await slow.get(sent["id"]) for _ in range(100)]
     assert {answer.status for answer in answers} == {200}
     assert (await slow.send()).status == 429
-
-
-@pytest.mark.rule("GET-08")
-async def test_every_credential_of_the_account_reads_the_message(tenant: Tenant) -> None:
-    second = await tenant.credential()
-    from_second = await tenant.accepts(authorization=await tenant.key(credential_id=second.id))
-    for authorization in (tenant.basic, await tenant.jwt("viewer"), await tenant.key(may_read=True)):
-        assert (await tenant.get(from_second["id"], authorization=authorization)).status == 200

@@ -262,7 +262,7 @@ async def test_open_invitations_are_listed_and_revoked(tenant: Tenant) -> None:
     assert (await tenant.call("GET", "/v1/invitations?cursor=x")).is_refusal(400, "invalid_request", "`cursor`")
 
 
-@pytest.mark.rule("TEAM-09")
+@pytest.mark.rule("TEAM-09", "DAY-07")
 async def test_a_new_user_joins_with_their_own_password(tenant: Tenant) -> None:
     email = address(tenant, "eve")
     token = await mailed(tenant, email, "admin")

@@ -536,6 +536,7 @@ async def test_public_operations_need_no_login(setup: Setup, operation: Operatio
     assert statuses == {PUBLIC_STATUSES.get(operation.id, 404)}
 
 
+@pytest.mark.rule("DAY-07")
 @pytest.mark.rule("ROLE-02", "EXP-05", "HOOK-02", "KEY-01", "REG-01", "SUP-07", "TMPL-10", "TRY-05")
 @each(GUARDED)
 async def test_each_role_may_do_what_the_table_permits(setup: Setup, operation: Operation) -> None:

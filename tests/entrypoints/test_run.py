@@ -168,12 +168,14 @@ def refusal(runs: Runs, *words: str, below: Sequence[str] = ()) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("words", [["delivery"], ["dispatch"], ["http", "maintenance", "delivery"], ["notification"]])
-async def test_parts_that_share_a_stream_in_memory_must_run_together(runs: Runs, words: list[str]) -> None:
-    errors = await asyncio.to_thread(refusal, runs, *words)
-    assert errors.startswith("posthouse: with the stream in memory, dispatch, delivery and notification work in one")
-    assert "`posthouse run dispatch delivery notification`" in errors
-    assert errors.count("\n") == 1
+async def test_parts_that_share_a_stream_in_memory_must_run_together(runs: Runs) -> None:
+    for words in (["delivery"], ["dispatch"], ["http", "maintenance", "delivery"], ["notification"]):
+        errors = await asyncio.to_thread(refusal, runs, *words)
+        assert errors.startswith(
+            "posthouse: with the stream in memory, dispatch, delivery and notification work in one"
+        )
+        assert "`posthouse run dispatch delivery notification`" in errors
+        assert errors.count("\n") == 1
 
 
 async def test_a_process_with_too_few_open_files_does_not_start(runs: Runs) -> None:
@@ -201,32 +203,22 @@ async def test_an_address_in_use_ends_everything_with_a_reason(runs: Runs) -> No
     assert "address already in use" in errors
 
 
-async def test_in_memory_one_process_accepts_and_delivers(
+async def test_in_memory_one_process_accepts_and_delivers_and_its_metrics_say_so(
     runs: Runs, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
+    port = free_port()
     # Nothing waits for a lease to end.
-    server = await runs.run(settings={**towards, "WORKERS__TICKET_LEASE_SECONDS": "3600"})
+    settings = {**towards, "WORKERS__TICKET_LEASE_SECONDS": "3600", "MONITORING__PORT": str(port)}
+    server = await runs.run(settings=settings)
     assert server.parts() == []
     customer = await runs.customer(server)
-    message_id = await sent(customer, "ada@example.org")
-    message = await status_is(customer, message_id, "delivered")
+    message = await status_is(customer, await sent(customer, "ada@example.org"), "delivered")
     assert message["recipients"][0]["last_smtp_code"] == 250
     (delivered,) = destination.accepted
     assert delivered.recipient == "ada@example.org"
     assert b"\r\nDKIM-Signature:" in b"\r\n" + delivered.message
     assert delivered.sender.startswith("bounces+")
     assert delivered.sender.endswith("@localhost.localdomain")
-    assert await server.terminate() == 0, server.said()
-    assert "Traceback" not in server.said()
-
-
-async def test_what_a_process_did_is_in_its_metrics(
-    runs: Runs, destination: SmtpReceiver, towards: dict[str, str]
-) -> None:
-    port = free_port()
-    server = await runs.run(settings={**towards, "MONITORING__PORT": str(port)})
-    customer = await runs.customer(server)
-    await status_is(customer, await sent(customer, "ada@example.org"), "delivered")
     assert (await customer.send({}, authorization="Bearer ph_live_wrong")).status == 401
 
     async def samples() -> dict[tuple[str, ...], float]:
@@ -254,6 +246,8 @@ async def test_what_a_process_did_is_in_its_metrics(
     assert found["posthouse_delivered_uncommitted_seconds_count",] == 1
     assert found["posthouse_tickets_published_total", "mail"] == 1
     assert found["posthouse_stream_pending", "mail"] >= 0
+    assert await server.terminate() == 0, server.said()
+    assert "Traceback" not in server.said()
 
 
 def read(url: str) -> str:

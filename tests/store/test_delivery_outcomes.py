@@ -126,7 +126,7 @@ async def suppress(steps: DeliverySteps, email: str, account_id: object = None) 
         )  # fmt: skip
 
 
-@pytest.mark.rule("SUP-04")
+@pytest.mark.rule("SUP-04", "DAY-05")
 async def test_a_suppressed_address_is_not_tried_in_whatever_case_it_is_spelt(steps: DeliverySteps) -> None:
     await suppress(steps, "ada@example.org")
     ada, bob = await steps.claimed(["ADA@Example.org", "bob@example.org"])

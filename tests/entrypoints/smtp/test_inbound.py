@@ -240,6 +240,7 @@ async def test_a_bounce_is_matched_to_the_sent_mail(server: InboundServer) -> No
     assert await server.steps.fetch("SELECT DISTINCT status FROM recipients") == [("delivered",)]
 
 
+@pytest.mark.rule("INB-03")
 async def test_a_complaint_counts_with_our_token_and_the_providers_signature(server: InboundServer) -> None:
     (claimed,) = await server.delivered("ada@example.org")
     origin = MailReference.of(claimed.account_id, claimed.message_id, 0)

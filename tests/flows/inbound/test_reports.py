@@ -350,6 +350,7 @@ async def test_an_unsigned_complaint_is_noted_and_suppresses_nothing(flow: Repor
     assert await flow.suppressions() == []
 
 
+@pytest.mark.rule("INB-03")
 async def test_a_signed_complaint_of_a_listed_provider_suppresses(flow: ReportFlow) -> None:
     (claimed,) = await flow.delivered()
     mail = LOOP.signed(signed_complaint(claimed))
