@@ -135,11 +135,12 @@ def begin(
     if not claimed or claimed[0].message.trace is None:
         return None
     message = claimed[0].message
-    taken_at = tracer.time_of(min(item.taken_at for item in items))
+    received = min(item.taken_at for item in items)
+    taken_at = tracer.time_of(received)
     span = tracer.follow(message.trace, "deliver", taken_at)
     if span is None:
         return None
-    turn = tracer.time_of(turn_at)
+    turn = taken_at + timedelta(seconds=turn_at - received)
     span.set_attributes(
         {
             traces.ACCOUNT: ids.text(ids.ACCOUNT, claimed[0].account_id),

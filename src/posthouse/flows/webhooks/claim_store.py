@@ -78,7 +78,7 @@ def begin(tracer: Tracer, item: Item[WebhookTicket], claimed: Sequence[ClaimedWe
     span = tracer.follow(claimed[0].trace, "webhook", taken_at)
     if span is None:
         return None
-    turn = tracer.time_of(turn_at)
+    turn = taken_at + timedelta(seconds=turn_at - item.taken_at)
     span.set_attributes(
         {
             traces.ACCOUNT: ids.text(ids.ACCOUNT, claimed[0].account_id),
