@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import aiohttp
 import uvloop
@@ -88,8 +89,11 @@ async def run_point(whole_service: WholeService, point: str, per_second: float) 
         await _run_erasure(whole_service, point)
     else:
         async with whole_service.busy(per_second=per_second):
-            part = await whole_service.restart(dying, armed)
-            await _provoke(whole_service, point)
+            with contextlib.suppress(ProcessLookupError):
+                await whole_service.running[dying].terminate()
+            known = await _workers(whole_service)
+            part = whole_service.start(dying, armed)
+            await _provoke(whole_service, point, known)
             await _wait_for_death(whole_service, part, point)
             for name, process in whole_service.running.items():
                 if process.running.poll() is not None:
@@ -112,7 +116,7 @@ async def _wait_for_death(whole_service: WholeService, part: Any, point: str) ->
         await whole_service.in_flight.note_death(connections)
 
 
-async def _provoke(whole_service: WholeService, point: str) -> None:
+async def _provoke(whole_service: WholeService, point: str, known: set[UUID]) -> None:
     """Makes happen what this load doesn't cause."""
     match point.partition(".")[0]:
         case "reclaim":
@@ -129,7 +133,7 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
         case "reroute":
             await whole_service.send_from_blocked()
         case "postpone":
-            await _wait_for_new_worker(whole_service)
+            await _wait_for_new_worker(whole_service, known)
             tenant = whole_service.tenants[0]
             await whole_service.processes.service.operator.suspend(tenant.id)
             await asyncio.sleep(3)
@@ -138,18 +142,17 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
             # Retries of mail fall due automatically; webhooks when no worker takes their tickets in time.
             await whole_service.kill("notification")
     if point in ("worker.before_retirement", "worker.retired"):
-        await _wait_for_new_worker(whole_service)
+        await _wait_for_new_worker(whole_service, known)
         whole_service.running["delivery"].running.terminate()
 
 
-async def _wait_for_new_worker(whole_service: WholeService) -> None:
-    """Waits for a new worker, which can then be stopped."""
-    query = "SELECT array_agg(id ORDER BY id) FROM workers"
-    known = await whole_service.processes.service.value(query)
-    await eventually(
-        lambda: whole_service.processes.service.value(query),
-        lambda ids: not set(ids or ()) <= set(known or ()),
-    )
+async def _workers(whole_service: WholeService) -> set[UUID]:
+    return {row["id"] for row in await whole_service.processes.service.sql("SELECT id FROM workers")}
+
+
+async def _wait_for_new_worker(whole_service: WholeService, known: set[UUID]) -> None:
+    """Waits for a worker that is not known yet, which can then be stopped."""
+    await eventually(lambda: _workers(whole_service), lambda workers: not workers <= known)
 
 
 async def _cancel_mail(whole_service: WholeService) -> None:
