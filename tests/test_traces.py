@@ -83,6 +83,21 @@ def test_a_span_is_exported_when_it_ends_with_its_times_and_attributes() -> None
     assert (span.began_at, span.ended_at) == (began_at, began_at + timedelta(seconds=2))
 
 
+def test_readings_of_the_monotonic_clock_keep_their_distances_when_the_process_pauses_in_between() -> None:
+    made, _, clock = tracer(0.0)
+    received, turn = clock.monotonic() - 3, clock.monotonic() - 1
+    read = clock.monotonic
+
+    def after_a_pause() -> float:
+        clock.advance(seconds=5)
+        return read()
+
+    clock.monotonic = after_a_pause  # type: ignore[method-assign]
+    first, second, third = made.times_of(received, turn, turn)
+    assert second - first == timedelta(seconds=2)
+    assert second == third
+
+
 def test_stored_work_continues_its_trace() -> None:
     made, _, _ = tracer(0.0)
     parent = TraceContext(b"t" * 16, b"s" * 8)

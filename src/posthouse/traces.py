@@ -211,6 +211,7 @@ class Tracer:
         context = TraceContext(parent.trace_id, self._randomness.bytes(SPAN_ID_BYTES))
         return Span(self, name, kind, context, parent.span_id, began_at or self.now())
 
-    def time_of(self, monotonic: float) -> datetime:
-        """The wall-clock time of an earlier reading of the monotonic clock."""
-        return self.now() - timedelta(seconds=self._clock.monotonic() - monotonic)
+    def times_of(self, *monotonic: float) -> list[datetime]:
+        """The wall-clock times of earlier readings of the monotonic clock, as far apart as the readings."""
+        now, monotonic_now = self.now(), self._clock.monotonic()
+        return [now - timedelta(seconds=monotonic_now - reading) for reading in monotonic]

@@ -111,7 +111,7 @@ async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock
     # On a busy machine a lock may time out, which is reported as such.
     busy = sum(count for outcome, count in outcomes.items() if outcome.startswith("Refusal: temporary_failure"))
     assert outcomes["accepted"] == messages == outcomes.total() - busy
-    assert busy < messages / 200
+    assert busy < messages / 1000
     # A round whose requests found the cache just emptied was split.
     assert BATCHES - busy <= batches < BATCHES * 1.1
     assert await database_faults(database_url) == {}

@@ -144,12 +144,6 @@ class WholeService:
         if name == "delivery":
             await self.in_flight.note_death(connections)
 
-    async def restart(self, name: str, crash_at: str | None = None) -> ServerProcess:
-        part = self.running[name]
-        with contextlib.suppress(ProcessLookupError):
-            await part.terminate()
-        return self.start(name, crash_at)
-
     def maintenance(self, crash_at: str | None = None) -> int:
         """One run of it; the exit status."""
         own = environment(self.processes.database_url, **self.processes.settings)

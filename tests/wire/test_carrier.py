@@ -18,7 +18,7 @@ from posthouse.wire.dialogue import SmtpContent
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
-from tests.support.delivery_flow import deadlines
+from tests.support.delivery_flow import DEADLINES
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.smtp_conversation import SmtpConversation
@@ -26,7 +26,6 @@ from tests.support.smtp_receiver import SmtpReceiver
 
 DOMAIN = "example.com"
 MESSAGE = SmtpContent(b"Subject: hello\r\n\r\n.a line that begins with a dot\r\n")
-QUICK = deadlines(1, 3, 3)
 
 
 def anywhere(_: Address) -> bool:
@@ -45,7 +44,7 @@ class CarrierFlow:
         *,
         tls: TlsPolicy = CLEARTEXT,
         may_connect: Callable[[Address], bool] = anywhere,
-        deadlines: ClientDeadlines = QUICK,
+        deadlines: ClientDeadlines = DEADLINES,
     ) -> SmtpCarrier:
         return SmtpCarrier(
             resolver=Resolver([self.nameserver.endpoint], lookup_seconds_max=1.0),
@@ -347,7 +346,7 @@ def silent_servers(flow: CarrierFlow) -> SmtpReceiver:
 
 
 async def test_all_servers_of_a_destination_share_one_deadline(flow: CarrierFlow) -> None:
-    deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, destination_seconds_total=0.5)
+    deadlines = replace(DEADLINES, greeting_seconds=60.0, opening_seconds_total=60.0, destination_seconds_total=0.5)
     async with silent_servers(flow) as receiver, asyncio.timeout(HANG_SECONDS):
         carried = await carry(flow.carrier(receiver.port, deadlines=deadlines))
         assert receiver.connections == 1
@@ -355,7 +354,7 @@ async def test_all_servers_of_a_destination_share_one_deadline(flow: CarrierFlow
 
 
 async def test_a_first_attempt_at_silent_servers_is_short_and_tries_each(flow: CarrierFlow) -> None:
-    deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, first_seconds_total=3.0)
+    deadlines = replace(DEADLINES, greeting_seconds=60.0, opening_seconds_total=60.0, first_seconds_total=3.0)
     async with silent_servers(flow) as receiver, asyncio.timeout(HANG_SECONDS):
         carried = await carry(flow.carrier(receiver.port, deadlines=deadlines), is_first_attempt=True)
         assert receiver.connections == len(SILENT)
@@ -364,7 +363,7 @@ async def test_a_first_attempt_at_silent_servers_is_short_and_tries_each(flow: C
 
 async def test_a_server_that_answered_before_has_the_full_time(flow: CarrierFlow) -> None:
     flow.mx_host(10, "mx.example.com", "127.0.0.2")
-    deadlines = replace(QUICK, first_seconds_total=0.001)
+    deadlines = replace(DEADLINES, first_seconds_total=0.001)
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = flow.carrier(receiver.port, deadlines=deadlines)
         assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]

@@ -257,10 +257,7 @@ async def test_a_user_without_account_is_notified_only_with_the_right_password(f
 
 
 @pytest.mark.rule("SES-07")
-async def test_a_user_has_no_more_sessions_than_the_limit_and_live_ones_stay(
-    flow: SessionFlow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "SESSIONS_PER_USER_MAX", 5)
+async def test_a_user_has_no_more_sessions_than_the_limit_and_live_ones_stay(flow: SessionFlow) -> None:
     oldest, ended = await flow.login(), await flow.login()
     flow.clock.advance(seconds=1)
     await flow.sessions.logout(await flow.member(ended))

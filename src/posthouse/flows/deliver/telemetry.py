@@ -135,12 +135,10 @@ def begin(
     if not claimed or claimed[0].message.trace is None:
         return None
     message = claimed[0].message
-    received = min(item.taken_at for item in items)
-    taken_at = tracer.time_of(received)
+    taken_at, turn = tracer.times_of(min(item.taken_at for item in items), turn_at)
     span = tracer.follow(message.trace, "deliver", taken_at)
     if span is None:
         return None
-    turn = taken_at + timedelta(seconds=turn_at - received)
     span.set_attributes(
         {
             traces.ACCOUNT: ids.text(ids.ACCOUNT, claimed[0].account_id),

@@ -74,11 +74,10 @@ def begin(tracer: Tracer, item: Item[WebhookTicket], claimed: Sequence[ClaimedWe
     """
     if not claimed or claimed[0].trace is None:
         return None
-    taken_at = tracer.time_of(item.taken_at)
+    taken_at, turn = tracer.times_of(item.taken_at, turn_at)
     span = tracer.follow(claimed[0].trace, "webhook", taken_at)
     if span is None:
         return None
-    turn = taken_at + timedelta(seconds=turn_at - item.taken_at)
     span.set_attributes(
         {
             traces.ACCOUNT: ids.text(ids.ACCOUNT, claimed[0].account_id),
